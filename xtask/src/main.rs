@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 mod docs;
 mod instructions;
 mod layers;
+mod names;
 mod openapi;
 mod rooms;
 mod source;
@@ -17,6 +18,7 @@ usage: cargo xtask <what>
 
   layers             check the rule of the folders: what core/, io/, api and app/ may depend on and call, and
                      that the rooms inside a crate do not use one another in a circle
+  names              check that functions called is_ or has_ return a bool
   openapi [--check]  write api/openapi.json from the code, or only compare it
   docs               check links, the book's table of contents, and that every file and function that
                      docs/life-of-a-request.md and ARCHITECTURE.md name is there
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["layers"] => root().and_then(|root| layers::run(&root)),
+        ["names"] => root().and_then(|root| names::run(&root)),
         ["openapi"] => root().and_then(|root| openapi::write(&root)),
         ["openapi", "--check"] => root().and_then(|root| openapi::check(&root)),
         ["docs"] => root().and_then(|root| docs::run(&root)),

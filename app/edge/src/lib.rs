@@ -7,7 +7,7 @@
 //! - `config`, `metrics`: what is set, and what is counted.
 //! - `client`, `policy`, `body`: the client's side of a connection; decisions; bodies of requests.
 //! - `origins`: which origins a socket has, how they are, which one is chosen, and how it is reached.
-//! - `context`: the state that all rooms above share.
+//! - `state`: the state that all rooms above share.
 //! - `record`, `access`: what remains of a flow; who may come in.
 //! - `http`, `tcp`, `udp`: the three ways.
 //! - `ssh`, `tunnels`, `mesh`: stock ssh clients, connectors, and other edges.
@@ -17,7 +17,6 @@ mod access;
 mod body;
 mod client;
 mod config;
-mod context;
 mod edge;
 mod http;
 mod lifecycle;
@@ -29,6 +28,7 @@ mod policy;
 mod record;
 mod serve;
 mod ssh;
+mod state;
 mod tcp;
 mod tunnels;
 mod udp;
@@ -41,6 +41,6 @@ pub use self::{
     http::server::{ApiService, HealthNotes},
     lifecycle::{phase::DrainReport, readiness::Readiness},
     mesh::{MeshSettings, MeshTls, MeshTlsPair},
-    ssh::{SshCaller, SshConcierge, SshSettings, SshTarget},
-    tunnels::unheard::{AskTunnel, TunnelStatus},
+    ssh::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget},
+    tunnels::lookup::{AskTunnel, TunnelStatus},
 };

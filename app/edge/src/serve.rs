@@ -13,7 +13,7 @@ use crate::{
     access,
     edge::Edge,
     lifecycle::phase::{DrainReport, MAX_LINGER, Phase},
-    listener::{accept, handshake::Doors, ports::Ports, redirect},
+    listener::{accept, handshake::ConnectionRouter, ports::Ports, redirect},
 };
 
 /// How often connections to origins are looked through for those that ended.
@@ -35,21 +35,21 @@ impl Edge {
         certificates: Arc<Certificates>,
         shutdown: Shutdown,
     ) -> anyhow::Result<DrainReport> {
-        let doors = Doors::new(certificates, self.context.config.trusted_proxies.clone());
-        let changes = self.context.routes.subscribe();
+        let router = ConnectionRouter::new(certificates, self.state.config.trusted_proxies.clone());
+        let changes = self.state.routes.subscribe();
         let address = listening.tls.local_addr()?;
         let ip = address.ip();
-        self.context.sockets.shared().dialer.listens_on(address.port());
-        let ports = Ports::new(self.clone(), doors.clone(), ip, listening.own.clone(), shutdown.clone())
-            .follow(self.context.routes.subscribe());
+        self.state.sockets.shared().dialer.listens_on(address.port());
+        let ports = Ports::new(self.clone(), router.clone(), ip, listening.own.clone(), shutdown.clone())
+            .follow(self.state.routes.subscribe());
         let ports = async {
             ports.await;
             Ok(())
         };
-        let shards = &self.context.config.shards;
+        let shards = &self.state.config.shards;
         let clients = {
-            let (edge, doors) = (self.clone(), doors.clone());
-            let take = move |stream, peer| accept::take_tls(&edge, &doors, stream, peer);
+            let (edge, router) = (self.clone(), router.clone());
+            let take = move |stream, peer| accept::take_tls(&edge, &router, stream, peer);
             accept::accept_in_shard(shards, listening.tls, shutdown.clone(), take)
         };
         let plain = async {
@@ -63,7 +63,7 @@ impl Edge {
             Ok(())
         };
         let geo = async {
-            if let Some(geo) = &self.context.config.geo {
+            if let Some(geo) = &self.state.config.geo {
                 geo.clone().follow().await;
             }
         };
@@ -73,7 +73,7 @@ impl Edge {
             match ssh_listener {
                 Some(listener) => {
                     let edge = self.clone();
-                    let take = move |stream, peer| accept::take_ssh(&edge, &doors, stream, peer);
+                    let take = move |stream, peer| accept::take_ssh(&edge, &router, stream, peer);
                     accept::accept_in_shard(shards, listener, shutdown.clone(), take).await
                 }
                 None => {
@@ -116,7 +116,7 @@ impl Edge {
     /// Sends ssh clients away whose tunnel or key is gone, for as long as the routes change.
     async fn follow_ssh(&self) {
         let Some(ssh) = self.ssh.get() else { return };
-        let (mut changes, mut logins) = (self.context.routes.subscribe(), ssh.tunnels.login_changes());
+        let (mut changes, mut logins) = (self.state.routes.subscribe(), ssh.tunnels.login_changes());
         loop {
             tokio::select! {
                 change = changes.next() => match change {
@@ -136,7 +136,7 @@ impl Edge {
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            for pool in self.context.sockets.all() {
+            for pool in self.state.sockets.all() {
                 pool.origins().iter().for_each(|origin| origin.sweep(now));
             }
         }
@@ -147,34 +147,34 @@ impl Edge {
     /// new ones do not come, because nothing is accepted any more.
     async fn quiet(&self) {
         self.handshakes.none_left().await;
-        self.context.running.none_left().await;
+        self.state.running.none_left().await;
     }
 
     /// Ends what runs: first by asking, at last by force.
     async fn drain(&self) -> DrainReport {
         let began = Instant::now();
-        let ran = self.context.running.count();
+        let ran = self.state.running.count();
         // Answers say from here on that they are the last on their connection. Tunnels still serve those requests.
-        self.context.draining.store(true, Ordering::Relaxed);
-        self.context.phase.all(Phase::Lingering);
-        let linger = MAX_LINGER.min(self.context.config.drain);
+        self.state.draining.store(true, Ordering::Relaxed);
+        self.state.phase.all(Phase::Lingering);
+        let linger = MAX_LINGER.min(self.state.config.drain);
         let _ = tokio::time::timeout(linger, self.quiet()).await;
-        self.context.phase.all(Phase::Draining);
+        self.state.phase.all(Phase::Draining);
         self.tunnels.go_away("the edge is shutting down");
         let ssh_over = self.ssh.get().map(|ssh| {
-            let (server, grace) = (ssh.server.clone(), self.context.config.drain);
+            let (server, grace) = (ssh.server.clone(), self.state.config.drain);
             tokio::spawn(async move { server.shutdown("the edge is shutting down", grace).await })
         });
-        let rest = || self.context.config.drain.saturating_sub(began.elapsed());
-        let _ = tokio::time::timeout(rest(), self.context.running.none_left()).await;
-        let cut = self.context.running.count();
-        for pool in self.context.sockets.all() {
+        let rest = || self.state.config.drain.saturating_sub(began.elapsed());
+        let _ = tokio::time::timeout(rest(), self.state.running.none_left()).await;
+        let cut = self.state.running.count();
+        for pool in self.state.sockets.all() {
             pool.origins().iter().for_each(|origin| origin.leave());
         }
         let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest()), self.tunnels.drained()).await;
-        self.context.phase.all(Phase::Cut);
+        self.state.phase.all(Phase::Cut);
         // What is cut off resets its client and is recorded, before the process ends.
-        let _ = tokio::time::timeout(MAX_CUT, self.context.running.none_left()).await;
+        let _ = tokio::time::timeout(MAX_CUT, self.state.running.none_left()).await;
         if let Some(over) = ssh_over {
             let _ = tokio::time::timeout(rest(), over).await;
         }

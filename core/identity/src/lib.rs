@@ -12,9 +12,9 @@ mod id_token;
 mod logout_token;
 mod person;
 mod seal;
+mod session_validation;
 mod ticket;
 mod totp;
-mod worth;
 
 pub use assertion::{ASSERTION_SECONDS, Assertion, AssertionKey, MAX_TOLD_GROUPS_BYTES, header_groups, header_text};
 pub use hook::hook_signature;
@@ -22,6 +22,7 @@ pub use id_token::{Expected, IdTokenError, MAX_ID_TOKEN_BYTES, MAX_KEYS, PROVIDE
 pub use logout_token::{LogoutToken, LogoutTokenError, MAX_SID_BYTES, session_of, verify_logout_token};
 pub use person::{Claims, PersonError, has_groups, join_groups, person};
 pub use seal::{MAX_STORED_BYTES, NONCE_BYTES, Purpose, Sealer};
+pub use session_validation::{SessionRejected, ends_at, validate_session};
 pub use ticket::{
     Binding, CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LOGIN_SECONDS, LoginRequest, LogoutTicket,
     MAX_RETURN_TO_BYTES, SignOn, SocketCookie, safe_return_to,
@@ -29,4 +30,3 @@ pub use ticket::{
 pub use totp::{
     TOTP_DIGITS, TOTP_SECRET_BYTES, TOTP_STEP_SECONDS, TOTP_WINDOW_STEPS, base32, otpauth_uri, totp, totp_step_of,
 };
-pub use worth::{Worthless, ends_at, is_worth};

@@ -9,7 +9,7 @@ use std::{
 use crate::{App, problem::ApiError};
 use axum::extract::FromRequestParts;
 use http::{HeaderMap, StatusCode, request::Parts};
-use sallyport_identity::is_worth;
+use sallyport_identity::validate_session;
 use sallyport_model::{ClientAddr, LoginSession, LoginSessionId, Person, SocketRoute};
 use sallyport_policy::{PersonView, PolicySet, Question, SshGrant};
 
@@ -70,7 +70,7 @@ impl App {
     pub(super) fn believed(&self, session: &LoginSession, route: &SocketRoute) -> Result<(), ApiError> {
         let asked = route.settings.identity.as_ref();
         let identity = asked.ok_or_else(|| login_required("the socket asks nobody who they are"))?;
-        is_worth(session, route.account, identity, self.clock.now().unix_seconds)
+        validate_session(session, route.account, identity, self.clock.now().unix_seconds)
             .map_err(|why| login_required(&why.to_string()))
     }
 

@@ -10,7 +10,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use sallyport_http::page::Escaped;
-use sallyport_identity::{LoginRequest, Purpose, is_worth, safe_return_to};
+use sallyport_identity::{LoginRequest, Purpose, safe_return_to, validate_session};
 use sallyport_model::{AccountId, IdentitySettings, ProviderId, ProviderKind};
 use sallyport_oidc::{Asks, Begin, OidcError, with_query};
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
@@ -131,7 +131,7 @@ pub(super) async fn start(
     if !request.switch
         && wanted.is_none()
         && let Some(session) = app.signed_on(&headers, organisation).await?
-        && is_worth(&session, organisation, &asks, now.unix_seconds).is_ok()
+        && validate_session(&session, organisation, &asks, now.unix_seconds).is_ok()
     {
         return app.grant(&route, &request, session.id);
     }

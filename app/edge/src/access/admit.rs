@@ -11,16 +11,16 @@ use sallyport_model::{Identity, SocketRoute};
 use sallyport_net::Pace;
 
 use crate::{
-    access::{self, Access, Asked, Ruling},
+    access::{self, Access, AccessRequest, Ruling},
     metrics::verdict::Verdict,
-    origins::{affinity::Wish, pool::SocketPool, rules::Rules},
+    origins::{affinity::AffinityHint, pool::SocketPool, rules::Rules},
     policy::limits::{Full, Meter, Place},
-    record::flow::FlowTicket,
+    record::flow::FlowContext,
 };
 
 /// Why a flow may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Barred {
+pub(crate) enum AdmissionError {
     /// Its address is not let in, or its policies do not let in who it is.
     Denied,
     /// The socket has used what it may.
@@ -30,17 +30,17 @@ pub(crate) enum Barred {
     },
 }
 
-impl From<Full> for Barred {
+impl From<Full> for AdmissionError {
     fn from(full: Full) -> Self {
         Self::Limited { retry_after: full.retry_after }
     }
 }
 
-impl From<Barred> for Verdict {
-    fn from(barred: Barred) -> Self {
+impl From<AdmissionError> for Verdict {
+    fn from(barred: AdmissionError) -> Self {
         match barred {
-            Barred::Denied => Self::Denied,
-            Barred::Limited { .. } => Self::Limited,
+            AdmissionError::Denied => Self::Denied,
+            AdmissionError::Limited { .. } => Self::Limited,
         }
     }
 }
@@ -50,12 +50,12 @@ impl From<Barred> for Verdict {
 pub(crate) struct Pass {
     _place: Option<Place>,
     meter: Meter,
-    wish: Wish,
+    wish: AffinityHint,
 }
 
 impl Pass {
     /// Which origin it should go to.
-    pub(crate) fn wish(&self) -> &Wish {
+    pub(crate) fn wish(&self) -> &AffinityHint {
         &self.wish
     }
 
@@ -75,45 +75,45 @@ pub(crate) async fn may_enter(
     pool: &Arc<SocketPool>,
     client: IpAddr,
     identity: Option<&Identity>,
-    ticket: &mut FlowTicket,
-) -> Result<Pass, Barred> {
+    context: &mut FlowContext,
+) -> Result<Pass, AdmissionError> {
     let rules = check_address(access, route, pool, client)?;
     if let Some(ruling) = judge(access, &rules, client, identity) {
-        ticket.is_judged(identity, ruling.rule);
-        access.context.metrics.identity(if ruling.allowed { "allowed" } else { "denied" });
+        context.record_decision(identity, ruling.rule);
+        access.state.metrics.identity(if ruling.allowed { "allowed" } else { "denied" });
         if !ruling.allowed {
-            return Err(Barred::Denied);
+            return Err(AdmissionError::Denied);
         }
     }
-    take_place(pool, Wish::of_flow(&rules, &access.context.config.affinity_key, client)).await
+    take_place(pool, AffinityHint::of_flow(&rules, &access.state.config.affinity_key, client)).await
 }
 
 /// What the socket's policies say of a flow that is not HTTP; `None`: it has none.
 pub(crate) fn judge(access: &Access, rules: &Rules, client: IpAddr, identity: Option<&Identity>) -> Option<Ruling> {
-    let port = rules.route().port.unwrap_or(access.context.config.public_port);
-    let asked = Asked { client, method: None, path: None, port };
-    Some(rules.judge()?.decide(identity, &asked, access.context.config.geo.as_deref(), access::now()))
+    let port = rules.route().port.unwrap_or(access.state.config.public_port);
+    let asked = AccessRequest { client, method: None, path: None, port };
+    Some(rules.judge()?.decide(identity, &asked, access.state.config.geo.as_deref(), access::now()))
 }
 
 /// Whether the access list lets this address in.
 ///
 /// # Errors
-/// [`Barred::Denied`].
+/// [`AdmissionError::Denied`].
 pub(crate) fn check_address(
     access: &Access,
     route: &Arc<SocketRoute>,
     pool: &Arc<SocketPool>,
     client: IpAddr,
-) -> Result<Arc<Rules>, Barred> {
+) -> Result<Arc<Rules>, AdmissionError> {
     let rules = pool.rules(route);
-    if rules.admit(client, access.context.config.geo.as_deref()) { Ok(rules) } else { Err(Barred::Denied) }
+    if rules.admit(client, access.state.config.geo.as_deref()) { Ok(rules) } else { Err(AdmissionError::Denied) }
 }
 
 /// A place among the flows of the socket, for one whose address is let in; it may be waited for.
 ///
 /// # Errors
-/// [`Barred::Limited`].
-pub(crate) async fn take_place(pool: &SocketPool, wish: Wish) -> Result<Pass, Barred> {
+/// [`AdmissionError::Limited`].
+pub(crate) async fn take_place(pool: &SocketPool, wish: AffinityHint) -> Result<Pass, AdmissionError> {
     let place = pool.bounds().enter().await?;
     Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
 }
@@ -122,8 +122,12 @@ pub(crate) async fn take_place(pool: &SocketPool, wish: Wish) -> Result<Pass, Ba
 /// one back.
 ///
 /// # Errors
-/// [`Barred::Limited`].
-pub(crate) fn take_place_now(pool: &SocketPool, wish: Wish, make_way: impl FnOnce() -> bool) -> Result<Pass, Barred> {
+/// [`AdmissionError::Limited`].
+pub(crate) fn take_place_now(
+    pool: &SocketPool,
+    wish: AffinityHint,
+    make_way: impl FnOnce() -> bool,
+) -> Result<Pass, AdmissionError> {
     let place = pool.bounds().enter_now(make_way)?;
     Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
 }

@@ -1,6 +1,6 @@
 //! Why a request may not come in.
 
-use super::OwnAnswer;
+use super::AccessPage;
 
 /// Why a request to a socket that asks who comes does not go on to an origin.
 #[derive(Debug)]
@@ -12,11 +12,11 @@ pub(crate) enum Denial {
     /// There is no page of ours under this path.
     UnknownPath,
     /// A page, a redirect or a problem of ours is the answer.
-    Page(OwnAnswer),
+    Page(AccessPage),
 }
 
-impl From<OwnAnswer> for Denial {
-    fn from(answer: OwnAnswer) -> Self {
+impl From<AccessPage> for Denial {
+    fn from(answer: AccessPage) -> Self {
         Self::Page(answer)
     }
 }

@@ -30,18 +30,18 @@ pub(crate) type Fields = Arc<[(HeaderName, HeaderValue)]>;
 
 /// What origins were told lately.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    kept: HashMap<(SocketId, [u8; 16]), Kept>,
+pub(super) struct AssertionCache {
+    kept: HashMap<(SocketId, [u8; 16]), CachedAssertion>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedAssertion {
     who: Identity,
     fields: Fields,
     at: i64,
 }
 
-impl Kept {
+impl CachedAssertion {
     fn is_fresh(&self, now: i64) -> bool {
         (0..MAX_REUSE_SECONDS).contains(&(now - self.at))
     }
@@ -78,7 +78,7 @@ impl IdentityState {
                 told.kept.clear();
             }
         }
-        told.kept.insert(key, Kept { who: who.clone(), fields: fields.clone(), at: now });
+        told.kept.insert(key, CachedAssertion { who: who.clone(), fields: fields.clone(), at: now });
         Some(fields)
     }
 

@@ -17,11 +17,11 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{
-    Access, Asked, Denial, OwnAnswer, Ruling, Standing,
+    Access, AccessPage, AccessRequest, AccessRevalidation, Denial, Ruling,
     cookies::{self, OurCookies},
     fields::Fields,
     now, own_paths,
-    words::Refusal,
+    page::Refusal,
 };
 
 use crate::{
@@ -43,13 +43,13 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MAX_SECRET_BYTES: usize = 256;
 
 /// One who was let in.
-pub(crate) struct Guest {
+pub(crate) struct Principal {
     fields: Option<Fields>,
     renewal: Option<HeaderValue>,
-    standing: Option<Standing>,
+    standing: Option<AccessRevalidation>,
 }
 
-impl Guest {
+impl Principal {
     /// Tells the origin who it is. To be called when everything that a client may not say has been dropped.
     pub(crate) fn announce(&self, headers: &mut HeaderMap) {
         for (name, value) in self.fields.iter().flat_map(|fields| fields.iter()) {
@@ -73,22 +73,27 @@ impl Guest {
     }
 
     /// What is looked at again for as long as the request lasts.
-    pub(crate) fn standing(&mut self) -> Option<Standing> {
+    pub(crate) fn standing(&mut self) -> Option<AccessRevalidation> {
         self.standing.take()
     }
 }
 
 /// An origin has answered: nothing in that reaches cookies that only we set, or those of other hosts.
-pub(crate) fn is_answered(access: &Access, guest: Option<&Guest>, host: &RequestHost, headers: &mut HeaderMap) {
-    let is_known = guest.is_some_and(|guest| guest.fields.is_some());
+pub(crate) fn filter_answer_cookies(
+    access: &Access,
+    principal: Option<&Principal>,
+    host: &RequestHost,
+    headers: &mut HeaderMap,
+) {
+    let is_known = principal.is_some_and(|principal| principal.fields.is_some());
     let took_ours = is_known && cookies::drop_ours(headers);
     if cookies::keep_to_own_host(headers, host.name()) || took_ours {
-        access.context.metrics.identity("origin-cookie");
+        access.state.metrics.identity("origin-cookie");
     }
 }
 
 /// Who it is, and by what.
-pub(super) struct Known {
+pub(super) struct KnownIdentity {
     pub(super) identity: Identity,
     /// The cookie, when it is by a cookie.
     pub(super) cookie: Option<SocketCookie>,
@@ -144,18 +149,18 @@ pub(crate) fn may_enter(
     host: &RequestHost,
     head: &mut Parts,
     record: &mut dyn FnMut(Option<&Identity>, String),
-) -> Result<Option<Box<Guest>>, Denial> {
+) -> Result<Option<Box<Principal>>, Denial> {
     let cookies = cookies::take(&mut head.headers);
     let is_upgrade = head.headers.contains_key(UPGRADE);
-    let (address, port) = (arrival.address, rules.route().port.unwrap_or(access.context.config.public_port));
+    let (address, port) = (arrival.address, rules.route().port.unwrap_or(access.state.config.public_port));
     let standing = || {
-        let mut standing = Standing::new(access, pool, address, port);
-        standing.asks_for(&head.method, head.uri.path());
+        let mut standing = AccessRevalidation::new(access, pool, address, port);
+        standing.set_request(&head.method, head.uri.path());
         standing
     };
     let Some(judge) = rules.judge() else {
         // A connection that outlives its request may meet a judge later.
-        return Ok(is_upgrade.then(|| Box::new(Guest { fields: None, renewal: None, standing: Some(standing()) })));
+        return Ok(is_upgrade.then(|| Box::new(Principal { fields: None, renewal: None, standing: Some(standing()) })));
     };
     let mut standing = standing();
     if judge.has_requests() {
@@ -163,14 +168,14 @@ pub(crate) fn may_enter(
     }
     let now = now();
     let (method, path) = (Some(head.method.as_str()), Some(head.uri.path()));
-    let asked = Asked { client: address, method, path, port };
-    let decide = |who: Option<&Identity>| judge.decide(who, &asked, access.context.config.geo.as_deref(), now);
+    let asked = AccessRequest { client: address, method, path, port };
+    let decide = |who: Option<&Identity>| judge.decide(who, &asked, access.state.config.geo.as_deref(), now);
     let Some(asks) = judge.asks() else {
         let Ruling { allowed, rule } = decide(None);
         record(None, rule);
-        access.context.metrics.identity(if allowed { "allowed" } else { "denied" });
+        access.state.metrics.identity(if allowed { "allowed" } else { "denied" });
         return if allowed {
-            Ok(Some(Box::new(Guest { fields: None, renewal: None, standing: Some(standing) })))
+            Ok(Some(Box::new(Principal { fields: None, renewal: None, standing: Some(standing) })))
         } else {
             Err(Denial::Denied)
         };
@@ -195,24 +200,24 @@ pub(crate) fn may_enter(
     };
     record(Some(&known.identity), rule);
     if !allowed {
-        access.context.metrics.identity("denied");
+        access.state.metrics.identity("denied");
         return Err(visit.not_allowed(&known).into());
     }
     if known.is_ambient && visit.is_from_elsewhere(is_upgrade) {
-        access.context.metrics.identity("cross-site");
+        access.state.metrics.identity("cross-site");
         record(Some(&known.identity), "a page of another site sent it".to_owned());
         return Err(visit.elsewhere_refused().into());
     }
     let fields = access.identity.fields(&known.identity, route, &visit.own_url(), now).ok_or(Denial::NobodyKnown)?;
-    access.context.metrics.identity("allowed");
+    access.state.metrics.identity("allowed");
     let renewal = visit.renewal(&known);
-    standing.is_of(Some(known.identity));
-    Ok(Some(Box::new(Guest { fields: Some(fields), renewal, standing: Some(standing) })))
+    standing.set_identity(Some(known.identity));
+    Ok(Some(Box::new(Principal { fields: Some(fields), renewal, standing: Some(standing) })))
 }
 
 impl Visit<'_> {
     /// Who asks: by a machine's token, by its certificate, or else by the cookie of this socket.
-    fn who(&self) -> Result<Option<Known>, Denial> {
+    fn who(&self) -> Result<Option<KnownIdentity>, Denial> {
         let fields = &self.head.headers;
         let (machine, is_ambient) = if fields.contains_key(TOKEN_ID) || fields.contains_key(TOKEN_SECRET) {
             (self.machine(), false)
@@ -222,9 +227,9 @@ impl Visit<'_> {
             return Ok(self.person());
         };
         match machine {
-            Some(identity) => Ok(Some(Known { identity, cookie: None, is_ambient })),
+            Some(identity) => Ok(Some(KnownIdentity { identity, cookie: None, is_ambient })),
             None => {
-                self.access.context.metrics.identity("bad-token");
+                self.access.state.metrics.identity("bad-token");
                 Err(self.bad_token().into())
             }
         }
@@ -260,14 +265,14 @@ impl Visit<'_> {
         is_it.then_some(Identity::Service(token))
     }
 
-    fn person(&self) -> Option<Known> {
+    fn person(&self) -> Option<KnownIdentity> {
         let cookie: SocketCookie = self.parts.sealer.open(Purpose::SocketCookie, self.cookies.login.as_deref()?)?;
         let idle = i64::from(self.asks.session_idle_minutes) * 60;
         if !cookie.is_good(self.route.id, idle, self.now) {
             return None;
         }
         let session = self.parts.identities.session(cookie.session)?;
-        judge::is_good_session(&session, self.route, self.asks, self.now).then_some(Known {
+        judge::is_good_session(&session, self.route, self.asks, self.now).then_some(KnownIdentity {
             identity: Identity::Person(session),
             cookie: Some(cookie),
             is_ambient: true,
@@ -275,7 +280,7 @@ impl Visit<'_> {
     }
 
     /// The cookie in its new form, where it is time for that.
-    fn renewal(&self, known: &Known) -> Option<HeaderValue> {
+    fn renewal(&self, known: &KnownIdentity) -> Option<HeaderValue> {
         let (Some(cookie), Identity::Person(session)) = (&known.cookie, &known.identity) else { return None };
         let idle = i64::from(self.asks.session_idle_minutes) * 60;
         cookie.wants_renewal(idle, self.now).then(|| self.login_cookie(session)).flatten()
@@ -291,7 +296,7 @@ impl Visit<'_> {
 
     /// `https://` and the host as the client knows it.
     pub(super) fn own_url(&self) -> String {
-        self.route.url(&self.access.context.config.domain, self.access.context.config.public_port)
+        self.route.url(&self.access.state.config.domain, self.access.state.config.public_port)
     }
 
     /// Whether a browser wants to show what it gets to a person.
@@ -329,7 +334,7 @@ impl Visit<'_> {
 
     /// Nobody is known: a browser goes and logs in, a program is told where that could be done.
     fn login_wanted(&self) -> Denial {
-        self.access.context.metrics.identity("login-wanted");
+        self.access.state.metrics.identity("login-wanted");
         if self.is_navigation() {
             let wanted = self.head.uri.path_and_query().map_or("/", |path| path.as_str());
             return self.login(wanted, false);
@@ -344,7 +349,7 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: Some(&login_url),
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.context.site()).into()
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site()).into()
     }
 
     /// Sends the browser to where people log in.
@@ -363,7 +368,7 @@ impl Visit<'_> {
         let sealed = self.parts.seal(Purpose::LoginRequest, &request).zip(self.parts.seal(Purpose::Binding, &binding));
         let Some((request, binding)) = sealed else { return Denial::NobodyKnown };
         let to = format!("{}/start?request={request}", self.access.identity.login_url);
-        OwnAnswer::redirect("login-required", StatusCode::FOUND, &to, self.id)
+        AccessPage::redirect("login-required", StatusCode::FOUND, &to, self.id)
             .with_cookies([cookies::set(cookies::BINDING, &binding, LOGIN_SECONDS)])
             .into()
     }
@@ -374,7 +379,7 @@ impl Visit<'_> {
         self.parts.sealer.open(Purpose::Binding, text).filter(|binding: &Binding| binding.is_fresh(self.now))
     }
 
-    fn bad_token(&self) -> OwnAnswer {
+    fn bad_token(&self) -> AccessPage {
         let refusal = Refusal {
             status: StatusCode::UNAUTHORIZED,
             code: "bad-token",
@@ -383,10 +388,10 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.context.site())
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
     }
 
-    fn not_allowed(&self, known: &Known) -> OwnAnswer {
+    fn not_allowed(&self, known: &KnownIdentity) -> AccessPage {
         let who = known.identity.label();
         let format = Format::wanted(&self.head.headers);
         if format == Format::Html && known.cookie.is_some() {
@@ -399,9 +404,9 @@ impl Visit<'_> {
                 "Ask the owner, or use another account.",
             ];
             let actions = vec![Action::Link { href, label: "Use another account".into() }];
-            let site = self.access.context.site();
+            let site = self.access.state.site();
             let by = (self.id, &*site);
-            return OwnAnswer::page("not-allowed", StatusCode::FORBIDDEN, "Not allowed", &paragraphs, actions, by);
+            return AccessPage::page("not-allowed", StatusCode::FORBIDDEN, "Not allowed", &paragraphs, actions, by);
         }
         let refusal = Refusal {
             status: StatusCode::FORBIDDEN,
@@ -410,10 +415,10 @@ impl Visit<'_> {
             detail: format!("The owner of this service does not let {who} do that."),
             login_url: None,
         };
-        refusal.answer(format, self.id, &self.access.context.site())
+        refusal.answer(format, self.id, &self.access.state.site())
     }
 
-    fn elsewhere_refused(&self) -> OwnAnswer {
+    fn elsewhere_refused(&self) -> AccessPage {
         let refusal = Refusal {
             status: StatusCode::FORBIDDEN,
             code: "cross-site",
@@ -422,6 +427,6 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.context.site())
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
     }
 }

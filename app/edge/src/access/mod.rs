@@ -8,17 +8,17 @@
 //! Wherever something is missing or cannot be read, nobody enters.
 
 pub(crate) mod admit;
+mod certificates;
 mod cookies;
 mod denial;
 mod fields;
 mod gate;
 mod grants;
-mod holders;
 mod own_paths;
-mod stake;
-mod standing;
-mod strangers;
-mod words;
+mod page;
+mod refused_addresses;
+mod revalidation;
+mod revocation;
 
 use std::{
     net::IpAddr,
@@ -28,32 +28,32 @@ use std::{
 
 use crate::{
     config::{EdgeConfig, EdgeIdentity},
-    context::Context,
-    policy::judge::{Asked, Ruling},
+    policy::judge::{AccessRequest, Ruling},
+    state::EdgeState,
 };
 
+pub(crate) use certificates::{RefusedCertificate, holder, http_server_config, server_config};
 pub(crate) use denial::Denial;
-pub(crate) use gate::{Arrival, is_answered, may_enter};
-pub(crate) use holders::{ShownCertificates, holder, http_server_config, server_config};
+pub(crate) use gate::{Arrival, filter_answer_cookies, may_enter};
 pub(crate) use own_paths::let_login_arrive;
-pub(crate) use stake::{Stake, StakeSlot, Unasked};
-pub(crate) use standing::{Standing, follow};
-pub(crate) use strangers::refusal;
-pub(crate) use words::OwnAnswer;
+pub(crate) use page::AccessPage;
+pub(crate) use refused_addresses::refusal;
+pub(crate) use revalidation::{AccessRevalidation, follow};
+pub(crate) use revocation::{RevocationCheck, RevocationSlot, UncheckedRequest};
 
 /// Who may come in: the state of the edge, and what it knows of logins.
 pub(crate) struct Access {
     /// The state that all share.
-    pub(crate) context: Arc<Context>,
+    pub(crate) state: Arc<EdgeState>,
     /// What is known of logins.
     pub(crate) identity: IdentityState,
 }
 
 impl Access {
     /// Access to the sockets of this edge; nothing is known of logins yet.
-    pub(crate) fn new(context: Arc<Context>) -> Arc<Self> {
-        let identity = IdentityState::new(&context.config);
-        Arc::new(Self { context, identity })
+    pub(crate) fn new(state: Arc<EdgeState>) -> Arc<Self> {
+        let identity = IdentityState::new(&state.config);
+        Arc::new(Self { state, identity })
     }
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct IdentityState {
     /// `https://login.example.com`, with the port where it is another than 443.
     login_url: String,
     grants: Mutex<grants::UsedGrants>,
-    told: Mutex<fields::Told>,
-    strangers: Mutex<strangers::Strangers>,
+    told: Mutex<fields::AssertionCache>,
+    strangers: Mutex<refused_addresses::RefusedAddresses>,
 }
 
 impl IdentityState {

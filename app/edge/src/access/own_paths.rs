@@ -10,8 +10,8 @@ use sallyport_model::{Identity, LoginSession};
 use serde::Serialize;
 
 use super::{
-    Access, Denial, OwnAnswer, cookies,
-    gate::{Known, Sender, Visit},
+    Access, AccessPage, Denial, cookies,
+    gate::{KnownIdentity, Sender, Visit},
 };
 
 use crate::policy::judge;
@@ -26,7 +26,7 @@ const JSON: &str = "application/json";
 const KEYS_CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
 
 /// The answer to a request under `/.sallyport/`. `may` says whether somebody may use the socket now.
-pub(super) fn answer(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) -> bool) -> Denial {
+pub(super) fn answer(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> Denial {
     let is_read = visit.head.method == Method::GET || visit.head.method == Method::HEAD;
     let name = visit.head.uri.path().strip_prefix("/.sallyport/").unwrap_or_default();
     match (name, &visit.head.method) {
@@ -38,7 +38,7 @@ pub(super) fn answer(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Ide
         ("whoami", _) if is_read => who_am_i(visit, known, may).into(),
         ("jwks.json", _) if is_read => {
             let keys = visit.parts.assertions.key_set();
-            let answer = OwnAnswer::plain("own-page", StatusCode::OK, JSON, keys, visit.id);
+            let answer = AccessPage::plain("own-page", StatusCode::OK, JSON, keys, visit.id);
             answer.replacing(CACHE_CONTROL, KEYS_CACHE_CONTROL).into()
         }
         _ => Denial::UnknownPath,
@@ -77,14 +77,14 @@ fn parameter_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-fn login(visit: &Visit<'_>, known: Option<&Known>) -> Denial {
+fn login(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> Denial {
     let to = parameter(visit, "to").and_then(|to| String::from_utf8(URL_SAFE_NO_PAD.decode(to).ok()?).ok());
     let to = safe_return_to(to.as_deref().unwrap_or("/"));
     let switch = parameter(visit, "switch") == Some("1");
     match known {
-        Some(_) if !switch => OwnAnswer::redirect("own-page", StatusCode::FOUND, to, visit.id).into(),
+        Some(_) if !switch => AccessPage::redirect("own-page", StatusCode::FOUND, to, visit.id).into(),
         _ => {
-            visit.access.context.metrics.identity("login-wanted");
+            visit.access.state.metrics.identity("login-wanted");
             visit.login(to, switch)
         }
     }
@@ -92,28 +92,28 @@ fn login(visit: &Visit<'_>, known: Option<&Known>) -> Denial {
 
 /// The browser comes back with a grant. What is wrong with one that is not taken is not told: only whoever plays with it
 /// would want to know.
-fn callback(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
+fn callback(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     let grant: Option<Grant> = parameter(visit, "grant").and_then(|text| visit.parts.sealer.open(Purpose::Grant, text));
     let return_to = grant.as_ref().map_or("/", |grant| safe_return_to(&grant.return_to)).to_owned();
     if let Some(session) = grant.as_ref().and_then(|grant| accept(visit, grant)) {
-        visit.access.context.metrics.identity("login-granted");
+        visit.access.state.metrics.identity("login-granted");
         tracing::debug!(id = %visit.id, socket = %visit.route.id, email = %session.person.email, "a person came in");
-        return OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id)
+        return AccessPage::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id)
             .with_cookies([visit.login_cookie(&session)]);
     }
-    visit.access.context.metrics.identity("grant-refused");
+    visit.access.state.metrics.identity("grant-refused");
     if grant.is_some() && known.is_some() {
         // Another tab was faster: this browser is logged in, and nothing is taken from the grant.
-        return OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id);
+        return AccessPage::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id);
     }
     let paragraphs = [
         "This login cannot be used: it is too old, was used before, or was begun in another browser.",
         "Cookies of this site have to be allowed.",
     ];
     let actions = vec![Action::Link { href: login_path(&return_to, false).into(), label: "Log in again".into() }];
-    let site = visit.access.context.site();
+    let site = visit.access.state.site();
     let by = (visit.id, &*site);
-    OwnAnswer::page("bad-grant", StatusCode::BAD_REQUEST, "Not logged in", &paragraphs, actions, by)
+    AccessPage::page("bad-grant", StatusCode::BAD_REQUEST, "Not logged in", &paragraphs, actions, by)
 }
 
 /// The login that a grant stands for, when it is good in this browser at this socket and was not used before.
@@ -131,7 +131,7 @@ fn accept(visit: &Visit<'_>, grant: &Grant) -> Option<std::sync::Arc<LoginSessio
     used.uses(grant.id, good_until, visit.now).then_some(session)
 }
 
-fn ask_logout(visit: &Visit<'_>) -> OwnAnswer {
+fn ask_logout(visit: &Visit<'_>) -> AccessPage {
     let out = Action::Button {
         path: "/.sallyport/logout".into(),
         label: "Log out".into(),
@@ -139,24 +139,24 @@ fn ask_logout(visit: &Visit<'_>) -> OwnAnswer {
     };
     let actions = vec![out, Action::Link { href: "/".into(), label: "Stay".into() }];
     let paragraphs = ["You will have to log in again here, and wherever else the same login is used."];
-    OwnAnswer::page(
+    AccessPage::page(
         "own-page",
         StatusCode::OK,
         "Log out?",
         &paragraphs,
         actions,
-        (visit.id, &visit.access.context.site()),
+        (visit.id, &visit.access.state.site()),
     )
 }
 
 /// Ends the login here, and goes on to where it is ended everywhere. Only a page of this very host may ask for it.
-fn logout(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
+fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     if visit.sender() != Sender::Itself {
         let paragraphs = ["This did not come from the page of this site that asks whether you want to log out."];
         let actions = vec![Action::Link { href: "/.sallyport/logout".into(), label: "To that page".into() }];
-        let site = visit.access.context.site();
+        let site = visit.access.state.site();
         let by = (visit.id, &*site);
-        return OwnAnswer::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, actions, by);
+        return AccessPage::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, actions, by);
     }
     let ticket = match known.map(|known| &known.identity) {
         Some(Identity::Person(session)) => {
@@ -169,11 +169,11 @@ fn logout(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
     let says = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
     let to = format!("{}/logout?{says}", visit.access.identity.login_url);
     let gone = [cookies::LOGIN, cookies::BINDING].map(|name| cookies::set(name, "", 0));
-    OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &to, visit.id).with_cookies(gone)
+    AccessPage::redirect("own-page", StatusCode::SEE_OTHER, &to, visit.id).with_cookies(gone)
 }
 
 /// Who it is, for programs of the page: JSON that no other origin can read.
-fn who_am_i(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) -> bool) -> OwnAnswer {
+fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> AccessPage {
     #[derive(Serialize)]
     #[serde(untagged)]
     enum Who<'a> {
@@ -216,5 +216,5 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) ->
         }
         None => (StatusCode::UNAUTHORIZED, Who::Nobody { email: None }),
     };
-    OwnAnswer::plain("own-page", status, JSON, serde_json::to_vec(&who).unwrap_or_default(), visit.id)
+    AccessPage::plain("own-page", status, JSON, serde_json::to_vec(&who).unwrap_or_default(), visit.id)
 }

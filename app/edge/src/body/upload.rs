@@ -156,7 +156,7 @@ impl UploadSlot {
     }
 
     /// The body is counted here, and held back while its socket has used what it may.
-    pub(crate) fn is_metered(&self, meter: Meter) {
+    pub(crate) fn set_meter(&self, meter: Meter) {
         let _ = self.pace.set(meter);
     }
 
@@ -233,13 +233,13 @@ impl UploadSlot {
 /// A request body on its way to an origin.
 pub(crate) struct Upload {
     shared: Option<Arc<UploadSlot>>,
-    gate: Gate,
+    gate: UploadStage,
     pace: Option<Meter>,
     is_looked_at: bool,
 }
 
 /// What stands between the client's body and the origin.
-enum Gate {
+enum UploadStage {
     /// The origin's connection may not be there yet.
     Origin(Establishment),
     /// It is being waited for.
@@ -262,9 +262,9 @@ impl Upload {
     /// The body in the slot, to be sent once the origin took the connection. `None`: the connection is known to stand.
     pub(crate) fn new(shared: Option<Arc<UploadSlot>>, establishment: Option<Establishment>) -> Self {
         let gate = match (&shared, establishment) {
-            (Some(_), Some(establishment)) => Gate::Origin(establishment),
+            (Some(_), Some(establishment)) => UploadStage::Origin(establishment),
             (Some(slot), None) => Self::after_origin(slot),
-            (None, _) => Gate::Clear,
+            (None, _) => UploadStage::Clear,
         };
         let pace = shared.as_ref().and_then(|slot| slot.pace.get().cloned());
         Self { shared, gate, pace, is_looked_at: false }
@@ -277,11 +277,11 @@ impl Upload {
         }
     }
 
-    fn after_origin(slot: &UploadSlot) -> Gate {
+    fn after_origin(slot: &UploadSlot) -> UploadStage {
         if slot.expects_continue() {
-            Gate::Expectation(Box::pin(tokio::time::sleep(MAX_EXPECTATION_WAIT)))
+            UploadStage::Expectation(Box::pin(tokio::time::sleep(MAX_EXPECTATION_WAIT)))
         } else {
-            Gate::Clear
+            UploadStage::Clear
         }
     }
 }
@@ -298,29 +298,29 @@ impl Body for Upload {
         }
         loop {
             match &mut this.gate {
-                Gate::Origin(establishment) => match establishment.peek() {
+                UploadStage::Origin(establishment) => match establishment.peek() {
                     Some(Ok(())) => this.gate = Self::after_origin(slot),
                     Some(Err(failure)) => return Poll::Ready(Some(Err(failure.into()))),
                     None => {
                         let establishment = establishment.clone();
-                        this.gate = Gate::Waiting(Box::pin(async move { Ok(establishment.wait().await?) }));
+                        this.gate = UploadStage::Waiting(Box::pin(async move { Ok(establishment.wait().await?) }));
                     }
                 },
-                Gate::Waiting(wait) => match ready!(wait.as_mut().poll(cx)) {
+                UploadStage::Waiting(wait) => match ready!(wait.as_mut().poll(cx)) {
                     Ok(()) => this.gate = Self::after_origin(slot),
                     Err(failure) => return Poll::Ready(Some(Err(failure))),
                 },
-                Gate::Expectation(sleep) => {
+                UploadStage::Expectation(sleep) => {
                     if !slot.continued.load(Ordering::Acquire) {
                         ready!(sleep.as_mut().poll(cx));
                     }
-                    this.gate = Gate::Clear;
+                    this.gate = UploadStage::Clear;
                 }
-                Gate::Clear => match slot.take() {
-                    Some(body) => this.gate = Gate::Open(body, slot.silence.get().copied().map(IdleTimer::new)),
+                UploadStage::Clear => match slot.take() {
+                    Some(body) => this.gate = UploadStage::Open(body, slot.silence.get().copied().map(IdleTimer::new)),
                     None => return Poll::Ready(Some(Err("the request body went to another origin".into()))),
                 },
-                Gate::Open(body, patience) => {
+                UploadStage::Open(body, patience) => {
                     if let Some(pace) = &mut this.pace {
                         ready!(pace.poll_ready(cx));
                     }
@@ -356,14 +356,14 @@ impl Body for Upload {
 
     fn is_end_stream(&self) -> bool {
         match &self.gate {
-            Gate::Open(body, _) => body.is_end_stream(),
+            UploadStage::Open(body, _) => body.is_end_stream(),
             _ => self.shared.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match (&self.gate, &self.shared) {
-            (Gate::Open(body, _), _) => body.size_hint(),
+            (UploadStage::Open(body, _), _) => body.size_hint(),
             (_, Some(slot)) => slot.size,
             (_, None) => SizeHint::with_exact(0),
         }
@@ -372,7 +372,9 @@ impl Body for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let (Some(slot), Gate::Open(body, _)) = (&self.shared, std::mem::replace(&mut self.gate, Gate::Clear)) {
+        if let (Some(slot), UploadStage::Open(body, _)) =
+            (&self.shared, std::mem::replace(&mut self.gate, UploadStage::Clear))
+        {
             slot.put_unread(body);
         }
     }

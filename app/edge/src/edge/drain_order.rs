@@ -16,7 +16,7 @@ use crate::lifecycle::phase::{MAX_LINGER, Phase};
 impl Edge {
     /// Does as it is told about being emptied, until the shutdown.
     pub(crate) async fn follow_emptied(&self, shutdown: &Shutdown) {
-        let mut told = self.context.config.emptied.clone();
+        let mut told = self.state.config.emptied.clone();
         let mut until = *told.borrow_and_update();
         self.begin_or_end(until);
         loop {
@@ -35,16 +35,16 @@ impl Edge {
     }
 
     fn begin_or_end(&self, until: Option<Instant>) {
-        let was_emptied = self.context.emptied.swap(until.is_some(), Ordering::Relaxed);
+        let was_emptied = self.state.emptied.swap(until.is_some(), Ordering::Relaxed);
         match (was_emptied, until) {
             (false, Some(until)) => {
                 let within = until.saturating_duration_since(Instant::now());
                 tracing::info!(
                     ?within,
-                    running = self.context.running.count(),
+                    running = self.state.running.count(),
                     "this edge is emptied: clients and connectors are sent elsewhere"
                 );
-                self.context.phase.turn(Phase::Lingering);
+                self.state.phase.turn(Phase::Lingering);
             }
             (true, None) => tracing::info!("this edge serves again"),
             _ => {}
@@ -52,10 +52,10 @@ impl Edge {
     }
 
     async fn cut_what_runs(&self) {
-        let running = self.context.running.count();
-        self.context.phase.turn(Phase::Draining);
-        let _ = tokio::time::timeout(MAX_LINGER, self.context.running.none_left()).await;
-        self.context.phase.turned(Phase::Cut);
+        let running = self.state.running.count();
+        self.state.phase.turn(Phase::Draining);
+        let _ = tokio::time::timeout(MAX_LINGER, self.state.running.none_left()).await;
+        self.state.phase.turned(Phase::Cut);
         tracing::info!(running, "the time is over: what still ran is cut off, and this edge is empty");
     }
 }

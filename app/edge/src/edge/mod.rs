@@ -18,7 +18,6 @@ use self::gauges::{Gauges, TunnelsInDebug};
 use crate::{
     access::Access,
     config::EdgeConfig,
-    context::Context,
     http::server::{ApiService, HealthNotes, HttpServer},
     lifecycle::{
         counts::{Connections, Handshakes},
@@ -26,20 +25,21 @@ use crate::{
     },
     mesh::{Mesh, MeshSettings},
     ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
+    state::EdgeState,
     tunnels::{
-        admission::Gate,
-        unheard::{AskTunnel, Unheard},
+        admission::TunnelAdmission,
+        lookup::{AskTunnel, TunnelLookup},
     },
     udp::ports::UdpPorts,
 };
 
 /// An edge. Made once for a process.
 pub struct Edge {
-    pub(crate) context: Arc<Context>,
+    pub(crate) state: Arc<EdgeState>,
     pub(crate) access: Arc<Access>,
     pub(crate) http: Arc<HttpServer>,
     pub(crate) udp: Arc<UdpPorts>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<TunnelAdmission>,
     pub(crate) tunnels: EdgeTunnels,
     pub(crate) ssh: OnceLock<Ssh>,
     pub(crate) mesh: OnceLock<Arc<Mesh>>,
@@ -57,7 +57,7 @@ pub(crate) struct Ssh {
 
 impl std::fmt::Debug for Edge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Edge").field("config", &self.context.config).finish_non_exhaustive()
+        f.debug_struct("Edge").field("config", &self.state.config).finish_non_exhaustive()
     }
 }
 
@@ -68,14 +68,14 @@ impl Edge {
     /// When the operating system gives no random bytes: nothing here would be safe then.
     #[must_use]
     pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
-        let context = Context::new(config, routes, directory);
-        let config = &context.config;
-        let gate = Arc::new(Gate::new(
+        let state = EdgeState::new(config, routes, directory);
+        let config = &state.config;
+        let gate = Arc::new(TunnelAdmission::new(
             config.domain.clone(),
             config.public_port,
-            context.routes.clone(),
-            context.directory.clone(),
-            context.sockets.clone(),
+            state.routes.clone(),
+            state.directory.clone(),
+            state.sockets.clone(),
         ));
         let tunnels = EdgeTunnels::new(
             EdgeTunnelsConfig {
@@ -88,7 +88,7 @@ impl Edge {
             gate.clone(),
         );
         let connections = Connections::new(config.max_connections, config.max_connections_per_address);
-        let access = Access::new(context.clone());
+        let access = Access::new(state.clone());
         Arc::new(Self {
             http: HttpServer::new(access.clone(), api, tunnels.clone()),
             udp: UdpPorts::new(access.clone()),
@@ -100,14 +100,14 @@ impl Edge {
             ssh_logins: Arc::new(Handshakes::of_ssh()),
             connections,
             access,
-            context,
+            state,
         })
     }
 
     /// Relays for other edges from now on, and has them relay. To be called before [`Edge::serve`]; only the first call counts.
     pub fn join_mesh(&self, settings: MeshSettings) {
-        self.context.sockets.shared().dialer.is_among(settings.fleet.clone());
-        let mesh = Mesh::new(&self.context, &self.tunnels, settings);
+        self.state.sockets.shared().dialer.set_fleet(settings.fleet.clone());
+        let mesh = Mesh::new(&self.state, &self.tunnels, settings);
         let told = mesh.clone();
         let _ = self.http.mesh_health.set(Arc::new(move || told.notes()));
         let _ = self.mesh.set(mesh);
@@ -116,8 +116,8 @@ impl Edge {
     /// Makes the edge's metrics known to the registry, those of ssh clients only after [`Edge::serve_ssh`], and those of the
     /// mesh after [`Edge::join_mesh`].
     pub fn register_metrics(&self, registry: &mut Registry) {
-        let sockets = &self.context.sockets;
-        self.context.metrics.register(registry);
+        let sockets = &self.state.sockets;
+        self.state.metrics.register(registry);
         sockets.shared().metrics.register(sockets, registry);
         sockets.shared().dialer.register(registry);
         sockets.shared().regions.register(registry);
@@ -127,8 +127,8 @@ impl Edge {
             handshakes: self.handshakes.clone(),
             udp_flows: self.udp.flows.clone(),
             uploads: self.http.uploads.clone(),
-            emptied: self.context.emptied.clone(),
-            shards: self.context.config.shards.clone(),
+            emptied: self.state.emptied.clone(),
+            shards: self.state.config.shards.clone(),
         }));
         if let Some(mesh) = self.mesh.get() {
             mesh.register_metrics(registry);
@@ -152,8 +152,8 @@ impl Edge {
     /// Whom connectors' tunnels are asked about from now on of which the edge has not heard, before one is refused for good. Only the
     /// first call counts.
     pub fn ask_about_tunnels(&self, ask: AskTunnel) {
-        let metrics = self.context.metrics.clone();
-        self.gate.ask(Unheard::new(ask, move |status| metrics.tunnel_asked(status.as_str())));
+        let metrics = self.state.metrics.clone();
+        self.gate.ask(TunnelLookup::new(ask, move |status| metrics.tunnel_asked(status.as_str())));
     }
 
     /// What `/healthz` says from now on besides that it is well: lines of what is not as it should be, and is served on
@@ -168,7 +168,7 @@ impl Edge {
         // Those that make room take a moment to be gone.
         settings.config.max_unauthenticated = 2 * self.ssh_logins.max();
         let listener = Mutex::new(settings.listener.take());
-        let (server, tunnels) = ssh::server(&self.context, &self.tunnels, settings);
+        let (server, tunnels) = ssh::server(&self.state, &self.tunnels, settings);
         self.gate.tell(Arc::downgrade(&tunnels));
         let _ = self.ssh.set(Ssh { server, tunnels, listener });
     }

@@ -10,7 +10,7 @@ use sallyport_bus::{Answer, Ask, EdgeFigures, EndedList, HeldTunnel, MAX_ANSWER_
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_net::process_figures;
 
-use crate::{edge::Edge, origins::transport::Way};
+use crate::{edge::Edge, origins::transport::OriginTransport};
 
 /// Answers for the edge for as long as that is there.
 struct Answers(Weak<Edge>);
@@ -30,7 +30,7 @@ impl Edge {
 
     fn answer(&self, ask: Ask) -> Answer {
         match ask {
-            Ask::Flows { .. } | Ask::KillFlow { .. } => self.context.config.flows.answer(ask),
+            Ask::Flows { .. } | Ask::KillFlow { .. } => self.state.config.flows.answer(ask),
             Ask::Stats { organisation, socket } => {
                 Answer::Stats(self.route_of(organisation, socket).map(|_| Box::new(self.use_of(socket))))
             }
@@ -46,16 +46,16 @@ impl Edge {
 
     /// The socket, when it is the organisation's.
     fn route_of(&self, organisation: AccountId, socket: SocketId) -> Option<Arc<SocketRoute>> {
-        self.context.routes.get(socket).filter(|route| route.account == organisation)
+        self.state.routes.get(socket).filter(|route| route.account == organisation)
     }
 
     /// What was counted of the socket since this edge began.
     fn use_of(&self, socket: SocketId) -> SocketUse {
-        let since = SystemTime::now().checked_sub(self.context.sockets.started().elapsed()).unwrap_or(UNIX_EPOCH);
+        let since = SystemTime::now().checked_sub(self.state.sockets.started().elapsed()).unwrap_or(UNIX_EPOCH);
         let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut told =
             SocketUse { since_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX), ..SocketUse::default() };
-        let Some(pool) = self.context.sockets.known(socket) else { return told };
+        let Some(pool) = self.state.sockets.known(socket) else { return told };
         told.live = pool.origins().iter().map(|origin| u64::from(origin.own_load())).sum();
         let Some(metrics) = pool.counted() else { return told };
         (told.requests, (told.bytes_in, told.bytes_out)) = metrics.read();
@@ -74,8 +74,8 @@ impl Edge {
     fn ended(&self, organisation: AccountId, socket: Option<SocketId>, after: Option<u64>, limit: usize) -> EndedList {
         let mut found = BTreeMap::new();
         let pools = match socket {
-            Some(socket) => self.context.sockets.known(socket).into_iter().collect(),
-            None => self.context.sockets.all(),
+            Some(socket) => self.state.sockets.known(socket).into_iter().collect(),
+            None => self.state.sockets.all(),
         };
         for pool in pools {
             let Some(route) = self.route_of(organisation, pool.socket()) else { continue };
@@ -88,15 +88,17 @@ impl Edge {
 
     /// The socket's tunnels that this edge holds itself.
     fn held(&self, socket: SocketId) -> Vec<HeldTunnel> {
-        let Some(pool) = self.context.sockets.known(socket) else { return Vec::new() };
+        let Some(pool) = self.state.sockets.known(socket) else { return Vec::new() };
         let origins = pool.origins();
         // Those of other edges are for these to tell of.
-        let own = origins.iter().filter(|origin| matches!(origin.handle(), Way::Tunnel(_) | Way::Ssh(_)));
+        let own = origins
+            .iter()
+            .filter(|origin| matches!(origin.handle(), OriginTransport::Tunnel(_) | OriginTransport::Ssh(_)));
         let held = own.filter_map(|origin| {
             let tunnel = origin.handle().tunnel()?;
             Some(HeldTunnel {
                 tunnel,
-                is_well: self.context.directory.is_well(tunnel),
+                is_well: self.state.directory.is_well(tunnel),
                 rtt_us: origin.handle().round_trip().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
                 live: u64::from(origin.load()),
             })
@@ -108,8 +110,8 @@ impl Edge {
         let process = process_figures();
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         EdgeFigures {
-            sockets: count(self.context.routes.len()),
-            flows: count(self.context.config.flows.count()),
+            sockets: count(self.state.routes.len()),
+            flows: count(self.state.config.flows.count()),
             connections: count(self.connections.open()),
             memory_bytes: process.map(|(memory, _)| memory),
             cpu_ms: process.map(|(_, cpu)| cpu),

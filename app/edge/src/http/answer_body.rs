@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 use crate::{
     body::upload::{ApiBody, BoxError, ClientBody, UploadSlot},
-    http::{context::Ticket, guarded_io::WireState, send_bound, server::HttpServer, upgrade::Upgraded},
+    http::{context::RequestContext, guarded_io::WireState, send_bound, server::HttpServer, upgrade::Upgraded},
     origins::http::response_body::Download,
 };
 
@@ -31,14 +31,14 @@ const MAX_UNWANTED_BYTES: u64 = 16 * 1024 * 1024;
 ///
 /// A client that is still sending when its stream is reset may take that for a failure, although the reset comes after
 /// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it has some time to notice that it has its answer.
-pub(crate) struct Unwanted {
+pub(crate) struct UnreadBody {
     body: ClientBody,
     slot: Arc<UploadSlot>,
     rest: u64,
     timer: Pin<Box<Sleep>>,
 }
 
-impl Unwanted {
+impl UnreadBody {
     fn new(body: ClientBody, slot: Arc<UploadSlot>) -> Self {
         Self { body, slot, rest: MAX_UNWANTED_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNWANTED_TIME)) }
     }
@@ -82,15 +82,15 @@ pub(crate) struct AnswerBody {
     source: Source,
     /// What is left of a frame that is given out in pieces.
     rest: Bytes,
-    ticket: Option<Box<Ticket>>,
+    context: Option<Box<RequestContext>>,
     /// The connection that ends with it.
     ends: Option<Arc<WireState>>,
 }
 
 impl AnswerBody {
     /// A body from this source, which ends this request.
-    pub(crate) fn new(source: Source, ticket: Option<Box<Ticket>>) -> Self {
-        Self { source, rest: Bytes::new(), ticket, ends: None }
+    pub(crate) fn new(source: Source, context: Option<Box<RequestContext>>) -> Self {
+        Self { source, rest: Bytes::new(), context, ends: None }
     }
 
     /// Whether it was made here and not by an origin.
@@ -104,19 +104,19 @@ impl AnswerBody {
     }
 
     /// The same body; its end is the end of the request that this ticket stands for.
-    pub(crate) fn with_ticket(mut self, mut ticket: Box<Ticket>, server: Arc<HttpServer>) -> Self {
+    pub(crate) fn with_ticket(mut self, mut context: Box<RequestContext>, server: Arc<HttpServer>) -> Self {
         if !self.is_end_stream() {
-            ticket.goes_on(server);
+            context.begin_revocation_checks(server);
         }
-        self.ticket = Some(ticket);
+        self.context = Some(context);
         send_bound::waits_for_client();
         self
     }
 
     /// All that was announced of it has been given out, whatever its origin still says.
-    pub(crate) fn is_whole(&mut self) {
-        if let Some(ticket) = &mut self.ticket {
-            ticket.complete();
+    pub(crate) fn mark_whole(&mut self) {
+        if let Some(context) = &mut self.context {
+            context.mark_complete();
         }
     }
 
@@ -149,7 +149,7 @@ impl AnswerBody {
     /// The body has been given out to its end. The connection ends behind it, or later: an origin may take the rest of the
     /// request after its answer.
     fn ends_connection(&mut self) {
-        let is_whole = self.ticket.as_ref().is_none_or(|ticket| ticket.has_whole_request());
+        let is_whole = self.context.as_ref().is_none_or(|context| context.has_whole_request());
         if let Some(wire) = self.ends.take().filter(|_| is_whole) {
             wire.ends();
         }
@@ -172,10 +172,10 @@ impl AnswerBody {
             Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
             Source::Origin(download) => {
                 const REVOKED: &str = "whose request it was may not come in any more";
-                if self.ticket.as_mut().is_some_and(|ticket| ticket.poll_going_on(false, cx).is_ready()) {
+                if self.context.as_mut().is_some_and(|context| context.poll_going_on(false, cx).is_ready()) {
                     return Poll::Ready(Some(Err(REVOKED.into())));
                 }
-                let mut pass = self.ticket.as_mut().and_then(|ticket| ticket.pass());
+                let mut pass = self.context.as_mut().and_then(|context| context.pass());
                 if let Some(pass) = &mut pass {
                     ready!(pass.poll_ready(cx));
                 }
@@ -187,7 +187,7 @@ impl AnswerBody {
                         frame
                     }
                     Poll::Pending => {
-                        ready!(self.ticket.as_mut().map_or(Poll::Pending, |ticket| ticket.poll_going_on(true, cx)));
+                        ready!(self.context.as_mut().map_or(Poll::Pending, |context| context.poll_going_on(true, cx)));
                         Some(Err(REVOKED.into()))
                     }
                 }
@@ -197,12 +197,12 @@ impl AnswerBody {
 
     /// What is left of the request's body over HTTP/2 and that nobody wants, when all of the answer has been given out. The
     /// request is over with it.
-    pub(crate) fn into_unwanted(self) -> Option<Unwanted> {
-        let slot = self.ticket.as_ref()?.http2_upload()?.clone();
+    pub(crate) fn into_unwanted(self) -> Option<UnreadBody> {
+        let slot = self.context.as_ref()?.http2_upload()?.clone();
         // What the origin's connection holds of the body comes back with the end of the answer.
         drop(self);
         let body = slot.take_unread()?;
-        Some(Unwanted::new(body, slot))
+        Some(UnreadBody::new(body, slot))
     }
 
     /// What is given out of a frame on this connection: all of it, or in HTTP/2 its first piece.
@@ -242,11 +242,11 @@ impl Body for AnswerBody {
         if this.ends.is_some() && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream()) {
             this.ends_connection();
         }
-        if let Some(ticket) = &mut this.ticket {
+        if let Some(context) = &mut this.context {
             match &frame {
-                Some(Ok(frame)) => ticket.count_out(frame.data_ref().map_or(0, Bytes::len)),
-                Some(Err(_)) => ticket.broken(),
-                None => ticket.complete(),
+                Some(Ok(frame)) => context.record_sent(frame.data_ref().map_or(0, Bytes::len)),
+                Some(Err(_)) => context.mark_broken(),
+                None => context.mark_complete(),
             }
         }
         Poll::Ready(frame)
@@ -278,11 +278,11 @@ impl Body for AnswerBody {
 
 impl Drop for AnswerBody {
     fn drop(&mut self) {
-        if let Some(mut ticket) = self.ticket.take() {
+        if let Some(mut context) = self.context.take() {
             if self.is_end_stream() {
-                ticket.complete();
+                context.mark_complete();
             }
-            ticket.record();
+            context.record();
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
         counts::ConnectionPlace,
         phase::{self, Phase},
     },
-    util::{idle_timer::IdleTimer, wake_gated::Rarely},
+    util::{idle_timer::IdleTimer, wake_gated::WakeGated},
 };
 
 /// How long the end of a connection may take to be written.
@@ -86,8 +86,8 @@ impl Client {
         place: Option<ConnectionPlace>,
         shown: Option<Box<ClientCertificate>>,
     ) -> Arc<Self> {
-        let fields = ClientFields::new(addr, "https", server.context.config.public_port);
-        let send_timeout = server.context.config.send_timeout;
+        let fields = ClientFields::new(addr, "https", server.state.config.public_port);
+        let send_timeout = server.state.config.send_timeout;
         let uploads = http2.then(|| server.uploads.meter(addr.ip()));
         let (wire, requests, last) = (Arc::default(), AtomicU64::new(0), Mutex::default());
         Arc::new(Self { addr, fields, wire, http2, send_timeout, uploads, shown, requests, last, _place: place })
@@ -123,12 +123,12 @@ impl Client {
 
     /// Whether as many requests came as may on one connection.
     pub(crate) fn has_had_its_requests(&self, server: &HttpServer) -> bool {
-        self.requests.load(Ordering::Relaxed) >= server.context.config.max_requests_per_connection
+        self.requests.load(Ordering::Relaxed) >= server.state.config.max_requests_per_connection
     }
 
     /// Whether no request should follow this one on an HTTP/1 connection.
     pub(crate) fn is_last_request(&self, server: &HttpServer) -> bool {
-        !self.http2 && (server.context.sends_away() || self.has_had_its_requests(server))
+        !self.http2 && (server.state.sends_away() || self.has_had_its_requests(server))
     }
 }
 
@@ -184,9 +184,9 @@ pub(crate) enum Call {
 }
 
 /// The next call. It hardly ever comes, and a connection is woken for every request.
-pub(crate) fn call(phase: &watch::Receiver<Phase>, wanted: Phase, look_at: Option<Instant>) -> Rarely<Call> {
+pub(crate) fn call(phase: &watch::Receiver<Phase>, wanted: Phase, look_at: Option<Instant>) -> WakeGated<Call> {
     let mut phase = phase.clone();
-    Rarely::new(async move {
+    WakeGated::new(async move {
         let look = async {
             match look_at {
                 Some(at) => tokio::time::sleep_until(at).await,

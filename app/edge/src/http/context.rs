@@ -13,7 +13,7 @@ use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
 
 use crate::{
-    access::{Stake, StakeSlot, Standing, Unasked, admit::Pass},
+    access::{AccessRevalidation, RevocationCheck, RevocationSlot, UncheckedRequest, admit::Pass},
     body::upload::UploadSlot,
     http::{guarded_io::WireState, send_bound, server::HttpServer},
     metrics::{
@@ -21,12 +21,12 @@ use crate::{
         recent::{Entry, EntryId, kept_path},
         socket_counts,
     },
-    origins::{affinity::Wish, pool::SocketPool, transport::Way},
+    origins::{affinity::AffinityHint, pool::SocketPool, transport::OriginTransport},
     record::audit::{self, Audited, Use},
 };
 
 /// A request that runs. Its end is recorded once, however it comes.
-pub(crate) struct Ticket {
+pub(crate) struct RequestContext {
     began: Instant,
     id: RequestId,
     method: Method,
@@ -41,13 +41,13 @@ pub(crate) struct Ticket {
     upload: Option<Arc<UploadSlot>>,
     host: Option<RequestHost>,
     socket: Option<SocketId>,
-    way: Option<Way>,
+    transport: Option<OriginTransport>,
     metrics: Arc<SocketMetrics>,
     pass: Option<Pass>,
     identity: Option<String>,
     provider: Option<String>,
     rule: Option<String>,
-    stake: Stake,
+    stake: RevocationCheck,
     pool: Option<Arc<SocketPool>>,
     is_staked: bool,
     route: Option<Arc<SocketRoute>>,
@@ -57,7 +57,7 @@ pub(crate) struct Ticket {
     /// Why it was answered by us with an error.
     refused: Option<&'static str>,
     /// By which the owner is told of it, where it was refused before there was a way for it.
-    owner: Option<Way>,
+    owner: Option<OriginTransport>,
     end: End,
 }
 
@@ -75,7 +75,7 @@ enum End {
     Killed,
 }
 
-impl Ticket {
+impl RequestContext {
     /// A request that begins now.
     pub(crate) fn new(
         id: RequestId,
@@ -101,13 +101,13 @@ impl Ticket {
             upload: None,
             host: None,
             socket: None,
-            way: None,
+            transport: None,
             metrics,
             pass: None,
             identity: None,
             provider: None,
             rule: None,
-            stake: Stake::Nothing,
+            stake: RevocationCheck::Nothing,
             pool: None,
             is_staked: false,
             route: None,
@@ -125,7 +125,7 @@ impl Ticket {
     }
 
     /// Nothing is known of what the client asked for: it could not be read.
-    pub(crate) fn has_no_target(&mut self) {
+    pub(crate) fn clear_target(&mut self) {
         self.uri = Uri::from_static("*");
     }
 
@@ -146,20 +146,20 @@ impl Ticket {
     }
 
     /// The host that the request is for.
-    pub(crate) fn is_for(&mut self, host: &RequestHost) {
+    pub(crate) fn set_host(&mut self, host: &RequestHost) {
         self.host = Some(host.clone());
     }
 
     /// The socket that the request is for, and where it is counted.
-    pub(crate) fn is_of(&mut self, socket: SocketId, metrics: Arc<SocketMetrics>) {
+    pub(crate) fn set_socket(&mut self, socket: SocketId, metrics: Arc<SocketMetrics>) {
         self.socket = Some(socket);
         self.metrics = metrics;
     }
 
     /// The route that it takes; where that is wanted, the audit log has its end.
-    pub(crate) fn takes(&mut self, server: &HttpServer, route: &Arc<SocketRoute>) {
+    pub(crate) fn set_route(&mut self, server: &HttpServer, route: &Arc<SocketRoute>) {
         self.route = Some(route.clone());
-        self.audit = Audited::when_wanted(&server.context, route, SystemTime::now);
+        self.audit = Audited::when_wanted(&server.state, route, SystemTime::now);
     }
 
     /// It outlives its answer: others see it from now on, and can cut it. What it has of the request's head is its own from
@@ -170,16 +170,15 @@ impl Ticket {
             self.uri = uri;
         }
         let route = self.route.as_ref()?;
-        let stay =
-            server.context.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
-        if let Some(way) = &self.way {
-            stay.flow().goes_to(way.origin());
+        let stay = server.state.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
+        if let Some(transport) = &self.transport {
+            stay.flow().goes_to(transport.origin());
         }
         Some(stay)
     }
 
     /// Somebody with the right to do so cut it.
-    pub(crate) fn killed(&mut self) {
+    pub(crate) fn mark_killed(&mut self) {
         self.end = End::Killed;
     }
 
@@ -188,10 +187,10 @@ impl Ticket {
         match (self.end, self.status) {
             (End::Killed, _) => "killed",
             (End::Revoked, _) => "revoked",
-            (_, 401 | 403) if self.way.is_none() => "denied",
-            (_, 300..=399) if self.way.is_none() => "sent-to-login",
-            (_, 429) if self.way.is_none() => "limited",
-            (_, 502..=504) if self.way.is_none() => "no-origin",
+            (_, 401 | 403) if self.transport.is_none() => "denied",
+            (_, 300..=399) if self.transport.is_none() => "sent-to-login",
+            (_, 429) if self.transport.is_none() => "limited",
+            (_, 502..=504) if self.transport.is_none() => "no-origin",
             (End::Complete, _) => "complete",
             (End::Left, _) => "client-left",
             (End::Broken, _) => "broken",
@@ -204,7 +203,7 @@ impl Ticket {
         audit.record(Use {
             id: self.id.as_str(),
             client: self.client,
-            way: self.way.as_ref(),
+            transport: self.transport.as_ref(),
             bytes_in,
             bytes_out: self.bytes_out,
             verdict: self.verdict(),
@@ -216,15 +215,15 @@ impl Ticket {
     }
 
     /// The request has a place among those of its socket, up to its end.
-    pub(crate) fn enters(&mut self, pass: Pass) {
+    pub(crate) fn set_pass(&mut self, pass: Pass) {
         if let Some(upload) = &self.upload {
-            upload.is_metered(pass.meter().clone());
+            upload.set_meter(pass.meter().clone());
         }
         self.pass = Some(pass);
     }
 
     /// It was decided by this rule whether they may come in.
-    pub(crate) fn is_judged(&mut self, who: Option<&Identity>, rule: String) {
+    pub(crate) fn record_decision(&mut self, who: Option<&Identity>, rule: String) {
         let identity = who.map(Identity::label);
         self.provider = who.map(|who| who.provider().to_owned());
         tracing::debug!(id = %self.id, identity, rule, "a request was judged");
@@ -232,12 +231,12 @@ impl Ticket {
     }
 
     /// It may go on for as long as this says.
-    pub(crate) fn stands(&mut self, standing: Option<Standing>) {
-        self.stake = standing.map_or(Stake::Nothing, Stake::of);
+    pub(crate) fn set_revalidation(&mut self, standing: Option<AccessRevalidation>) {
+        self.stake = standing.map_or(RevocationCheck::Nothing, RevocationCheck::of);
     }
 
     /// What it stands with, for a connection that outlives it.
-    pub(crate) fn take_stake(&mut self) -> Stake {
+    pub(crate) fn take_stake(&mut self) -> RevocationCheck {
         std::mem::take(&mut self.stake)
     }
 
@@ -249,40 +248,40 @@ impl Ticket {
         pool: &Arc<SocketPool>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        if matches!(self.stake, Stake::Nothing) && pool.judges() {
-            self.stake = Stake::Unasked(self.unasked(server.clone(), pool.clone()));
+        if matches!(self.stake, RevocationCheck::Nothing) && pool.judges() {
+            self.stake = RevocationCheck::UncheckedRequest(self.unasked(server.clone(), pool.clone()));
         }
         ready!(self.stake.poll_over(cx));
         self.end = End::Revoked;
-        self.stake = Stake::last_words();
+        self.stake = RevocationCheck::last_words();
         Poll::Ready(())
     }
 
-    fn unasked(&self, server: Arc<HttpServer>, pool: Arc<SocketPool>) -> Unasked {
-        let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(server.context.config.public_port);
+    fn unasked(&self, server: Arc<HttpServer>, pool: Arc<SocketPool>) -> UncheckedRequest {
+        let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(server.state.config.public_port);
         let (client, method, target) = (self.client.ip(), self.method.clone(), self.uri.path_and_query().cloned());
-        Unasked { access: server.access.clone(), pool, client, port, method, target }
+        UncheckedRequest { access: server.access.clone(), pool, client, port, method, target }
     }
 
     /// An origin of this pool has answered.
-    pub(crate) fn is_answered_by(&mut self, pool: Arc<SocketPool>) {
+    pub(crate) fn set_pool(&mut self, pool: Arc<SocketPool>) {
         self.pool = Some(pool);
     }
 
     /// Its answer is under way from now on, and looked at by whoever moves it.
-    pub(crate) fn goes_on(&mut self, server: Arc<HttpServer>) {
+    pub(crate) fn begin_revocation_checks(&mut self, server: Arc<HttpServer>) {
         let stake = match (std::mem::take(&mut self.stake), self.pool.take()) {
-            (Stake::Nothing, Some(pool)) => Stake::Unasked(self.unasked(server, pool)),
+            (RevocationCheck::Nothing, Some(pool)) => RevocationCheck::UncheckedRequest(self.unasked(server, pool)),
             (stake, _) => stake,
         };
-        if !matches!(stake, Stake::Nothing) {
+        if !matches!(stake, RevocationCheck::Nothing) {
             self.is_staked = true;
             let _ = self.with_slot(|slot| slot.put(stake));
         }
     }
 
     /// What is under way of this request: of a stream in HTTP/2, of the connection else.
-    fn with_slot<R>(&self, look: impl FnOnce(&StakeSlot) -> R) -> Option<R> {
+    fn with_slot<R>(&self, look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
         if self.version == Version::HTTP_2 { send_bound::with_slot(look) } else { Some(look(self.wire.stake())) }
     }
 
@@ -291,15 +290,15 @@ impl Ticket {
         if !self.is_staked {
             return Poll::Pending;
         }
-        let look = |slot: &StakeSlot| if waits { slot.poll_over(cx) } else { slot.poll_standing(cx) };
+        let look = |slot: &RevocationSlot| if waits { slot.poll_over(cx) } else { slot.poll_standing(cx) };
         ready!(self.with_slot(look).unwrap_or(Poll::Pending));
         self.end = End::Revoked;
         Poll::Ready(())
     }
 
     /// Which origin it should go to.
-    pub(crate) fn wish(&self) -> &Wish {
-        self.pass.as_ref().map_or(&Wish::Any, Pass::wish)
+    pub(crate) fn wish(&self) -> &AffinityHint {
+        self.pass.as_ref().map_or(&AffinityHint::Any, Pass::wish)
     }
 
     /// What counts the bytes of its answer.
@@ -308,7 +307,7 @@ impl Ticket {
     }
 
     /// The request has this body.
-    pub(crate) fn has_body(&mut self, upload: Option<Arc<UploadSlot>>) {
+    pub(crate) fn set_upload(&mut self, upload: Option<Arc<UploadSlot>>) {
         self.upload = upload;
     }
 
@@ -323,12 +322,12 @@ impl Ticket {
     }
 
     /// The way to the origin that answered, or was asked last and failed: its owner wants to know of either.
-    pub(crate) fn went_to(&mut self, way: Way) {
-        self.way = Some(way);
+    pub(crate) fn set_transport(&mut self, transport: OriginTransport) {
+        self.transport = Some(transport);
     }
 
     /// The status of the answer.
-    pub(crate) fn answered(&mut self, status: http::StatusCode) {
+    pub(crate) fn record_status(&mut self, status: http::StatusCode) {
         self.status = status.as_u16();
         if self.refused.is_none() {
             self.first_byte = Some(self.began.elapsed());
@@ -336,22 +335,22 @@ impl Ticket {
     }
 
     /// It is answered by us with an error, for this reason.
-    pub(crate) fn refused(&mut self, reason: &'static str) {
+    pub(crate) fn record_refusal(&mut self, reason: &'static str) {
         self.refused = Some(reason);
         self.metrics.counts.refused(reason);
     }
 
     /// The owner of its socket is told that it was refused, by any way that is up.
     pub(crate) fn tell_owner(&mut self, server: &HttpServer) {
-        if self.way.is_none() {
-            let pool = self.socket.and_then(|socket| server.context.sockets.known(socket));
+        if self.transport.is_none() {
+            let pool = self.socket.and_then(|socket| server.state.sockets.known(socket));
             self.owner = pool.and_then(|pool| pool.any_up());
         }
     }
 
     /// Counts it as a use of its socket, and keeps it for those who ask what ended lately.
-    fn is_over(&mut self, duration: Duration, duration_us: u64, bytes: (u64, u64)) {
-        let (ended, origin) = (self.began + duration, self.way.as_ref().map(Way::origin));
+    fn record_use(&mut self, duration: Duration, duration_us: u64, bytes: (u64, u64)) {
+        let (ended, origin) = (self.began + duration, self.transport.as_ref().map(OriginTransport::origin));
         let first_byte = self.first_byte;
         // What a connection that was upgraded took is how long somebody stayed.
         let took = (self.status != 101).then_some(duration);
@@ -372,32 +371,32 @@ impl Ticket {
     }
 
     /// So many bytes of the answer's body went out.
-    pub(crate) fn count_out(&mut self, bytes: usize) {
+    pub(crate) fn record_sent(&mut self, bytes: usize) {
         self.bytes_out += bytes as u64;
     }
 
     /// So many bytes travelled over a connection that is no HTTP any more.
-    pub(crate) fn count_relayed(&mut self, bytes_in: u64, bytes_out: u64) {
+    pub(crate) fn record_relayed(&mut self, bytes_in: u64, bytes_out: u64) {
         self.bytes_in += bytes_in;
         self.bytes_out += bytes_out;
     }
 
     /// The answer was sent whole.
-    pub(crate) fn complete(&mut self) {
+    pub(crate) fn mark_complete(&mut self) {
         if self.end == End::Left {
             self.end = End::Complete;
         }
     }
 
     /// The answer broke off.
-    pub(crate) fn broken(&mut self) {
+    pub(crate) fn mark_broken(&mut self) {
         if self.end != End::Revoked {
             self.end = End::Broken;
         }
     }
 
     /// Whose request it was may not come in any more.
-    pub(crate) fn revoked(&mut self) {
+    pub(crate) fn mark_revoked(&mut self) {
         self.end = End::Revoked;
     }
 
@@ -408,7 +407,7 @@ impl Ticket {
 
     fn to_record(&self, bytes_in: u64, duration_us: u64) -> RequestRecord {
         // What strangers put into a query is not for others to read.
-        let target = match self.refused.filter(|_| self.way.is_none()) {
+        let target = match self.refused.filter(|_| self.transport.is_none()) {
             None => self.uri.path_and_query().map_or("/", |target| target.as_str()),
             Some(_) => self.uri.path_and_query().map_or("/", PathAndQuery::path),
         };
@@ -424,7 +423,7 @@ impl Ticket {
             bytes_out: self.bytes_out,
             duration_us,
             client: self.client,
-            tunnel: self.way.as_ref().or(self.owner.as_ref()).and_then(Way::tunnel),
+            tunnel: self.transport.as_ref().or(self.owner.as_ref()).and_then(OriginTransport::tunnel),
             omitted_before: 0,
             identity: self.identity.clone(),
             rule: self.rule.clone(),
@@ -448,9 +447,9 @@ fn name_of(version: Version) -> &'static str {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for RequestContext {
     fn drop(&mut self) {
-        if self.is_staked && self.with_slot(StakeSlot::clear) == Some(true) {
+        if self.is_staked && self.with_slot(RevocationSlot::clear) == Some(true) {
             self.end = End::Revoked;
         }
         self.wire.request_ended();
@@ -471,12 +470,16 @@ impl Drop for Ticket {
         let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
         self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
         self.audit(bytes_in);
-        let turn = self.way.as_ref().or(self.owner.as_ref()).and_then(|way| Some((way, way.log_turn()?)));
+        let turn = self
+            .transport
+            .as_ref()
+            .or(self.owner.as_ref())
+            .and_then(|transport| Some((transport, transport.log_turn()?)));
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        if let Some((way, omitted)) = turn {
+        if let Some((transport, omitted)) = turn {
             let mut record = self.to_record(bytes_in, duration_us);
             record.omitted_before = omitted;
-            way.log_request(&record);
+            transport.log_request(&record);
         }
         if self.access_log {
             let end = match self.end {
@@ -500,14 +503,14 @@ impl Drop for Ticket {
                 bytes_out = self.bytes_out,
                 duration_us,
                 socket = self.socket.map(tracing::field::display),
-                tunnel = self.way.as_ref().and_then(Way::tunnel).map(tracing::field::display),
-                direct_origin = self.way.as_ref().and_then(|way| way.origin().direct()).map(tracing::field::display),
-                relayed_by = self.way.as_ref().and_then(Way::relay).map(tracing::field::display),
+                tunnel = self.transport.as_ref().and_then(OriginTransport::tunnel).map(tracing::field::display),
+                direct_origin = self.transport.as_ref().and_then(|transport| transport.origin().direct()).map(tracing::field::display),
+                relayed_by = self.transport.as_ref().and_then(OriginTransport::relay).map(tracing::field::display),
                 end,
             );
         }
         if self.socket.is_some() {
-            self.is_over(duration, duration_us, (bytes_in, self.bytes_out));
+            self.record_use(duration, duration_us, (bytes_in, self.bytes_out));
         }
     }
 }

@@ -18,7 +18,7 @@ use sallyport_tunnel::OpenError;
 use sallyport_wire::{FailureReason, OpenFailure};
 
 use crate::{
-    access::{Denial, OwnAnswer, admit::Barred},
+    access::{AccessPage, Denial, admit::AdmissionError},
     http::answer_body::{AnswerBody, Source},
     origins::{
         http::{exchange::Failure, forwarding::ForwardingError},
@@ -31,7 +31,7 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
 /// Why a request gets no answer from an origin.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum RequestError {
     /// It is malformed.
     Malformed(RequestRefusal),
     /// Its head did not come whole in time.
@@ -67,27 +67,27 @@ pub(crate) enum Trouble {
     /// Whose request it was may not come in any more.
     Revoked,
     /// What is said instead by whoever asks who comes.
-    Own(OwnAnswer),
+    Own(AccessPage),
     /// No origin gave an answer; this is what the last one did.
     Origin(Failure),
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for RequestError {
     fn from(failure: Failure) -> Self {
         Self::Origin(failure)
     }
 }
 
-impl From<Barred> for Trouble {
-    fn from(barred: Barred) -> Self {
+impl From<AdmissionError> for RequestError {
+    fn from(barred: AdmissionError) -> Self {
         match barred {
-            Barred::Denied => Self::Denied,
-            Barred::Limited { retry_after } => Self::Limited(retry_after),
+            AdmissionError::Denied => Self::Denied,
+            AdmissionError::Limited { retry_after } => Self::Limited(retry_after),
         }
     }
 }
 
-impl From<Denial> for Trouble {
+impl From<Denial> for RequestError {
     fn from(denial: Denial) -> Self {
         match denial {
             Denial::Denied => Self::Denied,
@@ -98,7 +98,7 @@ impl From<Denial> for Trouble {
     }
 }
 
-impl From<ForwardingError> for Trouble {
+impl From<ForwardingError> for RequestError {
     fn from(error: ForwardingError) -> Self {
         match error {
             ForwardingError::NoPath => Self::NoPath,
@@ -107,7 +107,7 @@ impl From<ForwardingError> for Trouble {
     }
 }
 
-impl From<RequestRefusal> for Trouble {
+impl From<RequestRefusal> for RequestError {
     fn from(refusal: RequestRefusal) -> Self {
         Self::Malformed(refusal)
     }
@@ -118,7 +118,7 @@ const LATER: &str = "Try again later. If it stays so, tell whoever runs the serv
 
 /// The words for one kind of trouble, for visitors: those who run the service find the reason by its word and the request's
 /// id in their log, in the live view and in `sallyport flow log`.
-struct Words {
+struct ErrorText {
     status: StatusCode,
     reason: &'static str,
     title: &'static str,
@@ -126,7 +126,7 @@ struct Words {
     next_step: Cow<'static, str>,
 }
 
-impl Words {
+impl ErrorText {
     fn new(
         status: StatusCode,
         reason: &'static str,
@@ -138,7 +138,7 @@ impl Words {
     }
 }
 
-impl Trouble {
+impl RequestError {
     /// Whether the connection that the request came over is of no more use.
     pub(crate) fn ends_connection(&self) -> bool {
         matches!(
@@ -155,20 +155,20 @@ impl Trouble {
         }
     }
 
-    fn words(&self) -> Words {
+    fn words(&self) -> ErrorText {
         use StatusCode as S;
         match self {
             Self::Malformed(refusal) => {
-                Words::new(refusal.status(), "malformed", "Bad request", refusal.to_string(), "")
+                ErrorText::new(refusal.status(), "malformed", "Bad request", refusal.to_string(), "")
             }
-            Self::HeadTimeout => Words::new(
+            Self::HeadTimeout => ErrorText::new(
                 S::REQUEST_TIMEOUT,
                 "head-timeout",
                 "Too slow",
                 "The header of the request did not arrive in time.",
                 "Send the request again.",
             ),
-            Self::UnknownName(host) => Words::new(
+            Self::UnknownName(host) => ErrorText::new(
                 S::NOT_FOUND,
                 "unknown-name",
                 "No such name",
@@ -177,7 +177,7 @@ impl Trouble {
             ),
             //= RFC 9110 section 15.5.20
             //# the request was directed at a server that is unable or unwilling to produce an authoritative response
-            Self::Misdirected => Words::new(
+            Self::Misdirected => ErrorText::new(
                 S::MISDIRECTED_REQUEST,
                 "misdirected",
                 "Another connection, please",
@@ -185,93 +185,93 @@ impl Trouble {
                 "Send the request again over a connection of its own.",
             ),
             Self::UnknownPath => {
-                Words::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")
+                ErrorText::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")
             }
-            Self::NoPath => Words::new(
+            Self::NoPath => ErrorText::new(
                 S::NOT_FOUND,
                 "no-path",
                 "Not found",
                 "No service of this name serves this path.",
                 "Check the address.",
             ),
-            Self::AmbiguousPath => Words::new(
+            Self::AmbiguousPath => ErrorText::new(
                 S::BAD_REQUEST,
                 "ambiguous-path",
                 "Bad request",
                 "The path can be read in more than one way, so it is not certain which service it is for.",
                 "Send it without empty or dot segments, encoded slashes, backslashes and semicolons.",
             ),
-            Self::LocalOnly => Words::new(
+            Self::LocalOnly => ErrorText::new(
                 S::FORBIDDEN,
                 "local-only",
                 "Not from here",
                 "This is only answered to clients on the same machine.",
                 "",
             ),
-            Self::Denied => Words::new(
+            Self::Denied => ErrorText::new(
                 S::FORBIDDEN,
                 "denied",
                 "Not from here",
                 "This service lets nobody in from your network address.",
                 "Ask whoever runs the service, if that is not as it should be.",
             ),
-            Self::Limited(_) => Words::new(
+            Self::Limited(_) => ErrorText::new(
                 S::TOO_MANY_REQUESTS,
                 "limited",
                 "Too many requests",
                 "This service takes no more requests at the moment.",
                 "Try again in a few seconds.",
             ),
-            Self::Unauthorized(_) => Words::new(
+            Self::Unauthorized(_) => ErrorText::new(
                 S::UNAUTHORIZED,
                 "unauthorized",
                 "Who are you?",
                 "This service asks for a user name and a password.",
                 "Give the ones that you got from whoever runs the service.",
             ),
-            Self::TooManyFailures(_) => Words::new(
+            Self::TooManyFailures(_) => ErrorText::new(
                 S::TOO_MANY_REQUESTS,
                 "too-many-failures",
                 "Too many attempts",
                 "Your address gave a wrong password too often.",
                 "Wait a minute and try again.",
             ),
-            Self::Busy => Words::new(
+            Self::Busy => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "busy",
                 "Busy",
                 "There is too much to do at the moment.",
                 "Try again in a few seconds.",
             ),
-            Self::NoTunnel => Words::new(
+            Self::NoTunnel => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "no-tunnel",
                 "This service is offline",
                 "The address is right, but the service behind it is not connected at the moment.",
                 LATER,
             ),
-            Self::NoHealthyOrigin => Words::new(
+            Self::NoHealthyOrigin => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "no-healthy-origin",
                 "This service is not ready",
                 "The address is right, but the service behind it takes no visitors at the moment.",
                 LATER,
             ),
-            Self::NobodyKnown => Words::new(
+            Self::NobodyKnown => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "nobody-known",
                 "Nobody can come in",
                 "This service asks who comes, and that cannot be found out at the moment.",
                 LATER,
             ),
-            Self::Revoked => Words::new(
+            Self::Revoked => ErrorText::new(
                 S::FORBIDDEN,
                 "revoked",
                 "Not allowed any more",
                 "This service does not let you in any more.",
                 "Ask whoever runs the service, if that is not as it should be.",
             ),
-            Self::Own(_) => Words::new(S::INTERNAL_SERVER_ERROR, "own-page", "No answer", "", ""),
+            Self::Own(_) => ErrorText::new(S::INTERNAL_SERVER_ERROR, "own-page", "No answer", "", ""),
             Self::Origin(failure) => words_of(failure),
         }
     }
@@ -316,12 +316,12 @@ impl Trouble {
 }
 
 /// The words for what an origin did.
-fn words_of(failure: &Failure) -> Words {
+fn words_of(failure: &Failure) -> ErrorText {
     use StatusCode as S;
     match failure {
         Failure::NotReached(OpenFailure { reason, .. }) => match reason {
             FailureReason::TimedOut => connect_timed_out(),
-            FailureReason::Draining => Words::new(
+            FailureReason::Draining => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "draining",
                 "This service is restarting",
@@ -334,28 +334,28 @@ fn words_of(failure: &Failure) -> Words {
             FailureReason::Other => not_running("origin-unreachable"),
         },
         Failure::ConnectTimedOut { .. } | Failure::NoStream(ConnectError::TimedOut) => connect_timed_out(),
-        Failure::ResponseTimedOut => Words::new(
+        Failure::ResponseTimedOut => ErrorText::new(
             S::GATEWAY_TIMEOUT,
             "origin-slow",
             "The service is too slow",
             "The service has the request, but did not begin its answer in time.",
             LATER,
         ),
-        Failure::NoStream(ConnectError::Tunnel(OpenError::NoRoom(_))) => Words::new(
+        Failure::NoStream(ConnectError::Tunnel(OpenError::NoRoom(_))) => ErrorText::new(
             S::SERVICE_UNAVAILABLE,
             "tunnel-full",
             "Busy",
             "This service has as many visitors as it takes at once.",
             "Try again in a few seconds.",
         ),
-        Failure::NoStream(_) | Failure::TunnelLost { .. } => Words::new(
+        Failure::NoStream(_) | Failure::TunnelLost { .. } => ErrorText::new(
             S::BAD_GATEWAY,
             "tunnel-lost",
             "The connection was lost",
             "The connection to the service was lost on the way.",
             LATER,
         ),
-        Failure::SpeaksTls => Words::new(
+        Failure::SpeaksTls => ErrorText::new(
             S::BAD_GATEWAY,
             RequestRecord::ORIGIN_SPEAKS_TLS,
             "No valid answer",
@@ -366,22 +366,22 @@ fn words_of(failure: &Failure) -> Words {
         | Failure::Unsent
         | Failure::Broken(_)
         | Failure::Wordless(_)
-        | Failure::Unasked
-        | Failure::ForeignCoding => Words::new(
+        | Failure::UncheckedRequest
+        | Failure::ForeignCoding => ErrorText::new(
             S::BAD_GATEWAY,
             "origin-broken",
             "No valid answer",
             "The service broke its answer off, or answered in a way that no browser understands.",
             LATER,
         ),
-        Failure::UploadStalled => Words::new(
+        Failure::UploadStalled => ErrorText::new(
             S::REQUEST_TIMEOUT,
             "upload-stalled",
             "Too slow",
             "The body of the request stopped arriving.",
             "Send the request again.",
         ),
-        Failure::UploadBroken => Words::new(
+        Failure::UploadBroken => ErrorText::new(
             S::BAD_REQUEST,
             "upload-broken",
             "The request broke off",
@@ -392,8 +392,8 @@ fn words_of(failure: &Failure) -> Words {
 }
 
 /// The words for a service that cannot be reached: a visitor can do nothing with the reason, which is in its word.
-fn not_running(reason: &'static str) -> Words {
-    Words::new(
+fn not_running(reason: &'static str) -> ErrorText {
+    ErrorText::new(
         StatusCode::BAD_GATEWAY,
         reason,
         "This service is not running",
@@ -402,8 +402,8 @@ fn not_running(reason: &'static str) -> Words {
     )
 }
 
-fn connect_timed_out() -> Words {
-    Words::new(
+fn connect_timed_out() -> ErrorText {
+    ErrorText::new(
         StatusCode::GATEWAY_TIMEOUT,
         "connect-timeout",
         "The service is not answering",

@@ -29,7 +29,7 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-use crate::access::StakeSlot;
+use crate::access::RevocationSlot;
 
 /// How much is read at once while a head is incomplete, in bytes.
 const HEAD_READ_BYTES: usize = 4_096;
@@ -63,7 +63,7 @@ pub(crate) struct WireState {
     at_rest: AtomicBool,
     ending: AtomicBool,
     going: AtomicBool,
-    stake: StakeSlot,
+    stake: RevocationSlot,
     peer: OnceLock<Box<str>>,
 }
 
@@ -80,7 +80,7 @@ impl Default for WireState {
             at_rest: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             going: AtomicBool::new(false),
-            stake: StakeSlot::default(),
+            stake: RevocationSlot::default(),
             peer: OnceLock::new(),
         }
     }
@@ -98,7 +98,7 @@ impl WireState {
     }
 
     /// What the answer under way on an HTTP/1 connection goes on with.
-    pub(crate) fn stake(&self) -> &StakeSlot {
+    pub(crate) fn stake(&self) -> &RevocationSlot {
         &self.stake
     }
 

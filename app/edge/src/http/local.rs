@@ -12,7 +12,7 @@ use crate::{
     http::{
         answer_body::{AnswerBody, Source},
         connection::Client,
-        error_page::{self, Trouble},
+        error_page::{self, RequestError},
         server::HttpServer,
     },
 };
@@ -40,7 +40,7 @@ const BY_TLS_ALONE: HeaderValue = HeaderValue::from_static("max-age=31536000");
 /// Has browsers come to this host of ours by TLS alone from now on (RFC 6797). Not under `localhost`: there others may serve the same
 /// host by plain HTTP at another port, and browsers would not let them.
 pub(crate) fn by_tls_alone(server: &HttpServer, mut answer: Response<AnswerBody>) -> Response<AnswerBody> {
-    let domain = &server.context.config.domain;
+    let domain = &server.state.config.domain;
     if domain != "localhost" && !domain.ends_with(".localhost") {
         answer.headers_mut().insert(STRICT_TRANSPORT_SECURITY, BY_TLS_ALONE);
     }
@@ -53,7 +53,7 @@ pub(crate) async fn answer(
     client: &Client,
     head: Parts,
     upload: Option<Arc<UploadSlot>>,
-) -> Result<Response<AnswerBody>, Trouble> {
+) -> Result<Response<AnswerBody>, RequestError> {
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match head.uri.path() {
         "/healthz" if is_read => {
@@ -86,7 +86,7 @@ pub(crate) async fn pass_on(
 
 /// Whether new requests are welcome, or why not: words that need no escape in JSON.
 async fn ready(server: &HttpServer) -> Result<(), &'static str> {
-    if server.context.sends_away() {
+    if server.state.sends_away() {
         return Err("draining");
     }
     match server.readiness.get() {
@@ -96,10 +96,10 @@ async fn ready(server: &HttpServer) -> Result<(), &'static str> {
 }
 
 /// The metrics, for clients on this machine: they name every socket.
-async fn metrics(server: &HttpServer, client: &Client) -> Result<Response<AnswerBody>, Trouble> {
+async fn metrics(server: &HttpServer, client: &Client) -> Result<Response<AnswerBody>, RequestError> {
     if !client.addr.ip().to_canonical().is_loopback() {
-        return Err(Trouble::LocalOnly);
+        return Err(RequestError::LocalOnly);
     }
-    let text = server.exposition.text_aside().await.ok_or(Trouble::UnknownPath)?;
+    let text = server.exposition.text_aside().await.ok_or(RequestError::UnknownPath)?;
     Ok(error_page::plain(StatusCode::OK, METRICS, text))
 }

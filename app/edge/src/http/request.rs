@@ -31,8 +31,8 @@ use crate::{
     http::{
         answer_body::{AnswerBody, Source},
         connection::Client,
-        context::Ticket,
-        error_page::{self, Trouble},
+        context::RequestContext,
+        error_page::{self, RequestError},
         guarded_io::Refused,
         local,
         server::HttpServer,
@@ -40,9 +40,9 @@ use crate::{
         upgrade::{Relay, Upgrade, Upgraded},
     },
     origins::{
-        affinity::Wish,
+        affinity::AffinityHint,
         http::{
-            exchange::{self, Failure, OriginConnection, Patience, Question},
+            exchange::{self, Failure, OriginConnection, OriginRequest, OriginTimeouts},
             forwarding::{self, Forwarding, Group},
             response_body::{Carrier, Download},
         },
@@ -62,28 +62,28 @@ pub(crate) async fn serve(
 ) -> Response<AnswerBody> {
     let websocket = forward::is_websocket_upgrade(request.method(), request.version(), request.headers());
     let (mut head, body) = request.into_parts();
-    let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
+    let (asked, upload) = (AcceptedMedia::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
     let is_head = head.method == Method::HEAD;
     let stays_open = client.http2 || codec::keeps_connection(&head.headers, head.version == Version::HTTP_10);
     let mut upgraded = None;
 
     // 1. Name the request: its id, its client, its moment.
-    let mut ticket = name(&server, &client, &head);
-    ticket.has_body(upload.clone());
-    let span = span_of(&ticket, &head);
+    let mut context = name(&server, &client, &head);
+    context.set_upload(upload.clone());
+    let span = span_of(&context, &head);
     sallyport_otlp::continue_trace(&span, &mut head.headers);
     let steps = async {
         // 2. Refuse what is malformed.
         let host = refuse_malformed(&server, &client, &head, &span)?;
-        ticket.is_for(&host);
+        context.set_host(&host);
         if host.is(&server.api_host) || local::is_watched(&client, &head, &host) {
-            head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
+            head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
             let answer = Box::pin(local::answer(&server, &client, head, upload)).await;
             return answer.map(|answer| local::by_tls_alone(&server, answer));
         }
         if host.is(&server.login_host) {
-            head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
+            head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
             return Ok(local::by_tls_alone(&server, local::pass_on(&server, &client, head, upload).await));
         }
         if host.is(&server.tunnel_host) {
@@ -91,37 +91,37 @@ pub(crate) async fn serve(
         }
         // 3. Find the socket.
         let (route, pool) = find_socket(&server, &client, &host, &span)?;
-        ticket.takes(&server, &route);
-        ticket.is_of(route.id, pool.metrics(|| server.context.metrics.of_socket(route.name.as_str())));
+        context.set_route(&server, &route);
+        context.set_socket(route.id, pool.metrics(|| server.state.metrics.of_socket(route.name.as_str())));
         // 4. May they?
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
         access::let_login_arrive(&server.access, &head).await;
         let arrival =
-            access::Arrival { address: client.addr.ip(), certificate: client.shown.as_deref(), id: ticket.id() };
-        let mut record = |who: Option<&Identity>, rule| ticket.is_judged(who, rule);
+            access::Arrival { address: client.addr.ip(), certificate: client.shown.as_deref(), id: context.id() };
+        let mut record = |who: Option<&Identity>, rule| context.record_decision(who, rule);
         let access = &server.access;
-        let mut guest = access::may_enter(access, &arrival, &pool, &rules, &host, &mut head, &mut record)?;
+        let mut principal = access::may_enter(access, &arrival, &pool, &rules, &host, &mut head, &mut record)?;
         check_access(&server, &client, &route, &mut head).await?;
         if forward::count_hop(&head.method, &mut head.headers)? == Reach::Here {
             return Ok(error_page::in_place_of_origin(&head));
         }
         let forwarding = rules.forwarding();
         let group = forwarding.map_or(Ok(Group::ROOT), |forwarding| forwarding.group(head.uri.path()))?;
-        let key = &server.context.config.affinity_key;
-        let wish = Wish::of_request(&rules, key, client.addr.ip(), group, &mut head.headers);
-        ticket.enters(admit::take_place(&pool, wish).await?);
-        let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
+        let key = &server.state.config.affinity_key;
+        let wish = AffinityHint::of_request(&rules, key, client.addr.ip(), group, &mut head.headers);
+        context.set_pass(admit::take_place(&pool, wish).await?);
+        let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, context.id());
         if let Some(forwarding) = forwarding {
             forwarding.edit_request(&mut outgoing.headers);
         }
-        if let Some(guest) = &mut guest {
-            guest.announce(&mut outgoing.headers);
-            ticket.stands(guest.standing());
+        if let Some(principal) = &mut principal {
+            principal.announce(&mut outgoing.headers);
+            context.set_revalidation(principal.standing());
         }
-        let mut attempts = Tries::of(&outgoing, group);
+        let mut attempts = OriginAttempts::of(&outgoing, group);
         let (mut response, carrier, origin) = loop {
             // 5. Choose an origin.
-            let origin = choose_origin(&server, &pool, &mut attempts, &ticket, &span).await?;
+            let origin = choose_origin(&server, &pool, &mut attempts, &context, &span).await?;
             if let Some(forwarding) = forwarding {
                 // Its paths may have changed since the request came.
                 if forwarding.group_of(origin.origin().handle().origin()) != Some(group) {
@@ -129,7 +129,7 @@ pub(crate) async fn serve(
                 }
                 outgoing.go_by(forwarding, route.socket_type, origin.origin())?;
             }
-            ticket.went_to(origin.origin().handle().clone());
+            context.set_transport(origin.origin().handle().clone());
             // 6. Open a connection to it, or reuse one.
             let connection = open_or_reuse(&server, &client, origin.origin(), attempts.delivery, &outgoing).await;
             // 7. Forward the request over it.
@@ -140,11 +140,13 @@ pub(crate) async fn serve(
                     // Dropped before what is forwarded, and with it where the client leaves.
                     let opening = pending.map(|pending| Opening::new(&pool, origin.origin(), pending));
                     let outcome =
-                        poll_fn(|cx| while_standing(&server, &pool, &mut ticket, forwarded.as_mut(), cx)).await;
+                        poll_fn(|cx| while_standing(&server, &pool, &mut context, forwarded.as_mut(), cx)).await;
                     if let Some(opening) = opening {
                         opening.settle();
                     }
-                    outcome.ok_or(Trouble::Revoked)?.and_then(|answered| tls_detection::check_answer(&route, answered))
+                    outcome
+                        .ok_or(RequestError::Revoked)?
+                        .and_then(|answered| tls_detection::check_answer(&route, answered))
                 }
                 Err(failure) => Err(failure),
             };
@@ -158,7 +160,7 @@ pub(crate) async fn serve(
                     if failure.is_of_origin() {
                         pool.failed(origin.origin(), failure.as_ejection());
                     }
-                    attempts.failed(&server, &ticket, &outgoing, origin, failure)?;
+                    attempts.failed(&server, &context, &outgoing, origin, failure)?;
                 }
             }
         };
@@ -167,17 +169,17 @@ pub(crate) async fn serve(
             let (origin, told) = (origin.origin().handle().origin(), outgoing.told.as_deref());
             forwarding.edit_response(response.headers_mut(), origin, told, &outgoing.host);
         }
-        access::is_answered(&server.access, guest.as_deref(), &outgoing.host, response.headers_mut());
-        let mut answer = answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)?;
-        if let Some(guest) = &mut guest {
-            guest.renew(answer.headers_mut());
+        access::filter_answer_cookies(&server.access, principal.as_deref(), &outgoing.host, response.headers_mut());
+        let mut answer = answer_with(&context, &pool, response, carrier, origin, websocket, &mut upgraded)?;
+        if let Some(principal) = &mut principal {
+            principal.renew(answer.headers_mut());
         }
-        ticket.is_answered_by(pool);
+        context.set_pool(pool);
         Ok(answer)
     };
     let mut answer = match steps.instrument(span.clone()).await {
         Ok(answer) => answer,
-        Err(trouble) => tell(&server, &client, &mut ticket, trouble, &asked, has_body),
+        Err(trouble) => tell(&server, &client, &mut context, trouble, &asked, has_body),
     };
     if websocket {
         client.wire.upgrade_answered(upgraded.is_some());
@@ -191,24 +193,24 @@ pub(crate) async fn serve(
     }
 
     // 9. Record it, once its body, or what it was upgraded to, has come to its end.
-    ticket.answered(answer.status());
+    context.record_status(answer.status());
     span.record("status", answer.status().as_u16());
     answer.map(|body| match upgraded {
-        Some(upgrade) => body.switching(Upgraded::new(upgrade, ticket)),
+        Some(upgrade) => body.switching(Upgraded::new(upgrade, context)),
         None => {
-            let body = body.with_ticket(ticket, server);
+            let body = body.with_ticket(context, server);
             if is_last { body.ending(client.wire.clone()) } else { body }
         }
     })
 }
 
 /// What the client can read, kept for an error page.
-struct Asked {
+struct AcceptedMedia {
     accept: Option<HeaderValue>,
     content_type: Option<HeaderValue>,
 }
 
-impl Asked {
+impl AcceptedMedia {
     fn of(headers: &HeaderMap) -> Self {
         Self { accept: headers.get(ACCEPT).cloned(), content_type: headers.get(CONTENT_TYPE).cloned() }
     }
@@ -220,20 +222,20 @@ impl Asked {
 }
 
 /// Step 1. The ticket follows the request to its end.
-fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<Ticket> {
+fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContext> {
     let metrics = server.no_socket.clone();
-    let mut ticket = Ticket::new(
-        server.context.ids.next(),
+    let mut context = RequestContext::new(
+        server.state.ids.next(),
         head,
         client.addr,
         client.wire.clone(),
         metrics,
-        server.context.config.access_log,
+        server.state.config.access_log,
     );
     if refused(server, client, head).is_some() {
-        ticket.has_no_target();
+        context.clear_target();
     }
-    ticket
+    context
 }
 
 /// Why a request was refused before it could be read, where this is the one of our own making that stands for it.
@@ -246,13 +248,13 @@ fn refused(server: &HttpServer, client: &Client, head: &Parts) -> Option<Refused
 }
 
 /// The span under which everything about the request is traced.
-fn span_of(ticket: &Ticket, head: &Parts) -> Span {
+fn span_of(context: &RequestContext, head: &Parts) -> Span {
     tracing::debug_span!(
         target: "request",
         "request",
-        id = %ticket.id(),
+        id = %context.id(),
         method = %head.method,
-        path = ticket.path(),
+        path = context.path(),
         version = ?head.version,
         host = Empty,
         socket = Empty,
@@ -262,17 +264,22 @@ fn span_of(ticket: &Ticket, head: &Parts) -> Span {
 }
 
 /// Step 2. What was refused unread comes as a request of our own making; everything else is looked at here.
-fn refuse_malformed(server: &HttpServer, client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, Trouble> {
+fn refuse_malformed(
+    server: &HttpServer,
+    client: &Client,
+    head: &Parts,
+    span: &Span,
+) -> Result<RequestHost, RequestError> {
     if let Some(refused) = refused(server, client, head) {
         return Err(match refused {
-            Refused::Malformed(refusal) => Trouble::Malformed(refusal),
-            Refused::HeadTimeout => Trouble::HeadTimeout,
+            Refused::Malformed(refusal) => RequestError::Malformed(refusal),
+            Refused::HeadTimeout => RequestError::HeadTimeout,
         });
     }
     let known = client.last_host();
     let host = refuse::check_request(&head.method, &head.uri, head.version, &head.headers, known.as_ref())?;
     if client.shown.as_ref().is_some_and(|shown| !shown.is_for(host.name())) {
-        return Err(Trouble::Misdirected);
+        return Err(RequestError::Misdirected);
     }
     span.record("host", host.as_str());
     Ok(host)
@@ -284,14 +291,14 @@ fn find_socket(
     client: &Client,
     host: &RequestHost,
     span: &Span,
-) -> Result<(Arc<SocketRoute>, Arc<SocketPool>), Trouble> {
-    let find = || server.context.routes.by_name(&host.label_under(&server.context.config.domain)?);
+) -> Result<(Arc<SocketRoute>, Arc<SocketPool>), RequestError> {
+    let find = || server.state.routes.by_name(&host.label_under(&server.state.config.domain)?);
     let route = client
-        .route_of(&server.context.routes, host, find)
+        .route_of(&server.state.routes, host, find)
         .filter(|route| route.socket_type.is_http())
-        .ok_or_else(|| Trouble::UnknownName(host.name().to_owned()))?;
+        .ok_or_else(|| RequestError::UnknownName(host.name().to_owned()))?;
     span.record("socket", tracing::field::display(route.id));
-    let pool = server.context.sockets.pool(route.id);
+    let pool = server.state.sockets.pool(route.id);
     Ok((route, pool))
 }
 
@@ -301,14 +308,14 @@ async fn check_access(
     client: &Client,
     route: &SocketRoute,
     head: &mut Parts,
-) -> Result<(), Trouble> {
+) -> Result<(), RequestError> {
     let Some(rule) = &route.basic_auth else { return Ok(()) };
     let given = head.headers.remove(AUTHORIZATION).and_then(|value| Credentials::parse(value.as_bytes()).ok());
-    match Box::pin(server.gatekeeper.check(rule, route.id, given, client.addr.ip())).await {
+    match Box::pin(server.basic_auth.check(rule, route.id, given, client.addr.ip())).await {
         Access::Granted => Ok(()),
-        Access::Denied => Err(Trouble::Unauthorized(route.name.as_str().to_owned())),
-        Access::TooManyFailures(seconds) => Err(Trouble::TooManyFailures(seconds)),
-        Access::Busy => Err(Trouble::Busy),
+        Access::Denied => Err(RequestError::Unauthorized(route.name.as_str().to_owned())),
+        Access::TooManyFailures(seconds) => Err(RequestError::TooManyFailures(seconds)),
+        Access::Busy => Err(RequestError::Busy),
     }
 }
 
@@ -376,11 +383,11 @@ impl Outgoing {
     }
 
     /// It goes to this origin, which may know the path and the host by other names.
-    fn go_by(&mut self, forwarding: &Forwarding, socket_type: SocketType, origin: &Origin) -> Result<(), Trouble> {
-        let way = origin.handle();
+    fn go_by(&mut self, forwarding: &Forwarding, socket_type: SocketType, origin: &Origin) -> Result<(), RequestError> {
+        let transport = origin.handle();
         let asked = self.asked.get_or_insert_with(|| self.uri.clone());
-        self.uri = forwarding.target(way.origin(), asked, &mut self.headers)?;
-        self.told = forwarding.told_host(way, socket_type);
+        self.uri = forwarding.target(transport.origin(), asked, &mut self.headers)?;
+        self.told = forwarding.told_host(transport, socket_type);
         if let Some(told) = &self.told {
             match self.hop {
                 NextHop::Http1 => {
@@ -423,7 +430,7 @@ fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) 
 }
 
 /// What was tried for one request.
-struct Tries {
+struct OriginAttempts {
     delivery: Delivery,
     tried: Attempts<u64>,
     /// The origins that it is for.
@@ -433,7 +440,7 @@ struct Tries {
     again: Option<InFlight>,
 }
 
-impl Tries {
+impl OriginAttempts {
     fn of(outgoing: &Outgoing, group: Group) -> Self {
         let delivery = Delivery::new(outgoing.method.is_idempotent());
         Self { delivery, tried: Attempts::default(), group, last: None, again: None }
@@ -443,20 +450,20 @@ impl Tries {
     fn failed(
         &mut self,
         server: &HttpServer,
-        ticket: &Ticket,
+        context: &RequestContext,
         outgoing: &Outgoing,
         origin: InFlight,
         failure: Failure,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         let next = self.delivery.handle_end(failure.received(), outgoing.is_untouched(), failure.is_stale());
         let asked = origin.origin().handle().origin();
-        tracing::debug!(id = %ticket.id(), origin = %asked, ?next, %failure, "an attempt failed");
+        tracing::debug!(id = %context.id(), origin = %asked, ?next, %failure, "an attempt failed");
         match next {
             Next::Nothing => return Err(failure.into()),
             Next::SameOrigin => self.again = Some(origin),
             Next::OtherOrigin => self.last = Some(failure),
         }
-        server.context.metrics.retried();
+        server.state.metrics.retried();
         Ok(())
     }
 }
@@ -465,15 +472,15 @@ impl Tries {
 async fn choose_origin(
     server: &HttpServer,
     pool: &SocketPool,
-    attempts: &mut Tries,
-    ticket: &Ticket,
+    attempts: &mut OriginAttempts,
+    context: &RequestContext,
     span: &Span,
-) -> Result<InFlight, Trouble> {
+) -> Result<InFlight, RequestError> {
     if let Some(origin) = attempts.again.take() {
         return Ok(origin);
     }
     loop {
-        if let Some(origin) = pool.choose(attempts.group, &mut attempts.tried, ticket.wish()) {
+        if let Some(origin) = pool.choose(attempts.group, &mut attempts.tried, context.wish()) {
             span.record("tunnel", tracing::field::display(origin.origin().handle().origin()));
             return Ok(origin);
         }
@@ -481,12 +488,12 @@ async fn choose_origin(
         let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
         if is_unwell
             || !is_hopeful
-            || !Box::pin(server.context.sockets.hold(pool, attempts.group, &attempts.tried, ticket.began())).await
+            || !Box::pin(server.state.sockets.hold(pool, attempts.group, &attempts.tried, context.began())).await
         {
             let nobody = || {
-                if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel }
+                if is_unwell { RequestError::NoHealthyOrigin } else { RequestError::NoTunnel }
             };
-            return Err(attempts.last.take().map_or_else(nobody, Trouble::Origin));
+            return Err(attempts.last.take().map_or_else(nobody, RequestError::Origin));
         }
     }
 }
@@ -509,7 +516,7 @@ async fn open_or_reuse(
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
                 None => {
                     let place = origin.opening_place(client.addr.ip());
-                    let place = tokio::time::timeout(server.context.config.connect_timeout, Box::pin(place)).await;
+                    let place = tokio::time::timeout(server.state.config.connect_timeout, Box::pin(place)).await;
                     // It says nothing of the origin.
                     let place = place.map_err(|_| ConnectError::from(OpenError::NoRoom(TooManyStreams)))?;
                     let mut connection = origin.connect_h1(client.addr, server_name, shared)?;
@@ -520,7 +527,7 @@ async fn open_or_reuse(
         }
         NextHop::Http2 => {
             let place =
-                Box::pin(origin.connect_h2(client.addr, server_name, server.context.config.connect_timeout)).await?;
+                Box::pin(origin.connect_h2(client.addr, server_name, server.state.config.connect_timeout)).await?;
             Ok(OriginConnection::H2(place))
         }
     }
@@ -536,9 +543,9 @@ async fn forward(
 ) -> Result<(Response<()>, Carrier), Failure> {
     let Outgoing { method, uri, headers, upload, host, id, version, .. } = outgoing;
     let ours = Some(OurFields { client: &client.fields, host, request_id: id, version: *version });
-    let question = Question { method, target: uri, headers, ours, upload: upload.as_ref(), delivery };
+    let question = OriginRequest { method, target: uri, headers, ours, upload: upload.as_ref(), delivery };
     let patience =
-        Patience { connect: server.context.config.connect_timeout, response: server.context.config.response_timeout };
+        OriginTimeouts { connect: server.state.config.connect_timeout, response: server.state.config.response_timeout };
     exchange::exchange(connection, question, patience).await
 }
 
@@ -546,36 +553,36 @@ async fn forward(
 fn while_standing<T>(
     server: &Arc<HttpServer>,
     pool: &Arc<SocketPool>,
-    ticket: &mut Ticket,
+    context: &mut RequestContext,
     what: Pin<&mut impl Future<Output = T>>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<T>> {
     match what.poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => ticket.poll_over(server, pool, cx).map(|()| None),
+        Poll::Pending => context.poll_over(server, pool, cx).map(|()| None),
     }
 }
 
 /// Step 8, when an origin answered.
 fn answer_with(
-    ticket: &Ticket,
+    context: &RequestContext,
     pool: &SocketPool,
     response: Response<()>,
     carrier: Carrier,
     origin: InFlight,
     websocket: bool,
     upgraded: &mut Option<Upgrade>,
-) -> Result<Response<AnswerBody>, Trouble> {
+) -> Result<Response<AnswerBody>, RequestError> {
     let (mut head, ()) = response.into_parts();
     let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
-    forward::response_headers(&mut head.headers, &ticket.id().header_value(), switched && websocket);
-    ticket.wish().set_cookie(|| pool.code(origin.origin()), &mut head.headers);
+    forward::response_headers(&mut head.headers, &context.id().header_value(), switched && websocket);
+    context.wish().set_cookie(|| pool.code(origin.origin()), &mut head.headers);
     let source = match carrier {
         Carrier::H1(connection) if switched && websocket => {
             *upgraded = Some(Upgrade::Relay(Relay::new(connection, origin)));
             Source::Empty
         }
-        _ if switched => return Err(Failure::Unasked.into()),
+        _ if switched => return Err(Failure::UncheckedRequest.into()),
         carrier => Source::Origin(Download::new(carrier, origin)),
     };
     Ok(Response::from_parts(head, AnswerBody::new(source, None)))
@@ -585,25 +592,25 @@ fn answer_with(
 fn tell(
     server: &HttpServer,
     client: &Client,
-    ticket: &mut Ticket,
-    trouble: Trouble,
-    asked: &Asked,
+    context: &mut RequestContext,
+    trouble: RequestError,
+    asked: &AcceptedMedia,
     has_body: bool,
 ) -> Response<AnswerBody> {
     // A body that the guard broke off is malformed, whatever became of the attempt that it broke.
     let trouble = match (client.wire.refused(), &trouble) {
-        (Some(Refused::Malformed(refusal)), Trouble::Origin(_)) => Trouble::Malformed(refusal),
+        (Some(Refused::Malformed(refusal)), RequestError::Origin(_)) => RequestError::Malformed(refusal),
         _ => trouble,
     };
-    server.context.metrics.refused(trouble.reason());
-    ticket.refused(trouble.reason());
-    tracing::debug!(id = %ticket.id(), reason = trouble.reason(), ?trouble, "a request was not answered by an origin");
+    server.state.metrics.refused(trouble.reason());
+    context.record_refusal(trouble.reason());
+    tracing::debug!(id = %context.id(), reason = trouble.reason(), ?trouble, "a request was not answered by an origin");
     if has_body {
         client.wire.left_unread();
     }
-    let mut answer = trouble.answer(ticket.id(), &asked.headers(), &server.context.site());
+    let mut answer = trouble.answer(context.id(), &asked.headers(), &server.state.site());
     if answer.status().is_client_error() || answer.status().is_server_error() {
-        ticket.tell_owner(server);
+        context.tell_owner(server);
     }
     if trouble.ends_connection() && !client.http2 {
         error_page::close_after(&mut answer);

@@ -22,7 +22,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{access::StakeSlot, util::idle_timer::IdleTimer};
+use crate::{access::RevocationSlot, util::idle_timer::IdleTimer};
 
 /// A client's connection that ends when the client takes nothing of what waits for it for this long.
 ///
@@ -139,7 +139,7 @@ struct Stream {
     /// Who is waited for.
     waiting: Cell<Waiting>,
     /// What its answer goes on with.
-    stake: StakeSlot,
+    stake: RevocationSlot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +163,7 @@ pub(crate) fn waits_for_origin() {
 }
 
 /// Looks at what the answer of this task's HTTP/2 stream goes on with; `None`: this task serves none.
-pub(crate) fn with_slot<R>(look: impl FnOnce(&StakeSlot) -> R) -> Option<R> {
+pub(crate) fn with_slot<R>(look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
     STREAM.try_with(|stream| look(&stream.stake)).ok()
 }
 
@@ -181,7 +181,7 @@ impl StreamExecutor {
     /// Runs this one.
     pub(crate) fn execute(&self, stream: impl Future<Output = ()> + Send + 'static) {
         let bound = self.bound;
-        let of_stream = Stream { waiting: Cell::new(Waiting::Here), stake: StakeSlot::default() };
+        let of_stream = Stream { waiting: Cell::new(Waiting::Here), stake: RevocationSlot::default() };
         let running = STREAM.scope(of_stream, async move {
             let mut stream = pin!(stream);
             let mut patience = IdleTimer::new(bound);

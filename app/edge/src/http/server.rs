@@ -16,11 +16,11 @@ use crate::{
         upload::{ApiBody, ApiRequestBody},
         upload_meter::UploadBudget,
     },
-    context::Context,
     http::guarded_io::RefusalPath,
     lifecycle::{counts::Connections, readiness::Asker},
     metrics::{SocketMetrics, exposition::Exposition},
-    policy::basic_auth::Gatekeeper,
+    policy::basic_auth::BasicAuthenticator,
+    state::EdgeState,
     util::ids,
 };
 
@@ -38,7 +38,7 @@ pub type HealthNotes = Arc<dyn Fn() -> String + Send + Sync>;
 /// HTTP with all clients of an edge.
 pub(crate) struct HttpServer {
     /// The state that all rooms share.
-    pub(crate) context: Arc<Context>,
+    pub(crate) state: Arc<EdgeState>,
     /// Who may come in.
     pub(crate) access: Arc<Access>,
     /// `api.<domain>`.
@@ -50,7 +50,7 @@ pub(crate) struct HttpServer {
     /// Answers requests to the API.
     pub(crate) api: ApiService,
     /// Checks user names and passwords.
-    pub(crate) gatekeeper: Gatekeeper,
+    pub(crate) basic_auth: BasicAuthenticator,
     /// What is counted of requests that belong to no socket.
     pub(crate) no_socket: Arc<SocketMetrics>,
     /// How a request that was refused unread is told apart.
@@ -74,15 +74,15 @@ pub(crate) struct HttpServer {
 impl HttpServer {
     /// A server for the sockets of this edge, its API, and its tunnels.
     pub(crate) fn new(access: Arc<Access>, api: ApiService, tunnels: EdgeTunnels) -> Arc<Self> {
-        let context = access.context.clone();
-        let config = &context.config;
+        let state = access.state.clone();
+        let config = &state.config;
         Arc::new(Self {
             api_host: format!("api.{}", config.domain),
             login_host: format!("login.{}", config.domain),
             tunnel_host: format!("tunnel.{}", config.domain),
             api,
-            gatekeeper: Gatekeeper::new(ids::random()),
-            no_socket: context.metrics.of_no_socket(),
+            basic_auth: BasicAuthenticator::new(ids::random()),
+            no_socket: state.metrics.of_no_socket(),
             refusal_path: RefusalPath::from_random(ids::random()),
             uploads: Arc::default(),
             tunnels,
@@ -90,9 +90,9 @@ impl HttpServer {
             readiness: OnceLock::new(),
             health: OnceLock::new(),
             mesh_health: OnceLock::new(),
-            exposition: Exposition::new(context.metrics.clone()),
+            exposition: Exposition::new(state.metrics.clone()),
             access,
-            context,
+            state,
         })
     }
 }

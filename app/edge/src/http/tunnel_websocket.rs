@@ -20,7 +20,7 @@ use crate::{
     http::{
         answer_body::{AnswerBody, Source},
         connection::{Client, ClientStream},
-        error_page::{self, Trouble},
+        error_page::{self, RequestError},
         server::HttpServer,
         upgrade::Upgrade,
     },
@@ -38,9 +38,9 @@ pub(crate) fn answer(
     head: &Parts,
     websocket: bool,
     upgrade: &mut Option<Upgrade>,
-) -> Result<Response<AnswerBody>, Trouble> {
+) -> Result<Response<AnswerBody>, RequestError> {
     if head.uri.path() != websocket::PATH {
-        return Err(Trouble::UnknownPath);
+        return Err(RequestError::UnknownPath);
     }
     let agreed = if websocket { websocket::agree(&head.headers) } else { Err(WebSocketRefusal::NoUpgrade) };
     let (mut answer, headers) = match agreed {
@@ -80,9 +80,9 @@ pub(crate) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let tune = |carrier: &S, kind| {
-        server.context.metrics.carrier_came(transport, kind_name(kind));
+        server.state.metrics.carrier_came(transport, kind_name(kind));
         let Some(tcp) = tcp(carrier) else { return Ok(None) };
-        if let Some(congestion) = &server.context.config.tunnel_congestion
+        if let Some(congestion) = &server.state.config.tunnel_congestion
             && let Err(error) = congestion.set(tcp)
         {
             tracing::debug!(%error, %congestion, "a tunnel's connection keeps the kernel's congestion control");

@@ -15,7 +15,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use crate::{
     http::{
         connection::{Client, ClientStream},
-        context::Ticket,
+        context::RequestContext,
         server::HttpServer,
         tunnel_websocket,
     },
@@ -34,23 +34,23 @@ pub(crate) enum Upgrade {
 /// An upgrade that was agreed on.
 pub(crate) struct Upgraded {
     upgrade: Upgrade,
-    ticket: Box<Ticket>,
+    context: Box<RequestContext>,
 }
 
 impl Upgraded {
     /// This becomes of the connection; the ticket is that of the request that asked for it.
-    pub(crate) fn new(upgrade: Upgrade, ticket: Box<Ticket>) -> Self {
-        Self { upgrade, ticket }
+    pub(crate) fn new(upgrade: Upgrade, context: Box<RequestContext>) -> Self {
+        Self { upgrade, context }
     }
 
     /// Begins, now that the 101 is out; `said` is what the client has said since.
     pub(crate) fn start(self, server: &Arc<HttpServer>, client: Arc<Client>, stream: ClientStream, said: BytesMut) {
-        let Self { upgrade, mut ticket } = self;
+        let Self { upgrade, mut context } = self;
         match upgrade {
-            Upgrade::Relay(relay) => relay.start(server, client, stream, said, ticket),
+            Upgrade::Relay(relay) => relay.start(server, client, stream, said, context),
             Upgrade::Carrier => {
-                ticket.complete();
-                drop(ticket);
+                context.mark_complete();
+                drop(context);
                 tunnel_websocket::start(server.clone(), client, stream, said);
             }
         }
@@ -76,17 +76,17 @@ impl Relay {
         client: Arc<Client>,
         stream: ClientStream,
         said: BytesMut,
-        mut ticket: Box<Ticket>,
+        mut context: Box<RequestContext>,
     ) {
-        let running = server.context.running.enter();
-        let mut phase = server.context.phase.subscribe();
-        let stay = ticket.stays(server);
-        let shards = &server.context.config.shards;
+        let running = server.state.running.enter();
+        let mut phase = server.state.phase.subscribe();
+        let stay = context.stays(server);
+        let shards = &server.state.config.shards;
         sallyport_shards::spawn_near(shards.by_weight(Box::pin(async move {
             let (_running, _client) = (running, client);
             let mut carried = Carried::default();
-            let pace = ticket.pass().map(|pass| pass.meter().clone());
-            let mut stake = ticket.take_stake();
+            let pace = context.pass().map(|pass| pass.meter().clone());
+            let mut stake = context.take_stake();
             let revoked = poll_fn(|cx| stake.poll_over(cx));
             let live = stay.as_ref().map(|stay| stay.flow().clone());
             let killed = async {
@@ -98,19 +98,19 @@ impl Relay {
             let ended = tokio::select! {
                 ended = self.run((stream, said), pace, live, &mut carried) => ended,
                 () = revoked => {
-                    ticket.revoked();
+                    context.mark_revoked();
                     Err(io::Error::other("who it belongs to may not come in any more"))
                 }
                 () = killed => {
-                    ticket.killed();
+                    context.mark_killed();
                     Err(io::Error::other("somebody cut it"))
                 }
                 () = crate::lifecycle::phase::cut(&mut phase) => Err(io::Error::other("the server shuts down")),
             };
-            ticket.count_relayed(carried.forth, carried.back);
+            context.record_relayed(carried.forth, carried.back);
             match ended {
-                Ok(()) => ticket.complete(),
-                Err(error) => tracing::debug!(id = %ticket.id(), %error, "a websocket ended early"),
+                Ok(()) => context.mark_complete(),
+                Err(error) => tracing::debug!(id = %context.id(), %error, "a websocket ended early"),
             }
         })));
     }

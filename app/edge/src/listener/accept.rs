@@ -22,7 +22,7 @@ use crate::{
     edge::Edge,
     http::{h1, h2, send_bound::SendBound, tunnel_websocket},
     lifecycle::counts::{ConnectionPlace, HandshakePlace},
-    listener::handshake::{Doors, Opened},
+    listener::handshake::{Accepted, ConnectionRouter},
     mesh,
     tcp::flow,
 };
@@ -128,16 +128,16 @@ fn is_of_peer(error: &io::Error) -> bool {
 }
 
 /// A TCP connection to the TLS port.
-pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStream, peer: SocketAddr) {
+pub(crate) fn take_tls(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
-        edge.context.metrics.handshake_failed("too-many-connections");
+        edge.state.metrics.handshake_failed("too-many-connections");
         return;
     };
     let mut handshake = edge.handshakes.enter(peer.ip());
-    let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.context.config.shards.clone());
+    let (edge, router, shards) = (edge.clone(), router.clone(), edge.state.config.shards.clone());
     shards.spawn_unwatched(stream, async move |stream| {
         let mut place = Some(place);
-        let opened = Box::pin(open(&edge, &doors, stream, peer, &mut handshake)).await;
+        let opened = Box::pin(open(&edge, &router, stream, peer, &mut handshake)).await;
         let served = opened.map(|opened| dispatch(edge, opened, &mut place));
         // Only now, when what came of it runs: a drain waits for the one and then for the other.
         drop(handshake);
@@ -149,13 +149,13 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStr
 }
 
 /// A TCP connection to the port that is for ssh alone.
-pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStream, peer: SocketAddr) {
+pub(crate) fn take_ssh(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else { return };
-    let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.context.config.shards.clone());
+    let (edge, router, shards) = (edge.clone(), router.clone(), edge.state.config.shards.clone());
     shards.spawn_unwatched(stream, async move |stream| {
         let mut place = Some(place);
-        if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await {
-            dispatch(edge, Opened::Ssh(stream, ends.client), &mut place).await;
+        if let Some((stream, ends)) = router.proxied(&edge, stream, peer).await {
+            dispatch(edge, Accepted::Ssh(stream, ends.client), &mut place).await;
         }
     });
 }
@@ -163,24 +163,24 @@ pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStr
 /// What the connection is, once its handshake is over.
 async fn open(
     edge: &Arc<Edge>,
-    doors: &Doors,
+    router: &ConnectionRouter,
     stream: TcpStream,
     peer: SocketAddr,
     handshake: &mut HandshakePlace,
-) -> Option<Opened> {
-    let (stream, ends) = doors.proxied(edge, stream, peer).await?;
-    doors.open(edge, stream, ends, None, handshake).await
+) -> Option<Accepted> {
+    let (stream, ends) = router.proxied(edge, stream, peer).await?;
+    router.open(edge, stream, ends, None, handshake).await
 }
 
 /// Goes to the socket that the client's name says, or where its ALPN says. HTTP takes the connection's place along,
 /// since a WebSocket outlives what is returned here.
 fn dispatch(
     edge: Arc<Edge>,
-    opened: Opened,
+    opened: Accepted,
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     match opened {
-        Opened::Ssh(stream, client) => {
+        Accepted::Ssh(stream, client) => {
             let mut login = edge.ssh_logins.enter(client.ip());
             Box::pin(async move {
                 if let Some(ssh) = edge.ssh.get() {
@@ -189,20 +189,20 @@ fn dispatch(
                 }
             })
         }
-        Opened::Mesh(stream, from, client) => match edge.mesh.get() {
+        Accepted::Mesh(stream, from, client) => match edge.mesh.get() {
             Some(mesh) => Box::pin(mesh::inbound::serve(mesh.clone(), stream, from, client)),
             None => Box::pin(std::future::ready(())),
         },
-        Opened::Tunnel(stream, client) => {
+        Accepted::Tunnel(stream, client) => {
             Box::pin(async move { tunnel_websocket::serve_native(&edge.http, stream, client).await })
         }
-        Opened::Shared(client, peer) => dispatch_shared(edge, client, peer, place),
-        Opened::Ended(arrival) => {
-            let running = edge.context.running.enter();
+        Accepted::Shared(client, peer) => dispatch_shared(edge, client, peer, place),
+        Accepted::Ended(arrival) => {
+            let running = edge.state.running.enter();
             Box::pin(flow::serve(edge.access.clone(), *arrival, running))
         }
-        Opened::Passed(arrival) => {
-            let running = edge.context.running.enter();
+        Accepted::Passed(arrival) => {
+            let running = edge.state.running.enter();
             Box::pin(flow::serve(edge.access.clone(), *arrival, running))
         }
     }
@@ -217,16 +217,16 @@ fn dispatch_shared(
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let HttpClient { stream, negotiated, shown } = client;
-    let stream = SendBound::new(stream, edge.context.config.send_timeout, ClientTls::socket);
+    let stream = SendBound::new(stream, edge.state.config.send_timeout, ClientTls::socket);
     match negotiated {
         // Whoever offers to speak it gets no other handshake than that of tunnels.
         Negotiated::Tunnel | Negotiated::TunnelTooOld => Box::pin(std::future::ready(())),
         Negotiated::Http2 => {
-            let (running, place, stream) = (edge.context.running.enter(), place.take(), stream);
+            let (running, place, stream) = (edge.state.running.enter(), place.take(), stream);
             Box::pin(h2::serve(edge.http.clone(), stream, peer, place, shown, running))
         }
         Negotiated::Http1 => {
-            let (running, place, stream) = (edge.context.running.enter(), place.take(), Box::new(stream));
+            let (running, place, stream) = (edge.state.running.enter(), place.take(), Box::new(stream));
             Box::pin(async move {
                 let _running = running;
                 h1::serve(edge.http.clone(), stream, peer, place, shown).await;

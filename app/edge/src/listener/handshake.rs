@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
 
 use crate::{
-    access::{self, ShownCertificates},
+    access::{self, RefusedCertificate},
     client::{
         certificate::ClientCertificate,
         tcp::ClientTcp,
@@ -33,7 +33,7 @@ use crate::{
     listener::redirect,
     mesh::Mesh,
     metrics::verdict::Verdict,
-    record::flow::FlowTicket,
+    record::flow::FlowContext,
     tcp::flow::{self, Arrival, ends_of},
 };
 
@@ -55,7 +55,7 @@ const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 struct PlainHttp;
 
 /// What every connection that comes in passes.
-pub(crate) struct Doors {
+pub(crate) struct ConnectionRouter {
     base: Arc<ServerConfig>,
     returning: Arc<ServerConfig>,
     /// Both for clients that speak TLS 1.3 and show no certificates.
@@ -67,7 +67,7 @@ pub(crate) struct Doors {
 }
 
 /// A connection behind its door.
-pub(crate) enum Opened {
+pub(crate) enum Accepted {
     /// A stock ssh client.
     Ssh(TcpStream, SocketAddr),
     /// Another edge, by its machine certificate.
@@ -82,8 +82,8 @@ pub(crate) enum Opened {
     Passed(Box<Arrival<ClientTcp>>),
 }
 
-impl Doors {
-    /// Doors with certificates from here, where these networks may say who stands behind them.
+impl ConnectionRouter {
+    /// ConnectionRouter with certificates from here, where these networks may say who stands behind them.
     pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
         let base = server_config(certificates.clone(), sallyport_wire::ALPN);
         let returning = server_config_for_returning(&base);
@@ -110,7 +110,7 @@ impl Doors {
             Err(_) => "it sent no PROXY protocol header in time".to_owned(),
         };
         tracing::warn!(why, "a connection from a trusted balancer was closed");
-        edge.context.metrics.handshake_failed("proxy-header");
+        edge.state.metrics.handshake_failed("proxy-header");
         None
     }
 
@@ -133,7 +133,7 @@ impl Doors {
         ends: ProxiedAddresses,
         socket: Option<Arc<SocketRoute>>,
         place: &mut HandshakePlace,
-    ) -> Option<Opened> {
+    ) -> Option<Accepted> {
         // Pinned here, since `select!` would move it.
         let mut handshake = pin!(self.handshake(edge, stream, ends, socket));
         let reason = tokio::select! {
@@ -148,7 +148,7 @@ impl Doors {
             () = place.pushed_out() => "pushed-out",
             () = tokio::time::sleep(MAX_HANDSHAKE) => "timeout",
         };
-        edge.context.metrics.handshake_failed(reason);
+        edge.state.metrics.handshake_failed(reason);
         None
     }
 
@@ -158,13 +158,13 @@ impl Doors {
         stream: TcpStream,
         ends: ProxiedAddresses,
         socket: Option<Arc<SocketRoute>>,
-    ) -> io::Result<Opened> {
+    ) -> io::Result<Accepted> {
         // An ssh client sends its version at once (RFC 4253 section 4.2); a ClientHello begins with 0x16.
         if edge.ssh.get().is_some() && socket.is_none() {
             let mut first = [0];
             stream.peek(&mut first).await?;
             if &first == b"S" {
-                return Ok(Opened::Ssh(stream, ends.client));
+                return Ok(Accepted::Ssh(stream, ends.client));
             }
         }
         let mut start = client_hello(edge, stream, socket.is_none()).await?;
@@ -199,11 +199,11 @@ impl Doors {
             if is_tunnel(&start) {
                 start.io.replay();
                 let (stream, _) = Box::pin(LeanTls::accept(start.io, self.tunnels.clone())).await?;
-                return Ok(Opened::Tunnel(stream, ends.client));
+                return Ok(Accepted::Tunnel(stream, ends.client));
             }
             let asking = access::http_server_config(&edge.access, base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
-                return Ok(Opened::Shared(self.end_for_http(start).await?, ends.client));
+                return Ok(Accepted::Shared(self.end_for_http(start).await?, ends.client));
             };
             start.io.stop();
             let opened = Box::pin(start.into_stream(config)).await;
@@ -211,20 +211,20 @@ impl Doors {
                 refused_certificate(edge, &route, ends.client, &error, None);
                 error
             };
-            return Ok(Opened::Shared(buffered(opened.map_err(refused)?), ends.client));
+            return Ok(Accepted::Shared(buffered(opened.map_err(refused)?), ends.client));
         };
         if route.settings.tls_mode == TlsMode::Passthrough {
             start.io.replay();
-            return Ok(Opened::Passed(Box::new(Arrival { io: start.io, route, ends, server_name, identity: None })));
+            return Ok(Accepted::Passed(Box::new(Arrival { io: start.io, route, ends, server_name, identity: None })));
         }
         start.io.stop();
         if route.settings.identity.is_some() {
             return Box::pin(self.ask_certificate(edge, start, route, ends, server_name)).await;
         }
-        let own_name = format!("{}.{}", route.name, edge.context.config.domain);
+        let own_name = format!("{}.{}", route.name, edge.state.config.domain);
         let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
         let io = Box::pin(start.into_stream(config)).await?;
-        Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
+        Ok(Accepted::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
     }
 
     /// Ends TLS for HTTP, where nobody shows a certificate. A future of its own size for each way: the usual one needs
@@ -250,8 +250,8 @@ impl Doors {
         route: Arc<SocketRoute>,
         ends: ProxiedAddresses,
         server_name: String,
-    ) -> io::Result<Opened> {
-        let (pool, shown) = (edge.context.sockets.pool(route.id), Arc::<ShownCertificates>::default());
+    ) -> io::Result<Accepted> {
+        let (pool, shown) = (edge.state.sockets.pool(route.id), Arc::<RefusedCertificate>::default());
         let (rules, certificates) = (pool.rules(&route), self.certificates.clone());
         let client = ends.client.ip();
         let refuse = |why| io::Error::new(io::ErrorKind::InvalidData, why);
@@ -267,7 +267,7 @@ impl Doors {
                 let identity = der.and_then(|der| access::holder(&edge.access, &route, der));
                 let identity = identity.ok_or_else(|| refuse("the login of the certificate has ended"))?;
                 let identity = Some(identity);
-                Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity })))
+                Ok(Accepted::Ended(Box::new(Arrival { io, route, ends, server_name, identity })))
             }
             Err(error) => {
                 refused_certificate(edge, &route, ends.client, &error, shown.refused());
@@ -352,7 +352,7 @@ fn near(io: &mut ClientTcp) -> &mut NearTcp {
 }
 
 /// Ends TLS for another edge, which has to show that it is one.
-async fn mesh_link(mesh: &Arc<Mesh>, start: StartHandshake<ClientTcp>, client: SocketAddr) -> io::Result<Opened> {
+async fn mesh_link(mesh: &Arc<Mesh>, start: StartHandshake<ClientTcp>, client: SocketAddr) -> io::Result<Accepted> {
     let refused = |error| {
         mesh.metrics().failed("refused");
         tracing::debug!(%client, %error, "a link is refused: who made it has not shown to be an edge of this installation");
@@ -366,7 +366,7 @@ async fn mesh_link(mesh: &Arc<Mesh>, start: StartHandshake<ClientTcp>, client: S
     if !mesh.may_link_soon(edge).await {
         return Err(no_edge());
     }
-    Ok(Opened::Mesh(Box::new(stream), edge, client))
+    Ok(Accepted::Mesh(Box::new(stream), edge, client))
 }
 
 /// A handshake failed where a certificate was asked for. Whoever showed a good one and may not come in nevertheless is
@@ -379,16 +379,16 @@ fn refused_certificate(
     known: Option<(Identity, String)>,
 ) {
     let Some(why) = access::refusal(error) else { return };
-    edge.context.metrics.identity("certificate-refused");
+    edge.state.metrics.identity("certificate-refused");
     let (who, rule) = match known {
         Some((who, rule)) => (Some(who), rule),
         None if edge.access.identity.tells_of_stranger(client.ip()) => (None, why.to_owned()),
         None => return,
     };
-    let pool = edge.context.sockets.pool(route.id);
-    let mut ticket = FlowTicket::new(&edge.context, route, &pool, client);
-    ticket.is_judged(who.as_ref(), rule);
-    ticket.ended_in(&pool, Verdict::Denied);
+    let pool = edge.state.sockets.pool(route.id);
+    let mut context = FlowContext::new(&edge.state, route, &pool, client);
+    context.record_decision(who.as_ref(), rule);
+    context.ended_in(&pool, Verdict::Denied);
 }
 
 /// Whether it is a connector, which offers our protocol.
@@ -399,21 +399,21 @@ fn is_tunnel(start: &StartHandshake<ClientTcp>) -> bool {
 /// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849): it is what counts,
 /// so that nobody gets somebody else's certificate or origin.
 fn tls_socket(edge: &Edge, server_name: &str) -> Option<Arc<SocketRoute>> {
-    let label = server_name.strip_suffix(&edge.context.config.domain)?.strip_suffix('.')?;
-    edge.context.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)
+    let label = server_name.strip_suffix(&edge.state.config.domain)?.strip_suffix('.')?;
+    edge.state.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)
 }
 
 /// Serves a connection to the own port of a `tls` socket: clients that send no name reach it there too.
 pub(crate) async fn serve_tls_port(
     edge: Arc<Edge>,
-    doors: Arc<Doors>,
+    router: Arc<ConnectionRouter>,
     route: Arc<SocketRoute>,
     stream: TcpStream,
     ends: ProxiedAddresses,
 ) {
     let mut place = edge.handshakes.enter(ends.client.ip());
     // What the handshake needs goes with a box of its own.
-    let Some(opened) = Box::pin(doors.open(&edge, stream, ends, Some(route), &mut place)).await else { return };
+    let Some(opened) = Box::pin(router.open(&edge, stream, ends, Some(route), &mut place)).await else { return };
     let served = serve_opened(edge, opened);
     drop(place);
     if let Some(served) = served {
@@ -421,11 +421,11 @@ pub(crate) async fn serve_tls_port(
     }
 }
 
-fn serve_opened(edge: Arc<Edge>, opened: Opened) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-    let running = edge.context.running.enter();
+fn serve_opened(edge: Arc<Edge>, opened: Accepted) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    let running = edge.state.running.enter();
     match opened {
-        Opened::Ended(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
-        Opened::Passed(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
-        Opened::Tunnel(..) | Opened::Shared(..) | Opened::Ssh(..) | Opened::Mesh(..) => None,
+        Accepted::Ended(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
+        Accepted::Passed(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
+        Accepted::Tunnel(..) | Accepted::Shared(..) | Accepted::Ssh(..) | Accepted::Mesh(..) => None,
     }
 }

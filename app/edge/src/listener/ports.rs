@@ -23,7 +23,7 @@ use crate::{
     lifecycle::counts::ConnectionPlace,
     listener::{
         accept,
-        handshake::{self, Doors},
+        handshake::{self, ConnectionRouter},
     },
     tcp::flow::{self, Arrival},
     udp,
@@ -39,7 +39,7 @@ const MAX_QUICK_RETRIES: u32 = 5;
 /// The open ports.
 pub(crate) struct Ports {
     edge: Arc<Edge>,
-    doors: Arc<Doors>,
+    router: Arc<ConnectionRouter>,
     ip: IpAddr,
     own: OwnPorts,
     shutdown: Shutdown,
@@ -65,8 +65,14 @@ impl Drop for OpenPort {
 
 impl Ports {
     /// No port yet; they will be opened on this address, or are taken from those that a former process had open.
-    pub(crate) fn new(edge: Arc<Edge>, doors: Arc<Doors>, ip: IpAddr, own: OwnPorts, shutdown: Shutdown) -> Self {
-        Self { edge, doors, ip, own, shutdown, open: HashMap::new() }
+    pub(crate) fn new(
+        edge: Arc<Edge>,
+        router: Arc<ConnectionRouter>,
+        ip: IpAddr,
+        own: OwnPorts,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self { edge, router, ip, own, shutdown, open: HashMap::new() }
     }
 
     /// Follows the routes until the shutdown; then every port is closed.
@@ -92,7 +98,7 @@ impl Ports {
     }
 
     fn look_at_all(&mut self) {
-        let routes = self.edge.context.routes.all();
+        let routes = self.edge.state.routes.all();
         self.open.retain(|socket, _| routes.iter().any(|route| route.id == *socket));
         routes.iter().for_each(|route| self.look_at(route));
     }
@@ -121,7 +127,7 @@ impl Ports {
             SocketType::Udp => tokio::spawn(serve_udp(place, self.own.take_udp(SocketAddr::new(self.ip, port)))),
             _ => {
                 let inherited = self.own.take_listener(SocketAddr::new(self.ip, port));
-                tokio::spawn(serve_tcp(place, self.doors.clone(), inherited))
+                tokio::spawn(serve_tcp(place, self.router.clone(), inherited))
             }
         };
         let open = OpenPort { port, socket_type: route.socket_type, task, is_finishing: false };
@@ -164,7 +170,7 @@ impl Place {
 }
 
 /// Opens the port and takes its connections.
-async fn serve_tcp(place: Place, doors: Arc<Doors>, inherited: Option<TcpListener>) {
+async fn serve_tcp(place: Place, router: Arc<ConnectionRouter>, inherited: Option<TcpListener>) {
     let listener = match inherited {
         Some(listener) => listener,
         None => place.open(sallyport_net::listen).await,
@@ -172,8 +178,8 @@ async fn serve_tcp(place: Place, doors: Arc<Doors>, inherited: Option<TcpListene
     let _opened = place.own.opened(&listener);
     place.say_open();
     let Place { edge, socket, shutdown, .. } = place;
-    let shards = edge.context.config.shards.clone();
-    let take = move |stream, peer| take(&edge, &doors, socket, stream, peer);
+    let shards = edge.state.config.shards.clone();
+    let take = move |stream, peer| take(&edge, &router, socket, stream, peer);
     if let Err(error) = accept::accept_in_shard(&shards, listener, shutdown, take).await {
         tracing::error!(%socket, %error, "a socket's port takes no more connections");
     }
@@ -192,25 +198,25 @@ async fn serve_udp(place: Place, inherited: Option<UdpPort>) {
 }
 
 /// A connection to a port of its own: the port says which socket is meant.
-fn take(edge: &Arc<Edge>, doors: &Arc<Doors>, socket: SocketId, stream: net::TcpStream, peer: SocketAddr) {
+fn take(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, socket: SocketId, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
-        edge.context.metrics.flow_ended("tcp", "too-many-connections");
+        edge.state.metrics.flow_ended("tcp", "too-many-connections");
         return;
     };
-    let Some(route) = edge.context.routes.get(socket) else { return };
-    let (edge, doors) = (edge.clone(), doors.clone());
-    if !doors.is_trusted(peer.ip()) {
+    let Some(route) = edge.state.routes.get(socket) else { return };
+    let (edge, router) = (edge.clone(), router.clone());
+    if !router.is_trusted(peer.ip()) {
         // A connection that is gone has no address; nothing will come of the flow then.
         let destination = stream.local_addr().unwrap_or(peer);
-        serve(edge, doors, route, stream, ProxiedAddresses { client: peer, destination }, place);
+        serve(edge, router, route, stream, ProxiedAddresses { client: peer, destination }, place);
         return;
     }
     let Ok(stream) = TcpStream::from_std(stream) else { return };
     tokio::spawn(async move {
-        if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await
+        if let Some((stream, ends)) = router.proxied(&edge, stream, peer).await
             && let Ok(stream) = stream.into_std()
         {
-            serve(edge, doors, route, stream, ends, place);
+            serve(edge, router, route, stream, ends, place);
         }
     });
 }
@@ -218,20 +224,20 @@ fn take(edge: &Arc<Edge>, doors: &Arc<Doors>, socket: SocketId, stream: net::Tcp
 /// Serves the connection in a task of its own, which holds nothing beside what it serves: connections idle for long.
 fn serve(
     edge: Arc<Edge>,
-    doors: Arc<Doors>,
+    router: Arc<ConnectionRouter>,
     route: Arc<SocketRoute>,
     stream: net::TcpStream,
     ends: ProxiedAddresses,
     place: ConnectionPlace,
 ) {
-    let shards = edge.context.config.shards.clone();
+    let shards = edge.state.config.shards.clone();
     if route.socket_type == SocketType::Tls {
         shards.spawn_unwatched(stream, async move |stream| {
-            handshake::serve_tls_port(edge, doors, route, stream, ends).await;
+            handshake::serve_tls_port(edge, router, route, stream, ends).await;
             drop(place);
         });
     } else {
-        let held = (edge.context.running.enter(), place);
+        let held = (edge.state.running.enter(), place);
         shards.spawn_unwatched(stream, move |stream| {
             let arrival = Arrival { io: NearTcp::new(stream), route, ends, server_name: String::new(), identity: None };
             flow::serve(edge.access.clone(), arrival, held)

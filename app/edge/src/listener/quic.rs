@@ -39,10 +39,10 @@ impl Edge {
         shutdown: Shutdown,
     ) -> io::Result<()> {
         let tls = server_config(certificates, sallyport_wire::ALPN);
-        let max_legs = u32::try_from(self.context.config.max_legs_per_session).unwrap_or(u32::MAX);
-        let congestion = self.context.config.tunnel_congestion.as_ref().map(|congestion| congestion.name());
+        let max_legs = u32::try_from(self.state.config.max_legs_per_session).unwrap_or(u32::MAX);
+        let congestion = self.state.config.tunnel_congestion.as_ref().map(|congestion| congestion.name());
         let listener = QuicListener::new(socket, &tls, max_legs.saturating_add(SPARE_STREAMS), congestion)?;
-        let mut phase = self.context.phase.subscribe();
+        let mut phase = self.state.phase.subscribe();
         loop {
             let incoming = tokio::select! {
                 biased;
@@ -65,7 +65,7 @@ impl Edge {
 fn take(edge: &Arc<Edge>, incoming: QuicIncoming) {
     let peer = incoming.remote_address();
     let Some(place) = edge.connections.enter(peer.ip()) else {
-        edge.context.metrics.handshake_failed("too-many-connections");
+        edge.state.metrics.handshake_failed("too-many-connections");
         return incoming.refuse();
     };
     let is_busy = edge.handshakes.len() >= PROVE_FROM_HANDSHAKES;
@@ -93,7 +93,7 @@ async fn shake_hands(edge: &Edge, incoming: QuicIncoming, mut place: HandshakePl
         () = place.pushed_out() => "pushed-out",
         () = tokio::time::sleep(MAX_HANDSHAKE) => "timeout",
     };
-    edge.context.metrics.handshake_failed(reason);
+    edge.state.metrics.handshake_failed(reason);
     None
 }
 

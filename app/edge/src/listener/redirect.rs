@@ -62,12 +62,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
 async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> bool {
     let wire = Arc::<WireState>::default();
     // A redirect is one request: an idle connection need not be kept.
-    let silence = Silence { idle: edge.context.config.header_timeout, head: edge.context.config.header_timeout };
+    let silence = Silence { idle: edge.state.config.header_timeout, head: edge.state.config.header_timeout };
     let io = GuardedIo::new(stream, wire.clone(), edge.http.refusal_path.clone(), silence);
-    let mut phase = edge.context.phase.subscribe();
+    let mut phase = edge.state.phase.subscribe();
     tokio::select! {
         is_answered = h1::answer_one(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
-        () = edge.context.phase.unasked_ends(&mut phase) => false,
+        () = edge.state.phase.unasked_ends(&mut phase) => false,
     }
 }
 
@@ -113,13 +113,13 @@ fn host_of(request: &Request<ClientBody>) -> Result<RequestHost, RequestRefusal>
 
 /// Where this host is by HTTPS, without a path; `None`: it is not one of ours.
 fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
-    if !host.is(&edge.context.config.domain) && host.label_under(&edge.context.config.domain).is_none() {
+    if !host.is(&edge.state.config.domain) && host.label_under(&edge.state.config.domain).is_none() {
         return None;
     }
-    let port = if edge.context.config.public_port == 443 {
+    let port = if edge.state.config.public_port == 443 {
         String::new()
     } else {
-        format!(":{}", edge.context.config.public_port)
+        format!(":{}", edge.state.config.public_port)
     };
     Some(format!("https://{}{port}", host.name().to_ascii_lowercase()))
 }

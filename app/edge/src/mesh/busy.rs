@@ -59,7 +59,7 @@ impl Busy {
     }
 
     /// The origin is asked something.
-    pub(super) fn is_asked(&self) {
+    pub(super) fn record_request(&self) {
         if self.is_flow.load(Ordering::Relaxed) {
             return;
         }
@@ -74,7 +74,7 @@ impl Busy {
     }
 
     /// The origin says this.
-    pub(super) fn answers(&self, words: &[u8]) {
+    pub(super) fn record_answer(&self, words: &[u8]) {
         if self.is_flow.load(Ordering::Relaxed) {
             return;
         }

@@ -14,18 +14,18 @@ use super::Mesh;
 
 use crate::origins::{
     locality::Place,
-    transport::{Holder, Way, remote::RemoteWay},
+    transport::{Holder, OriginTransport, remote::RemoteTransport},
 };
 
 /// A way to a tunnel.
-struct WayBy {
+struct RemoteHolder {
     socket: SocketId,
     card: Arc<EdgeCard>,
     place: Place,
     health: OriginHealth,
 }
 
-impl WayBy {
+impl RemoteHolder {
     fn new(held: HeldBy) -> Self {
         // Where nobody says where the origin is, it counts as in the region of the edge.
         let region = held.presence.home.clone().unwrap_or_else(|| held.card.region.clone());
@@ -40,22 +40,22 @@ impl WayBy {
 
 /// The ways that are among the origins now.
 #[derive(Default)]
-struct Known {
-    ways: HashMap<TunnelId, Vec<WayBy>>,
+struct KnownHolders {
+    ways: HashMap<TunnelId, Vec<RemoteHolder>>,
     by_socket: HashMap<SocketId, HashSet<TunnelId>>,
 }
 
-impl Known {
+impl KnownHolders {
     fn of(&self, socket: SocketId) -> Vec<TunnelId> {
         self.by_socket.get(&socket).into_iter().flatten().copied().collect()
     }
 
     /// These are the ways from now on; gives the former ones.
-    fn replace(&mut self, tunnel: TunnelId, ways: Vec<WayBy>) -> Vec<WayBy> {
-        let sockets: Vec<_> = ways.iter().map(|way| way.socket).collect();
+    fn replace(&mut self, tunnel: TunnelId, ways: Vec<RemoteHolder>) -> Vec<RemoteHolder> {
+        let sockets: Vec<_> = ways.iter().map(|transport| transport.socket).collect();
         let former = if ways.is_empty() { self.ways.remove(&tunnel) } else { self.ways.insert(tunnel, ways) };
         let former = former.unwrap_or_default();
-        for socket in former.iter().map(|way| way.socket) {
+        for socket in former.iter().map(|transport| transport.socket) {
             if let Some(tunnels) = self.by_socket.get_mut(&socket) {
                 tunnels.remove(&tunnel);
                 if tunnels.is_empty() {
@@ -74,10 +74,10 @@ impl Mesh {
     /// Follows what other edges hold, for as long as the edge serves.
     pub(super) async fn follow(&self) {
         let mut news = self.settings.fleet.news();
-        let mut own = self.context.directory.subscribe();
-        let mut routes = self.context.routes.subscribe();
+        let mut own = self.state.directory.subscribe();
+        let mut routes = self.state.routes.subscribe();
         let mut orders = self.settings.orders.subscribe();
-        let mut known = Known::default();
+        let mut known = KnownHolders::default();
         self.sync_all(&mut known);
         loop {
             tokio::select! {
@@ -116,7 +116,7 @@ impl Mesh {
         }
     }
 
-    fn sync_all(&self, known: &mut Known) {
+    fn sync_all(&self, known: &mut KnownHolders) {
         self.settings.fleet.edges().iter().for_each(|seen| self.sees(seen.card.edge));
         let mut tunnels: HashSet<_> = self.settings.fleet.all_tunnels().into_iter().collect();
         tunnels.extend(known.ways.keys());
@@ -124,21 +124,32 @@ impl Mesh {
     }
 
     /// Brings the ways to the tunnel in line with who holds it.
-    fn sync(&self, known: &mut Known, tunnel: TunnelId) {
-        let wanted: Vec<_> = self.held_elsewhere(tunnel).into_iter().map(WayBy::new).collect();
+    fn sync(&self, known: &mut KnownHolders, tunnel: TunnelId) {
+        let wanted: Vec<_> = self.held_elsewhere(tunnel).into_iter().map(RemoteHolder::new).collect();
         let former = known.ways.get(&tunnel).map(Vec::as_slice).unwrap_or_default();
-        for way in wanted.iter().filter(|way| !former.iter().any(|former| former.is(way))) {
-            let to = RemoteWay::new(tunnel, way.socket, self.peer(&way.card), self.me.clone());
-            self.context.sockets.pool(way.socket).arrived_at(Way::Remote(to), way.place.clone());
+        for transport in wanted.iter().filter(|transport| !former.iter().any(|former| former.is(transport))) {
+            let to = RemoteTransport::new(tunnel, transport.socket, self.peer(&transport.card), self.me.clone());
+            self.state.sockets.pool(transport.socket).arrived_at(OriginTransport::Remote(to), transport.place.clone());
         }
-        let knows = |way: &WayBy| former.iter().any(|former| former.is(way) && former.health == way.health);
-        for way in wanted.iter().filter(|way| !knows(way)) {
-            self.context.sockets.pool(way.socket).is_said(tunnel, Holder::Edge(way.card.edge), &way.place, way.health);
+        let knows = |transport: &RemoteHolder| {
+            former.iter().any(|former| former.is(transport) && former.health == transport.health)
+        };
+        for transport in wanted.iter().filter(|transport| !knows(transport)) {
+            self.state.sockets.pool(transport.socket).set_reported_health(
+                tunnel,
+                Holder::Edge(transport.card.edge),
+                &transport.place,
+                transport.health,
+            );
         }
-        for way in former.iter().filter(|way| !wanted.iter().any(|wanted| wanted.is(way))) {
+        for transport in former.iter().filter(|transport| !wanted.iter().any(|wanted| wanted.is(transport))) {
             // The pool of a socket that is gone is gone too.
-            if self.context.routes.get(way.socket).is_some() {
-                self.context.sockets.pool(way.socket).left_from(tunnel, Holder::Edge(way.card.edge), &way.place);
+            if self.state.routes.get(transport.socket).is_some() {
+                self.state.sockets.pool(transport.socket).left_from(
+                    tunnel,
+                    Holder::Edge(transport.card.edge),
+                    &transport.place,
+                );
             }
         }
         drop(known.replace(tunnel, wanted));
@@ -146,12 +157,12 @@ impl Mesh {
 
     /// How other edges of the installation hold the tunnel, when its socket has it and it is not attached here.
     fn held_elsewhere(&self, tunnel: TunnelId) -> Vec<HeldBy> {
-        if self.context.directory.get(tunnel).is_some() {
+        if self.state.directory.get(tunnel).is_some() {
             return Vec::new();
         }
         let mut held = self.settings.fleet.held(tunnel);
         held.retain(|held| {
-            let route = self.context.routes.get(held.presence.socket);
+            let route = self.state.routes.get(held.presence.socket);
             self.may_link(held.card.edge) && route.is_some_and(|route| route.tunnel(tunnel).is_some())
         });
         held

@@ -35,8 +35,8 @@ use super::{
 use crate::{
     client::tcp::{ClientIo as _, ClientTcp},
     lifecycle::phase::{self, Phase},
-    origins::{origin::Origin, pool::SocketPool, transport::Way},
-    util::wake_gated::Rarely,
+    origins::{origin::Origin, pool::SocketPool, transport::OriginTransport},
+    util::wake_gated::WakeGated,
 };
 
 /// How long the handshake of a leg may take.
@@ -98,12 +98,12 @@ pub(crate) async fn serve(mesh: Arc<Mesh>, stream: Box<TlsStream<ClientTcp>>, fr
     };
     let _ = set_notsent_lowat(stream.socket(), CONTROL_NOTSENT_BYTES);
     let mut config = ConnectorConfig::new(&mesh.settings.agent, crate::util::ids::random(), Vec::new());
-    config.ready_legs = mesh.context.config.ready_legs;
-    config.shards = mesh.context.config.shards.clone();
+    config.ready_legs = mesh.state.config.ready_legs;
+    config.shards = mesh.state.config.shards.clone();
     let (events, mut told) = mpsc::channel(MAX_QUEUED_LINES);
     let dial = Arc::new(LegDial { mesh: Arc::downgrade(&mesh), from });
-    let origins = Arc::new(Inside { mesh: Arc::downgrade(&mesh) });
-    let mut phase = mesh.context.phase.subscribe();
+    let origins = Arc::new(LocalOrigins { mesh: Arc::downgrade(&mesh) });
+    let mut phase = mesh.state.phase.subscribe();
     info!(edge = %from, %peer, "another edge has made a link");
     let leaving = async move { phase::reached(&mut phase, Phase::Draining).await };
     let answering = answer_link(config, stream, dial, origins, events, leaving);
@@ -123,20 +123,24 @@ pub(crate) async fn serve(mesh: Arc<Mesh>, stream: Box<TlsStream<ClientTcp>>, fr
 
 /// Tells the connector whose tunnel it was of a request or flow that another edge has served.
 fn pass_on_line(mesh: &Mesh, event: ConnectorEvent) {
-    let way = |tunnel: Option<TunnelId>| held_here(mesh, tunnel?).map(|held| held.way);
+    let transport = |tunnel: Option<TunnelId>| held_here(mesh, tunnel?).map(|held| held.transport);
     match event {
         ConnectorEvent::Request(mut record) => {
-            let way = way(record.tunnel);
-            if let Some((way, omitted)) = way.and_then(|way| way.log_turn().map(|omitted| (way, omitted))) {
+            let transport = transport(record.tunnel);
+            if let Some((transport, omitted)) =
+                transport.and_then(|transport| transport.log_turn().map(|omitted| (transport, omitted)))
+            {
                 record.omitted_before += omitted;
-                way.log_request(&record);
+                transport.log_request(&record);
             }
         }
         ConnectorEvent::Flow(mut record) => {
-            let way = way(record.tunnel);
-            if let Some((way, omitted)) = way.and_then(|way| way.log_turn().map(|omitted| (way, omitted))) {
+            let transport = transport(record.tunnel);
+            if let Some((transport, omitted)) =
+                transport.and_then(|transport| transport.log_turn().map(|omitted| (transport, omitted)))
+            {
                 record.omitted_before += omitted;
-                way.log_flow(&record);
+                transport.log_flow(&record);
             }
         }
         _ => {}
@@ -144,13 +148,13 @@ fn pass_on_line(mesh: &Mesh, event: ConnectorEvent) {
 }
 
 /// A tunnel that is attached here.
-pub(super) struct HeldHere {
-    pub(super) way: Way,
+pub(super) struct LocalOrigin {
+    pub(super) transport: OriginTransport,
     /// Its origin among those of its socket, unless it came this very moment.
     pub(super) origin: Option<(Arc<SocketPool>, Arc<Origin>)>,
 }
 
-impl HeldHere {
+impl LocalOrigin {
     /// Whether its origin takes nothing, by its checks.
     pub(super) fn is_unwell(&self) -> bool {
         self.origin.as_ref().is_some_and(|(_, origin)| origin.standing().is_down())
@@ -158,17 +162,18 @@ impl HeldHere {
 }
 
 /// The tunnel, when it is attached here.
-pub(super) fn held_here(mesh: &Mesh, tunnel: TunnelId) -> Option<HeldHere> {
+pub(super) fn held_here(mesh: &Mesh, tunnel: TunnelId) -> Option<LocalOrigin> {
     let attached = mesh.tunnels.attached(tunnel);
     let socket = match &attached {
         Some(handle) => handle.socket(),
-        None => mesh.context.directory.get(tunnel)?.socket,
+        None => mesh.state.directory.get(tunnel)?.socket,
     };
-    mesh.context.routes.get(socket)?;
-    let pool = mesh.context.sockets.pool(socket);
+    mesh.state.routes.get(socket)?;
+    let pool = mesh.state.sockets.pool(socket);
     let origin = pool.held(tunnel).map(|origin| (pool, origin));
-    let way = attached.map(Way::from).or_else(|| origin.as_ref().map(|(_, origin)| origin.handle().clone()))?;
-    Some(HeldHere { way, origin })
+    let transport =
+        attached.map(OriginTransport::from).or_else(|| origin.as_ref().map(|(_, origin)| origin.handle().clone()))?;
+    Some(LocalOrigin { transport, origin })
 }
 
 /// Dials the edge that has made a link, for legs.
@@ -193,7 +198,7 @@ impl LegDial {
         let unknown = |_| io::Error::new(io::ErrorKind::NotFound, "nobody has said where that edge is");
         let addresses = tokio::time::timeout(MAX_UNKNOWN, known).await.map_err(unknown)?;
         let tcp = connect_tcp(&addresses).await?;
-        let (address, name) = (tcp.peer_addr()?, format!("tunnel.{}", mesh.context.config.domain));
+        let (address, name) = (tcp.peer_addr()?, format!("tunnel.{}", mesh.state.config.domain));
         let tls = mesh.settings.legs.clone();
         start_tls(NearTcp::new(tcp), &address.ip().to_string(), address.port(), &name, tls, HANDSHAKE_TIME).await
     }
@@ -220,11 +225,11 @@ impl Dial for LegDial {
 }
 
 /// What is attached here, for another edge.
-struct Inside {
+struct LocalOrigins {
     mesh: Weak<Mesh>,
 }
 
-impl OriginHandler for Inside {
+impl OriginHandler for LocalOrigins {
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
         let mesh = self.mesh.upgrade();
         Box::pin(async move {
@@ -245,13 +250,13 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
     let metrics = mesh.metrics().clone();
     let (tunnel, protocol) = (open.tunnel, open.protocol);
     let held = held_here(&mesh, tunnel);
-    if held.as_ref().is_some_and(HeldHere::is_unwell) {
+    if held.as_ref().is_some_and(LocalOrigin::is_unwell) {
         // The other edge has not heard of it yet.
         metrics.failed("unwell");
         let failure = OpenFailure::new(FailureReason::Draining, "the origin is not well, by its health check");
         return Box::pin(incoming.failed(failure));
     }
-    let opened = held.and_then(|held| Some((held.way.open_through(open).ok()?, held.origin)));
+    let opened = held.and_then(|held| Some((held.transport.open_through(open).ok()?, held.origin)));
     let Some((mut stream, origin)) = opened else {
         metrics.failed("not-here");
         debug!(%tunnel, "another edge asks for a tunnel that is not attached here");
@@ -263,9 +268,9 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
     let (pool, origin) = origin.unzip();
     let busy = origin.map(|origin| mesh.busy.enter(origin, protocol));
     metrics.relayed("in", "stream");
-    let mut phase = mesh.context.phase.subscribe();
-    let mut cut = Rarely::new(async move { phase::cut(&mut phase).await });
-    let running = mesh.context.running.enter();
+    let mut phase = mesh.state.phase.subscribe();
+    let mut cut = WakeGated::new(async move { phase::cut(&mut phase).await });
+    let running = mesh.state.running.enter();
     let mut near = Near { stream: incoming.pass_on(), establishment: stream.establishment(), busy };
     Box::pin(async move {
         let (mut carried, mut pace) = (Carried::default(), Unpaced);
@@ -313,7 +318,7 @@ impl Near {
     /// So much of what the origin says was taken.
     fn took(&self, words: &[u8], taken: &Poll<io::Result<usize>>) {
         if let (Some(busy), Poll::Ready(Ok(taken))) = (&self.busy, taken) {
-            busy.answers(&words[..*taken]);
+            busy.record_answer(&words[..*taken]);
         }
     }
 
@@ -359,7 +364,7 @@ impl AsyncRead for Near {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if let Some(busy) = self.busy.as_ref().filter(|_| buf.filled().len() > before) {
-            busy.is_asked();
+            busy.record_request();
         }
         read
     }

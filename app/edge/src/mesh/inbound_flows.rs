@@ -28,15 +28,15 @@ impl FlowHandler for InboundFlows {
         };
         let metrics = mesh.metrics().clone();
         let held = held_here(&mesh, open.tunnel).filter(|held| !held.is_unwell()).ok_or(OpenFlowError::NotUsable);
-        let opened = held.and_then(|held| Ok((held.way.open_flow_through(open, far.clone())?, held.origin)));
+        let opened = held.and_then(|held| Ok((held.transport.open_flow_through(open, far.clone())?, held.origin)));
         match opened {
             Ok((handle, origin)) => {
                 metrics.relayed("in", "flow");
                 // Whichever side ends first.
                 let load = origin.map(|(_, origin)| InFlight::enter_relayed(origin));
                 let load = Arc::new(Mutex::new(load));
-                near.is_load(&load);
-                far.is_load(&load);
+                near.set_load(&load);
+                far.set_load(&load);
                 far.leads_to(flow);
                 near.leads_to(handle);
             }
@@ -69,14 +69,14 @@ enum To {
 }
 
 impl End {
-    fn is_load(&self, load: &Arc<Mutex<Option<InFlight>>>) {
+    fn set_load(&self, load: &Arc<Mutex<Option<InFlight>>>) {
         let _ = self.load.set(load.clone());
         if matches!(*self.to.lock().unwrap_or_else(PoisonError::into_inner), To::Ended(_)) {
-            self.is_over();
+            self.end_load();
         }
     }
 
-    fn is_over(&self) {
+    fn end_load(&self) {
         if let Some(load) = self.load.get() {
             drop(load.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
@@ -106,7 +106,7 @@ impl FlowSink for End {
         // The other side is there still: what was lost is its way here.
         let end = if end == FlowEnd::Lost { FlowEnd::Detached } else { end };
         let former = std::mem::replace(&mut *self.to.lock().unwrap_or_else(PoisonError::into_inner), To::Ended(end));
-        self.is_over();
+        self.end_load();
         // Closed when nothing is locked: it may lead back here.
         if let To::Flow(flow) = former {
             flow.close(end);

@@ -95,7 +95,7 @@ impl Mesh {
         linked.map_err(|why| {
             self.metrics.failed("unreachable");
             info!(edge = %peer.name(), why, "another edge is not reached");
-            peer.is_not_reached(&why);
+            peer.record_failure(&why);
             why.into()
         })
     }
@@ -103,7 +103,7 @@ impl Mesh {
     async fn make_link(&self, peer: &Arc<Peer>) -> Result<EdgeLink, String> {
         let mesh = self.me.upgrade().ok_or("this edge ends")?;
         let (tell, told) = oneshot::channel();
-        self.context.config.shards.spawn(mesh.drive_link(peer.clone(), tell));
+        self.state.config.shards.spawn(mesh.drive_link(peer.clone(), tell));
         told.await.unwrap_or_else(|_| Err("the task that was to reach it has ended".to_owned()))
     }
 
@@ -118,7 +118,7 @@ impl Mesh {
         let told = |link: Result<EdgeLink, _>| match link {
             Ok(link) => {
                 session = Some(link.session());
-                linked.is_linked(link.clone());
+                linked.set_link(link.clone());
                 let _ = tell.send(Ok(link));
             }
             Err(error) => drop(tell.send(Err(format!("{error}")))),
@@ -126,7 +126,7 @@ impl Mesh {
         info!(edge = %peer.name(), %address, "a link to another edge is made");
         let why = self.tunnels.serve_link(stream, address, session_config(), told).await;
         if let Some(session) = session {
-            peer.is_unlinked(session);
+            peer.clear_link(session);
             info!(edge = %peer.name(), why, "the link to another edge is over");
         }
     }
@@ -175,11 +175,11 @@ impl Mesh {
                 if measuring.len() >= MAX_MEASURED_AT_ONCE {
                     break;
                 }
-                peer.is_measured(peer.round_trip());
+                peer.record_round_trip(peer.round_trip());
                 measuring.spawn(async move {
                     let began = Instant::now();
                     let connected = connect_tcp(&peer.addresses()).await;
-                    peer.is_measured(connected.is_ok().then(|| began.elapsed()));
+                    peer.record_round_trip(connected.is_ok().then(|| began.elapsed()));
                 });
             }
         }

@@ -28,8 +28,8 @@ use sallyport_tunnel::EdgeTunnels;
 pub use self::tls::{MeshTls, MeshTlsPair};
 use self::{busy::BusyList, inbound::Inbound, metrics::MeshMetrics};
 
-use crate::context::Context;
 pub(crate) use crate::origins::transport::peer::Peer;
+use crate::state::EdgeState;
 
 /// How many links from other edges there may be.
 const MAX_INBOUND_LINKS: usize = 2_048;
@@ -59,7 +59,7 @@ pub struct MeshSettings {
 /// This edge's part in the mesh.
 pub(crate) struct Mesh {
     settings: MeshSettings,
-    context: Arc<Context>,
+    state: Arc<EdgeState>,
     tunnels: EdgeTunnels,
     peers: Mutex<HashMap<EdgeId, Arc<Peer>>>,
     inbound: Arc<Inbound>,
@@ -75,10 +75,10 @@ impl std::fmt::Debug for Mesh {
 }
 
 impl Mesh {
-    pub(crate) fn new(context: &Arc<Context>, tunnels: &EdgeTunnels, settings: MeshSettings) -> Arc<Self> {
+    pub(crate) fn new(state: &Arc<EdgeState>, tunnels: &EdgeTunnels, settings: MeshSettings) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             settings,
-            context: context.clone(),
+            state: state.clone(),
             tunnels: tunnels.clone(),
             peers: Mutex::default(),
             inbound: Arc::default(),

@@ -71,11 +71,11 @@ struct CarrierLabel {
 /// Everything that is counted as it happens; clones count the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
-    shared: Arc<Shared>,
+    shared: Arc<Counters>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Counters {
     requests: Family<StatusLabel, Counter>,
     seconds: Family<SocketLabel, Histogram, fn() -> Histogram>,
     bytes_in: Family<SocketLabel, Counter>,
@@ -105,9 +105,9 @@ struct Shared {
 pub(crate) struct SocketMetrics {
     /// The name in the labels, where it is the socket's own.
     own: Option<(Metrics, String)>,
-    shown: Shown,
+    shown: SocketCounters,
     /// Where labels show it together with others: what is of it alone.
-    alone: Option<Shown>,
+    alone: Option<SocketCounters>,
     /// What else is counted of it.
     pub(crate) counts: SocketCounts,
     /// What ended lately.
@@ -116,7 +116,7 @@ pub(crate) struct SocketMetrics {
 
 /// What the metrics show of a socket.
 #[derive(Debug)]
-struct Shown {
+struct SocketCounters {
     requests: [Counter; 5],
     seconds: Histogram,
     bytes_in: Counter,
@@ -126,7 +126,7 @@ struct Shown {
 impl Metrics {
     /// Nothing counted yet.
     pub(crate) fn new() -> Self {
-        let shared = Shared {
+        let shared = Counters {
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
             bytes_in: Family::default(),
@@ -167,7 +167,7 @@ impl Metrics {
 
     fn of_label(&self, socket: &str, own: Option<(Self, String)>) -> Arc<SocketMetrics> {
         let label = SocketLabel { socket: socket.to_owned() };
-        let shown = Shown {
+        let shown = SocketCounters {
             requests: CLASSES.map(|status| {
                 self.shared.requests.get_or_create(&StatusLabel { socket: socket.to_owned(), status }).clone()
             }),
@@ -175,7 +175,7 @@ impl Metrics {
             bytes_in: self.shared.bytes_in.get_or_create(&label).clone(),
             bytes_out: self.shared.bytes_out.get_or_create(&label).clone(),
         };
-        let alone = own.is_none().then(Shown::new);
+        let alone = own.is_none().then(SocketCounters::new);
         let now = Instant::now();
         let (counts, ended) = (SocketCounts::new(now, self.shared.began), Ended::new(self.shared.ended.clone(), now));
         Arc::new(SocketMetrics { own, shown, alone, counts, ended })
@@ -331,7 +331,7 @@ impl Metrics {
     }
 }
 
-impl Shown {
+impl SocketCounters {
     /// Of one socket that no label shows.
     fn new() -> Self {
         let (bytes_in, bytes_out) = (Counter::default(), Counter::default());

@@ -73,14 +73,14 @@ pub(crate) fn kept_path(path: &str) -> Box<str> {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptEntry {
     number: u64,
     ended_ms: i64,
     omitted_before: u32,
     entry: Entry,
 }
 
-impl Kept {
+impl KeptEntry {
     fn bytes(&self) -> usize {
         let Entry { id, identity, rule, http, .. } = &self.entry;
         let id = if let EntryId::Flow(id) = id { id.len() } else { 0 };
@@ -125,7 +125,7 @@ impl Kept {
 
 #[derive(Debug)]
 struct Ring {
-    entries: VecDeque<Kept>,
+    entries: VecDeque<KeptEntry>,
     bytes: usize,
     budget: LogBudget,
 }
@@ -153,7 +153,7 @@ impl Ended {
         };
         let Some(omitted) = ring.budget.take(now) else { return };
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let kept = Kept {
+        let kept = KeptEntry {
             number: self.shared.number.fetch_add(1, Relaxed) + 1,
             ended_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
             omitted_before: omitted.saturating_add(self.passed_over.swap(0, Relaxed)),

@@ -29,7 +29,7 @@ pub(crate) fn origin_id(origin: OriginRef) -> OriginId {
 
 /// Which origin a flow should go to, when that is fit to take it.
 #[derive(Debug, Default)]
-pub(crate) enum Wish {
+pub(crate) enum AffinityHint {
     /// Whichever has the least to do.
     #[default]
     Any,
@@ -39,7 +39,7 @@ pub(crate) enum Wish {
     Address(Arc<Rules>, u64),
 }
 
-impl Wish {
+impl AffinityHint {
     /// The wish of a flow from this address.
     pub(crate) fn of_flow(rules: &Arc<Rules>, key: &AffinityKey, client: IpAddr) -> Self {
         match rules.stickiness() {
@@ -175,13 +175,13 @@ mod tests {
     #[test]
     fn a_cookie_is_set_when_the_client_has_none_or_another_ones() {
         let code = |origin| AffinityCode::new(AffinityKey::from([7; 32]).hash_key(), &[1; 16], &[origin; 16]);
-        let set = |wish: Wish| {
+        let set = |wish: AffinityHint| {
             let mut headers = HeaderMap::new();
             wish.set_cookie(|| code(2), &mut headers);
             headers.contains_key(SET_COOKIE)
         };
-        let cookie = |had| Wish::Cookie(had, Group::ROOT);
+        let cookie = |had| AffinityHint::Cookie(had, Group::ROOT);
         assert!(set(cookie(None)) && set(cookie(Some(code(3)))));
-        assert!(!set(cookie(Some(code(2)))) && !set(Wish::Any));
+        assert!(!set(cookie(Some(code(2)))) && !set(AffinityHint::Any));
     }
 }

@@ -29,12 +29,12 @@ use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
 
 use crate::origins::{
     http::{
-        exchange::{self, Failure, OriginConnection, Patience, Question},
+        exchange::{self, Failure, OriginConnection, OriginRequest, OriginTimeouts},
         forwarding,
     },
     origin::{ConnectError, Origin},
     pool::SocketPool,
-    transport::WayStream,
+    transport::OriginStream,
 };
 
 /// How many checks of all origins run at once; others wait for their turn.
@@ -215,7 +215,7 @@ fn random() -> u64 {
 
 /// A connection on which an origin is asked.
 enum Opened {
-    Raw(Box<WayStream>),
+    Raw(Box<OriginStream>),
     Http(OriginConnection),
 }
 
@@ -246,7 +246,7 @@ impl Opened {
                 let unasked =
                     || Failed::new(CheckFailure::BadAnswer, HealthFailureCode::Other, "the check cannot be sent");
                 let (target, mut headers) = request(probe, host, path).ok_or_else(unasked)?;
-                let question = Question {
+                let question = OriginRequest {
                     method: &Method::GET,
                     target: &target,
                     headers: &mut headers,
@@ -254,7 +254,7 @@ impl Opened {
                     upload: None,
                     delivery: Delivery::new(true),
                 };
-                let patience = Patience { connect: probe.config.timeout, response: probe.config.timeout };
+                let patience = OriginTimeouts { connect: probe.config.timeout, response: probe.config.timeout };
                 let (response, _carrier) =
                     exchange::exchange(connection, question, patience).await.map_err(|failure| why(&failure, probe))?;
                 let status = response.status().as_u16();
@@ -273,7 +273,7 @@ impl Opened {
 }
 
 /// Whether the origin takes the connection.
-async fn ask_tcp(mut stream: WayStream, probe: &Probe) -> Result<(), Failed> {
+async fn ask_tcp(mut stream: OriginStream, probe: &Probe) -> Result<(), Failed> {
     let greeting = match probe.proxy_protocol {
         ProxyProtocol::Off => &[][..],
         ProxyProtocol::V1 => UNKNOWN_V1,

@@ -21,7 +21,7 @@ use crate::origins::{
 
 /// The standing of one origin.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct OriginHealthState {
     weight: AtomicU16,
     /// With which others it serves the same paths.
     group: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) struct Standing {
     ejection: Mutex<Option<HealthFailure>>,
 }
 
-impl Default for Standing {
+impl Default for OriginHealthState {
     /// One of which nothing is known: it takes its share.
     fn default() -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Default for Standing {
     }
 }
 
-impl Standing {
+impl OriginHealthState {
     /// Its share beside the others.
     pub(crate) fn weight(&self) -> Weight {
         Weight::new(self.weight.load(Ordering::Relaxed)).unwrap_or_default()
@@ -94,7 +94,7 @@ impl Standing {
     }
 
     /// The edge that holds its tunnel finds it so.
-    pub(crate) fn is_said(&self, health: OriginHealth) {
+    pub(crate) fn set_reported(&self, health: OriginHealth) {
         self.is_said_down.store(health == OriginHealth::Unwell, Ordering::Relaxed);
         self.is_said_left_out.store(health == OriginHealth::LeftOut, Ordering::Relaxed);
     }
@@ -135,7 +135,7 @@ impl Standing {
     }
 
     /// This check says so: why it is down, or that it is not. One that is not made any more says nothing.
-    pub(crate) fn is_judged(&self, probe: &Arc<Probe>, failure: Option<HealthFailure>) -> bool {
+    pub(crate) fn set_failure(&self, probe: &Arc<Probe>, failure: Option<HealthFailure>) -> bool {
         let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = checks.as_ref().is_some_and(|checks| Arc::ptr_eq(checks.probe(), probe));
         if counts {
@@ -146,13 +146,13 @@ impl Standing {
     }
 
     /// It is still down, and this check says why: the failure as it stands now, where that is otherwise than before.
-    pub(crate) fn is_down_because(&self, probe: &Arc<Probe>, why: &HealthFailure) -> Option<HealthFailure> {
+    pub(crate) fn set_failure_reason(&self, probe: &Arc<Probe>, why: &HealthFailure) -> Option<HealthFailure> {
         let known = self.check_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         if known.says_the_same_as(why) {
             return None;
         }
         let failure = HealthFailure { since: known.since, ..why.clone() };
-        self.is_judged(probe, Some(failure.clone())).then_some(failure)
+        self.set_failure(probe, Some(failure.clone())).then_some(failure)
     }
 
     /// It is left out from now on, for this reason.

@@ -25,10 +25,10 @@ use crate::{
     body::upload::{self, Upload},
     origins::{
         connection_limits::{OpeningPlace, Openings},
-        health_state::Standing,
+        health_state::OriginHealthState,
         http::h1::{H1Connection, Idleness},
         locality::Place,
-        transport::{Wanted, Way, WayStream, tls_detection::Greeted},
+        transport::{OriginStream, OriginTransport, StreamRequest, tls_detection::TlsDetection},
     },
 };
 
@@ -59,7 +59,7 @@ const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// An origin as requests see it.
 pub(crate) struct Origin {
-    handle: Way,
+    handle: OriginTransport,
     place: Place,
     number: u64,
     in_flight: AtomicU32,
@@ -69,8 +69,8 @@ pub(crate) struct Origin {
     long_answers: AtomicU32,
     openings: Arc<Openings>,
     gone: AtomicBool,
-    standing: Standing,
-    greeted: Greeted,
+    standing: OriginHealthState,
+    greeted: TlsDetection,
     #[expect(clippy::vec_box, reason = "a connection is large, and moves in and out with every request")]
     idle: Mutex<Vec<Box<H1Connection>>>,
     shared: tokio::sync::Mutex<Vec<H2Connection>>,
@@ -137,7 +137,7 @@ pub(crate) enum ConnectError {
 
 impl Origin {
     /// The origin behind this tunnel.
-    pub(crate) fn new(handle: Way, place: Place) -> Arc<Self> {
+    pub(crate) fn new(handle: OriginTransport, place: Place) -> Arc<Self> {
         static ARRIVALS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
             handle,
@@ -148,8 +148,8 @@ impl Origin {
             long_answers: AtomicU32::new(0),
             openings: Arc::default(),
             gone: AtomicBool::new(false),
-            standing: Standing::default(),
-            greeted: Greeted::default(),
+            standing: OriginHealthState::default(),
+            greeted: TlsDetection::default(),
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
         })
@@ -161,7 +161,7 @@ impl Origin {
     }
 
     /// The way to it.
-    pub(crate) fn handle(&self) -> &Way {
+    pub(crate) fn handle(&self) -> &OriginTransport {
         &self.handle
     }
 
@@ -171,12 +171,12 @@ impl Origin {
     }
 
     /// How it stands among the others.
-    pub(crate) fn standing(&self) -> &Standing {
+    pub(crate) fn standing(&self) -> &OriginHealthState {
         &self.standing
     }
 
     /// What it answered to a greeting of TLS.
-    pub(crate) fn greeted(&self) -> &Greeted {
+    pub(crate) fn greeted(&self) -> &TlsDetection {
         &self.greeted
     }
 
@@ -214,8 +214,8 @@ impl Origin {
     /// The tunnel left: idle connections are let go at once, busy ones when they are done.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
-        if let Way::Direct(way) = &self.handle {
-            way.leave();
+        if let OriginTransport::Direct(transport) = &self.handle {
+            transport.leave();
         }
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         drop(idle);
@@ -236,13 +236,13 @@ impl Origin {
         destination: Option<std::net::SocketAddr>,
         server_name: &str,
         shared: bool,
-    ) -> Result<WayStream, ConnectError> {
-        let wanted = Wanted { protocol, client, destination, server_name };
+    ) -> Result<OriginStream, ConnectError> {
+        let wanted = StreamRequest { protocol, client, destination, server_name };
         Ok(if shared { self.handle.open_shared(wanted) } else { self.handle.open(wanted) }?)
     }
 
     /// A stream for a client's connection that is passed on as it is. Nothing waits for the origin yet.
-    pub(crate) fn open_flow(&self, ends: ProxiedAddresses, server_name: &str) -> Result<WayStream, ConnectError> {
+    pub(crate) fn open_flow(&self, ends: ProxiedAddresses, server_name: &str) -> Result<OriginStream, ConnectError> {
         self.open_stream(StreamProtocol::Raw, ends.client, Some(ends.destination), server_name, false)
     }
 

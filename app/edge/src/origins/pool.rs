@@ -27,7 +27,7 @@ use crate::{
     config::EdgeConfig,
     metrics::SocketMetrics,
     origins::{
-        affinity::{Wish, origin_id},
+        affinity::{AffinityHint, origin_id},
         dials::{self, RegionMetrics},
         health::{self, Checks, MAX_CHECKS_AT_ONCE, Probe},
         http::forwarding::Group,
@@ -38,8 +38,8 @@ use crate::{
         selection::{Choice, Chosen},
         set::Origins,
         transport::{
-            Holder, Way,
-            direct::{Dialer, DirectWay},
+            Holder, OriginTransport,
+            direct::{Dialer, DirectTransport},
         },
     },
     policy::limits::Bounds,
@@ -56,7 +56,7 @@ const MAX_ABSENCE: Duration = Duration::from_secs(10);
 /// Every socket that has, or had, tunnels here.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    shared: Arc<Shared>,
+    shared: Arc<PoolContext>,
     pools: RwLock<HashMap<SocketId, Arc<SocketPool>>>,
     started: Instant,
     held: Semaphore,
@@ -64,7 +64,7 @@ pub(crate) struct Sockets {
 
 /// What all pools need to know.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct PoolContext {
     /// The sockets that there are.
     pub(crate) routes: Routes,
     /// Where it is told how origins are.
@@ -91,7 +91,7 @@ pub(crate) struct Shared {
     pub(crate) regions: RegionMetrics,
 }
 
-impl Shared {
+impl PoolContext {
     /// What an edge of this configuration says.
     pub(crate) fn new(config: &EdgeConfig, routes: Routes, directory: Directory) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct SocketPool {
     socket: SocketId,
-    shared: Arc<Shared>,
+    shared: Arc<PoolContext>,
     rules: RwLock<Option<Arc<Rules>>>,
     /// Held while origins are told the rules: what they are told last is what holds.
     telling: Mutex<()>,
@@ -149,7 +149,7 @@ impl Rotations {
 }
 
 impl SocketPool {
-    fn new(socket: SocketId, shared: Arc<Shared>) -> Self {
+    fn new(socket: SocketId, shared: Arc<PoolContext>) -> Self {
         Self {
             socket,
             shared,
@@ -171,7 +171,7 @@ impl SocketPool {
 
 impl Sockets {
     /// No sockets yet.
-    pub(crate) fn new(shared: Shared) -> Self {
+    pub(crate) fn new(shared: PoolContext) -> Self {
         let (started, held) = (Instant::now(), Semaphore::new(MAX_HELD_REQUESTS));
         Self { shared: Arc::new(shared), pools: RwLock::default(), started, held }
     }
@@ -205,7 +205,7 @@ impl Sockets {
     }
 
     /// What all pools need to know.
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &PoolContext {
         &self.shared
     }
 
@@ -213,7 +213,7 @@ impl Sockets {
     pub(crate) fn forget(&self, socket: SocketId) {
         let forgotten = self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(&socket);
         if let Some(pool) = forgotten {
-            pool.is_gone();
+            pool.mark_removed();
         }
     }
 
@@ -222,7 +222,7 @@ impl Sockets {
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
         let forgotten: Vec<_> = pools.extract_if(|socket, _| !is_wanted(*socket)).map(|(_, pool)| pool).collect();
         drop(pools);
-        forgotten.iter().for_each(|pool| pool.is_gone());
+        forgotten.iter().for_each(|pool| pool.mark_removed());
     }
 
     /// A tunnel left. Returns whether the same tunnel is still here by another one.
@@ -337,7 +337,7 @@ impl SocketPool {
         event: HealthEvent,
         failure: Option<HealthFailure>,
     ) {
-        if origin.standing().is_judged(probe, failure.clone()) {
+        if origin.standing().set_failure(probe, failure.clone()) {
             health::log(self, origin, event, failure.as_ref());
             self.shared.metrics.changed(failure.is_some());
             match failure {
@@ -351,7 +351,7 @@ impl SocketPool {
 
     /// A check of this origin, which is down, failed for this reason: those that ask are told the newest one.
     pub(crate) fn fails_as(&self, origin: &Origin, probe: &Arc<Probe>, why: &HealthFailure) {
-        if let Some(failure) = origin.standing().is_down_because(probe, why) {
+        if let Some(failure) = origin.standing().set_failure_reason(probe, why) {
             self.shared.directory.check_failed(origin.handle().origin(), failure);
             health::tell(&self.shared.directory, origin);
         }
@@ -405,7 +405,7 @@ impl SocketPool {
     }
 
     /// A way that is up and by which the owner learns of flows, whether its origin takes anything or not.
-    pub(crate) fn any_up(&self) -> Option<Way> {
+    pub(crate) fn any_up(&self) -> Option<OriginTransport> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
         let tells = |origin: &&Arc<Origin>| origin.is_up() && origin.handle().has_owner();
         origins.iter().find(tells).map(|origin| origin.handle().clone())
@@ -431,7 +431,7 @@ impl SocketPool {
     }
 
     /// What all pools need to know.
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &PoolContext {
         &self.shared
     }
 
@@ -441,19 +441,19 @@ impl SocketPool {
     }
 
     /// A tunnel came to this edge.
-    pub(crate) fn arrived(self: &Arc<Self>, way: Way) {
-        let presence = way.tunnel().and_then(|tunnel| self.shared.directory.get(tunnel));
+    pub(crate) fn arrived(self: &Arc<Self>, transport: OriginTransport) {
+        let presence = transport.tunnel().and_then(|tunnel| self.shared.directory.get(tunnel));
         let home = presence.and_then(|presence| presence.home);
         let region = home.or_else(|| self.shared.region.clone());
-        self.arrived_at(way, Place::local(region));
+        self.arrived_at(transport, Place::local(region));
     }
 
     /// A tunnel came, to this edge or another one.
-    pub(crate) fn arrived_at(self: &Arc<Self>, way: Way, place: Place) {
+    pub(crate) fn arrived_at(self: &Arc<Self>, transport: OriginTransport, place: Place) {
         if let Some(route) = self.shared.routes.get(self.socket) {
             self.rules(&route);
         }
-        let origin = Origin::new(way, place);
+        let origin = Origin::new(transport, place);
         // Before anything is sent to it: what it is told later is what has changed since.
         if let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
             origin.standing().set_group(rules.group_of(origin.handle().origin()));
@@ -476,8 +476,8 @@ impl SocketPool {
         }
         let wanted = if is_allowed { route.origins.as_slice() } else { &[] };
         let stays = |origin: &Origin| {
-            let Way::Direct(way) = origin.handle() else { return true };
-            wanted.iter().any(|wanted| wanted.id == way.id() && way.leads_to(wanted, route.socket_type))
+            let OriginTransport::Direct(transport) = origin.handle() else { return true };
+            wanted.iter().any(|wanted| wanted.id == transport.id() && transport.leads_to(wanted, route.socket_type))
         };
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
         let own = self.shared.region.as_ref();
@@ -486,9 +486,9 @@ impl SocketPool {
             let id = OriginRef::from(wanted.id);
             if !origins.iter().any(|origin| origin.handle().origin() == id) {
                 let dialer = self.shared.dialer.clone();
-                let way = DirectWay::new(route.id, wanted.clone(), route.socket_type, dialer);
-                let region = way.region().or(own).cloned();
-                let origin = Origin::new(Way::Direct(way), Place::local(region));
+                let transport = DirectTransport::new(route.id, wanted.clone(), route.socket_type, dialer);
+                let region = transport.region().or(own).cloned();
+                let origin = Origin::new(OriginTransport::Direct(transport), Place::local(region));
                 origin.standing().set_group(rules.group_of(id));
                 origins.push(origin, own);
             }
@@ -499,9 +499,9 @@ impl SocketPool {
     }
 
     /// The socket is gone, and with it its direct origins and its flows.
-    fn is_gone(&self) {
+    fn mark_removed(&self) {
         self.calls.send_replace(());
-        let is_direct = |origin: &Origin| matches!(origin.handle(), Way::Direct(_));
+        let is_direct = |origin: &Origin| matches!(origin.handle(), OriginTransport::Direct(_));
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
         let gone = origins.take(is_direct, self.shared.region.as_ref());
         drop(origins);
@@ -539,12 +539,12 @@ impl SocketPool {
     }
 
     /// The other edge that holds the tunnel finds its origin so.
-    pub(crate) fn is_said(&self, tunnel: TunnelId, holder: Holder, place: &Place, health: OriginHealth) {
+    pub(crate) fn set_reported_health(&self, tunnel: TunnelId, holder: Holder, place: &Place, health: OriginHealth) {
         let is_it = |o: &&Arc<Origin>| {
             o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place
         };
         if let Some(origin) = self.origins.read().unwrap_or_else(PoisonError::into_inner).iter().find(is_it) {
-            origin.standing().is_said(health);
+            origin.standing().set_reported(health);
         }
         self.arrival.notify_waiters();
     }
@@ -575,7 +575,7 @@ impl SocketPool {
 
     /// Of the nearest origins of the group that are usable the one that is wished for, else the one with the least to do for its weight, in
     /// turn where several have the same; and none of those already tried. It counts as tried, and as busy, from here on.
-    pub(crate) fn choose(&self, group: Group, tried: &mut Attempts<u64>, wish: &Wish) -> Option<InFlight> {
+    pub(crate) fn choose(&self, group: Group, tried: &mut Attempts<u64>, wish: &AffinityHint) -> Option<InFlight> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
         // The count goes up under the rotation's lock: requests that come at once see one another.
         let mut rotations = self.rotations.lock().unwrap_or_else(PoisonError::into_inner);
@@ -605,10 +605,12 @@ impl SocketPool {
     }
 
     /// What decides where one flow of many goes: the same for a client that is to meet the same origin again.
-    fn roll(&self, wish: &Wish) -> u64 {
+    fn roll(&self, wish: &AffinityHint) -> u64 {
         match wish {
-            Wish::Address(_, hash) => dials::roll_of(*hash),
-            Wish::Any | Wish::Cookie(..) => self.rolls.lock().unwrap_or_else(PoisonError::into_inner).roll(),
+            AffinityHint::Address(_, hash) => dials::roll_of(*hash),
+            AffinityHint::Any | AffinityHint::Cookie(..) => {
+                self.rolls.lock().unwrap_or_else(PoisonError::into_inner).roll()
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
         affinity::origin_id,
         health::Probe,
         http::forwarding::{Forwarding, Group},
-        pool::Shared,
+        pool::PoolContext,
     },
     policy::judge::Judge,
 };
@@ -54,7 +54,7 @@ enum Access {
 
 impl Rules {
     /// The rules that this route says.
-    pub(crate) fn new(route: Arc<SocketRoute>, shared: &Shared) -> Self {
+    pub(crate) fn new(route: Arc<SocketRoute>, shared: &PoolContext) -> Self {
         let access = Access::of(&route, shared.geo.as_deref());
         let judge = Judge::of(&route, shared.geo.as_deref(), shared.knows_identities);
         let stickiness = Stickiness::of(&route, &shared.key);

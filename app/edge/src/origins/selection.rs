@@ -11,7 +11,7 @@ use sallyport_balance::{
 use sallyport_model::{OriginRef, RegionName, SocketSettings};
 
 use crate::origins::{
-    affinity::Wish,
+    affinity::AffinityHint,
     dials::{Dials, Why},
     origin::Origin,
     set::Origins,
@@ -24,7 +24,7 @@ pub(crate) struct Choice<'a, C> {
     /// The region of this edge.
     pub(crate) own: Option<&'a RegionName>,
     /// Where the client wants to go.
-    pub(crate) wish: &'a Wish,
+    pub(crate) wish: &'a AffinityHint,
     /// What names an origin in a cookie.
     pub(crate) code: C,
     /// The settings of a socket that has dials for regions, and the roll that decides.
@@ -65,7 +65,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         }
         let candidates = self.candidates(fit);
         // A cookie leads back to its origin wherever that is.
-        if let Wish::Cookie(Some(_), _) = self.wish
+        if let AffinityHint::Cookie(Some(_), _) = self.wish
             && let Some(at) = self.find(&candidates)
         {
             return candidates.get(at).map(|candidate| candidate.origin.clone().into());
@@ -87,7 +87,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         }
         let mut candidates = self.candidates(fit);
         // Whoever comes back stays, unless the region is closed.
-        if let Wish::Cookie(Some(_), _) = self.wish
+        if let AffinityHint::Cookie(Some(_), _) = self.wish
             && let Some(found) = self.find(&candidates).and_then(|at| candidates.get(at))
             && dials.is_open(found.origin.place().region.as_ref())
         {
@@ -151,8 +151,8 @@ impl Candidate<'_> {
     }
 
     fn compare_way(&self, other: &Self) -> Ordering {
-        let way = |one: &Self| (one.origin.place().is_local, one.round_trip);
-        let ((is_local, round_trip), (other_is_local, other_round_trip)) = (way(self), way(other));
+        let transport = |one: &Self| (one.origin.place().is_local, one.round_trip);
+        let ((is_local, round_trip), (other_is_local, other_round_trip)) = (transport(self), transport(other));
         compare_ways((&self.nearness, is_local, round_trip), (&other.nearness, other_is_local, other_round_trip))
             // While a tunnel changes connectors it is there twice: the later one stays.
             .then_with(|| other.origin.number().cmp(&self.origin.number()))

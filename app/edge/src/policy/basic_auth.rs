@@ -48,7 +48,7 @@ pub(crate) enum Access {
 
 /// Checks credentials.
 #[derive(Debug)]
-pub(crate) struct Gatekeeper {
+pub(crate) struct BasicAuthenticator {
     key: [u8; 32],
     good: Mutex<HashMap<[u8; 32], Instant>>,
     failures: Mutex<HashMap<(SocketId, IpAddr), Failures>>,
@@ -66,7 +66,7 @@ struct Failures {
     since: Instant,
 }
 
-impl Gatekeeper {
+impl BasicAuthenticator {
     /// A gatekeeper that remembers under this random key.
     pub(crate) fn new(key: [u8; 32]) -> Self {
         Self {
@@ -192,11 +192,11 @@ mod tests {
 
     use super::*;
 
-    fn rule(password: &str) -> BasicAuth {
+    fn rule(password: &str) -> BasicAuthenticator {
         let cheap = Params::new(8, 1, 1, None).unwrap();
         let argon = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, cheap);
         let hash = argon.hash_password_with_salt(password.as_bytes(), b"salt-for-tests").unwrap();
-        BasicAuth { username: "ann".into(), password_hash: hash.to_string() }
+        BasicAuthenticator { username: "ann".into(), password_hash: hash.to_string() }
     }
 
     fn given(name: &str, password: &str) -> Option<Credentials> {
@@ -209,16 +209,16 @@ mod tests {
 
     #[tokio::test]
     async fn good_credentials_pass_and_are_remembered_until_the_rule_changes() {
-        let gatekeeper = Gatekeeper::new([7; 32]);
+        let basic_auth = BasicAuthenticator::new([7; 32]);
         let socket = SocketId::from_random([1; 16]);
         let rule_now = rule("correct horse");
-        let check = |rule: BasicAuth, given| {
-            let gatekeeper = &gatekeeper;
-            async move { gatekeeper.check(&rule, socket, given, CLIENT).await }
+        let check = |rule: BasicAuthenticator, given| {
+            let basic_auth = &basic_auth;
+            async move { basic_auth.check(&rule, socket, given, CLIENT).await }
         };
         assert_eq!(check(rule_now.clone(), None).await, Access::Denied);
         assert_eq!(check(rule_now.clone(), given("ann", "correct horse")).await, Access::Granted);
-        assert_eq!(gatekeeper.good.lock().unwrap().len(), 1);
+        assert_eq!(basic_auth.good.lock().unwrap().len(), 1);
         assert_eq!(check(rule_now.clone(), given("ann", "correct horse")).await, Access::Granted);
         assert_eq!(check(rule_now.clone(), given("ann", "wrong")).await, Access::Denied);
         assert_eq!(check(rule_now, given("bob", "correct horse")).await, Access::Denied);
@@ -227,50 +227,50 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_keeps_failing_is_blocked_and_others_are_not() {
-        let gatekeeper = Gatekeeper::new([7; 32]);
+        let basic_auth = BasicAuthenticator::new([7; 32]);
         let socket = SocketId::from_random([1; 16]);
         let rule = rule("correct horse");
         for _ in 0..MAX_FAILURES {
-            assert_eq!(gatekeeper.check(&rule, socket, given("ann", "wrong"), CLIENT).await, Access::Denied);
+            assert_eq!(basic_auth.check(&rule, socket, given("ann", "wrong"), CLIENT).await, Access::Denied);
         }
-        let blocked = gatekeeper.check(&rule, socket, given("ann", "correct horse"), CLIENT).await;
+        let blocked = basic_auth.check(&rule, socket, given("ann", "correct horse"), CLIENT).await;
         assert!(matches!(blocked, Access::TooManyFailures(1..=61)), "{blocked:?}");
-        let other = gatekeeper.check(&rule, socket, given("ann", "correct horse"), OTHER).await;
+        let other = basic_auth.check(&rule, socket, given("ann", "correct horse"), OTHER).await;
         assert_eq!(other, Access::Granted);
         let later = Instant::now() + FAILURE_WINDOW;
-        assert_eq!(gatekeeper.blocked_for((socket, CLIENT), later + Duration::from_secs(1)), None);
+        assert_eq!(basic_auth.blocked_for((socket, CLIENT), later + Duration::from_secs(1)), None);
     }
 
     #[tokio::test]
     async fn failures_block_neither_what_is_remembered_nor_other_sockets() {
-        let gatekeeper = Gatekeeper::new([7; 32]);
+        let basic_auth = BasicAuthenticator::new([7; 32]);
         let (socket, other) = (SocketId::from_random([1; 16]), SocketId::from_random([2; 16]));
         let rule = rule("correct horse");
         let good = || given("ann", "correct horse");
-        assert_eq!(gatekeeper.check(&rule, socket, good(), CLIENT).await, Access::Granted);
+        assert_eq!(basic_auth.check(&rule, socket, good(), CLIENT).await, Access::Granted);
         for _ in 0..MAX_FAILURES {
-            assert_eq!(gatekeeper.check(&rule, socket, given("ann", "wrong"), CLIENT).await, Access::Denied);
+            assert_eq!(basic_auth.check(&rule, socket, given("ann", "wrong"), CLIENT).await, Access::Denied);
         }
-        let blocked = gatekeeper.check(&rule, socket, given("ann", "wrong"), CLIENT).await;
+        let blocked = basic_auth.check(&rule, socket, given("ann", "wrong"), CLIENT).await;
         assert!(matches!(blocked, Access::TooManyFailures(_)), "{blocked:?}");
-        assert_eq!(gatekeeper.check(&rule, socket, good(), CLIENT).await, Access::Granted, "it is remembered");
-        assert_eq!(gatekeeper.check(&rule, other, good(), CLIENT).await, Access::Granted, "it is another socket");
+        assert_eq!(basic_auth.check(&rule, socket, good(), CLIENT).await, Access::Granted, "it is remembered");
+        assert_eq!(basic_auth.check(&rule, other, good(), CLIENT).await, Access::Granted, "it is another socket");
     }
 
     #[tokio::test]
     async fn guesses_that_come_all_at_once_are_bounded_like_any_others() {
-        let gatekeeper = Arc::new(Gatekeeper::new([7; 32]));
+        let basic_auth = Arc::new(BasicAuthenticator::new([7; 32]));
         let socket = SocketId::from_random([1; 16]);
         let mut guesses = tokio::task::JoinSet::new();
         for number in 0..MAX_CHECKS_QUEUED {
-            let (gatekeeper, rule) = (gatekeeper.clone(), rule("correct horse"));
+            let (basic_auth, rule) = (basic_auth.clone(), rule("correct horse"));
             let guess = given("ann", &number.to_string());
-            guesses.spawn(async move { gatekeeper.check(&rule, socket, guess, CLIENT).await });
+            guesses.spawn(async move { basic_auth.check(&rule, socket, guess, CLIENT).await });
         }
         let outcomes = guesses.join_all().await;
         let judged = outcomes.iter().filter(|outcome| **outcome == Access::Denied).count();
         // Beside those that reach the bound, those that run when it is reached.
         assert!(judged < MAX_FAILURES as usize + MAX_CHECKS, "{judged} of {} were judged", outcomes.len());
-        assert_eq!(gatekeeper.memory.spare_bytes(), 0, "nothing is kept when nobody waits");
+        assert_eq!(basic_auth.memory.spare_bytes(), 0, "nothing is kept when nobody waits");
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sallyport_geo::Geo;
-use sallyport_identity::is_worth;
+use sallyport_identity::validate_session;
 use sallyport_model::{Identity, IdentitySettings, LoginSession, ServiceTokenRoute, SocketRoute, SocketType};
 use sallyport_policy::{PolicySet, Question, Reached, scope_permits};
 
@@ -20,7 +20,7 @@ pub(crate) struct Judge {
 
 /// What somebody wants of a socket.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct AccessRequest<'a> {
     /// From where.
     pub(crate) client: IpAddr,
     /// The HTTP method; none below HTTP.
@@ -72,12 +72,18 @@ impl Judge {
         self.policies.has_requests()
     }
 
-    fn reached<'a>(&self, asked: &Asked<'a>) -> Reached<'a> {
+    fn reached<'a>(&self, asked: &AccessRequest<'a>) -> Reached<'a> {
         Reached { socket_type: self.socket_type, method: asked.method, path: asked.path, port: asked.port }
     }
 
     /// Whether they may: the scope of a service token is asked first, and then the policies.
-    pub(crate) fn decide(&self, who: Option<&Identity>, asked: &Asked<'_>, geo: Option<&Geo>, now: i64) -> Ruling {
+    pub(crate) fn decide(
+        &self,
+        who: Option<&Identity>,
+        asked: &AccessRequest<'_>,
+        geo: Option<&Geo>,
+        now: i64,
+    ) -> Ruling {
         if let Some(Identity::Service(token)) = who
             && !scope_permits(&token.scope, &self.reached(asked))
         {
@@ -107,7 +113,7 @@ impl Judge {
 
 /// Whether the login is good at this socket now.
 pub(crate) fn is_good_session(session: &LoginSession, route: &SocketRoute, asks: &IdentitySettings, now: i64) -> bool {
-    is_worth(session, route.account, asks, now).is_ok()
+    validate_session(session, route.account, asks, now).is_ok()
 }
 
 /// Whether the token is good at this socket now.

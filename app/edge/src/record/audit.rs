@@ -7,7 +7,7 @@ use sallyport_audit::AuditSink;
 use sallyport_bus::{Directory, LiveFlow};
 use sallyport_model::{OriginRef, SocketRoute};
 
-use crate::{context::Context, origins::transport::Way};
+use crate::{origins::transport::OriginTransport, state::EdgeState};
 
 /// The longest path that is recorded, in characters.
 const MAX_PATH_CHARS: usize = 1_024;
@@ -26,7 +26,7 @@ pub(crate) struct Audited {
 pub(crate) struct Use<'a> {
     pub(crate) id: &'a str,
     pub(crate) client: SocketAddr,
-    pub(crate) way: Option<&'a Way>,
+    pub(crate) transport: Option<&'a OriginTransport>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) verdict: &'a str,
@@ -40,15 +40,15 @@ pub(crate) struct Use<'a> {
 impl Audited {
     /// What records the end of a flow of this socket, where that is wanted.
     pub(crate) fn when_wanted(
-        context: &Context,
+        state: &EdgeState,
         route: &Arc<SocketRoute>,
         began: impl FnOnce() -> SystemTime,
     ) -> Option<Self> {
-        let audit = context.config.audit.as_ref()?;
+        let audit = state.config.audit.as_ref()?;
         let asks = route.settings.identity.is_some() || !route.policies.is_empty();
         (audit.all || asks).then(|| Self {
             sink: audit.sink.clone(),
-            directory: context.directory.clone(),
+            directory: state.directory.clone(),
             route: route.clone(),
             began: began(),
         })
@@ -57,10 +57,10 @@ impl Audited {
     /// Records it.
     pub(crate) fn record(self, end: Use<'_>) {
         let now = SystemTime::now();
-        let origin = end.way.map(Way::origin);
+        let origin = end.transport.map(OriginTransport::origin);
         let tunnel = origin.and_then(OriginRef::tunnel);
         let direct = origin.and_then(OriginRef::direct).and_then(|id| self.route.origin(id));
-        let relayed = end.way.and_then(Way::relayed_connector);
+        let relayed = end.transport.and_then(OriginTransport::relayed_connector);
         let held_here = || Some(self.directory.get(tunnel?)?.connector_addr);
         let short = |text: &str, max: usize| text.chars().take(max).collect::<String>();
         let flow = AuditFlow {

@@ -11,22 +11,22 @@ use sallyport_model::{FlowRecord, Identity, SocketRoute};
 use sallyport_net::Carried;
 
 use crate::{
-    context::Context,
     metrics::{
         Metrics, SocketMetrics,
         recent::{Entry, EntryId},
         socket_counts,
         verdict::Verdict,
     },
-    origins::{pool::SocketPool, transport::Way},
+    origins::{pool::SocketPool, transport::OriginTransport},
     record::audit::{self, Audited, Use},
+    state::EdgeState,
 };
 
 /// A flow that runs. What [`LiveFlow`](sallyport_bus::LiveFlow) knows of it is held there alone.
-pub(crate) struct FlowTicket {
+pub(crate) struct FlowContext {
     began: Instant,
     at_ms: i64,
-    way: Option<Way>,
+    transport: Option<OriginTransport>,
     carried: Carried,
     metrics: Metrics,
     of_socket: Arc<SocketMetrics>,
@@ -38,22 +38,22 @@ pub(crate) struct FlowTicket {
     live: FlowStay,
 }
 
-impl FlowTicket {
+impl FlowContext {
     /// A flow that begins now.
-    pub(crate) fn new(context: &Context, route: &Arc<SocketRoute>, pool: &SocketPool, client: SocketAddr) -> Self {
+    pub(crate) fn new(state: &EdgeState, route: &Arc<SocketRoute>, pool: &SocketPool, client: SocketAddr) -> Self {
         let wall = SystemTime::now();
         let at = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let id = context.ids.next();
+        let id = state.ids.next();
         Self {
             began: Instant::now(),
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
-            audit: Audited::when_wanted(context, route, || wall),
-            live: context.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
-            way: None,
+            audit: Audited::when_wanted(state, route, || wall),
+            live: state.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
+            transport: None,
             carried: Carried::default(),
-            metrics: context.metrics.clone(),
-            of_socket: pool.metrics(|| context.metrics.of_socket(route.name.as_str())),
-            access_log: context.config.access_log,
+            metrics: state.metrics.clone(),
+            of_socket: pool.metrics(|| state.metrics.of_socket(route.name.as_str())),
+            access_log: state.config.access_log,
             identity: None,
             provider: None,
             rule: None,
@@ -66,13 +66,13 @@ impl FlowTicket {
     }
 
     /// The way to the origin that took it, or was asked last.
-    pub(crate) fn went_to(&mut self, way: Way) {
-        self.live.flow().goes_to(way.origin());
-        self.way = Some(way);
+    pub(crate) fn set_transport(&mut self, transport: OriginTransport) {
+        self.live.flow().goes_to(transport.origin());
+        self.transport = Some(transport);
     }
 
     /// It was decided by this rule whether they may come in.
-    pub(crate) fn is_judged(&mut self, who: Option<&Identity>, rule: String) {
+    pub(crate) fn record_decision(&mut self, who: Option<&Identity>, rule: String) {
         let identity = who.map(Identity::label);
         self.provider = who.map(|who| who.provider().into());
         tracing::debug!(id = self.live.flow().id, identity, rule, "a flow was judged");
@@ -88,7 +88,7 @@ impl FlowTicket {
     }
 
     /// So many bytes were carried.
-    pub(crate) fn count(&mut self, carried: Carried) {
+    pub(crate) fn set_carried(&mut self, carried: Carried) {
         self.carried = carried;
     }
 
@@ -100,11 +100,11 @@ impl FlowTicket {
     /// The flow is over, and may have been refused before there was a tunnel for it: then the owner learns of it through
     /// any one that is up.
     pub(crate) fn ended_in(self, pool: &SocketPool, verdict: Verdict) {
-        let other = if self.way.is_none() { pool.any_up() } else { None };
+        let other = if self.transport.is_none() { pool.any_up() } else { None };
         self.over(verdict, other.as_ref());
     }
 
-    fn over(self, verdict: Verdict, other: Option<&Way>) {
+    fn over(self, verdict: Verdict, other: Option<&OriginTransport>) {
         let Carried { forth, back } = self.carried;
         let flow = self.live.flow();
         self.metrics.flow_ended(flow.transport.as_str(), verdict.as_str());
@@ -112,12 +112,14 @@ impl FlowTicket {
         let duration = self.began.elapsed();
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let (counts, ended) = (&self.of_socket.counts, self.began + duration);
-        let origin = self.way.as_ref().map(Way::origin);
+        let origin = self.transport.as_ref().map(OriginTransport::origin);
         let (took, bytes) = (Some(duration), (forth, back));
         counts.flow_ended(verdict);
         counts.used(&socket_counts::Use { ended, took, first_byte: None, origin, bytes });
-        if let Some((way, omitted_before)) = self.way.as_ref().or(other).and_then(|way| Some((way, way.log_turn()?))) {
-            way.log_flow(&FlowRecord {
+        if let Some((transport, omitted_before)) =
+            self.transport.as_ref().or(other).and_then(|transport| Some((transport, transport.log_turn()?)))
+        {
+            transport.log_flow(&FlowRecord {
                 at_ms: self.at_ms,
                 flow_id: flow.id.clone(),
                 transport: flow.transport,
@@ -126,7 +128,7 @@ impl FlowTicket {
                 bytes_out: back,
                 duration_us,
                 client: flow.client,
-                tunnel: way.tunnel(),
+                tunnel: transport.tunnel(),
                 omitted_before,
                 identity: self.identity.clone(),
                 rule: self.rule.clone(),
@@ -136,7 +138,7 @@ impl FlowTicket {
             audit.record(Use {
                 id: &flow.id,
                 client: flow.client,
-                way: self.way.as_ref(),
+                transport: self.transport.as_ref(),
                 bytes_in: forth,
                 bytes_out: back,
                 verdict: verdict.as_str(),
@@ -159,9 +161,9 @@ impl FlowTicket {
                 bytes_out = back,
                 duration_us,
                 socket = %flow.socket,
-                tunnel = self.way.as_ref().and_then(Way::tunnel).map(tracing::field::display),
-                direct_origin = self.way.as_ref().and_then(|way| way.origin().direct()).map(tracing::field::display),
-                relayed_by = self.way.as_ref().and_then(Way::relay).map(tracing::field::display),
+                tunnel = self.transport.as_ref().and_then(OriginTransport::tunnel).map(tracing::field::display),
+                direct_origin = self.transport.as_ref().and_then(|transport| transport.origin().direct()).map(tracing::field::display),
+                relayed_by = self.transport.as_ref().and_then(OriginTransport::relay).map(tracing::field::display),
                 verdict = verdict.as_str(),
             );
         }

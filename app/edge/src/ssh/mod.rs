@@ -25,8 +25,8 @@ use sallyport_tunnel::EdgeTunnels;
 use tokio::task::JoinSet;
 
 use crate::{
-    context::Context,
-    origins::transport::{SshWay, Way},
+    origins::transport::{OriginTransport, SshTransport},
+    state::EdgeState,
 };
 
 /// The login of clients without an account; after it, the fingerprint of the key they have shown, if any.
@@ -74,7 +74,7 @@ pub struct SshCaller<'a> {
 }
 
 /// Whoever knows what forwards mean: control.
-pub trait SshConcierge: Send + Sync + 'static {
+pub trait SshForwardAuthorizer: Send + Sync + 'static {
     /// What a forward of this client means. Makes what is needed for as long as the forward lives.
     fn target<'a>(
         &'a self,
@@ -96,7 +96,7 @@ pub struct SshSettings {
     /// Whose certificates let in, each for one tunnel.
     pub authority: TrustedAuthority,
     /// What forwards mean.
-    pub concierge: Arc<dyn SshConcierge>,
+    pub concierge: Arc<dyn SshForwardAuthorizer>,
     /// A port for ssh alone, beside the one that all share.
     pub listener: Option<tokio::net::TcpListener>,
 }
@@ -109,12 +109,12 @@ impl std::fmt::Debug for SshSettings {
 
 /// A server for stock ssh clients of this edge.
 pub(crate) fn server(
-    context: &Arc<Context>,
+    state: &Arc<EdgeState>,
     tunnels: &EdgeTunnels,
     settings: SshSettings,
 ) -> (SshServer, Arc<SshTunnels>) {
     let tunnels = Arc::new(SshTunnels {
-        context: context.clone(),
+        state: state.clone(),
         connectors: tunnels.clone(),
         logins: settings.logins,
         authority: settings.authority,
@@ -130,29 +130,29 @@ pub(crate) fn server(
 
 /// The tunnels that ssh clients hold up.
 pub(crate) struct SshTunnels {
-    context: Arc<Context>,
+    state: Arc<EdgeState>,
     /// Tunnels that connectors hold up.
     connectors: EdgeTunnels,
     logins: SshLogins,
     authority: TrustedAuthority,
-    concierge: Arc<dyn SshConcierge>,
+    concierge: Arc<dyn SshForwardAuthorizer>,
     guests: bool,
     /// Every login.
     connections: Mutex<HashMap<u64, Connection>>,
     /// Forwards that are about to be granted: at most one of each connection.
-    promised: Mutex<Vec<Promised>>,
+    promised: Mutex<Vec<PendingForward>>,
     /// By tunnel; no more than the server's connections have forwards.
-    held: Mutex<HashMap<TunnelId, Held>>,
+    held: Mutex<HashMap<TunnelId, HeldForward>>,
     /// When the owner of an account was last told that a client signs with SHA-1.
     told_of_sha1: Mutex<HashMap<AccountId, Instant>>,
 }
 
-struct Held {
-    way: Arc<SshWay>,
+struct HeldForward {
+    transport: Arc<SshTransport>,
     target: SshTarget,
 }
 
-struct Promised {
+struct PendingForward {
     forward: Forward,
     name: SocketName,
     speaks_tls: bool,
@@ -220,7 +220,7 @@ impl SshTunnels {
 
     /// Whether the account still has this tunnel, as long as there is an account.
     fn has_tunnel(&self, only: SshTunnelLogin) -> bool {
-        let route = self.context.routes.get(only.socket);
+        let route = self.state.routes.get(only.socket);
         route.is_some_and(|route| route.account == only.account && route.tunnel(only.tunnel).is_some())
     }
 
@@ -259,12 +259,12 @@ impl SshTunnels {
 
     /// The forward serves its socket from now on. A fresh login on the same tunnel, or with the same key for the same
     /// socket, takes the place of the old one, which finishes what it serves.
-    fn hold(&self, promised: Promised) {
-        let Promised { forward, name, speaks_tls, target } = promised;
+    fn hold(&self, promised: PendingForward) {
+        let PendingForward { forward, name, speaks_tls, target } = promised;
         let connection = forward.connection();
-        let way = SshWay::new(target.tunnel, name, speaks_tls, forward);
-        self.context.sockets.pool(target.socket).arrived(Way::Ssh(way.clone()));
-        self.context.directory.arrived(TunnelPresence {
+        let transport = SshTransport::new(target.tunnel, name, speaks_tls, forward);
+        self.state.sockets.pool(target.socket).arrived(OriginTransport::Ssh(transport.clone()));
+        self.state.directory.arrived(TunnelPresence {
             tunnel: target.tunnel,
             socket: target.socket,
             connector_addr: connection.peer(),
@@ -277,18 +277,21 @@ impl SshTunnels {
             failure: None,
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
-        let (tunnel, socket, holder) = (target.tunnel, target.socket, way.holder());
-        let is_former = |held: &Held| {
-            held.target.socket == socket && held.target.temporary && is_alike(held.way.forward(), way.forward())
+        let (tunnel, socket, holder) = (target.tunnel, target.socket, transport.holder());
+        let is_former = |held: &HeldForward| {
+            held.target.socket == socket
+                && held.target.temporary
+                && is_alike(held.transport.forward(), transport.forward())
         };
-        let former: Vec<Held> = {
+        let former: Vec<HeldForward> = {
             let mut held = lock(&self.held);
-            let mut former: Vec<Held> = held.extract_if(|_, held| is_former(held)).map(|(_, held)| held).collect();
-            former.extend(held.insert(tunnel, Held { way: way.clone(), target }));
+            let mut former: Vec<HeldForward> =
+                held.extract_if(|_, held| is_former(held)).map(|(_, held)| held).collect();
+            former.extend(held.insert(tunnel, HeldForward { transport: transport.clone(), target }));
             former
         };
         former.into_iter().for_each(|former| self.replace(former, "a newer login"));
-        if lock(&self.held).get(&tunnel).is_some_and(|held| held.way.holder() == holder) {
+        if lock(&self.held).get(&tunnel).is_some_and(|held| held.transport.holder() == holder) {
             self.connectors.detach(tunnel, "replaced", "replaced by an ssh client, which holds the tunnel now");
         }
     }
@@ -303,16 +306,16 @@ impl SshTunnels {
 
     /// What held a tunnel up gets no more requests; its client is told by whom it is replaced, and sent away unless it
     /// serves something else as well.
-    fn replace(&self, former: Held, by: &str) {
-        let Held { way, target } = former;
-        let before = way.forward().connection();
-        if !self.context.sockets.left(target.tunnel, way.holder()) {
-            self.context.directory.left(target.tunnel);
+    fn replace(&self, former: HeldForward, by: &str) {
+        let HeldForward { transport, target } = former;
+        let before = transport.forward().connection();
+        if !self.state.sockets.left(target.tunnel, transport.holder()) {
+            self.state.directory.left(target.tunnel);
         }
-        if lock(&self.held).values().any(|held| held.way.forward().connection() == before) {
+        if lock(&self.held).values().any(|held| held.transport.forward().connection() == before) {
             before.console().line(&format!("{}: replaced by {by}", target.url));
         } else {
-            before.retire(&format!("replaced by {by}"), self.context.config.drain);
+            before.retire(&format!("replaced by {by}"), self.state.config.drain);
         }
         self.end(target);
     }
@@ -322,8 +325,8 @@ impl SshTunnels {
     async fn bury_former(&self, forward: &Forward) {
         let former: Vec<Connection> = {
             let held = lock(&self.held);
-            let is_it = |held: &&Held| held.target.temporary && is_alike(held.way.forward(), forward);
-            held.values().filter(is_it).map(|held| held.way.forward().connection()).collect()
+            let is_it = |held: &&HeldForward| held.target.temporary && is_alike(held.transport.forward(), forward);
+            held.values().filter(is_it).map(|held| held.transport.forward().connection()).collect()
         };
         let mut asking = JoinSet::new();
         for connection in former {
@@ -349,12 +352,12 @@ impl SshTunnels {
         let is_it = |own: &Forward| own.connection() == *connection && forward.is_none_or(|it| it == own);
         let promised = lock(&self.promised).extract_if(.., |promised| is_it(&promised.forward)).collect::<Vec<_>>();
         let mut over: Vec<SshTarget> = promised.into_iter().map(|promised| promised.target).collect();
-        let gone: Vec<Held> =
-            lock(&self.held).extract_if(|_, held| is_it(held.way.forward())).map(|(_, held)| held).collect();
-        for Held { target, way } in gone {
+        let gone: Vec<HeldForward> =
+            lock(&self.held).extract_if(|_, held| is_it(held.transport.forward())).map(|(_, held)| held).collect();
+        for HeldForward { target, transport } in gone {
             tracing::info!(tunnel = %target.tunnel, agent = AGENT, "a tunnel is down");
-            if !self.context.sockets.left(target.tunnel, way.holder()) {
-                self.context.directory.left(target.tunnel);
+            if !self.state.sockets.left(target.tunnel, transport.holder()) {
+                self.state.directory.left(target.tunnel);
             }
             over.push(target);
         }
@@ -369,13 +372,13 @@ impl SshTunnels {
 
     /// Whether this connection has a forward that serves the tunnel.
     fn holds(&self, connection: &Connection, tunnel: TunnelId) -> bool {
-        lock(&self.held).get(&tunnel).is_some_and(|held| held.way.forward().connection() == *connection)
+        lock(&self.held).get(&tunnel).is_some_and(|held| held.transport.forward().connection() == *connection)
     }
 
     /// Whether something is forwarded to this connection, or about to be.
     fn serves(&self, connection: &Connection) -> bool {
         lock(&self.promised).iter().any(|promised| promised.forward.connection() == *connection)
-            || lock(&self.held).values().any(|held| held.way.forward().connection() == *connection)
+            || lock(&self.held).values().any(|held| held.transport.forward().connection() == *connection)
     }
 
     /// Disconnects clients whose tunnel was deleted, of one socket or of all. Those that serve another one as well are
@@ -383,13 +386,14 @@ impl SshTunnels {
     pub(crate) fn look_at(&self, socket: Option<SocketId>) {
         self.look_at_logins_for(socket);
         let is_gone = |target: &SshTarget| {
-            self.context.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
+            self.state.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
         };
         let held = lock(&self.held);
-        let of_socket = |held: &&Held| socket.is_none_or(|socket| held.target.socket == socket);
+        let of_socket = |held: &&HeldForward| socket.is_none_or(|socket| held.target.socket == socket);
         for gone in held.values().filter(of_socket).filter(|held| is_gone(&held.target)) {
-            let connection = gone.way.forward().connection();
-            let serves_more = |held: &Held| held.way.forward().connection() == connection && !is_gone(&held.target);
+            let connection = gone.transport.forward().connection();
+            let serves_more =
+                |held: &HeldForward| held.transport.forward().connection() == connection && !is_gone(&held.target);
             if held.values().any(serves_more) {
                 connection.console().line(&format!("{} is closed: the tunnel was deleted", gone.target.url));
             } else {
@@ -418,7 +422,7 @@ impl SshTunnels {
                 "this login serves that tunnel already: a second tunnel takes a second -R",
             ));
         }
-        let route = match served(&self.context, &target).await {
+        let route = match served(&self.state, &target).await {
             Some(route) if route.socket_type != SocketType::Udp => route,
             route => {
                 self.concierge.ended(target).await;
@@ -434,16 +438,16 @@ impl SshTunnels {
         if caller.account.is_none() && !self.serves(connection) {
             lines.push(guest_note(caller));
         }
-        lock(&self.promised).push(Promised { forward, name, speaks_tls, target });
+        lock(&self.promised).push(PendingForward { forward, name, speaks_tls, target });
         Ok(Granted { port, lines })
     }
 }
 
 /// The socket of a forward, once this edge knows its tunnel: what another machine has just made comes by the bus. As it is known
 /// then where that takes too long.
-async fn served(context: &Context, target: &SshTarget) -> Option<Arc<SocketRoute>> {
-    let mut changes = context.routes.subscribe();
-    let known = || context.routes.get(target.socket);
+async fn served(state: &EdgeState, target: &SshTarget) -> Option<Arc<SocketRoute>> {
+    let mut changes = state.routes.subscribe();
+    let known = || state.routes.get(target.socket);
     let is_whole = |route: &Arc<SocketRoute>| route.tunnel(target.tunnel).is_some();
     let waiting = async {
         loop {
@@ -493,7 +497,7 @@ impl SshGate for SshTunnels {
         }
         let fingerprint = key.fingerprint(HashAlg::Sha256).to_string();
         tracing::warn!(%account, fingerprint, "an ssh client is refused: {SHA1_REFUSED}");
-        let audit = self.context.config.audit.clone();
+        let audit = self.state.config.audit.clone();
         if let Some(audit) = audit {
             let login = AuditLogin {
                 identity: fingerprint,

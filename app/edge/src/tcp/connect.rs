@@ -16,7 +16,7 @@ use sallyport_tunnel::Establishment;
 use sallyport_wire::FailureReason;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
-use crate::{client::tcp::ClientIo, origins::transport::WayStream};
+use crate::{client::tcp::ClientIo, origins::transport::OriginStream};
 
 /// How much of what a client says is kept until its origin is reached; more waits in the kernel.
 const MAX_FIRST_BYTES: usize = 64 * 1024;
@@ -41,7 +41,7 @@ impl FirstBytes {
 /// A stream whose origin has taken the connection; it has got everything that was read from the client.
 pub(crate) struct Reached {
     /// The stream.
-    pub(crate) stream: WayStream,
+    pub(crate) stream: OriginStream,
     /// How many bytes of the client's it has got.
     pub(crate) said: usize,
     /// What the origin said already.
@@ -76,7 +76,7 @@ impl Unreached {
 /// Waits until the origin has taken the connection, and sends it what the client says.
 pub(crate) async fn reach<S: ClientIo>(
     client: &mut S,
-    stream: WayStream,
+    stream: OriginStream,
     first: &mut FirstBytes,
     timeout: Duration,
 ) -> Result<Reached, Unreached> {
@@ -99,7 +99,7 @@ pub(crate) async fn reach<S: ClientIo>(
 }
 
 struct Attempt {
-    stream: WayStream,
+    stream: OriginStream,
     establishment: Establishment,
     sent: usize,
     unflushed: bool,

@@ -17,19 +17,19 @@ use tokio::net::TcpStream;
 
 use crate::{
     access::{
-        Access, Standing,
+        Access, AccessRevalidation,
         admit::{self, Pass},
     },
     client::tcp::ClientIo,
     lifecycle::phase,
     metrics::verdict::Verdict,
     origins::{
-        affinity::Wish, http::forwarding::Group, opening::Opening, origin::InFlight, pool::SocketPool,
-        transport::WayStream,
+        affinity::AffinityHint, http::forwarding::Group, opening::Opening, origin::InFlight, pool::SocketPool,
+        transport::OriginStream,
     },
-    record::flow::FlowTicket,
+    record::flow::FlowContext,
     tcp::connect::{self, Reached, Unreached},
-    util::wake_gated::Rarely,
+    util::wake_gated::WakeGated,
 };
 
 /// A client's connection to a socket that is not HTTP.
@@ -47,7 +47,7 @@ pub(crate) struct Arrival<S> {
 }
 
 /// What the origin is reached for.
-struct Wanted {
+struct FlowTarget {
     route: Arc<SocketRoute>,
     ends: ProxiedAddresses,
     server_name: String,
@@ -64,16 +64,20 @@ pub(crate) fn serve<S: ClientIo>(
 ) -> impl Future<Output = ()> + Send {
     // 1. Name the flow: its id, its client, its moment.
     let Arrival { mut io, route, ends, server_name, identity } = arrival;
-    let pool = access.context.sockets.pool(route.id);
-    let mut ticket = FlowTicket::new(&access.context, &route, &pool, ends.client);
-    let mut standing =
-        Standing::new(&access, &pool, ends.client.ip(), route.port.unwrap_or(access.context.config.public_port));
-    standing.is_of(identity.clone());
-    let wanted = Box::new(Wanted { route, ends, server_name, identity });
-    let live = ticket.live().flow().clone();
-    let mut phase = access.context.phase.subscribe();
+    let pool = access.state.sockets.pool(route.id);
+    let mut context = FlowContext::new(&access.state, &route, &pool, ends.client);
+    let mut standing = AccessRevalidation::new(
+        &access,
+        &pool,
+        ends.client.ip(),
+        route.port.unwrap_or(access.state.config.public_port),
+    );
+    standing.set_identity(identity.clone());
+    let wanted = Box::new(FlowTarget { route, ends, server_name, identity });
+    let live = context.live().flow().clone();
+    let mut phase = access.state.phase.subscribe();
     // What ends a flow from outside hardly ever comes, and a flow is woken for each piece that it carries.
-    let mut ended = Rarely::new({
+    let mut ended = WakeGated::new({
         let live = live.clone();
         async move {
             tokio::select! {
@@ -91,10 +95,10 @@ pub(crate) fn serve<S: ClientIo>(
                 // 2. May they?
                 let (route, client) = (&wanted.route, wanted.ends.client.ip());
                 let identity = wanted.identity.as_ref();
-                let pass = admit::may_enter(&access, route, &pool, client, identity, &mut ticket).await?;
+                let pass = admit::may_enter(&access, route, &pool, client, identity, &mut context).await?;
                 // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
                 let (reached, origin) =
-                    reach_origin(&access, &mut io, &wanted, &pool, pass.wish(), &mut ticket).await?;
+                    reach_origin(&access, &mut io, &wanted, &pool, pass.wish(), &mut context).await?;
                 Ok::<_, Verdict>((pass, reached, origin))
             });
             let (mut pass, Reached { mut stream, said, early }, _origin) = reaching.await?;
@@ -119,8 +123,8 @@ pub(crate) fn serve<S: ClientIo>(
             drop(io.socket().set_zero_linger());
         }
         // 6. Record it.
-        ticket.count(carried);
-        ticket.ended_in(&pool, end.err().unwrap_or(Verdict::Complete));
+        context.set_carried(carried);
+        context.ended_in(&pool, end.err().unwrap_or(Verdict::Complete));
         drop(held);
     }
 }
@@ -145,10 +149,10 @@ impl Pace for Watched<'_> {
 async fn reach_origin<S: ClientIo>(
     access: &Access,
     client: &mut S,
-    wanted: &Wanted,
+    wanted: &FlowTarget,
     pool: &SocketPool,
-    wish: &Wish,
-    ticket: &mut FlowTicket,
+    wish: &AffinityHint,
+    context: &mut FlowContext,
 ) -> Result<(Reached, InFlight), Verdict> {
     let mut first_bytes = connect::FirstBytes::new(greeting(wanted.route.settings.proxy_protocol, wanted.ends));
     let (mut delivery, mut tried) = (Delivery::new(false), Attempts::default());
@@ -160,14 +164,14 @@ async fn reach_origin<S: ClientIo>(
         let Some(origin) = pool.choose(Group::ROOT, &mut tried, wish) else {
             let is_unwell = pool.is_unwell(Group::ROOT);
             let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
-            if is_hopeful && access.context.sockets.hold(pool, Group::ROOT, &tried, ticket.began()).await {
+            if is_hopeful && access.state.sockets.hold(pool, Group::ROOT, &tried, context.began()).await {
                 continue;
             }
             return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
         };
-        ticket.went_to(origin.origin().handle().clone());
+        context.set_transport(origin.origin().handle().clone());
         let place = Box::pin(origin.origin().opening_place(wanted.ends.client.ip()));
-        let Ok(place) = tokio::time::timeout(access.context.config.connect_timeout, place).await else {
+        let Ok(place) = tokio::time::timeout(access.state.config.connect_timeout, place).await else {
             return Err(Verdict::OriginTimedOut);
         };
         let stream = match origin.origin().open_flow(wanted.ends, &wanted.server_name) {
@@ -179,7 +183,7 @@ async fn reach_origin<S: ClientIo>(
             }
         };
         let opening = Opening::new(pool, origin.origin(), stream.establishment());
-        let reached = connect::reach(client, stream, &mut first_bytes, access.context.config.connect_timeout).await;
+        let reached = connect::reach(client, stream, &mut first_bytes, access.state.config.connect_timeout).await;
         drop(place);
         match reached {
             Err(Unreached::ClientLeft) => opening.give_up(),
@@ -209,7 +213,7 @@ async fn reach_origin<S: ClientIo>(
             return Err(verdict);
         }
         last = Some(verdict);
-        access.context.metrics.retried();
+        access.state.metrics.retried();
     }
 }
 
@@ -223,7 +227,7 @@ fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
 }
 
 /// What it means that one side broke off, which the other one is told.
-fn broke_off(broke: &Broke, stream: WayStream) -> Verdict {
+fn broke_off(broke: &Broke, stream: OriginStream) -> Verdict {
     tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
     if broke.side == Side::First {
         stream.reset(ResetCode::Cancelled);

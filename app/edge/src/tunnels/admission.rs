@@ -17,18 +17,18 @@ use subtle::ConstantTimeEq;
 use crate::{
     origins::{pool::Sockets, transport::Holder},
     ssh::SshTunnels,
-    tunnels::unheard::{TunnelStatus, Unheard},
+    tunnels::lookup::{TunnelLookup, TunnelStatus},
 };
 
 /// Lets tunnels in by their credentials, and keeps the sockets and the directory in step with them.
-pub(crate) struct Gate {
+pub(crate) struct TunnelAdmission {
     domain: String,
     public_port: u16,
     routes: Routes,
     directory: Directory,
     sockets: Arc<Sockets>,
     /// Who knows of tunnels that are on their way here, where that is another machine.
-    unheard: OnceLock<Arc<Unheard>>,
+    unheard: OnceLock<Arc<TunnelLookup>>,
     /// What stock ssh clients hold up, where they are served.
     ssh: OnceLock<Weak<SshTunnels>>,
     /// Which socket and credential each tunnel came in by. As many entries as tunnels are attached, or are about to be.
@@ -40,7 +40,7 @@ pub(crate) struct Gate {
 /// How many tunnels' sockets are remembered from one attachment to the next.
 const MAX_FOUND: usize = 65_536;
 
-impl Gate {
+impl TunnelAdmission {
     /// A gate to the sockets of these routes.
     pub(crate) fn new(
         domain: String,
@@ -55,7 +55,7 @@ impl Gate {
     }
 
     /// Asks from now on before a tunnel is refused for good.
-    pub(crate) fn ask(&self, unheard: Arc<Unheard>) {
+    pub(crate) fn ask(&self, unheard: Arc<TunnelLookup>) {
         let _ = self.unheard.set(unheard);
     }
 
@@ -150,7 +150,7 @@ impl Gate {
     }
 }
 
-impl Admission for Gate {
+impl Admission for TunnelAdmission {
     fn admit(&self, tunnel: TunnelId, credential: &str, _peer: SocketAddr) -> Result<Admitted, Refusal> {
         let given: [u8; 32] = Sha256::digest(credential.as_bytes()).into();
         let Some((route, expected)) = self.route_of(tunnel) else {

@@ -3,4 +3,4 @@
 //! Uses `origins`, `ssh`.
 
 pub(crate) mod admission;
-pub(crate) mod unheard;
+pub(crate) mod lookup;

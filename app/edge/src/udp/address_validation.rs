@@ -77,7 +77,7 @@ impl Level {
 
 /// What one flow has shown.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Standing {
+pub(crate) struct AddressValidation {
     exchanges: u32,
     /// Something was sent to the client after it last said something.
     is_answered: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Standing {
     earned_bytes: u64,
 }
 
-impl Standing {
+impl AddressValidation {
     /// The client sent datagrams.
     pub(crate) fn heard(&mut self, datagrams: usize, bytes: u64, now: Instant) {
         if std::mem::take(&mut self.is_answered) {
@@ -281,13 +281,13 @@ mod tests {
     }
 
     /// A flow that has had so many exchanges.
-    fn after(exchanges: u32) -> Standing {
-        Standing { exchanges, ..Standing::default() }
+    fn after(exchanges: u32) -> AddressValidation {
+        AddressValidation { exchanges, ..AddressValidation::default() }
     }
 
     #[test]
     fn exchanges_are_counted_by_turns_and_not_by_datagrams() {
-        let (now, mut flow) = (Instant::now(), Standing::default());
+        let (now, mut flow) = (Instant::now(), AddressValidation::default());
         let allowance = Allowance::new(1, None, now);
         for _ in 0..100 {
             flow.heard(10, 1_000, now);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     /// How many of so many bytes a second reach the client in the second, in datagrams of 1,350.
-    fn stream(flow: &mut Standing, allowance: &Allowance, bytes: u64, from: Instant) -> u64 {
+    fn stream(flow: &mut AddressValidation, allowance: &Allowance, bytes: u64, from: Instant) -> u64 {
         let datagrams = bytes / 1_350;
         let at = |n: u64| from + Duration::from_micros(1_000_000 * n / datagrams);
         (0..datagrams).filter(|n| flow.may_send(1_350, allowance, at(*n))).count() as u64 * 1_350
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_video_of_50_mbit_with_one_report_a_second_passes_from_its_first_report_on() {
         let began = Instant::now();
-        let (mut flow, allowance) = (Standing::default(), Allowance::new(1, None, began));
+        let (mut flow, allowance) = (AddressValidation::default(), Allowance::new(1, None, began));
         flow.heard(1, 100, began);
         for second in 0..60 {
             let passed = stream(&mut flow, &allowance, 6_250_000, began + Duration::from_secs(second));
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_quic_download_is_not_held_back_from_its_first_flight_on() {
         let now = Instant::now();
-        let (mut flow, allowance) = (Standing::default(), Allowance::new(1, None, now));
+        let (mut flow, allowance) = (AddressValidation::default(), Allowance::new(1, None, now));
         // The client's first flight, the server's; the client's end of the handshake with its question.
         flow.heard(1, 1_200, now);
         assert!((0..3).all(|_| flow.may_send(1_200, &allowance, now)));
@@ -360,7 +360,7 @@ mod tests {
     fn asked(allowances: &mut Allowances, sockets: u8, flows: u64, now: Instant) -> u64 {
         let mut got = 0;
         for (at, _) in (0..sockets).flat_map(|at| (0..flows).map(move |flow| (at, flow))) {
-            let (mut flow, allowance) = (Standing::default(), allowances.of(socket(at), client(1), now));
+            let (mut flow, allowance) = (AddressValidation::default(), allowances.of(socket(at), client(1), now));
             flow.heard(1, 60, now);
             got += (0..100).filter(|_| flow.may_send(4_000, &allowance, now)).count() as u64 * 4_000;
         }
@@ -375,7 +375,7 @@ mod tests {
         assert!(got <= 1_000 * 3 * 60 + 262_144, "{got}");
         let got = asked(&mut allowances, 100, 100, now);
         assert!(got <= 100 * 100 * 3 * 60 + SOCKETS_PER_ADDRESS * 262_144, "{got}");
-        let (mut flow, other) = (Standing::default(), allowances.of(socket(1), client(2), now));
+        let (mut flow, other) = (AddressValidation::default(), allowances.of(socket(1), client(2), now));
         assert!(flow.may_send(4_000, &other, now), "another address has its own");
         let later = now + Duration::from_secs(1);
         assert!(flow.may_send(4_000, &allowances.of(socket(1), client(1), later), later));
@@ -385,14 +385,14 @@ mod tests {
     fn a_socket_that_floods_an_address_takes_nothing_from_the_address_at_other_sockets() {
         let began = Instant::now();
         let mut allowances = Allowances::new(began);
-        let (mut flood, of_flood) = (Standing::default(), allowances.of(socket(1), client(1), began));
+        let (mut flood, of_flood) = (AddressValidation::default(), allowances.of(socket(1), client(1), began));
         flood.heard(1, 30, began);
         for second in 0..60 {
             let from = began + Duration::from_secs(second);
             let passed = stream(&mut flood, &of_flood, 100_000_000, from);
             assert!(passed < 600_000, "{passed}");
             let at = from + Duration::from_millis(999);
-            let (mut victim, of_victim) = (Standing::default(), allowances.of(socket(2), client(1), at));
+            let (mut victim, of_victim) = (AddressValidation::default(), allowances.of(socket(2), client(1), at));
             victim.heard(1, 60, at);
             assert!((0..50).all(|_| victim.may_send(4_000, &of_victim, at)));
         }
@@ -433,7 +433,7 @@ mod tests {
         let began = Instant::now();
         let mut allowances = Allowances::new(began);
         let allowance = allowances.of(socket(1), client(1), began);
-        let (mut flows, mut got): (Vec<Standing>, u64) = (vec![Standing::default(); 20], 0);
+        let (mut flows, mut got): (Vec<AddressValidation>, u64) = (vec![AddressValidation::default(); 20], 0);
         // Twenty flows of the victim's address, a datagram each ten times a second, from a service without measure.
         for tick in 0..100_u64 {
             let now = began + Duration::from_millis(100 * tick);

@@ -21,12 +21,12 @@ use crate::{
         http::forwarding::Group,
         origin::InFlight,
         pool::SocketPool,
-        transport::{WantedFlow, WayFlow},
+        transport::{FlowRequest, OriginFlow},
     },
     policy::limits::Meter,
-    record::flow::FlowTicket,
+    record::flow::FlowContext,
     udp::{
-        address_validation::{Allowance, Level, Standing},
+        address_validation::{AddressValidation, Allowance, Level},
         table::Key,
     },
 };
@@ -41,7 +41,7 @@ const MAX_HELD_TIME: Duration = Duration::from_secs(2);
 /// A client's flow.
 pub(crate) struct Flow {
     back: Arc<Back>,
-    ticket: FlowTicket,
+    context: FlowContext,
     pass: Pass,
     towards: Option<Towards>,
     tried: Attempts<u64>,
@@ -49,7 +49,7 @@ pub(crate) struct Flow {
     full_at: Option<u64>,
     /// When another flow made way for this one.
     way_since: Option<Instant>,
-    held: Held,
+    held: HeldDatagrams,
     metrics: Metrics,
     began: Instant,
     seen: Instant,
@@ -58,14 +58,14 @@ pub(crate) struct Flow {
 
 /// An origin that the flow goes to.
 struct Towards {
-    handle: WayFlow,
+    handle: OriginFlow,
     ended: Arc<OnceLock<FlowEnd>>,
     origin: InFlight,
 }
 
 /// Datagrams that wait for a tunnel.
 #[derive(Default)]
-struct Held {
+struct HeldDatagrams {
     datagrams: Vec<Box<[u8]>>,
     bytes: usize,
     since: Option<Instant>,
@@ -78,7 +78,7 @@ struct Back {
     allowance: Arc<Allowance>,
     /// Whether it is bounded how much goes to whom: the owner's choice.
     is_guarded: Arc<AtomicBool>,
-    standing: Mutex<Standing>,
+    standing: Mutex<AddressValidation>,
     meter: Mutex<Meter>,
     metrics: Metrics,
     began: Instant,
@@ -149,7 +149,7 @@ impl Back {
         }
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
+    fn standing(&self) -> MutexGuard<'_, AddressValidation> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -179,11 +179,11 @@ impl Flow {
         key: Key,
         port: Arc<UdpPort>,
         guard: (Arc<Allowance>, Arc<AtomicBool>),
-        ticket: FlowTicket,
+        context: FlowContext,
         pass: Pass,
         metrics: Metrics,
     ) -> Self {
-        let began = ticket.began();
+        let began = context.began();
         let (allowance, is_guarded) = guard;
         let back = Back {
             key,
@@ -199,13 +199,13 @@ impl Flow {
         };
         Self {
             back: Arc::new(back),
-            ticket,
+            context,
             pass,
             towards: None,
             tried: Attempts::default(),
             full_at: None,
             way_since: None,
-            held: Held::default(),
+            held: HeldDatagrams::default(),
             metrics,
             began,
             seen: began,
@@ -292,7 +292,7 @@ impl Flow {
         self.towards.as_ref().is_some_and(|towards| towards.origin.origin().number() == origin)
     }
 
-    /// Tries again what waits for a tunnel. False: nothing waits any more.
+    /// OriginAttempts again what waits for a tunnel. False: nothing waits any more.
     pub(crate) fn try_held(&mut self, pool: &SocketPool, now: Instant) -> bool {
         let Some(since) = self.held.since else { return false };
         if now.saturating_duration_since(since) > MAX_HELD_TIME {
@@ -335,7 +335,7 @@ impl Flow {
         self.towards = None;
         let mut is_near = false;
         while let Some(origin) = pool.choose(Group::ROOT, &mut self.tried, self.pass.wish()) {
-            self.ticket.went_to(origin.origin().handle().clone());
+            self.context.set_transport(origin.origin().handle().clone());
             match self.open(&origin) {
                 Ok((handle, ended)) => {
                     self.towards = Some(Towards { handle, ended, origin });
@@ -356,8 +356,8 @@ impl Flow {
         Err(last.unwrap_or(Verdict::NoTunnel))
     }
 
-    fn open(&self, origin: &InFlight) -> Result<(WayFlow, Arc<OnceLock<FlowEnd>>), OpenFlowError> {
-        let wanted = WantedFlow {
+    fn open(&self, origin: &InFlight) -> Result<(OriginFlow, Arc<OnceLock<FlowEnd>>), OpenFlowError> {
+        let wanted = FlowRequest {
             client: self.back.key.client,
             destination: (self.back.key.local, self.back.port.address().port()).into(),
         };
@@ -407,7 +407,7 @@ impl Flow {
 
     /// Whether somebody with the right to do so wants it to end; tells them what went through it so far.
     pub(crate) fn is_killed(&self) -> bool {
-        let live = self.ticket.live().flow();
+        let live = self.context.live().flow();
         live.bytes.store(self.bytes + self.back.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         live.is_cut()
     }
@@ -434,8 +434,8 @@ impl Flow {
         if let Some(towards) = self.towards.take() {
             towards.handle.close(end);
         }
-        self.ticket.count(Carried { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
+        self.context.set_carried(Carried { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
         tracing::trace!(lasted = ?self.began.elapsed(), verdict = verdict.as_str(), "a flow is over");
-        self.ticket.ended(verdict);
+        self.context.ended(verdict);
     }
 }

@@ -46,7 +46,7 @@ pub(crate) async fn finish(mut server: Server) {
         read_out(&mut server, socket);
     }
     tracing::debug!(flows = server.flows.len(), own_sockets = own.len(), "established UDP flows move over");
-    let phase = server.ports().access.context.phase.subscribe();
+    let phase = server.ports().access.state.phase.subscribe();
     let is_established = !own.is_empty();
     let server = Arc::new(Mutex::new(server));
     let (mut sockets, closing) = (JoinSet::new(), Shutdown::new());

@@ -27,8 +27,8 @@ use crate::{
     access::admit::{self, Pass},
     lifecycle::counts::RunningGuard,
     metrics::verdict::Verdict,
-    origins::{affinity::Wish, http::forwarding::Group, pool::SocketPool},
-    record::flow::FlowTicket,
+    origins::{affinity::AffinityHint, http::forwarding::Group, pool::SocketPool},
+    record::flow::FlowContext,
     udp::{
         address_validation::Level,
         flow::{Flow, Step},
@@ -63,11 +63,11 @@ pub(crate) struct Server {
 
 /// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
 pub(crate) async fn serve(ports: Arc<UdpPorts>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
-    let account = ports.access.context.routes.get(socket).map(|route| route.account);
+    let account = ports.access.state.routes.get(socket).map(|route| route.account);
     let count = account.map(|account| ports.flows.of(account)).unwrap_or_default();
     let mut server = Server {
         socket,
-        pool: ports.access.context.sockets.pool(socket),
+        pool: ports.access.state.sockets.pool(socket),
         flows: Table::new(count),
         is_guarded: Arc::new(AtomicBool::new(true)),
         own: opened.ports().clone(),
@@ -113,14 +113,14 @@ impl Server {
         let now = Instant::now();
         let key = Key { client: received.client, local: received.local };
         let datagrams: Vec<&[u8]> = received.datagrams().collect();
-        self.ports.access.context.metrics.datagrams_in(datagrams.len());
+        self.ports.access.state.metrics.datagrams_in(datagrams.len());
         // 1. and 2.: a flow that runs, or a new one.
         if self.flows.get_mut(&key).is_none() && !self.begin(key, now) {
-            self.ports.access.context.metrics.datagrams_dropped("refused", datagrams.len());
+            self.ports.access.state.metrics.datagrams_dropped("refused", datagrams.len());
             return;
         }
         let has_room = self.holding.len() < MAX_HOLDING;
-        let expects = || has_room && self.ports.access.context.sockets.expects(&self.pool, Group::ROOT);
+        let expects = || has_room && self.ports.access.state.sockets.expects(&self.pool, Group::ROOT);
         let Some(flow) = self.flows.get_mut(&key) else { return };
         // 3. Choose an origin, 4. open a flow to it, 5. carry.
         match flow.forward(&self.pool, expects, &datagrams, now) {
@@ -131,7 +131,7 @@ impl Server {
                 }
             }
             Step::Over(verdict) => {
-                self.ports.access.context.metrics.datagrams_dropped(verdict.as_str(), datagrams.len());
+                self.ports.access.state.metrics.datagrams_dropped(verdict.as_str(), datagrams.len());
                 if verdict != Verdict::TooManyFlows || !self.make_way_for(&key, now) {
                     self.give_up(&key, verdict);
                 }
@@ -147,8 +147,8 @@ impl Server {
     fn make_way_for(&mut self, key: &Key, now: Instant) -> bool {
         let Some(full) = self.flows.get_mut(key).and_then(|flow| flow.full_at()) else { return false };
         if self.flows.get_mut(key).is_some_and(|flow| !flow.has_way()) {
-            let way = self.flows.way_for(key, |flow| flow.goes_to(full));
-            let Some(evicted) = way.and_then(|key| self.flows.remove(&key)) else { return false };
+            let transport = self.flows.way_for(key, |flow| flow.goes_to(full));
+            let Some(evicted) = transport.and_then(|key| self.flows.remove(&key)) else { return false };
             evicted.ended(Verdict::Evicted);
         }
         if let Some(flow) = self.flows.get_mut(key) {
@@ -161,7 +161,7 @@ impl Server {
     fn give_up(&mut self, key: &Key, verdict: Verdict) {
         match self.flows.remove(key) {
             Some(flow) if flow.is_answered() => flow.ended(verdict),
-            Some(_) => self.ports.access.context.metrics.flow_ended("udp", verdict.as_str()),
+            Some(_) => self.ports.access.state.metrics.flow_ended("udp", verdict.as_str()),
             None => {}
         }
     }
@@ -169,23 +169,23 @@ impl Server {
     /// Begins a flow, where it may be. A flow that is refused leaves no line in the log: anybody could write it full.
     fn begin(&mut self, key: Key, now: Instant) -> bool {
         let ports = self.ports.clone();
-        let Some(route) = ports.access.context.routes.get(self.socket) else { return false };
+        let Some(route) = ports.access.state.routes.get(self.socket) else { return false };
         if is_forged(&self.own, key) {
-            ports.access.context.metrics.flow_ended("udp", Verdict::Denied.as_str());
+            ports.access.state.metrics.flow_ended("udp", Verdict::Denied.as_str());
             return false;
         }
         self.pool.rules(&route);
-        if !ports.access.context.sockets.expects(&self.pool, Group::ROOT) && !self.pool.is_reachable() {
-            ports.access.context.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
+        if !ports.access.state.sockets.expects(&self.pool, Group::ROOT) && !self.pool.is_reachable() {
+            ports.access.state.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
             return false;
         }
         // 1. Name the flow: its id, its client, its moment.
-        let ticket = FlowTicket::new(&ports.access.context, &route, &self.pool, key.client);
+        let context = FlowContext::new(&ports.access.state, &route, &self.pool, key.client);
         // 2. May they? Who may not makes nobody make way.
         let pass = match self.enter(&route, key.client.ip()) {
             Ok(pass) => pass,
             Err(verdict) => {
-                ports.access.context.metrics.flow_ended("udp", verdict.as_str());
+                ports.access.state.metrics.flow_ended("udp", verdict.as_str());
                 return false;
             }
         };
@@ -194,8 +194,8 @@ impl Server {
             ports.allowances.lock().unwrap_or_else(PoisonError::into_inner).of(self.socket, key.client.ip(), now);
         let guard = (allowance, self.is_guarded.clone());
         self.flows
-            .insert(key, Flow::new(key, self.port.clone(), guard, ticket, pass, ports.access.context.metrics.clone()));
-        self.running.get_or_insert_with(|| ports.access.context.running.enter());
+            .insert(key, Flow::new(key, self.port.clone(), guard, context, pass, ports.access.state.metrics.clone()));
+        self.running.get_or_insert_with(|| ports.access.state.running.enter());
         true
     }
 
@@ -206,7 +206,7 @@ impl Server {
         if admit::judge(&self.ports.access, &rules, client, None).is_some_and(|ruling| !ruling.allowed) {
             return Err(Verdict::Denied);
         }
-        let wish = Wish::of_flow(&rules, &self.ports.access.context.config.affinity_key, client);
+        let wish = AffinityHint::of_flow(&rules, &self.ports.access.state.config.affinity_key, client);
         let flows = &mut self.flows;
         let make_way = || {
             let evicted = flows.lowest_of(Level::New).and_then(|key| flows.remove(&key));
@@ -222,7 +222,7 @@ impl Server {
 
     /// Ends the flows in which nothing moves, and looks how much the others are worth now.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        let longest = self.ports.access.context.config.udp_idle_timeout;
+        let longest = self.ports.access.state.config.udp_idle_timeout;
         for flow in self.flows.take_if(|flow| flow.is_idle(longest, now)) {
             flow.ended_idle();
         }
@@ -231,7 +231,7 @@ impl Server {
         }
         self.judge_again();
         self.flows.rank_all(|flow| flow.rank(now));
-        if let Some(route) = self.ports.access.context.routes.get(self.socket) {
+        if let Some(route) = self.ports.access.state.routes.get(self.socket) {
             self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
         }
         if self.flows.len() == 0 {
@@ -241,7 +241,7 @@ impl Server {
 
     /// Ends the flows that would not be let in now.
     fn judge_again(&mut self) {
-        let Some(route) = self.ports.access.context.routes.get(self.socket) else { return };
+        let Some(route) = self.ports.access.state.routes.get(self.socket) else { return };
         let rules = self.pool.rules(&route);
         if rules.judge().is_none() {
             return;
@@ -253,7 +253,7 @@ impl Server {
         }
     }
 
-    /// Tries what waits for a tunnel.
+    /// OriginAttempts what waits for a tunnel.
     pub(crate) fn retry(&mut self, now: Instant) {
         let (flows, pool) = (&mut self.flows, &self.pool);
         self.holding.retain(|key| flows.get_mut(key).is_some_and(|flow| flow.try_held(pool, now)));

@@ -432,8 +432,8 @@ mod tests {
                 table.set_rank(&key, Level::Many);
             }
             for newcomer in 10_000..12_000 {
-                let way = table.make_room(key(newcomer).client.ip(), 1);
-                assert!(way.unwrap().is_some(), "{at}: {newcomer}");
+                let transport = table.make_room(key(newcomer).client.ip(), 1);
+                assert!(transport.unwrap().is_some(), "{at}: {newcomer}");
                 table.insert(key(newcomer), newcomer);
             }
             assert!((11_500..12_000).all(|newcomer| table.get_mut(&key(newcomer)).is_some()), "{at}");

@@ -12,7 +12,7 @@ use std::{
 
 /// A future that is looked at only after it has called. A task that also does something else is woken for that many
 /// times, and each look at a channel in which nothing is costs hundreds of instructions.
-pub(crate) struct Rarely<T> {
+pub(crate) struct WakeGated<T> {
     inner: Pin<Box<dyn Future<Output = T> + Send + Sync>>,
     call: Arc<Call>,
     /// By which the inner future calls.
@@ -40,7 +40,7 @@ impl Wake for Call {
     }
 }
 
-impl<T> Rarely<T> {
+impl<T> WakeGated<T> {
     /// Waits for this.
     pub(crate) fn new(inner: impl Future<Output = T> + Send + Sync + 'static) -> Self {
         let call = Arc::new(Call { has_called: AtomicBool::new(true), task: Mutex::new(None) });
@@ -48,7 +48,7 @@ impl<T> Rarely<T> {
     }
 }
 
-impl<T> Future for Rarely<T> {
+impl<T> Future for WakeGated<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -80,7 +80,7 @@ mod tests {
         let counted = looks.clone();
         let mut changed =
             Box::pin(async move { receiver.wait_for(|value| *value == 2).await.map(|value| *value).ok() });
-        let mut rarely = Rarely::new(poll_fn(move |cx| {
+        let mut rarely = WakeGated::new(poll_fn(move |cx| {
             counted.fetch_add(1, Ordering::Relaxed);
             changed.as_mut().poll(cx)
         }));
@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_reaches_the_task_that_it_has_moved_to() {
         let (sender, mut receiver) = watch::channel(false);
-        let mut rarely = Rarely::new(async move { receiver.wait_for(|value| *value).await.map(|_| ()).ok() });
+        let mut rarely = WakeGated::new(async move { receiver.wait_for(|value| *value).await.map(|_| ()).ok() });
         assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut rarely).poll(cx))).await.is_pending());
         let task = tokio::spawn(rarely);
         tokio::task::yield_now().await;

@@ -58,7 +58,7 @@ async fn who_is_not_let_in_is_not_even_asked_for_a_password() {
 async fn a_tcp_connection_that_is_not_let_in_is_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
     drop(connect(addr).await);
     socket.set(&world, |settings| settings.access = deny(&["127.0.0.2"]));
@@ -77,7 +77,7 @@ async fn countries_and_autonomous_systems_are_known_by_the_databases() {
     })
     .await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
     let comes_in = async |client: &str| {
         let mut stream = connect_from([127, 0, 0, 2], addr).await;

@@ -101,7 +101,7 @@ async fn a_cookie_keeps_ten_requests_at_one_origin_and_moves_when_that_is_gone()
 async fn tcp_clients_stay_by_their_address_and_only_those_of_an_origin_that_goes_move() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let mut connectors = Vec::new();
     for name in &NAMES[..3] {
         let origin = service(move |mut stream: tokio::net::TcpStream| async move {

@@ -92,7 +92,7 @@ async fn a_connection_goes_to_another_origin_only_when_none_of_its_words_may_hav
     let (mute, well) = (Mute::default(), service(says_back).await);
     for says_something in [true, false] {
         let mut socket = world.socket();
-        let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+        let addr = socket.assert_type(&world, SocketType::Tcp).await;
         let tunnel = world.new_tunnel(&mut socket);
         let _mute = world.connect_with(tunnel, Arc::new(mute.clone())).await;
         let mut client = connect(addr).await;

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    flows::{connect, goes_both_ways, is_told_the_client, resets_pass, resetting_origin, says_back, service},
+    flows::{connect, goes_both_ways, assert_told_the_client, resets_pass, resetting_origin, says_back, service},
     harness::*,
 };
 
@@ -164,7 +164,7 @@ async fn an_edge_does_not_dial_what_it_serves_itself() {
     socket.direct(&world, &world.addr.to_string());
     assert_eq!(world.get(&socket, "/").await.status, 502);
     let mut tcp = world.socket();
-    let addr = tcp.is_of_type(&world, SocketType::Tcp).await;
+    let addr = tcp.assert_type(&world, SocketType::Tcp).await;
     tcp.direct(&world, &addr.to_string());
     let mut client = connect(addr).await;
     assert!(soon(client.read(&mut [0; 1])).await.is_err(), "it is reset");
@@ -219,7 +219,7 @@ async fn an_origin_that_is_silent_costs_one_request_its_time_and_the_next_ones_n
 async fn tcp_goes_both_ways_with_its_ends_and_resets() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     socket.direct(&world, &service(says_back).await.to_string());
     goes_both_ways(addr).await;
     let (origin, mut tells) = resetting_origin().await;
@@ -232,9 +232,9 @@ async fn tcp_goes_both_ways_with_its_ends_and_resets() {
 async fn the_clients_address_comes_first_where_the_origin_wants_it() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     socket.direct(&world, &service(says_back).await.to_string());
-    is_told_the_client(&world, &mut socket, addr).await;
+    assert_told_the_client(&world, &mut socket, addr).await;
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use crate::harness::*;
 
 impl TestSocket {
     /// Makes it a socket with a port of its own.
-    pub(crate) async fn is_of_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
+    pub(crate) async fn assert_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
         self.route.socket_type = socket_type;
         self.route.port = Some(free_port());
         world.routes.put(self.route.clone());
@@ -133,7 +133,7 @@ pub(crate) async fn resets_pass(
 }
 
 /// An origin that [`says_back`] what it hears hears of its client first, in both versions of the PROXY protocol.
-pub(crate) async fn is_told_the_client(world: &World, socket: &mut TestSocket, addr: SocketAddr) {
+pub(crate) async fn assert_told_the_client(world: &World, socket: &mut TestSocket, addr: SocketAddr) {
     socket.set(world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
     let client = connect(addr).await;
     let from = client.local_addr().unwrap();
@@ -149,7 +149,7 @@ pub(crate) async fn is_told_the_client(world: &World, socket: &mut TestSocket, a
 async fn a_tcp_socket_passes_half_closes_on_and_lets_the_origin_speak_first() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
     goes_both_ways(addr).await;
     let metrics = world.edge.metrics_text().unwrap();
@@ -160,7 +160,7 @@ async fn a_tcp_socket_passes_half_closes_on_and_lets_the_origin_speak_first() {
 async fn resets_pass_in_both_directions() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let (origin, mut tells) = resetting_origin().await;
     let _connector = world.tunnel(&mut socket, origin).await;
     resets_pass(addr, &mut tells).await.ok();
@@ -191,7 +191,7 @@ async fn a_service_that_closes_with_a_reset_when_its_client_has_ended_is_done() 
         stream.set_zero_linger().unwrap();
     })
     .await;
-    let port = socket.is_of_type(&world, SocketType::Tcp).await;
+    let port = socket.assert_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let verdicts = |verdict: &str, count: usize| {
         let line = format!("flows_total{{transport=\"tcp\",verdict=\"{verdict}\"}} {count}");
@@ -220,7 +220,7 @@ async fn a_service_that_closes_with_a_reset_when_its_client_has_ended_is_done() 
 async fn a_client_that_breaks_off_after_its_end_is_noticed_while_the_origin_is_silent() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |mut stream| {
         let told = told.clone();
@@ -248,7 +248,7 @@ async fn a_client_that_breaks_off_after_its_end_is_noticed_while_the_origin_is_s
 async fn the_owner_sees_every_flow_with_all_of_its_clients_bytes_and_none_of_ours() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let mut connector = world.tunnel(&mut socket, service(says_back).await).await;
     for version in [ProxyProtocol::Off, ProxyProtocol::V1, ProxyProtocol::V2] {
         socket.set(&world, |settings| settings.proxy_protocol = version);
@@ -270,7 +270,7 @@ async fn the_owner_sees_every_flow_with_all_of_its_clients_bytes_and_none_of_our
 async fn the_owner_sees_the_flows_that_his_own_rules_refuse() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let mut connector = world.tunnel(&mut socket, service(says_back).await).await;
     socket.set(&world, |settings| settings.access.deny = vec!["127.0.0.0/8".to_owned()]);
     let mut client = connect(addr).await;
@@ -303,7 +303,7 @@ async fn much_goes_both_ways_at_once() {
     const BYTES: usize = 8 << 20;
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |stream| {
         let told = told.clone();
@@ -319,7 +319,7 @@ async fn much_goes_both_ways_at_once() {
 async fn a_client_that_stops_reading_makes_the_origin_wait() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = sent.clone();
     let origin = service(move |mut stream| {
@@ -347,7 +347,7 @@ async fn a_client_that_stops_reading_makes_the_origin_wait() {
 async fn an_origin_that_refuses_costs_nothing_and_without_any_the_client_is_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let _dead = world.tunnel(&mut socket, dead_origin()).await;
     let mut client = connect(addr).await;
     client.write_all(b"anybody?").await.unwrap();
@@ -363,7 +363,7 @@ async fn an_origin_that_refuses_costs_nothing_and_without_any_the_client_is_rese
 async fn a_deleted_socket_closes_its_port() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     drop(connect(addr).await);
     world.routes.remove(socket.route.id);
     soon(async {
@@ -378,9 +378,9 @@ async fn a_deleted_socket_closes_its_port() {
 async fn the_origin_is_told_the_client_by_the_proxy_protocol() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
-    is_told_the_client(&world, &mut socket, addr).await;
+    assert_told_the_client(&world, &mut socket, addr).await;
 }
 
 /// A connection that comes from this address of the machine itself.
@@ -395,7 +395,7 @@ pub(crate) async fn connect_from(ip: [u8; 4], addr: SocketAddr) -> TcpStream {
 async fn a_trusted_balancer_says_who_the_client_is_and_nobody_else_does() {
     let world = World::start_with(|config| config.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()]).await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
     socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
     let said = b"PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx";
@@ -416,7 +416,7 @@ async fn a_trusted_balancer_says_who_the_client_is_and_nobody_else_does() {
 async fn a_tls_socket_is_reached_by_its_name_and_its_port() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tls).await;
+    let addr = socket.assert_type(&world, SocketType::Tls).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
     socket.set(&world, |settings| settings.alpn = vec!["postgresql".into()]);
     let by_name = world.client_with(&socket.host(), &[b"h2", b"postgresql"]).await;
@@ -434,11 +434,11 @@ async fn with_passthrough_the_origin_holds_the_key() {
     let world = World::start().await;
     let other = World::start().await;
     let mut socket = world.socket();
-    socket.is_of_type(&world, SocketType::Tls).await;
+    socket.assert_type(&world, SocketType::Tls).await;
     socket.set(&world, |settings| settings.tls_mode = TlsMode::Passthrough);
     // The origin is another edge, with an authority of its own, that ends TLS for the same name.
     let mut inner = other.socket();
-    inner.is_of_type(&other, SocketType::Tls).await;
+    inner.assert_type(&other, SocketType::Tls).await;
     assert_eq!(inner.host(), socket.host());
     let _inner = other.tunnel(&mut inner, service(says_back).await).await;
     let _connector = world.tunnel(&mut socket, other.addr).await;
@@ -451,7 +451,7 @@ async fn with_passthrough_the_origin_holds_the_key() {
 async fn http_does_not_reach_a_tcp_socket_by_name() {
     let world = World::start().await;
     let mut socket = world.socket();
-    socket.is_of_type(&world, SocketType::Tcp).await;
+    socket.assert_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
     assert_eq!(world.get(&socket, "/").await.status, 404);
 }

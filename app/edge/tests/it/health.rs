@@ -117,7 +117,7 @@ async fn when_no_origin_is_well_clients_are_told_so_at_once() {
 async fn tcp_origins_are_asked_for_a_connection_and_told_that_it_is_no_client() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let first_words = Arc::new(Mutex::new(Vec::new()));
     let alive = service({
         let first_words = first_words.clone();
@@ -167,7 +167,7 @@ async fn an_origin_that_refuses_several_times_in_a_row_is_left_out_without_any_c
 async fn the_last_origin_is_never_left_out() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let _dead = world.tunnel(&mut socket, dead_origin()).await;
     drop(connect(addr).await);
     for _ in 0..10 {

@@ -149,7 +149,7 @@ async fn policies_of_addresses_and_times_hold_for_sockets_that_ask_nobody() {
     let mut web = house.world.socket();
     let _web_connector = house.world.tunnel(&mut web, named_origin("here").await).await;
     let mut tcp = house.world.socket();
-    let addr = tcp.is_of_type(&house.world, SocketType::Tcp).await;
+    let addr = tcp.assert_type(&house.world, SocketType::Tcp).await;
     let echo = service(|mut stream| async move {
         let (mut from, mut to) = stream.split();
         let _ = tokio::io::copy(&mut from, &mut to).await;

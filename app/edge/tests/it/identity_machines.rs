@@ -243,7 +243,7 @@ async fn a_machine_enters_a_tls_socket_until_its_token_ends() {
     let house = House::start().await;
     let authority = Authority::new("an organisation");
     let mut socket = house.world.socket();
-    socket.is_of_type(&house.world, SocketType::Tls).await;
+    socket.assert_type(&house.world, SocketType::Tls).await;
     let echo = service(|mut stream| async move {
         let (mut from, mut to) = stream.split();
         let _ = tokio::io::copy(&mut from, &mut to).await;

@@ -62,7 +62,7 @@ impl Place {
         let house = House::start().await;
         let mut socket = house.world.socket();
         let authority = Authority::new("an organisation");
-        socket.is_of_type(&house.world, SocketType::Tls).await;
+        socket.assert_type(&house.world, SocketType::Tls).await;
         let echo = service(|mut stream| async move {
             let (mut from, mut to) = stream.split();
             let _ = tokio::io::copy(&mut from, &mut to).await;

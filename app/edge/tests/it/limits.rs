@@ -93,7 +93,7 @@ async fn requests_beyond_a_bound_wait_for_their_turn_in_a_queue() {
 async fn tcp_connections_beyond_the_bound_are_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let addr = socket.assert_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
     drop(ask(connect(addr).await, b"x").await);
     socket.set(&world, |settings| settings.limits = Limits { max_connections: Some(2), ..Limits::default() });
@@ -136,7 +136,7 @@ async fn bytes_come_no_faster_than_allowed() {
     assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
 
     let mut raw = world.socket();
-    let addr = raw.is_of_type(&world, SocketType::Tcp).await;
+    let addr = raw.assert_type(&world, SocketType::Tcp).await;
     let _raw = world.tunnel(&mut raw, service(says_back).await).await;
     raw.set(&world, |settings| settings.limits = limits);
     drop(connect(addr).await);

@@ -210,7 +210,7 @@ async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
     let mut installation = Installation::new();
     let (a, b) = (installation.edge(13, "eu"), installation.edge(14, "eu"));
     let mut socket = b.world.socket();
-    socket.is_of_type(&b.world, SocketType::Tcp).await;
+    socket.assert_type(&b.world, SocketType::Tcp).await;
     let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |mut stream| {
         let told = told.clone();
@@ -249,7 +249,7 @@ async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
     assert!(!matches!(heard, Ok(1..)), "{heard:?}");
     // Nothing listens: the flow is refused like one that is served here.
     let mut refused = b.world.socket();
-    refused.is_of_type(&b.world, SocketType::Tcp).await;
+    refused.assert_type(&b.world, SocketType::Tcp).await;
     let _refused = b.world.tunnel(&mut refused, dead_origin()).await;
     installation.tell(&[&a, &b]);
     let mut client = connect(a.port(&refused)).await;

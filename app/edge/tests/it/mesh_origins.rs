@@ -164,7 +164,7 @@ async fn what_is_relayed_counts_where_the_tunnel_is() {
         .await
     };
     let mut socket = b.world.socket();
-    socket.is_of_type(&b.world, SocketType::Tcp).await;
+    socket.assert_type(&b.world, SocketType::Tcp).await;
     let _one = b.world.tunnel(&mut socket, named("one").await).await;
     installation.tell(&[&a, &b]);
     let name = async |edge: &MeshEdge| {
@@ -224,7 +224,7 @@ async fn an_edge_does_not_dial_what_another_edge_serves() {
     let mut web = b.world.socket();
     web.direct(&b.world, &b.card.addresses[0].to_string());
     let mut tcp = b.world.socket();
-    tcp.is_of_type(&b.world, SocketType::Tcp).await;
+    tcp.assert_type(&b.world, SocketType::Tcp).await;
     installation.tell(&[&a, &b]);
     let failed = |edge: &MeshEdge| edge.counted(r#"sallyport_edge_direct_dials_total{outcome="failed"}"#);
     assert_eq!(a.world.get(&web, "/").await.status, 502);

@@ -87,7 +87,7 @@ async fn echo(mark: &'static str) -> (SocketAddr, Arc<Mutex<HashSet<SocketAddr>>
 
 impl TestSocket {
     /// Makes it a UDP socket on a port of its own.
-    pub(crate) fn is_udp(&mut self, world: &World) -> u16 {
+    pub(crate) fn assert_udp(&mut self, world: &World) -> u16 {
         let free = free_port();
         self.route.socket_type = SocketType::Udp;
         self.route.settings.tls_mode = TlsMode::Terminate;
@@ -163,7 +163,7 @@ fn at(port: u16) -> SocketAddr {
 async fn each_client_is_a_flow_and_hears_its_own_answers() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let (origin, peers) = echo("> ").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let (one, other) = (UdpClient::new(at(port)).await, UdpClient::new(at(port)).await);
@@ -179,7 +179,7 @@ async fn each_client_is_a_flow_and_hears_its_own_answers() {
 async fn datagrams_of_every_size_pass_whole_and_in_order() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let (origin, _) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let client = UdpClient::new(at(port)).await;
@@ -211,7 +211,7 @@ async fn datagrams_of_every_size_pass_whole_and_in_order() {
 async fn a_flow_goes_to_another_origin_when_its_tunnel_is_lost() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let (one, _) = echo("one ").await;
     let first = world.tunnel(&mut socket, one).await;
     let client = UdpClient::new(at(port)).await;
@@ -227,7 +227,7 @@ async fn a_flow_goes_to_another_origin_when_its_tunnel_is_lost() {
 async fn an_origin_that_nobody_listens_at_is_left_for_another() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let _dead = world.tunnel(&mut socket, dead_origin()).await;
     let (alive, _) = echo("alive ").await;
     let _alive = world.tunnel(&mut socket, alive).await;
@@ -240,7 +240,7 @@ async fn an_origin_that_nobody_listens_at_is_left_for_another() {
 async fn datagrams_wait_a_moment_for_a_tunnel_that_comes() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let tunnel = world.new_tunnel(&mut socket);
     let client = UdpClient::new(at(port)).await;
     // The port opens a moment after the route: until then the kernel says that nobody is there.
@@ -257,7 +257,7 @@ async fn datagrams_wait_a_moment_for_a_tunnel_that_comes() {
 async fn a_flood_from_many_addresses_is_bounded_and_disturbs_no_established_flow() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     // Answers to one question alone, so that the flood's flows stay without any.
     let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let addr = origin.local_addr().unwrap();
@@ -312,7 +312,7 @@ async fn much_for_little() -> SocketAddr {
 async fn who_only_asks_gets_no_more_than_a_little_at_once() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let addr = much_for_little().await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let client = UdpClient::new(at(port)).await;
@@ -325,7 +325,7 @@ async fn who_only_asks_gets_no_more_than_a_little_at_once() {
 async fn whose_owner_says_so_gets_any_amount() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let addr = much_for_little().await;
     let _connector = world.tunnel(&mut socket, addr).await;
     socket.route.settings.amplification_guard = false;
@@ -344,7 +344,7 @@ async fn flows_of_a_socket_together_send_little_to_one_who_only_asks() {
     let world = World::start().await;
     let (origin, _) = echo(LARGE).await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let _connector = world.tunnel(&mut socket, origin).await;
     assert_eq!(UdpClient::new(at(port)).await.ask(b"?").await.len(), LARGE.len() + 1);
     // A client for each question: none of them goes on. All ask at once, so that on a slow machine too it is more than the
@@ -386,7 +386,7 @@ async fn streaming() -> SocketAddr {
 async fn a_socket_that_floods_an_address_takes_nothing_from_it_at_another_socket() {
     let world = World::start().await;
     let (mut one, mut other) = (world.socket(), world.socket());
-    let (flooding, asked) = (one.is_udp(&world), other.is_udp(&world));
+    let (flooding, asked) = (one.assert_udp(&world), other.assert_udp(&world));
     let (stream, (origin, _)) = (streaming().await, echo(&LARGE[..3_000]).await);
     let _connectors = (world.tunnel(&mut one, stream).await, world.tunnel(&mut other, origin).await);
     assert_eq!(UdpClient::new(at(asked)).await.ask(b"?").await.len(), 3_001);
@@ -408,7 +408,7 @@ async fn a_socket_that_floods_an_address_takes_nothing_from_it_at_another_socket
 async fn who_has_shown_nothing_makes_way_where_all_places_are_taken_and_who_may_not_enter_takes_none() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let (origin, _) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     socket.route.settings.limits = Limits { max_connections: Some(2), queue: Some(5), ..Limits::default() };
@@ -440,7 +440,7 @@ async fn who_has_shown_nothing_makes_way_where_all_places_are_taken_and_who_may_
 async fn a_flow_in_which_nothing_moves_ends() {
     let world = World::start_with(|config| config.udp_idle_timeout = Duration::from_millis(500)).await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let (origin, peers) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let client = UdpClient::new(at(port)).await;
@@ -459,7 +459,7 @@ async fn a_flow_in_which_nothing_moves_ends() {
 async fn what_the_kernel_drops_and_what_the_tunnel_carries_is_counted() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let (origin, _) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let client = UdpClient::new(at(port)).await;
@@ -482,7 +482,7 @@ async fn what_the_kernel_drops_and_what_the_tunnel_carries_is_counted() {
 async fn without_a_tunnel_nothing_is_kept() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let (origin, _) = echo("").await;
     let connector = world.tunnel(&mut socket, origin).await;
     let client = UdpClient::new(at(port)).await;
@@ -517,7 +517,7 @@ fn held_up() -> Arc<AtomicUsize> {
 async fn a_flow_goes_on_while_one_edge_takes_over_from_another() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     let (origin, _) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let client = Arc::new(UdpClient::new(at(port)).await);

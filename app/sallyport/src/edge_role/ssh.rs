@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use sallyport_api::{AskForward, AskWorld, Done, ForwardTarget};
 use sallyport_bus::SshLogins;
-use sallyport_edge::{SshCaller, SshConcierge, SshSettings, SshTarget};
+use sallyport_edge::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget};
 use sallyport_ssh::{BoxFuture, HostKeys, TrustedAuthority};
 use tracing::{debug, warn};
 
@@ -56,7 +56,7 @@ struct Concierge {
     link: ControlLink,
 }
 
-impl SshConcierge for Concierge {
+impl SshForwardAuthorizer for Concierge {
     fn target<'a>(
         &'a self,
         caller: SshCaller<'a>,

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use sallyport_bus::SshLogins;
 use sallyport_control::{Control, SshClient, SshInfo};
-use sallyport_edge::{SshCaller, SshConcierge, SshSettings, SshTarget};
+use sallyport_edge::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget};
 use sallyport_net::ListenError;
 use sallyport_ssh::{BoxFuture, HostKeys, SshConfig, UserAuthority};
 use tokio::net::TcpListener;
@@ -132,7 +132,7 @@ struct Concierge {
     control: Control,
 }
 
-impl SshConcierge for Concierge {
+impl SshForwardAuthorizer for Concierge {
     fn target<'a>(
         &'a self,
         caller: SshCaller<'a>,

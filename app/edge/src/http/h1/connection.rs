@@ -89,7 +89,7 @@ impl<S> Connection<S> {
     }
 
     /// No request follows this one, and a client that has ended its side has not left.
-    pub(super) fn is_last(&mut self) {
+    pub(super) fn mark_last(&mut self) {
         self.has_next = false;
     }
 
@@ -254,7 +254,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.room = head.headers;
         let upgraded = body.take_upgraded();
         if framing == AnswerFraming::Nothing && upgraded.is_none() {
-            body.is_whole();
+            body.mark_whole();
         }
         let body = (framing != AnswerFraming::Nothing).then_some(body);
         self.send(Sending { body, framing, trailers, failed: None }).await?;
@@ -341,7 +341,7 @@ impl Sending {
             match Pin::new(&mut *body).poll_frame(cx) {
                 // The client has all that was announced, and does not wait for what tells the origin's end of it.
                 Poll::Pending if self.framing == AnswerFraming::Length(0) => {
-                    body.is_whole();
+                    body.mark_whole();
                     self.body = None;
                 }
                 Poll::Pending => return,

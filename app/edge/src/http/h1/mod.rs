@@ -44,15 +44,15 @@ pub(crate) async fn serve(
     shown: Option<Box<ClientCertificate>>,
 ) {
     let client = Client::new(&server, addr, false, place, shown);
-    let silence = Silence { idle: server.context.config.idle_timeout, head: server.context.config.header_timeout };
+    let silence = Silence { idle: server.state.config.idle_timeout, head: server.state.config.header_timeout };
     let io = GuardedIo::new(io, client.wire.clone(), server.refusal_path.clone(), silence);
     let mut io = io.over(|stream| stream.socket());
-    let mut phase = server.context.phase.subscribe();
+    let mut phase = server.state.phase.subscribe();
     let mut is_new = true;
     loop {
         let ends = async {
             if is_new {
-                server.context.phase.unasked_ends(&mut phase).await
+                server.state.phase.unasked_ends(&mut phase).await
             } else {
                 phase::reached(&mut phase, Phase::Draining).await
             }
@@ -142,7 +142,7 @@ pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
     let outcome = match connection.next_request(|| false).await {
         Ok(Some(asked)) => {
             let (request, to) = connection.begin(asked);
-            connection.is_last();
+            connection.mark_last();
             connection.answer(answer(&request), &to, false).await.map(|_| true)
         }
         Ok(None) => Ok(false),

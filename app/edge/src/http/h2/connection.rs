@@ -17,7 +17,7 @@ use super::{CONFIG, MAX_OUTPUT_BYTES, stream};
 use crate::{
     body::{h2::Http2Server, upload_meter::ReadGate},
     http::{connection::Client, send_bound::StreamExecutor, server::HttpServer},
-    util::wake_gated::Rarely,
+    util::wake_gated::WakeGated,
 };
 
 /// How much is read at once, in bytes: a record of TLS.
@@ -53,7 +53,7 @@ struct Pulse {
     interval: Duration,
     /// How long it is until it is looked at.
     look: Duration,
-    due: Rarely<()>,
+    due: WakeGated<()>,
     /// How long nothing has come, by looks that are over.
     quiet: Duration,
     /// Whether the connection has given up what only a busy one needs.
@@ -64,7 +64,7 @@ struct Pulse {
 impl Pulse {
     fn new(interval: Duration) -> Self {
         let look = REST_AFTER.min(interval / 2);
-        let due = Rarely::new(tokio::time::sleep(look));
+        let due = WakeGated::new(tokio::time::sleep(look));
         Self { interval, look, due, quiet: Duration::ZERO, rests: false, is_asked: false }
     }
 
@@ -82,9 +82,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let meter = client.uploads.clone().unwrap_or_else(|| server.uploads.meter(client.addr.ip()));
         let (shared, executor) = (
             Arc::new(Http2Server::new(CONFIG)),
-            StreamExecutor { bound: server.context.config.send_timeout, place: Arc::default() },
+            StreamExecutor { bound: server.state.config.send_timeout, place: Arc::default() },
         );
-        let pulse = Pulse::new(server.context.config.ping_interval);
+        let pulse = Pulse::new(server.state.config.ping_interval);
         Self { server, client, io, shared, executor, gate: ReadGate::new(meter), pulse, is_unflushed: false }
     }
 
@@ -154,7 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         self.gate.received(received);
         for (fault, times) in faults {
-            self.server.context.metrics.http2_fault(fault, times);
+            self.server.state.metrics.http2_fault(fault, times);
         }
     }
 
@@ -179,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 server.rest();
             }
             pulse.look = pulse.interval / 2;
-            pulse.due = Rarely::new(tokio::time::sleep(pulse.look));
+            pulse.due = WakeGated::new(tokio::time::sleep(pulse.look));
         }
         Ok(())
     }

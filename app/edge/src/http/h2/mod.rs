@@ -64,7 +64,7 @@ where
         if until_end(&server, &client, &mut connection).await
             && let Some(io) = connection.unread()
         {
-            let mut phase = server.context.phase.subscribe();
+            let mut phase = server.state.phase.subscribe();
             tokio::select! {
                 () = linger(io) => {}
                 () = phase::cut(&mut phase) => {}
@@ -79,9 +79,9 @@ async fn until_end<S>(server: &HttpServer, client: &Client, connection: &mut Con
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let phase = server.context.phase.subscribe();
+    let phase = server.state.phase.subscribe();
     let mut is_going = false;
-    let mut called = call(&phase, Phase::Lingering, Some(Instant::now() + server.context.config.idle_timeout));
+    let mut called = call(&phase, Phase::Lingering, Some(Instant::now() + server.state.config.idle_timeout));
     loop {
         let called_for = tokio::select! {
             biased;
@@ -99,8 +99,8 @@ where
             Call::Look if is_going => None,
             Call::Look => {
                 let now = Instant::now();
-                let quiet_until = client.wire.quiet_until(server.context.config.idle_timeout);
-                let look_at = quiet_until.unwrap_or(now + server.context.config.idle_timeout);
+                let quiet_until = client.wire.quiet_until(server.state.config.idle_timeout);
+                let look_at = quiet_until.unwrap_or(now + server.state.config.idle_timeout);
                 (look_at > now && !client.has_had_its_requests(server)).then_some(look_at)
             }
         };
@@ -110,7 +110,7 @@ where
             Pin::new(&mut *connection).shut_down();
             // A client that does not say that it knows is not waited for.
             let again =
-                (!std::mem::replace(&mut is_going, true)).then(|| Instant::now() + server.context.config.ping_interval);
+                (!std::mem::replace(&mut is_going, true)).then(|| Instant::now() + server.state.config.ping_interval);
             call(&phase, Phase::Cut, again)
         };
     }

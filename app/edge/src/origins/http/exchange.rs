@@ -32,7 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// How long an origin may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct OriginTimeouts {
     /// To take the connection.
     pub(crate) connect: Duration,
     /// To begin its answer, counted from the last sign of life of the request's body.
@@ -82,7 +82,7 @@ pub(crate) enum Failure {
     ResponseTimedOut,
     /// The origin switched protocols unasked.
     #[error("the origin switched to another protocol, which nobody asked for")]
-    Unasked,
+    UncheckedRequest,
     /// The origin used a transfer coding other than chunked, which nobody asked for: we send no TE but `trailers`.
     #[error("the origin used a transfer coding that nobody asked for")]
     ForeignCoding,
@@ -102,7 +102,7 @@ impl Failure {
             Self::ConnectTimedOut { sent } | Self::TunnelLost { sent, .. } => Received::unsaid(*sent),
             Self::Stale(_) => Received::Unknown,
             Self::Broken(_) | Self::Wordless(_) | Self::SpeaksTls => Received::Some,
-            Self::Unasked | Self::ForeignCoding => Received::Some,
+            Self::UncheckedRequest | Self::ForeignCoding => Received::Some,
             Self::ResponseTimedOut | Self::UploadStalled | Self::UploadBroken => Received::Some,
         }
     }
@@ -172,7 +172,7 @@ impl OriginConnection {
 }
 
 /// What an origin is asked.
-pub(crate) struct Question<'a> {
+pub(crate) struct OriginRequest<'a> {
     /// The method.
     pub(crate) method: &'a Method,
     /// The path with its query; over HTTP/2 with scheme and authority.
@@ -187,7 +187,7 @@ pub(crate) struct Question<'a> {
     pub(crate) delivery: Delivery,
 }
 
-impl Question<'_> {
+impl OriginRequest<'_> {
     /// The body for one attempt. It waits for the connection, when that is not known to stand.
     fn body(&self, establishment: Option<Establishment>) -> Upload {
         Upload::new(self.upload.cloned(), establishment)
@@ -198,8 +198,8 @@ impl Question<'_> {
 /// origin has taken the connection.
 pub(crate) async fn exchange(
     connection: OriginConnection,
-    question: Question<'_>,
-    patience: Patience,
+    question: OriginRequest<'_>,
+    patience: OriginTimeouts,
 ) -> Result<(Response<()>, Carrier), Failure> {
     match connection {
         OriginConnection::H1 { mut connection, reused } => {
@@ -221,7 +221,7 @@ pub(crate) async fn exchange(
 }
 
 /// Waits until the origin has taken the connection; nothing of the request has left.
-async fn taken_h1(connection: &mut H1Connection, patience: Patience) -> Result<(), Failure> {
+async fn taken_h1(connection: &mut H1Connection, patience: OriginTimeouts) -> Result<(), Failure> {
     let establishment = connection.establishment().clone();
     let mut taken = pin!(establishment.wait());
     let taken = tokio::time::timeout(
@@ -239,7 +239,7 @@ async fn taken_h1(connection: &mut H1Connection, patience: Patience) -> Result<(
 }
 
 /// As [`taken_h1`]; the connection has a task that reads.
-async fn taken_h2(place: &H2Place, patience: Patience) -> Result<(), Failure> {
+async fn taken_h2(place: &H2Place, patience: OriginTimeouts) -> Result<(), Failure> {
     let establishment = place.establishment();
     not_taken(establishment, tokio::time::timeout(patience.connect, establishment.wait()).await)
 }
@@ -259,8 +259,8 @@ fn not_taken(
 async fn over_h1(
     mut connection: Box<H1Connection>,
     reused: bool,
-    question: Question<'_>,
-    patience: Patience,
+    question: OriginRequest<'_>,
+    patience: OriginTimeouts,
 ) -> Result<(Response<()>, Carrier), Failure> {
     let establishment = connection.establishment().clone();
     // On a connection that is used again a body need not wait.
@@ -283,8 +283,8 @@ async fn over_h1(
 
 async fn over_h2(
     mut place: H2Place,
-    question: Question<'_>,
-    patience: Patience,
+    question: OriginRequest<'_>,
+    patience: OriginTimeouts,
 ) -> Result<(Response<()>, Carrier), Failure> {
     let (establishment, upload) = (place.establishment().clone(), question.upload);
     let mut request = Request::new(question.body(Some(establishment.clone())));
@@ -293,7 +293,7 @@ async fn over_h2(
     *request.headers_mut() = question.headers.clone();
     *request.version_mut() = Version::HTTP_2;
     let mut answer = pin!(place.sender().try_send_request(request));
-    let (mut clock, mut alarm) = (Clock::start(&establishment, upload, patience), Alarm::default());
+    let (mut clock, mut alarm) = (Clock::start(&establishment, upload, patience), LazyTimer::default());
     let answer = poll_fn(|cx| {
         if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
             return Poll::Ready(Ok(answer));
@@ -363,9 +363,9 @@ fn explain_h2(
 /// A timer that a connection keeps from one exchange to the next, and that is set again only when it fires: so a bound
 /// that is never reached costs next to nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(crate) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
+impl LazyTimer {
     /// Ready when it is that late. Whoever waits is woken every few seconds until then.
     fn poll_due(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let next = || due.min(Instant::now() + LOOK_AGAIN);
@@ -387,7 +387,7 @@ impl Alarm {
 struct Clock<'a> {
     establishment: &'a Establishment,
     upload: Option<&'a Arc<UploadSlot>>,
-    patience: Patience,
+    patience: OriginTimeouts,
     /// Whether the connection is there, and the answer is waited for.
     is_answer_due: bool,
     due: Instant,
@@ -395,7 +395,7 @@ struct Clock<'a> {
 }
 
 impl<'a> Clock<'a> {
-    fn start(establishment: &'a Establishment, upload: Option<&'a Arc<UploadSlot>>, patience: Patience) -> Self {
+    fn start(establishment: &'a Establishment, upload: Option<&'a Arc<UploadSlot>>, patience: OriginTimeouts) -> Self {
         let is_answer_due = establishment.peek().is_some();
         let first = if is_answer_due { patience.response } else { patience.connect };
         Self { establishment, upload, patience, is_answer_due, due: Instant::now() + first, bytes_seen: 0 }
@@ -403,7 +403,7 @@ impl<'a> Clock<'a> {
 
     /// Ready when the origin's time is over. To be polled whenever the connection was, which is when the establishment
     /// may have come: the time for the answer runs from there.
-    fn poll_expiry(&mut self, alarm: &mut Alarm, cx: &mut Context<'_>) -> Poll<Failure> {
+    fn poll_expiry(&mut self, alarm: &mut LazyTimer, cx: &mut Context<'_>) -> Poll<Failure> {
         if !self.is_answer_due && self.establishment.peek().is_some() {
             self.is_answer_due = true;
             self.due = Instant::now() + self.patience.response;

@@ -15,7 +15,7 @@ use sallyport_http::{
 use sallyport_model::{HeaderChanges, HostHeader, OriginRef, PathPrefix, SocketRoute, SocketType};
 use sha2::{Digest, Sha256};
 
-use crate::origins::transport::Way;
+use crate::origins::transport::OriginTransport;
 
 const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 /// What an origin is told as its host where nobody knows at which address it is dialed: behind a stock ssh client.
@@ -137,8 +137,8 @@ impl Forwarding {
     }
 
     /// The host that an origin is told, where that is not the public name.
-    pub(crate) fn told_host(&self, way: &Way, socket_type: SocketType) -> Option<String> {
-        self.host.as_ref().map(|host| told(host, way, socket_type))
+    pub(crate) fn told_host(&self, transport: &OriginTransport, socket_type: SocketType) -> Option<String> {
+        self.host.as_ref().map(|host| told(host, transport, socket_type))
     }
 
     /// Changes the header fields of an origin's answer.
@@ -196,11 +196,11 @@ impl From<AmbiguousPath> for ForwardingError {
 }
 
 /// The host that the origin behind this way is told.
-pub(crate) fn told(host: &HostHeader, way: &Way, socket_type: SocketType) -> String {
+pub(crate) fn told(host: &HostHeader, transport: &OriginTransport, socket_type: SocketType) -> String {
     match host {
         HostHeader::Named(host) => host.clone(),
         HostHeader::Origin => {
-            let address = way.dialed().unwrap_or_else(|| UNKNOWN_ORIGIN.to_owned());
+            let address = transport.dialed().unwrap_or_else(|| UNKNOWN_ORIGIN.to_owned());
             let usual = if socket_type == SocketType::Https { ":443" } else { ":80" };
             address.strip_suffix(usual).map(str::to_owned).unwrap_or(address)
         }

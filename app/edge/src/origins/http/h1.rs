@@ -27,8 +27,8 @@ use crate::{
     body::upload::{BoxError, Upload},
     origins::{
         connection_limits::{OpeningPlace, UntilTaken},
-        http::exchange::Alarm,
-        transport::WayStream,
+        http::exchange::LazyTimer,
+        transport::OriginStream,
     },
 };
 
@@ -76,7 +76,7 @@ pub(crate) enum Idleness {
 
 /// An HTTP/1.1 connection to an origin.
 pub(crate) struct H1Connection {
-    stream: WayStream,
+    stream: OriginStream,
     establishment: Establishment,
     /// Its place among those that the origin is asked for, until it has been taken.
     opening: Option<Box<UntilTaken>>,
@@ -87,7 +87,7 @@ pub(crate) struct H1Connection {
     /// Where it was used last; its carrier went there where it can.
     shard: ShardId,
     idle_since: Instant,
-    alarm: Alarm,
+    alarm: LazyTimer,
     /// What came and belongs to nothing yet.
     read: BytesMut,
     /// How much of it holds no end of a head.
@@ -134,7 +134,7 @@ struct Sending {
 
 impl H1Connection {
     /// The connection over this stream. `is_shared`: it was meant to share the control connection with others.
-    pub(crate) fn new(stream: WayStream, is_shared: bool) -> Self {
+    pub(crate) fn new(stream: OriginStream, is_shared: bool) -> Self {
         Self {
             establishment: stream.establishment(),
             opening: None,
@@ -143,7 +143,7 @@ impl H1Connection {
             is_shared,
             shard: ShardId::here(),
             idle_since: Instant::now(),
-            alarm: Alarm::default(),
+            alarm: LazyTimer::default(),
             read: BytesMut::new(),
             searched: 0,
             out: BytesMut::new(),
@@ -168,7 +168,7 @@ impl H1Connection {
     }
 
     /// What an exchange over it sets its bounds with.
-    pub(crate) fn alarm(&mut self) -> &mut Alarm {
+    pub(crate) fn alarm(&mut self) -> &mut LazyTimer {
         &mut self.alarm
     }
 
@@ -217,7 +217,7 @@ impl H1Connection {
         if here.is_shard() && here != self.shard {
             self.shard = here;
             // A timer stays with the scheduler that it was made in.
-            self.alarm = Alarm::default();
+            self.alarm = LazyTimer::default();
         }
     }
 
@@ -399,7 +399,7 @@ impl H1Connection {
     }
 
     /// The stream below, and what was read from it beyond the answer's head: for a connection whose protocol was switched.
-    pub(crate) fn into_stream(self: Box<Self>) -> (WayStream, Bytes) {
+    pub(crate) fn into_stream(self: Box<Self>) -> (OriginStream, Bytes) {
         (self.stream, self.read.freeze())
     }
 

@@ -35,8 +35,8 @@ use tokio::{
 };
 
 use crate::origins::transport::{
-    direct::{DirectFlow, DirectStream, DirectWay},
-    remote::{LinkingStream, RemoteWay},
+    direct::{DirectFlow, DirectStream, DirectTransport},
+    remote::{LinkingStream, RemoteTransport},
 };
 
 /// How long a service behind an ssh client may take for its TLS handshake.
@@ -57,19 +57,19 @@ pub(crate) enum Holder {
 
 /// The way to one origin.
 #[derive(Clone)]
-pub(crate) enum Way {
+pub(crate) enum OriginTransport {
     /// A connector's tunnel.
     Tunnel(TunnelHandle),
     /// A forward of a stock ssh client.
-    Ssh(Arc<SshWay>),
+    Ssh(Arc<SshTransport>),
     /// A tunnel that another edge holds.
-    Remote(Arc<RemoteWay>),
+    Remote(Arc<RemoteTransport>),
     /// An address that the edge dials itself.
-    Direct(Arc<DirectWay>),
+    Direct(Arc<DirectTransport>),
 }
 
 /// A forward that serves a tunnel.
-pub(crate) struct SshWay {
+pub(crate) struct SshTransport {
     number: u64,
     tunnel: TunnelId,
     name: SocketName,
@@ -78,7 +78,7 @@ pub(crate) struct SshWay {
     log: Mutex<LogBudget>,
 }
 
-impl SshWay {
+impl SshTransport {
     /// The forward serves this tunnel of the socket with this name. `speaks_tls`: so does the service behind it.
     pub(crate) fn new(tunnel: TunnelId, name: SocketName, speaks_tls: bool, forward: Forward) -> Arc<Self> {
         static FORWARDS: AtomicU64 = AtomicU64::new(0);
@@ -112,20 +112,20 @@ impl SshWay {
     }
 }
 
-impl From<TunnelHandle> for Way {
+impl From<TunnelHandle> for OriginTransport {
     fn from(handle: TunnelHandle) -> Self {
         Self::Tunnel(handle)
     }
 }
 
-impl Way {
+impl OriginTransport {
     /// The origin.
     pub(crate) fn origin(&self) -> OriginRef {
         match self {
             Self::Tunnel(handle) => handle.tunnel().into(),
-            Self::Ssh(way) => way.tunnel.into(),
-            Self::Remote(way) => way.tunnel().into(),
-            Self::Direct(way) => way.id().into(),
+            Self::Ssh(transport) => transport.tunnel.into(),
+            Self::Remote(transport) => transport.tunnel().into(),
+            Self::Direct(transport) => transport.id().into(),
         }
     }
 
@@ -138,8 +138,8 @@ impl Way {
     pub(crate) fn holder(&self) -> Holder {
         match self {
             Self::Tunnel(handle) => Holder::Session(handle.session()),
-            Self::Ssh(way) => way.holder(),
-            Self::Remote(way) => Holder::Edge(way.edge()),
+            Self::Ssh(transport) => transport.holder(),
+            Self::Remote(transport) => Holder::Edge(transport.edge()),
             Self::Direct(_) => Holder::Nobody,
         }
     }
@@ -147,9 +147,9 @@ impl Way {
     /// The address at which the origin is dialed, where that is known.
     pub(crate) fn dialed(&self) -> Option<String> {
         match self {
-            Self::Direct(way) => Some(way.address().to_string()),
+            Self::Direct(transport) => Some(transport.address().to_string()),
             Self::Tunnel(handle) => handle.origin().map(ToString::to_string),
-            Self::Remote(way) => way.dialed().map(|address| address.to_string()),
+            Self::Remote(transport) => transport.dialed().map(|address| address.to_string()),
             Self::Ssh(_) => None,
         }
     }
@@ -157,7 +157,7 @@ impl Way {
     /// The other edge by which the origin is reached.
     pub(crate) fn relay(&self) -> Option<EdgeName> {
         match self {
-            Self::Remote(way) => Some(way.edge_name()),
+            Self::Remote(transport) => Some(transport.edge_name()),
             Self::Tunnel(_) | Self::Ssh(_) | Self::Direct(_) => None,
         }
     }
@@ -165,7 +165,7 @@ impl Way {
     /// The address that the connector of a tunnel at another edge came from.
     pub(crate) fn relayed_connector(&self) -> Option<SocketAddr> {
         match self {
-            Self::Remote(way) => way.connector_addr(),
+            Self::Remote(transport) => transport.connector_addr(),
             Self::Tunnel(_) | Self::Ssh(_) | Self::Direct(_) => None,
         }
     }
@@ -174,24 +174,24 @@ impl Way {
     pub(crate) fn is_doubtful(&self) -> bool {
         match self {
             Self::Tunnel(handle) => handle.is_doubtful(),
-            Self::Remote(way) => way.is_doubtful(),
+            Self::Remote(transport) => transport.is_doubtful(),
             Self::Ssh(_) | Self::Direct(_) => false,
         }
     }
 
     /// Whether what another edge says of the origin is of former times, as the bus is away.
     pub(crate) fn is_hearsay(&self) -> bool {
-        matches!(self, Self::Remote(way) if way.is_hearsay())
+        matches!(self, Self::Remote(transport) if transport.is_hearsay())
     }
 
     /// Whether new streams can be opened.
     pub(crate) fn is_usable(&self) -> bool {
         match self {
             Self::Tunnel(handle) => handle.is_usable(),
-            Self::Ssh(way) => way.forward.is_usable(),
+            Self::Ssh(transport) => transport.forward.is_usable(),
             // For as long as it is among the origins, the other edge says that it holds the tunnel.
             Self::Remote(_) => true,
-            Self::Direct(way) => way.is_usable(),
+            Self::Direct(transport) => transport.is_usable(),
         }
     }
 
@@ -200,7 +200,7 @@ impl Way {
         match self {
             Self::Tunnel(handle) => handle.has_idle_leg(),
             Self::Ssh(_) | Self::Direct(_) => false,
-            Self::Remote(way) => way.has_idle_leg(),
+            Self::Remote(transport) => transport.has_idle_leg(),
         }
     }
 
@@ -208,7 +208,7 @@ impl Way {
     pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
         match self {
             Self::Tunnel(handle) => handle.has_leg_for(client),
-            Self::Remote(way) => way.has_leg_for(client),
+            Self::Remote(transport) => transport.has_leg_for(client),
             Self::Ssh(_) | Self::Direct(_) => true,
         }
     }
@@ -218,8 +218,8 @@ impl Way {
         match self {
             Self::Tunnel(handle) => handle.smoothed_rtt(),
             Self::Ssh(_) => None,
-            Self::Remote(way) => way.round_trip(),
-            Self::Direct(way) => way.round_trip(),
+            Self::Remote(transport) => transport.round_trip(),
+            Self::Direct(transport) => transport.round_trip(),
         }
     }
 
@@ -227,10 +227,10 @@ impl Way {
     ///
     /// # Errors
     /// The way takes no (more) flows, or not yet; ssh carries none.
-    pub(crate) fn open_flow(&self, wanted: WantedFlow, sink: Arc<dyn FlowSink>) -> Result<WayFlow, OpenFlowError> {
+    pub(crate) fn open_flow(&self, wanted: FlowRequest, sink: Arc<dyn FlowSink>) -> Result<OriginFlow, OpenFlowError> {
         match (self, self.tunnel()) {
-            (Self::Direct(way), _) => way.open_flow(sink).map(WayFlow::Direct),
-            (_, Some(tunnel)) => self.open_flow_through(wanted.through(tunnel), sink).map(WayFlow::Tunnel),
+            (Self::Direct(transport), _) => transport.open_flow(sink).map(OriginFlow::Direct),
+            (_, Some(tunnel)) => self.open_flow_through(wanted.through(tunnel), sink).map(OriginFlow::Tunnel),
             (_, None) => Err(OpenFlowError::NotUsable),
         }
     }
@@ -247,7 +247,7 @@ impl Way {
         match self {
             Self::Tunnel(handle) => handle.open_flow(open, sink),
             Self::Ssh(_) | Self::Direct(_) => Err(OpenFlowError::NotUsable),
-            Self::Remote(way) => way.open_flow(open, sink),
+            Self::Remote(transport) => transport.open_flow(open, sink),
         }
     }
 
@@ -255,9 +255,11 @@ impl Way {
     ///
     /// # Errors
     /// The way takes no (more) streams.
-    pub(crate) fn open(&self, wanted: Wanted<'_>) -> Result<WayStream, OpenError> {
+    pub(crate) fn open(&self, wanted: StreamRequest<'_>) -> Result<OriginStream, OpenError> {
         match (self, self.tunnel()) {
-            (Self::Direct(way), _) if way.is_usable() => Ok(WayStream::Direct(way.open(wanted.protocol))),
+            (Self::Direct(transport), _) if transport.is_usable() => {
+                Ok(OriginStream::Direct(transport.open(wanted.protocol)))
+            }
             (_, Some(tunnel)) => self.open_through(wanted.through(tunnel)),
             (_, None) => Err(OpenError::NotUsable),
         }
@@ -267,12 +269,12 @@ impl Way {
     ///
     /// # Errors
     /// The tunnel takes no (more) streams.
-    pub(crate) fn open_through(&self, open: Open) -> Result<WayStream, OpenError> {
+    pub(crate) fn open_through(&self, open: Open) -> Result<OriginStream, OpenError> {
         match self {
-            Self::Tunnel(handle) => handle.open(open).map(WayStream::Tunnel),
-            Self::Ssh(way) if !way.forward.is_usable() => Err(OpenError::NotUsable),
-            Self::Ssh(way) => Ok(WayStream::Ssh(OpeningStream::new(way, &open))),
-            Self::Remote(way) => way.open(open),
+            Self::Tunnel(handle) => handle.open(open).map(OriginStream::Tunnel),
+            Self::Ssh(transport) if !transport.forward.is_usable() => Err(OpenError::NotUsable),
+            Self::Ssh(transport) => Ok(OriginStream::Ssh(OpeningStream::new(transport, &open))),
+            Self::Remote(transport) => transport.open(open),
             Self::Direct(_) => Err(OpenError::NotUsable),
         }
     }
@@ -304,9 +306,9 @@ impl Way {
     ///
     /// # Errors
     /// The way takes no (more) such streams.
-    pub(crate) fn open_shared(&self, wanted: Wanted<'_>) -> Result<WayStream, OpenError> {
+    pub(crate) fn open_shared(&self, wanted: StreamRequest<'_>) -> Result<OriginStream, OpenError> {
         match self {
-            Self::Tunnel(handle) => handle.open_shared(wanted.through(handle.tunnel())).map(WayStream::Tunnel),
+            Self::Tunnel(handle) => handle.open_shared(wanted.through(handle.tunnel())).map(OriginStream::Tunnel),
             Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => self.open(wanted),
         }
     }
@@ -320,11 +322,11 @@ impl Way {
     pub(crate) fn log_turn(&self) -> Option<u32> {
         match self {
             Self::Tunnel(handle) => handle.request_log_turn(),
-            Self::Ssh(way) => {
-                way.forward.connection().console().is_shown().then_some(())?;
-                way.log.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
+            Self::Ssh(transport) => {
+                transport.forward.connection().console().is_shown().then_some(())?;
+                transport.log.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
             }
-            Self::Remote(way) => way.log_turn(),
+            Self::Remote(transport) => transport.log_turn(),
             Self::Direct(_) => None,
         }
     }
@@ -333,8 +335,10 @@ impl Way {
     pub(crate) fn log_request(&self, record: &RequestRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_request_log(record),
-            Self::Remote(way) => way.log_request(record),
-            Self::Ssh(way) => way.show(record.omitted_before, &ssh::request(record, way.shown_name())),
+            Self::Remote(transport) => transport.log_request(record),
+            Self::Ssh(transport) => {
+                transport.show(record.omitted_before, &ssh::request(record, transport.shown_name()))
+            }
             Self::Direct(_) => {}
         }
     }
@@ -343,20 +347,20 @@ impl Way {
     pub(crate) fn log_flow(&self, record: &FlowRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_flow_log(record),
-            Self::Remote(way) => way.log_flow(record),
-            Self::Ssh(way) => way.show(record.omitted_before, &ssh::flow(record, way.shown_name())),
+            Self::Remote(transport) => transport.log_flow(record),
+            Self::Ssh(transport) => transport.show(record.omitted_before, &ssh::flow(record, transport.shown_name())),
             Self::Direct(_) => {}
         }
     }
 }
 
-impl Way {
+impl OriginTransport {
     /// Tells the owner how the origin is found from now on. That changes no more often than checks are made.
     pub(crate) fn log_health(&self, record: &HealthRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_health_log(record),
-            Self::Ssh(way) if way.forward.connection().console().is_shown() => {
-                way.show(0, &ssh::health(record, way.shown_name()));
+            Self::Ssh(transport) if transport.forward.connection().console().is_shown() => {
+                transport.show(0, &ssh::health(record, transport.shown_name()));
             }
             // The edge that holds the tunnel tells of what it finds itself.
             Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => {}
@@ -366,7 +370,7 @@ impl Way {
 
 /// What a stream is opened for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct StreamRequest<'a> {
     /// What will be spoken on it.
     pub(crate) protocol: StreamProtocol,
     /// Who the client is.
@@ -377,7 +381,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) server_name: &'a str,
 }
 
-impl Wanted<'_> {
+impl StreamRequest<'_> {
     /// The same, as a connector is told.
     fn through(self, tunnel: TunnelId) -> Open {
         Open {
@@ -393,14 +397,14 @@ impl Wanted<'_> {
 
 /// What a flow of datagrams is opened for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WantedFlow {
+pub(crate) struct FlowRequest {
     /// Who the client is.
     pub(crate) client: SocketAddr,
     /// Where the client came to.
     pub(crate) destination: SocketAddr,
 }
 
-impl WantedFlow {
+impl FlowRequest {
     /// The same, as a connector is told.
     fn through(self, tunnel: TunnelId) -> FlowOpen {
         FlowOpen { tunnel, client: self.client, destination: self.destination, opened_at_us: now_us() }
@@ -414,14 +418,14 @@ fn now_us() -> u64 {
 }
 
 /// A flow of datagrams to an origin. Dropping it closes it.
-pub(crate) enum WayFlow {
+pub(crate) enum OriginFlow {
     /// Through a connector's tunnel.
     Tunnel(FlowHandle),
     /// Dialed by the edge.
     Direct(DirectFlow),
 }
 
-impl WayFlow {
+impl OriginFlow {
     /// Sends datagrams in order; says how many were taken, which is no promise that they arrive.
     pub(crate) fn send_batch(&self, batch: &[&[u8]]) -> usize {
         match self {
@@ -441,7 +445,7 @@ impl WayFlow {
 
 /// A stream to an origin.
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
-pub(crate) enum WayStream {
+pub(crate) enum OriginStream {
     /// Through a connector's tunnel.
     Tunnel(TunnelStream),
     /// Through an ssh client.
@@ -452,7 +456,7 @@ pub(crate) enum WayStream {
     Direct(DirectStream),
 }
 
-impl WayStream {
+impl OriginStream {
     /// Whether the origin was reached: known when something reads the stream.
     pub(crate) fn establishment(&self) -> Establishment {
         match self {
@@ -511,8 +515,9 @@ enum SshState {
 }
 
 impl OpeningStream {
-    fn new(way: &SshWay, open: &Open) -> Self {
-        let opening = open_duplex(way.forward.clone(), open.client, way.speaks_tls.then_some(open.protocol));
+    fn new(transport: &SshTransport, open: &Open) -> Self {
+        let opening =
+            open_duplex(transport.forward.clone(), open.client, transport.speaks_tls.then_some(open.protocol));
         Self { establishment: Establishment::default(), state: SshState::Opening(Box::pin(opening)) }
     }
 
@@ -561,7 +566,7 @@ fn failure(error: &sallyport_ssh::OpenError) -> OpenFailure {
     OpenFailure::new(reason, &error.to_string())
 }
 
-impl RelayEnd for WayStream {
+impl RelayEnd for OriginStream {
     fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Tunnel(_) | Self::Ssh(_) | Self::Linking(_) => None,
@@ -589,7 +594,7 @@ impl RelayEnd for WayStream {
     }
 }
 
-impl AsyncRead for WayStream {
+impl AsyncRead for OriginStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -600,7 +605,7 @@ impl AsyncRead for WayStream {
     }
 }
 
-impl AsyncWrite for WayStream {
+impl AsyncWrite for OriginStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_write(cx, buf),

@@ -89,13 +89,13 @@ impl Peer {
         self.state().link.clone().filter(EdgeLink::is_usable)
     }
 
-    pub(crate) fn is_linked(&self, link: EdgeLink) {
+    pub(crate) fn set_link(&self, link: EdgeLink) {
         let mut state = self.state();
         (state.link, state.used, state.failed) = (Some(link), Some(Instant::now()), None);
     }
 
     /// The link with this session is over.
-    pub(crate) fn is_unlinked(&self, session: SessionId) {
+    pub(crate) fn clear_link(&self, session: SessionId) {
         self.state().link.take_if(|link| link.session() == session);
     }
 
@@ -111,7 +111,7 @@ impl Peer {
     }
 
     /// It was not reached.
-    pub(crate) fn is_not_reached(&self, why: &str) {
+    pub(crate) fn record_failure(&self, why: &str) {
         let now = Instant::now();
         let mut state = self.state();
         let since = state.failed.as_ref().map_or(now, |failed| failed.since);
@@ -149,7 +149,7 @@ impl Peer {
         state.link.is_none() && state.measured.is_none_or(|(_, at)| at.elapsed() > older_than)
     }
 
-    pub(crate) fn is_measured(&self, round_trip: Option<Duration>) {
+    pub(crate) fn record_round_trip(&self, round_trip: Option<Duration>) {
         self.state().measured = Some((round_trip, Instant::now()));
     }
 

@@ -19,7 +19,7 @@ use sallyport_tunnel::{
 use sallyport_wire::{FailureReason, Open, OpenFailure, ResetCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{WayStream, peer::Peer};
+use super::{OriginStream, peer::Peer};
 
 /// Links to other edges, as a way through one needs them.
 pub(crate) trait EdgeLinks: Send + Sync {
@@ -38,7 +38,7 @@ pub(crate) trait EdgeLinks: Send + Sync {
 }
 
 /// The way to a tunnel by the edge that holds it.
-pub(crate) struct RemoteWay {
+pub(crate) struct RemoteTransport {
     tunnel: TunnelId,
     socket: SocketId,
     peer: Arc<Peer>,
@@ -47,7 +47,7 @@ pub(crate) struct RemoteWay {
     handle: Mutex<Option<TunnelHandle>>,
 }
 
-impl RemoteWay {
+impl RemoteTransport {
     pub(crate) fn new(tunnel: TunnelId, socket: SocketId, peer: Arc<Peer>, mesh: Weak<dyn EdgeLinks>) -> Arc<Self> {
         Arc::new(Self { tunnel, socket, peer, mesh, handle: Mutex::default() })
     }
@@ -116,13 +116,13 @@ impl RemoteWay {
     ///
     /// # Errors
     /// The link takes no more streams.
-    pub(crate) fn open(self: &Arc<Self>, open: Open) -> Result<WayStream, OpenError> {
+    pub(crate) fn open(self: &Arc<Self>, open: Open) -> Result<OriginStream, OpenError> {
         if let Some(mesh) = self.mesh.upgrade() {
             mesh.record_relayed("stream");
         }
         match self.linked() {
-            Some(handle) => handle.open(open).map(WayStream::Tunnel),
-            None => Ok(WayStream::Linking(LinkingStream::new(self.clone(), open))),
+            Some(handle) => handle.open(open).map(OriginStream::Tunnel),
+            None => Ok(OriginStream::Linking(LinkingStream::new(self.clone(), open))),
         }
     }
 
@@ -193,9 +193,9 @@ enum LinkingState {
 }
 
 impl LinkingStream {
-    fn new(way: Arc<RemoteWay>, open: Open) -> Self {
+    fn new(transport: Arc<RemoteTransport>, open: Open) -> Self {
         let establishment = Establishment::default();
-        let linking = Box::pin(way.link_and_open(open, establishment.clone()));
+        let linking = Box::pin(transport.link_and_open(open, establishment.clone()));
         Self { establishment, state: LinkingState::Linking(linking) }
     }
 

@@ -41,9 +41,9 @@ const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)
 
 /// What an origin answered to a greeting of TLS, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Greeted(Mutex<Option<(Instant, bool)>>);
+pub(crate) struct TlsDetection(Mutex<Option<(Instant, bool)>>);
 
-impl Greeted {
+impl TlsDetection {
     fn known(&self, now: Instant) -> Option<bool> {
         let greeted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         greeted.filter(|(at, _)| now.saturating_duration_since(*at) < BELIEVED_FOR).map(|(_, speaks_tls)| speaks_tls)
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_was_learned_is_believed_for_a_while() {
-        let (greeted, now) = (Greeted::default(), Instant::now());
+        let (greeted, now) = (TlsDetection::default(), Instant::now());
         assert_eq!(greeted.known(now), None);
         assert!(greeted.learn(now, true) && !greeted.learn(now, true));
         assert_eq!(greeted.known(now + BELIEVED_FOR / 2), Some(true));

@@ -11,7 +11,7 @@ use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
 use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::task::AbortHandle;
 
-use super::DirectWay;
+use super::DirectTransport;
 
 /// How many flows one direct origin has.
 const MAX_FLOWS_PER_ORIGIN: usize = 4_096;
@@ -28,7 +28,7 @@ pub(crate) struct DirectFlow {
 
 #[derive(Debug)]
 struct Outlet {
-    way: Arc<DirectWay>,
+    transport: Arc<DirectTransport>,
     /// The socket, and where it leads.
     socket: OnceLock<(UdpPort, SocketAddr)>,
     waiting: Mutex<Waiting>,
@@ -40,7 +40,7 @@ struct Waiting {
     bytes: usize,
 }
 
-impl DirectWay {
+impl DirectTransport {
     /// Opens a flow: what comes back goes to `sink`. Nothing is waited for.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl DirectWay {
             self.flows.fetch_sub(1, Ordering::Relaxed);
             return Err(OpenFlowError::TooManyFlows);
         }
-        let outlet = Arc::new(Outlet { way: self.clone(), socket: OnceLock::new(), waiting: Mutex::default() });
+        let outlet = Arc::new(Outlet { transport: self.clone(), socket: OnceLock::new(), waiting: Mutex::default() });
         let serving = outlet.clone();
         let task = tokio::spawn(async move {
             let end = serving.serve(&*sink).await;
@@ -90,7 +90,7 @@ impl DirectFlow {
 impl Drop for DirectFlow {
     fn drop(&mut self) {
         self.task.abort();
-        self.outlet.way.flows.fetch_sub(1, Ordering::Relaxed);
+        self.outlet.transport.flows.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -98,7 +98,7 @@ impl Outlet {
     /// Brings back what the origin says, until it is not there.
     async fn serve(&self, sink: &dyn FlowSink) -> FlowEnd {
         let connected = self.connect().await;
-        self.way.count(connected.as_ref().err());
+        self.transport.count(connected.as_ref().err());
         if connected.is_err() {
             return FlowEnd::Unreachable;
         }
@@ -112,8 +112,8 @@ impl Outlet {
             tokio::task::consume_budget().await;
             match read {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    let text = format!("nothing listens on UDP {}", self.way.origin.address);
-                    self.way.count(Some(&OpenFailure::new(FailureReason::Refused, &text)));
+                    let text = format!("nothing listens on UDP {}", self.transport.origin.address);
+                    self.transport.count(Some(&OpenFailure::new(FailureReason::Refused, &text)));
                     return FlowEnd::Unreachable;
                 }
                 Ok(()) | Err(_) => {}
@@ -123,7 +123,7 @@ impl Outlet {
 
     /// Opens the socket and sends what waited for it.
     async fn connect(&self) -> Result<(), OpenFailure> {
-        let addresses = self.way.addresses().await?;
+        let addresses = self.transport.addresses().await?;
         let mut last = OpenFailure::new(FailureReason::Other, "it has no address");
         for address in addresses {
             match UdpPort::connected(address) {

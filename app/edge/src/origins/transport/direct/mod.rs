@@ -103,7 +103,7 @@ impl Dialer {
     }
 
     /// The edge is one of these. Only the first call counts.
-    pub(crate) fn is_among(&self, fleet: Fleet) {
+    pub(crate) fn set_fleet(&self, fleet: Fleet) {
         let _ = self.fleet.set(fleet);
     }
 
@@ -179,7 +179,7 @@ impl Told {
 
 /// The way to one direct origin.
 #[derive(Debug)]
-pub(crate) struct DirectWay {
+pub(crate) struct DirectTransport {
     socket: SocketId,
     origin: DirectOriginRoute,
     socket_type: SocketType,
@@ -195,7 +195,7 @@ pub(crate) struct DirectWay {
     round_trip_us: AtomicU64,
 }
 
-impl DirectWay {
+impl DirectTransport {
     /// The way to this origin of a socket of this type.
     pub(crate) fn new(
         socket: SocketId,
@@ -264,8 +264,8 @@ impl DirectWay {
 
     /// A stream to the origin. Nothing is waited for.
     pub(crate) fn open(self: &Arc<Self>, protocol: StreamProtocol) -> DirectStream {
-        let way = self.clone();
-        DirectStream::new(async move { way.dial(protocol).await })
+        let transport = self.clone();
+        DirectStream::new(async move { transport.dial(protocol).await })
     }
 
     /// A connection to the origin.

@@ -4,7 +4,7 @@ use sallyport_model::{AccountId, IdentitySettings, LoginSession};
 
 /// Why a login is worth nothing at a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Worthless {
+pub enum SessionRejected {
     /// It is one of another organisation, which may know whom it likes.
     #[error("this login is one of another organisation: log in for this socket")]
     Organisation,
@@ -23,20 +23,20 @@ pub enum Worthless {
 ///
 /// # Errors
 /// Why it is not.
-pub fn is_worth(
+pub fn validate_session(
     session: &LoginSession,
     organisation: AccountId,
     asks: &IdentitySettings,
     now: i64,
-) -> Result<(), Worthless> {
+) -> Result<(), SessionRejected> {
     if session.organisation != organisation {
-        Err(Worthless::Organisation)
+        Err(SessionRejected::Organisation)
     } else if now >= session.expires_at {
-        Err(Worthless::Ended)
+        Err(SessionRejected::Ended)
     } else if now >= ends_at(session, asks) {
-        Err(Worthless::TooOld)
+        Err(SessionRejected::TooOld)
     } else if !asks.providers.is_empty() && !asks.providers.contains(&session.person.provider) {
-        Err(Worthless::Provider)
+        Err(SessionRejected::Provider)
     } else {
         Ok(())
     }
@@ -72,17 +72,17 @@ mod tests {
             expires_at: 10_000,
         };
         let asks = IdentitySettings { session_minutes: 10, ..IdentitySettings::default() };
-        let judged = |asks: &IdentitySettings, now| is_worth(&session, organisation, asks, now);
+        let judged = |asks: &IdentitySettings, now| validate_session(&session, organisation, asks, now);
         assert_eq!(judged(&asks, 1_599), Ok(()));
-        assert_eq!(judged(&asks, 1_600), Err(Worthless::TooOld));
+        assert_eq!(judged(&asks, 1_600), Err(SessionRejected::TooOld));
         let long = IdentitySettings { session_minutes: u32::MAX, ..asks.clone() };
-        assert_eq!((judged(&long, 9_999), judged(&long, 10_000)), (Ok(()), Err(Worthless::Ended)));
-        for (name, expected) in [("dex", Ok(())), ("google", Err(Worthless::Provider))] {
+        assert_eq!((judged(&long, 9_999), judged(&long, 10_000)), (Ok(()), Err(SessionRejected::Ended)));
+        for (name, expected) in [("dex", Ok(())), ("google", Err(SessionRejected::Provider))] {
             let asks = IdentitySettings { providers: vec![name.parse().unwrap()], ..asks.clone() };
             assert_eq!(judged(&asks, 1_000), expected);
         }
         let other = AccountId::from_random([3; 16]);
-        assert_eq!(is_worth(&session, other, &asks, 1_000), Err(Worthless::Organisation));
+        assert_eq!(validate_session(&session, other, &asks, 1_000), Err(SessionRejected::Organisation));
         assert_eq!((ends_at(&session, &asks), ends_at(&session, &long)), (1_600, 10_000));
     }
 }

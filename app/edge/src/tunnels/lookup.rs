@@ -56,14 +56,14 @@ pub type AskTunnel =
 type Key = (TunnelId, CredentialHash);
 
 /// What was asked, and what was answered.
-pub(crate) struct Unheard {
+pub(crate) struct TunnelLookup {
     ask: AskTunnel,
     answers: Mutex<HashMap<Key, Option<(TunnelStatus, Instant)>>>,
     places: Arc<Semaphore>,
     count: Box<dyn Fn(TunnelStatus) + Send + Sync>,
 }
 
-impl Unheard {
+impl TunnelLookup {
     /// Asks by this, and has each answer counted.
     pub(crate) fn new(ask: AskTunnel, count: impl Fn(TunnelStatus) + Send + Sync + 'static) -> Arc<Self> {
         let (answers, places) = (Mutex::default(), Arc::new(Semaphore::new(MAX_ASKED_AT_ONCE)));
@@ -123,7 +123,7 @@ mod tests {
     #[tokio::test]
     async fn control_is_asked_once_and_its_answer_holds() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let unheard = Unheard::new(
+        let unheard = TunnelLookup::new(
             Arc::new({
                 let asked = asked.clone();
                 move |_, _| {
@@ -146,7 +146,7 @@ mod tests {
     #[tokio::test]
     async fn a_flood_of_made_up_tunnels_asks_so_much_and_holds_so_much() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let unheard = Unheard::new(
+        let unheard = TunnelLookup::new(
             Arc::new({
                 let asked = asked.clone();
                 move |_, _| {

@@ -19,12 +19,12 @@ const MAX_PARTIES: usize = 4_096;
 
 /// Whose refusals were recorded lately.
 #[derive(Debug, Default)]
-pub(crate) struct Strangers {
+pub(crate) struct RefusedAddresses {
     /// When all of an address would be forgotten.
     until: HashMap<IpAddr, Instant>,
 }
 
-impl Strangers {
+impl RefusedAddresses {
     /// Whether a refusal of this address is recorded now.
     pub(crate) fn may_be_told(&mut self, address: IpAddr, now: Instant) -> bool {
         let party = party(address);
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn one_address_is_recorded_a_few_times_and_the_memory_is_bounded() {
-        let (mut strangers, start) = (Strangers::default(), Instant::now());
+        let (mut strangers, start) = (RefusedAddresses::default(), Instant::now());
         let one: IpAddr = "192.0.2.1".parse().unwrap();
         let told = (0..20).filter(|_| strangers.may_be_told(one, start)).count();
         assert_eq!(told, 5);

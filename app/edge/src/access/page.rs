@@ -14,7 +14,7 @@ use serde::Serialize;
 
 /// An answer of ours: a page, a redirect, a problem.
 #[derive(Debug)]
-pub(crate) struct OwnAnswer {
+pub(crate) struct AccessPage {
     reason: &'static str,
     response: Box<Response<Bytes>>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Refusal<'a> {
     pub(super) login_url: Option<&'a str>,
 }
 
-impl OwnAnswer {
+impl AccessPage {
     fn new(reason: &'static str, response: Response<Bytes>) -> Self {
         Self { reason, response: Box::new(response) }
     }
@@ -109,7 +109,7 @@ impl OwnAnswer {
 
 impl Refusal<'_> {
     /// The refusal as programs read it: a status for gRPC, `application/problem+json` (RFC 9457) for all others.
-    pub(super) fn answer(&self, format: Format, id: RequestId, site: &Site) -> OwnAnswer {
+    pub(super) fn answer(&self, format: Format, id: RequestId, site: &Site) -> AccessPage {
         let answer = if format == Format::Grpc {
             let problem = Problem {
                 status: self.status,
@@ -119,9 +119,9 @@ impl Refusal<'_> {
                 next_step: "".into(),
                 request_id: id.as_str(),
             };
-            OwnAnswer::new(self.code, problem.respond(format, site))
+            AccessPage::new(self.code, problem.respond(format, site))
         } else {
-            OwnAnswer::plain(self.code, self.status, "application/problem+json", self.json(id), id)
+            AccessPage::plain(self.code, self.status, "application/problem+json", self.json(id), id)
         };
         let challenge = self.login_url.filter(|_| self.status == StatusCode::UNAUTHORIZED);
         answer.with(

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use sallyport_model::{Identity, SocketId};
 use tokio::sync::watch;
 
-use super::{Access, Asked, now};
+use super::{Access, AccessRequest, now};
 
 use crate::{origins::pool::SocketPool, policy::judge};
 
@@ -13,7 +13,7 @@ use crate::{origins::pool::SocketPool, policy::judge};
 const JUDGE_AGAIN: Duration = Duration::from_secs(5);
 
 /// What a flow was let in with.
-pub(crate) struct Standing {
+pub(crate) struct AccessRevalidation {
     access: Arc<Access>,
     pool: Arc<SocketPool>,
     socket: SocketId,
@@ -26,7 +26,7 @@ pub(crate) struct Standing {
     calls: watch::Receiver<()>,
 }
 
-impl Standing {
+impl AccessRevalidation {
     /// A flow to this socket. To be made before the flow is judged for the first time, so that nothing is missed.
     pub(crate) fn new(access: &Arc<Access>, pool: &Arc<SocketPool>, client: IpAddr, port: u16) -> Self {
         let (socket, calls) = (pool.socket(), pool.calls());
@@ -35,17 +35,17 @@ impl Standing {
     }
 
     /// It is a request for this.
-    pub(crate) fn asks_for(&mut self, method: &http::Method, path: &str) {
+    pub(crate) fn set_request(&mut self, method: &http::Method, path: &str) {
         self.request = Some(Box::new((method.clone(), path.to_owned())));
     }
 
     /// It was let in before the socket asked anything.
-    pub(crate) fn is_late(&mut self) {
+    pub(crate) fn set_due(&mut self) {
         self.is_late = true;
     }
 
     /// It belongs to them.
-    pub(crate) fn is_of(&mut self, identity: Option<Identity>) {
+    pub(crate) fn set_identity(&mut self, identity: Option<Identity>) {
         self.identity = identity;
     }
 
@@ -62,7 +62,7 @@ impl Standing {
                 std::future::pending::<()>().await;
             }
             if !self.holds() {
-                self.access.context.metrics.identity("revoked");
+                self.access.state.metrics.identity("revoked");
                 return;
             }
         }
@@ -71,7 +71,7 @@ impl Standing {
     /// Whether the flow would be let in now.
     fn holds(&self) -> bool {
         // Nobody may go on at a socket that is gone.
-        let Some(route) = self.access.context.routes.get(self.socket) else { return false };
+        let Some(route) = self.access.state.routes.get(self.socket) else { return false };
         let rules = self.pool.rules(&route);
         let Some(judge) = rules.judge() else { return true };
         let now = now();
@@ -100,8 +100,8 @@ impl Standing {
             Some((method, path)) => (Some(method.as_str()), Some(path.as_str())),
             None => (None, None),
         };
-        let asked = Asked { client: self.client, method, path, port: self.port };
-        judge.decide(identity.as_ref(), &asked, self.access.context.config.geo.as_deref(), now).allowed
+        let asked = AccessRequest { client: self.client, method, path, port: self.port };
+        judge.decide(identity.as_ref(), &asked, self.access.state.config.geo.as_deref(), now).allowed
     }
 }
 
@@ -123,6 +123,6 @@ pub(crate) async fn follow(access: &Access) {
         if !is_known {
             changes = None;
         }
-        access.context.sockets.all().iter().for_each(|pool| pool.call_judged());
+        access.state.sockets.all().iter().for_each(|pool| pool.call_judged());
     }
 }

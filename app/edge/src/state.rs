@@ -12,12 +12,12 @@ use crate::{
     config::EdgeConfig,
     lifecycle::{counts::Running, phase::Phases},
     metrics::Metrics,
-    origins::pool::{Shared, Sockets},
+    origins::pool::{PoolContext, Sockets},
     util::ids::{self, RequestIds},
 };
 
 /// The state of an edge that requests, flows and datagrams share.
-pub(crate) struct Context {
+pub(crate) struct EdgeState {
     /// What is set of the edge.
     pub(crate) config: EdgeConfig,
     /// The sockets that there are.
@@ -40,10 +40,10 @@ pub(crate) struct Context {
     pub(crate) emptied: Arc<AtomicBool>,
 }
 
-impl Context {
+impl EdgeState {
     /// The state of an edge that has just begun.
     pub(crate) fn new(config: EdgeConfig, routes: Routes, directory: Directory) -> Arc<Self> {
-        let sockets = Arc::new(Sockets::new(Shared::new(&config, routes.clone(), directory.clone())));
+        let sockets = Arc::new(Sockets::new(PoolContext::new(&config, routes.clone(), directory.clone())));
         Arc::new(Self {
             routes,
             directory,

@@ -10,7 +10,7 @@ use sallyport_model::{Identity, LoginSessionId, SocketRoute};
 use sallyport_net::{Certificates, server_config_for_holders, server_config_for_some_holders};
 use sallyport_pki::{CertificateHolder, ServiceHolder};
 
-use super::{Access, Asked, now};
+use super::{Access, AccessRequest, now};
 
 use crate::{origins::rules::Rules, policy::judge};
 
@@ -19,11 +19,11 @@ const LOGIN_URI: &str = "urn:uuid:";
 
 /// What became of the certificates that were shown in one handshake.
 #[derive(Debug, Default)]
-pub(crate) struct ShownCertificates {
+pub(crate) struct RefusedCertificate {
     refused: Mutex<Option<(Identity, String)>>,
 }
 
-impl ShownCertificates {
+impl RefusedCertificate {
     /// Who showed a good certificate and may not come in nevertheless, and what decided so.
     pub(crate) fn refused(&self) -> Option<(Identity, String)> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -38,7 +38,7 @@ pub(crate) fn holder(access: &Access, route: &SocketRoute, der: &[u8]) -> Option
         return Some(machine);
     }
     let holder = CertificateHolder::from_der(der)?;
-    if holder.socket != format!("{}.{}", route.name, access.context.config.domain) {
+    if holder.socket != format!("{}.{}", route.name, access.state.config.domain) {
         return None;
     }
     let login: LoginSessionId = holder.session.strip_prefix(LOGIN_URI)?.parse().ok()?;
@@ -62,8 +62,8 @@ pub(crate) fn http_server_config(
     certificates: &Arc<Certificates>,
     server_name: &str,
 ) -> Option<(Arc<ServerConfig>, Arc<SocketRoute>)> {
-    let label = server_name.strip_suffix(&access.context.config.domain)?.strip_suffix('.')?;
-    let route = access.context.routes.by_name(label).filter(|route| route.socket_type.is_http())?;
+    let label = server_name.strip_suffix(&access.state.config.domain)?.strip_suffix('.')?;
+    let route = access.state.routes.by_name(label).filter(|route| route.socket_type.is_http())?;
     let authority = route.client_authority.clone().filter(|_| route.settings.identity.is_some())?;
     if !access.identity.parts()?.identities.has_certificates(route.account, now()) {
         return None;
@@ -90,18 +90,18 @@ pub(crate) fn server_config(
     route: &Arc<SocketRoute>,
     rules: &Arc<Rules>,
     client: IpAddr,
-    shown: &Arc<ShownCertificates>,
+    shown: &Arc<RefusedCertificate>,
 ) -> Option<Arc<ServerConfig>> {
-    let name = format!("{}.{}", route.name, access.context.config.domain);
+    let name = format!("{}.{}", route.name, access.state.config.domain);
     let authority = route.client_authority.as_deref()?;
     let welcome = {
         let (access, route, rules, shown) = (access.clone(), route.clone(), rules.clone(), shown.clone());
         Arc::new(move |der: &[u8]| {
             let Some(identity) = holder(&access, &route, der) else { return false };
-            let port = route.port.unwrap_or(access.context.config.public_port);
-            let asked = Asked { client, method: None, path: None, port };
+            let port = route.port.unwrap_or(access.state.config.public_port);
+            let asked = AccessRequest { client, method: None, path: None, port };
             let Some(judge) = rules.judge() else { return false };
-            let ruling = judge.decide(Some(&identity), &asked, access.context.config.geo.as_deref(), now());
+            let ruling = judge.decide(Some(&identity), &asked, access.state.config.geo.as_deref(), now());
             if !ruling.allowed {
                 let refused = (identity, ruling.rule);
                 *shown.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);

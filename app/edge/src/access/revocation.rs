@@ -15,30 +15,30 @@ use std::{
 
 use http::{Method, uri::PathAndQuery};
 
-use super::Standing;
+use super::AccessRevalidation;
 
-use crate::{access::Access, origins::pool::SocketPool, util::wake_gated::Rarely};
+use crate::{access::Access, origins::pool::SocketPool, util::wake_gated::WakeGated};
 
 /// How long somebody who may not go on has to take the page that says so.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Resolves when whose request it is may not go on with it.
-pub(crate) type Over = Rarely<()>;
+pub(crate) type Over = WakeGated<()>;
 
 /// What decides whether a request may go on.
 #[derive(Default)]
-pub(crate) enum Stake {
+pub(crate) enum RevocationCheck {
     /// Nothing.
     #[default]
     Nothing,
     /// Nothing was asked when it came: that is all that a short request has. One that has to wait gets a standing.
-    Unasked(Unasked),
+    UncheckedRequest(UncheckedRequest),
     /// It goes on until this resolves.
     Stands(Over),
 }
 
 /// A request to a socket that asked nothing.
-pub(crate) struct Unasked {
+pub(crate) struct UncheckedRequest {
     pub(crate) access: Arc<Access>,
     pub(crate) pool: Arc<SocketPool>,
     pub(crate) client: std::net::IpAddr,
@@ -47,29 +47,29 @@ pub(crate) struct Unasked {
     pub(crate) target: Option<PathAndQuery>,
 }
 
-impl Unasked {
-    fn standing(&self) -> Standing {
-        let mut standing = Standing::new(&self.access, &self.pool, self.client, self.port);
-        standing.asks_for(&self.method, self.target.as_ref().map_or("/", PathAndQuery::path));
-        standing.is_late();
+impl UncheckedRequest {
+    fn standing(&self) -> AccessRevalidation {
+        let mut standing = AccessRevalidation::new(&self.access, &self.pool, self.client, self.port);
+        standing.set_request(&self.method, self.target.as_ref().map_or("/", PathAndQuery::path));
+        standing.set_due();
         standing
     }
 }
 
-impl Stake {
+impl RevocationCheck {
     /// It goes on for as long as this says.
-    pub(crate) fn of(standing: Standing) -> Self {
-        Self::Stands(Rarely::new(standing.over()))
+    pub(crate) fn of(standing: AccessRevalidation) -> Self {
+        Self::Stands(WakeGated::new(standing.over()))
     }
 
     /// It is over, but for a page that says so.
     pub(crate) fn last_words() -> Self {
-        Self::Stands(Rarely::new(tokio::time::sleep(LAST_WORDS)))
+        Self::Stands(WakeGated::new(tokio::time::sleep(LAST_WORDS)))
     }
 
     /// To be asked while the request waits: ready when it may not go on.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Self::Unasked(unasked) = self {
+        if let Self::UncheckedRequest(unasked) = self {
             *self = Self::of(unasked.standing());
         }
         self.poll_standing(cx)
@@ -79,28 +79,28 @@ impl Stake {
     fn poll_standing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Stands(over) => std::pin::Pin::new(over).poll(cx),
-            Self::Nothing | Self::Unasked(_) => Poll::Pending,
+            Self::Nothing | Self::UncheckedRequest(_) => Poll::Pending,
         }
     }
 }
 
 /// Where the stake of the answer under way lies.
 #[derive(Default)]
-pub(crate) struct StakeSlot {
-    stake: Mutex<Stake>,
+pub(crate) struct RevocationSlot {
+    stake: Mutex<RevocationCheck>,
     is_over: AtomicBool,
 }
 
-impl StakeSlot {
+impl RevocationSlot {
     /// This is under way now.
-    pub(crate) fn put(&self, stake: Stake) {
+    pub(crate) fn put(&self, stake: RevocationCheck) {
         self.is_over.store(false, Ordering::Relaxed);
         *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = stake;
     }
 
     /// What was under way has ended. Whether that was because it might not go on.
     pub(crate) fn clear(&self) -> bool {
-        *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = Stake::Nothing;
+        *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = RevocationCheck::Nothing;
         self.is_over.swap(false, Ordering::Relaxed)
     }
 
@@ -118,15 +118,15 @@ impl StakeSlot {
 
     fn judged(&self, polled: Poll<()>) -> Poll<()> {
         if polled.is_ready() {
-            *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = Stake::Nothing;
+            *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = RevocationCheck::Nothing;
             self.is_over.store(true, Ordering::Relaxed);
         }
         polled
     }
 }
 
-impl std::fmt::Debug for StakeSlot {
+impl std::fmt::Debug for RevocationSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StakeSlot").finish_non_exhaustive()
+        f.debug_struct("RevocationSlot").finish_non_exhaustive()
     }
 }
