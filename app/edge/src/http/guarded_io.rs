@@ -1,8 +1,8 @@
 //! A client's HTTP/1 connection as what reads its requests sees it: only bytes that passed the [`RequestGuard`].
 //!
-//! A head is handed on whole or not at all. What the guard refuses is never parsed; in its place
-//! comes a request that only we can make, and the ordinary request path answers that one with the refusal: so a refused
-//! request has an id, an error page, a line in the access log and a place in the metrics like any other.
+//! A head is handed on whole or not at all. What the guard refuses is never parsed. The connection takes the refusal in the
+//! place of a request and has the ordinary request path answer it: so a refused request has an id, an error page, a line in
+//! the access log and a place in the metrics like any other.
 
 use std::{
     future::{Future, poll_fn},
@@ -167,31 +167,6 @@ impl WireState {
     }
 }
 
-/// The path of the request that stands for a refused one. Nobody outside this process can guess it.
-#[derive(Debug, Clone)]
-pub(crate) struct RefusalPath(Arc<str>);
-
-impl RefusalPath {
-    /// The path made of these random bytes.
-    pub(crate) fn from_random(random: [u8; 32]) -> Self {
-        use std::fmt::Write;
-        let mut path = String::from("/");
-        for byte in random {
-            let _ = write!(path, "{byte:02x}");
-        }
-        Self(path.into())
-    }
-
-    /// Whether this is the path.
-    pub(crate) fn is(&self, path: &str) -> bool {
-        *self.0 == *path
-    }
-
-    fn request(&self) -> Vec<u8> {
-        format!("GET {} HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n", self.0).into_bytes()
-    }
-}
-
 /// How long a client may be silent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Silence {
@@ -208,8 +183,9 @@ pub(crate) struct GuardedIo<S> {
     socket: Option<fn(&S) -> &TcpStream>,
     guard: RequestGuard,
     state: Arc<WireState>,
-    path: RefusalPath,
     silence: Silence,
+    /// Why a request was refused that is to be answered, until it is taken.
+    refusal: Option<Refused>,
     /// Bytes read that have not passed yet: the start of a head, or what follows an unanswered upgrade.
     held: BytesMut,
     /// Bytes that have passed and were not taken yet.
@@ -224,14 +200,14 @@ pub(crate) struct GuardedIo<S> {
 
 impl<S> GuardedIo<S> {
     /// Guards this connection.
-    pub(crate) fn new(inner: S, state: Arc<WireState>, path: RefusalPath, silence: Silence) -> Self {
+    pub(crate) fn new(inner: S, state: Arc<WireState>, silence: Silence) -> Self {
         Self {
             inner,
             socket: None,
             guard: RequestGuard::new(GuardLimits::default()),
             state,
-            path,
             silence,
+            refusal: None,
             held: BytesMut::new(),
             ready: BytesMut::new(),
             writing: false,
@@ -251,7 +227,7 @@ impl<S> GuardedIo<S> {
 
     /// Whether nothing of a request is there: an empty line before one is nothing.
     pub(crate) fn is_between_requests(&self) -> bool {
-        self.ready.is_empty() && self.guard.phase() == Phase::Idle
+        self.ready.is_empty() && self.refusal.is_none() && self.guard.phase() == Phase::Idle
     }
 
     /// The connection below, for when nothing that comes matters any more.
@@ -265,16 +241,21 @@ impl<S> GuardedIo<S> {
         (self.inner, self.ready)
     }
 
-    /// No byte of the client counts any more; what is read next is the request that stands for the refusal.
-    /// Within a body there is no such request: the body just breaks off, and the request that it belongs to fails.
+    /// No byte of the client counts any more. In the place of the next request there is the refusal, which is to be answered.
+    /// Within a body there is none: the body just breaks off, and the request that it belongs to fails.
     pub(crate) fn refuse(&mut self, refused: Refused) {
         let _ = self.state.refused.set(refused);
         self.held = BytesMut::new();
         self.ended = true;
         self.broken_off = self.guard.is_in_body();
         if !self.broken_off {
-            self.ready.extend_from_slice(&self.path.request());
+            self.refusal = Some(refused);
         }
+    }
+
+    /// Why a request was refused, when all that came before it was taken. Told once.
+    pub(crate) fn take_refusal(&mut self) -> Option<Refused> {
+        if self.ready.is_empty() { self.refusal.take() } else { None }
     }
 
     /// Passes what may pass of the held bytes.
@@ -389,6 +370,9 @@ impl<S: AsyncRead + Unpin> GuardedIo<S> {
         self.state.at_rest.store(false, Ordering::Release);
         loop {
             if !self.ready.is_empty() {
+                return Poll::Ready(Ok(true));
+            }
+            if self.refusal.is_some() {
                 return Poll::Ready(Ok(true));
             }
             if self.ended {
@@ -545,8 +529,7 @@ mod tests {
     fn guarded() -> (DuplexStream, GuardedIo<DuplexStream>) {
         let (client, server) = tokio::io::duplex(1 << 16);
         let minute = Duration::from_secs(60);
-        let path = RefusalPath::from_random([7; 32]);
-        (client, GuardedIo::new(server, Arc::default(), path, Silence { idle: minute, head: minute }))
+        (client, GuardedIo::new(server, Arc::default(), Silence { idle: minute, head: minute }))
     }
 
     /// Takes what has passed, when there is something.
@@ -607,6 +590,20 @@ mod tests {
         assert!(passed[heads..].starts_with(&[b'b'; 200]) && passed.ends_with(HEAD));
     }
 
+    #[tokio::test]
+    async fn a_refusal_comes_behind_the_requests_that_passed_and_once() {
+        let (mut client, mut io) = guarded();
+        client.write_all(&[HEAD, b"GET / HTTP/1.1\r\nHost : a\r\n\r\n"].concat()).await.unwrap();
+        assert!(io.wait().await.unwrap());
+        assert_eq!(io.take_refusal(), None, "a request has passed before it");
+        assert_eq!(read(&mut io).await, HEAD);
+        assert!(io.wait().await.unwrap());
+        assert!(matches!(io.take_refusal(), Some(Refused::Malformed(_))));
+        assert_eq!(io.take_refusal(), None);
+        client.write_all(HEAD).await.unwrap();
+        read_nothing(&mut io).await;
+    }
+
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[tokio::test]
     async fn what_is_no_whole_request_is_acknowledged_at_once() {
@@ -623,7 +620,7 @@ mod tests {
         let (server, _) = listener.accept().await.unwrap();
         let minute = Duration::from_secs(60);
         let silence = Silence { idle: minute, head: minute };
-        let io = GuardedIo::new(server, Arc::default(), RefusalPath::from_random([7; 32]), silence);
+        let io = GuardedIo::new(server, Arc::default(), silence);
         let mut io = io.over(|server| server);
         for (part, at_once) in PARTS {
             // As after an answer.
@@ -646,7 +643,7 @@ mod tests {
             let (server, _) = listener.accept().await.unwrap();
             server.set_nodelay(true).unwrap();
             let silence = Silence { idle: minute, head: minute };
-            let io = GuardedIo::new(server, Arc::default(), RefusalPath::from_random([7; 32]), silence);
+            let io = GuardedIo::new(server, Arc::default(), silence);
             let mut io = io.over(|server| server);
             io.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
             let mut room = [0; 64];

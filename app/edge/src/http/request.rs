@@ -75,7 +75,7 @@ pub(crate) async fn serve(
     sallyport_otlp::continue_trace(&span, &mut head.headers);
     let steps = async {
         // 2. Refuse what is malformed.
-        let host = refuse_malformed(&server, &client, &head, &span)?;
+        let host = refuse_malformed(&client, &head, &span)?;
         context.set_host(&host);
         if host.is(&server.api_host) || local::is_watched(&client, &head, &host) {
             head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
@@ -232,19 +232,15 @@ fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContex
         metrics,
         server.state.config.access_log,
     );
-    if refused(server, client, head).is_some() {
+    if refused(head).is_some() {
         context.clear_target();
     }
     context
 }
 
-/// Why a request was refused before it could be read, where this is the one of our own making that stands for it.
-fn refused(server: &HttpServer, client: &Client, head: &Parts) -> Option<Refused> {
-    if client.http2 {
-        // Its connection goes on with others.
-        return head.extensions.get().copied();
-    }
-    client.wire.refused().filter(|_| server.refusal_path.is(head.uri.path()))
+/// Why a request was refused before it could be read, when it was.
+fn refused(head: &Parts) -> Option<Refused> {
+    head.extensions.get().copied()
 }
 
 /// The span under which everything about the request is traced.
@@ -263,14 +259,9 @@ fn span_of(context: &RequestContext, head: &Parts) -> Span {
     )
 }
 
-/// Step 2. What was refused unread comes as a request of our own making; everything else is looked at here.
-fn refuse_malformed(
-    server: &HttpServer,
-    client: &Client,
-    head: &Parts,
-    span: &Span,
-) -> Result<RequestHost, RequestError> {
-    if let Some(refused) = refused(server, client, head) {
+/// Step 2. What was refused unread has its refusal with it; everything else is looked at here.
+fn refuse_malformed(client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, RequestError> {
+    if let Some(refused) = refused(head) {
         return Err(match refused {
             Refused::Malformed(refusal) => RequestError::Malformed(refusal),
             Refused::HeadTimeout => RequestError::HeadTimeout,

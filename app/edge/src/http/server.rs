@@ -16,7 +16,6 @@ use crate::{
         upload::{ApiBody, ApiRequestBody},
         upload_meter::UploadBudget,
     },
-    http::guarded_io::RefusalPath,
     lifecycle::{counts::Connections, readiness::Asker},
     metrics::{SocketMetrics, exposition::Exposition},
     policy::basic_auth::BasicAuthenticator,
@@ -53,8 +52,6 @@ pub(crate) struct HttpServer {
     pub(crate) basic_auth: BasicAuthenticator,
     /// What is counted of requests that belong to no socket.
     pub(crate) no_socket: Arc<SocketMetrics>,
-    /// How a request that was refused unread is told apart.
-    pub(crate) refusal_path: RefusalPath,
     /// What uploads over HTTP/2 may hold.
     pub(crate) uploads: Arc<UploadBudget>,
     /// The tunnels, for those that come as WebSockets.
@@ -83,7 +80,6 @@ impl HttpServer {
             api,
             basic_auth: BasicAuthenticator::new(ids::random()),
             no_socket: state.metrics.of_no_socket(),
-            refusal_path: RefusalPath::from_random(ids::random()),
             uploads: Arc::default(),
             tunnels,
             legs: Connections::new(config.max_connections, config.max_connections_per_address),

@@ -63,7 +63,7 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> b
     let wire = Arc::<WireState>::default();
     // A redirect is one request: an idle connection need not be kept.
     let silence = Silence { idle: edge.state.config.header_timeout, head: edge.state.config.header_timeout };
-    let io = GuardedIo::new(stream, wire.clone(), edge.http.refusal_path.clone(), silence);
+    let io = GuardedIo::new(stream, wire.clone(), silence);
     let mut phase = edge.state.phase.subscribe();
     tokio::select! {
         is_answered = h1::answer_one(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,

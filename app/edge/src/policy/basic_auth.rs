@@ -192,11 +192,11 @@ mod tests {
 
     use super::*;
 
-    fn rule(password: &str) -> BasicAuthenticator {
+    fn rule(password: &str) -> BasicAuth {
         let cheap = Params::new(8, 1, 1, None).unwrap();
         let argon = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, cheap);
         let hash = argon.hash_password_with_salt(password.as_bytes(), b"salt-for-tests").unwrap();
-        BasicAuthenticator { username: "ann".into(), password_hash: hash.to_string() }
+        BasicAuth { username: "ann".into(), password_hash: hash.to_string() }
     }
 
     fn given(name: &str, password: &str) -> Option<Credentials> {
@@ -212,7 +212,7 @@ mod tests {
         let basic_auth = BasicAuthenticator::new([7; 32]);
         let socket = SocketId::from_random([1; 16]);
         let rule_now = rule("correct horse");
-        let check = |rule: BasicAuthenticator, given| {
+        let check = |rule: BasicAuth, given| {
             let basic_auth = &basic_auth;
             async move { basic_auth.check(&rule, socket, given, CLIENT).await }
         };

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    flows::{connect, goes_both_ways, assert_told_the_client, resets_pass, resetting_origin, says_back, service},
+    flows::{assert_told_the_client, connect, goes_both_ways, resets_pass, resetting_origin, says_back, service},
     harness::*,
 };
 
@@ -252,7 +252,7 @@ async fn datagrams_come_and_go() {
             let _ = origin.send_to(&[b"echo ", &datagram[..n]].concat(), peer).await;
         }
     });
-    let port = socket.is_udp(&world);
+    let port = socket.assert_udp(&world);
     socket.direct(&world, &at.to_string());
     for _ in 0..2 {
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -275,7 +275,7 @@ async fn datagrams_come_and_go() {
     // Nobody is there.
     drop(peers);
     let mut nobody = world.socket();
-    let port = nobody.is_udp(&world);
+    let port = nobody.assert_udp(&world);
     nobody.direct(&world, &dead_origin().to_string());
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     client.connect(("127.0.0.1", port)).await.unwrap();

@@ -147,6 +147,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         }
                     }
                 }
+                if let Some(refused) = self.io.take_refusal() {
+                    return Poll::Ready(Ok(Some(refused_request(refused))));
+                }
                 match self.io.poll_passed(&mut self.read, 0, cx)? {
                     Poll::Ready(true) => {}
                     Poll::Ready(false) => return Poll::Ready(Ok(None)),
@@ -319,6 +322,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         })
         .await
     }
+}
+
+/// What is served in the place of a request that was refused unread: it has the refusal and nothing of the client's.
+fn refused_request(refused: Refused) -> Asked {
+    let (mut head, ()) = Request::new(()).into_parts();
+    head.extensions.insert(refused);
+    Asked { head, framing: Framing::Length(0), expects_continue: false, takes_trailers: false, keeps_connection: false }
 }
 
 /// The rest of an answer.

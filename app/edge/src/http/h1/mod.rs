@@ -45,7 +45,7 @@ pub(crate) async fn serve(
 ) {
     let client = Client::new(&server, addr, false, place, shown);
     let silence = Silence { idle: server.state.config.idle_timeout, head: server.state.config.header_timeout };
-    let io = GuardedIo::new(io, client.wire.clone(), server.refusal_path.clone(), silence);
+    let io = GuardedIo::new(io, client.wire.clone(), silence);
     let mut io = io.over(|stream| stream.socket());
     let mut phase = server.state.phase.subscribe();
     let mut is_new = true;
