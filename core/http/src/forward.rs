@@ -14,7 +14,7 @@ use http::{
     },
 };
 
-use crate::{RequestHost, RequestId, RequestRefusal};
+use crate::{RequestHost, RequestId, RequestRefusal, connection_options::has_option};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -357,10 +357,6 @@ fn starts_folded(name: &[u8], start: &[u8]) -> bool {
             b if b.is_ascii_alphanumeric() => b == want,
             _ => *want == b'-',
         })
-}
-
-pub(crate) fn has_option(value: &[u8], option: &[u8]) -> bool {
-    value.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(option))
 }
 
 //= RFC 9113 section 8.2.3

@@ -13,14 +13,17 @@
 
 pub mod basic;
 pub mod codec;
+mod connection_options;
 pub mod forward;
 pub mod guard;
 pub mod host;
 pub mod page;
 pub mod path;
+mod refusal;
 pub mod refuse;
 mod request_id;
 pub mod rewrite;
 
-pub use refuse::{RequestHost, RequestRefusal};
+pub use refusal::RequestRefusal;
+pub use refuse::RequestHost;
 pub use request_id::RequestId;

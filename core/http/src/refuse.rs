@@ -1,129 +1,18 @@
 //! Which parsed requests are refused, and which host the others are for.
 
 use http::{
-    HeaderMap, HeaderValue, Method, StatusCode, Uri, Version,
+    HeaderMap, HeaderValue, Method, Uri, Version,
     header::{CONTENT_LENGTH, COOKIE, HOST, TE, TRANSFER_ENCODING},
 };
 
 use crate::{
-    guard::{MAX_BODY_BYTES, MAX_HEADER_COUNT, MAX_TARGET_BYTES},
+    RequestRefusal,
+    guard::{
+        MAX_HEADER_COUNT, MAX_TARGET_BYTES,
+        lengths::{check_transfer_encoding, parse_content_length},
+    },
     host::{Authority, HostError, label_under},
 };
-
-/// Why a request is refused. Its text is one sentence that may be shown to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum RequestRefusal {
-    /// The request line is not `method SP target SP HTTP/1.x`.
-    #[error("the request line is not a method, a target and a version with one space between them")]
-    RequestLine,
-    /// The major version is not 1 (nor, by other means, 2).
-    #[error("this version of http is not spoken here: use HTTP/1.1 or negotiate HTTP/2")]
-    Version,
-    /// CONNECT: this is no forward proxy.
-    #[error("the method CONNECT is not supported here")]
-    Connect,
-    /// The target is in none of the forms that the method allows.
-    #[error("the target is neither a path nor an http address, or has characters that must be percent-encoded")]
-    Target,
-    /// The `Max-Forwards` is no number.
-    #[error("the Max-Forwards is not one number")]
-    MaxForwards,
-    /// The target is too long.
-    #[error("the target is too long")]
-    TargetLong,
-    /// The head is too long.
-    #[error("the header of the request is too long")]
-    HeadLong,
-    /// There are too many header fields.
-    #[error("the request has too many header fields")]
-    TooManyFields,
-    /// A line feed without a carriage return before it.
-    #[error("a line ends with a bare line feed")]
-    BareLineFeed,
-    /// A carriage return without a line feed after it.
-    #[error("a carriage return stands without a line feed")]
-    BareCarriageReturn,
-    /// A control character, such as NUL.
-    #[error("the header of the request contains a control character")]
-    ControlCharacter,
-    /// A field continues on the next line (RFC 9112 section 5.2).
-    #[error("a header field is folded over several lines")]
-    FoldedField,
-    /// White space between a field's name and its colon.
-    #[error("a header field has white space before its colon")]
-    SpaceBeforeColon,
-    /// A field line without a colon, or with a name that is no token.
-    #[error("a header field has no valid name")]
-    FieldName,
-    /// A field value that starts or ends with white space in HTTP/2.
-    #[error("a header field's value starts or ends with white space")]
-    FieldValue,
-    /// Both Content-Length and Transfer-Encoding.
-    #[error("the request has both Content-Length and Transfer-Encoding")]
-    BothLengths,
-    /// More than one Content-Length, or a list in one.
-    #[error("the request has more than one Content-Length")]
-    SeveralContentLengths,
-    /// A Content-Length that is no number or too large.
-    #[error("the Content-Length is not a number of bytes")]
-    ContentLength,
-    /// A Transfer-Encoding that is malformed, repeated, or has chunked somewhere else than once at its end.
-    #[error("the Transfer-Encoding is malformed")]
-    TransferEncoding,
-    /// A Transfer-Encoding other than chunked.
-    #[error("the only Transfer-Encoding spoken here is chunked")]
-    UnknownTransferEncoding,
-    /// A Transfer-Encoding on an HTTP/1.0 request.
-    #[error("an HTTP/1.0 request cannot have a Transfer-Encoding")]
-    TransferEncodingVersion,
-    /// No host is named.
-    #[error("the request names no host")]
-    MissingHost,
-    /// More than one Host field.
-    #[error("the request has more than one Host")]
-    SeveralHosts,
-    /// The host is no name and no address.
-    #[error("the host of the request is not a valid host name")]
-    Host,
-    /// The host has a user name: `user@host`.
-    #[error("the host of the request has a user name in it")]
-    HostUserInfo,
-    /// Host and the target (or `:authority`) name different places.
-    #[error("the request names two different hosts")]
-    ConflictingHosts,
-    /// A field that HTTP/2 forbids (RFC 9113 section 8.2.2).
-    #[error("the request has a connection-specific header field, which HTTP/2 forbids")]
-    ConnectionField,
-    /// A chunk's size line is malformed.
-    #[error("a chunk of the body has no valid size")]
-    ChunkSize,
-    /// A chunk's size line is too long, or the extensions of a body are.
-    #[error("the chunk extensions of the body are too long")]
-    ChunkLineLong,
-    /// A chunk's data does not end with CRLF where its size says.
-    #[error("a chunk of the body does not end where its size says")]
-    ChunkEnd,
-    /// A trailer field that is malformed or concerns framing or routing.
-    #[error("the body is followed by an invalid trailer field")]
-    Trailer,
-    /// The trailer section is too long.
-    #[error("the trailer fields of the body are too long")]
-    TrailersLong,
-}
-
-impl RequestRefusal {
-    /// The status of the answer.
-    #[must_use]
-    pub fn status(self) -> StatusCode {
-        match self {
-            Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            Self::Connect | Self::UnknownTransferEncoding => StatusCode::NOT_IMPLEMENTED,
-            Self::TargetLong => StatusCode::URI_TOO_LONG,
-            Self::HeadLong | Self::TooManyFields | Self::TrailersLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            _ => StatusCode::BAD_REQUEST,
-        }
-    }
-}
 
 impl From<HostError> for RequestRefusal {
     fn from(error: HostError) -> Self {
@@ -320,37 +209,4 @@ fn find_host(uri: &Uri, headers: &HeaderMap, known: Option<&RequestHost>) -> Res
             Ok(RequestHost { value, name_bytes: named.host().len(), port: named.port() })
         }
     }
-}
-
-/// A Content-Length (RFC 9110 section 8.6) of digits alone; sign, space and list are refused.
-pub(crate) fn parse_content_length(value: &[u8]) -> Result<u64, RequestRefusal> {
-    if value.contains(&b',') {
-        return Err(RequestRefusal::SeveralContentLengths);
-    }
-    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
-        return Err(RequestRefusal::ContentLength);
-    }
-    // Nineteen digits cannot overflow a u64.
-    let length = value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
-    if length > MAX_BODY_BYTES { Err(RequestRefusal::ContentLength) } else { Ok(length) }
-}
-
-/// Whether a Transfer-Encoding field is exactly `chunked`.
-pub(crate) fn check_transfer_encoding(value: &[u8]) -> Result<(), RequestRefusal> {
-    if value.eq_ignore_ascii_case(b"chunked") {
-        return Ok(());
-    }
-    let mut is_chunked = false;
-    for coding in value.split(|byte| *byte == b',') {
-        let name = coding.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-        if is_chunked || name.is_empty() || !name.iter().copied().all(crate::guard::is_token_byte) {
-            return Err(RequestRefusal::TransferEncoding);
-        }
-        // Chunked can only be the last one, and without parameters (RFC 9112 section 7).
-        is_chunked = name.eq_ignore_ascii_case(b"chunked");
-    }
-    if is_chunked && !value.contains(&b',') {
-        return Err(RequestRefusal::TransferEncoding);
-    }
-    Err(RequestRefusal::UnknownTransferEncoding)
 }

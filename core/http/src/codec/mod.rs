@@ -13,20 +13,20 @@
 //! An answer whose end is in doubt is refused (RFC 9112 section 6.3): what one side takes for the rest of a body is the next
 //! answer to the other.
 
-mod answer;
-mod answering;
-mod asked;
 mod body;
 mod chunked;
-mod request;
+mod request_decode;
+mod request_encode;
+mod response_decode;
+mod response_encode;
 
-pub use answer::{Answer, Interim, MAX_ANSWER_FIELDS, MAX_ANSWER_HEAD_BYTES, keeps_connection, read_answer};
-pub use answering::{AnswerFraming, AnswerHead, CONTINUE, write_answer};
-pub use asked::{Asked, read_request};
 pub use body::{BodyReader, Framing, Piece};
-pub use request::{
+pub use request_decode::{Asked, read_request};
+pub use request_encode::{
     CHUNK_END, ChunkStart, LAST_CHUNK_END, RequestBody, announced_trailers, chunk_start, write_head, write_last_chunk,
 };
+pub use response_decode::{Answer, Interim, MAX_ANSWER_FIELDS, MAX_ANSWER_HEAD_BYTES, keeps_connection, read_answer};
+pub use response_encode::{AnswerFraming, AnswerHead, CONTINUE, write_answer};
 
 /// Why what an origin sent is no answer, or not one whose end is certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

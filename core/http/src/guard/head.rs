@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::{GuardLimits, MAX_METHOD_BYTES, is_token_byte, is_value_byte, misplaced};
-use crate::{
-    RequestRefusal,
-    host::Authority,
-    refuse::{check_transfer_encoding, parse_content_length},
+use super::{
+    GuardLimits, MAX_METHOD_BYTES, is_token_byte, is_value_byte,
+    lengths::{check_transfer_encoding, parse_content_length},
+    misplaced,
 };
+use crate::{RequestRefusal, host::Authority};
 
 /// A complete and faultless head.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ impl HeadScan {
                 self.upgrade_is_websocket = value.eq_ignore_ascii_case(b"websocket");
             }
             10 if name.eq_ignore_ascii_case(b"connection") => {
-                self.has_upgrade_option |= crate::forward::has_option(value, b"upgrade");
+                self.has_upgrade_option |= crate::connection_options::has_option(value, b"upgrade");
             }
             _ => {}
         }

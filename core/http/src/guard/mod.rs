@@ -20,6 +20,7 @@
 
 mod chunked;
 mod head;
+pub(crate) mod lengths;
 
 use chunked::ChunkScan;
 use head::{Framing, HeadScan};

@@ -9,7 +9,7 @@ use http::{
 };
 
 use super::{AnswerError, Framing, end_of_lines};
-use crate::forward::has_option;
+use crate::connection_options::has_option;
 
 /// The longest head that an answer may have, in bytes.
 pub const MAX_ANSWER_HEAD_BYTES: usize = 256 * 1024;

@@ -10,8 +10,8 @@ use http::{
     uri::PathAndQuery,
 };
 
-use super::{Framing, answer::decimal, end_of_lines, keeps_connection};
-use crate::{forward::has_option, guard::MAX_HEADER_COUNT};
+use super::{Framing, end_of_lines, keeps_connection, response_decode::decimal};
+use crate::{connection_options::has_option, guard::MAX_HEADER_COUNT};
 
 /// A request's head, and what its connection has to know of it.
 #[derive(Debug)]

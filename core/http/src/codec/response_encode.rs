@@ -7,10 +7,10 @@ use http::{
 };
 
 use super::{
-    answer::decimal,
-    request::{put_decimal, write_field},
+    request_encode::{put_decimal, write_field},
+    response_decode::decimal,
 };
-use crate::forward::has_option;
+use crate::connection_options::has_option;
 
 /// What a client waits for that expects it (RFC 9110 section 15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -1,0 +1,37 @@
+//! Where a body ends, as a head says it: `Content-Length` and `Transfer-Encoding`.
+
+use super::MAX_BODY_BYTES;
+use crate::RequestRefusal;
+
+/// A Content-Length (RFC 9110 section 8.6) of digits alone; sign, space and list are refused.
+pub(crate) fn parse_content_length(value: &[u8]) -> Result<u64, RequestRefusal> {
+    if value.contains(&b',') {
+        return Err(RequestRefusal::SeveralContentLengths);
+    }
+    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+        return Err(RequestRefusal::ContentLength);
+    }
+    // Nineteen digits cannot overflow a u64.
+    let length = value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    if length > MAX_BODY_BYTES { Err(RequestRefusal::ContentLength) } else { Ok(length) }
+}
+
+/// Whether a Transfer-Encoding field is exactly `chunked`.
+pub(crate) fn check_transfer_encoding(value: &[u8]) -> Result<(), RequestRefusal> {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(());
+    }
+    let mut is_chunked = false;
+    for coding in value.split(|byte| *byte == b',') {
+        let name = coding.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        if is_chunked || name.is_empty() || !name.iter().copied().all(crate::guard::is_token_byte) {
+            return Err(RequestRefusal::TransferEncoding);
+        }
+        // Chunked can only be the last one, and without parameters (RFC 9112 section 7).
+        is_chunked = name.eq_ignore_ascii_case(b"chunked");
+    }
+    if is_chunked && !value.contains(&b',') {
+        return Err(RequestRefusal::TransferEncoding);
+    }
+    Err(RequestRefusal::UnknownTransferEncoding)
+}
