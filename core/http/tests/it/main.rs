@@ -5,6 +5,8 @@
 mod cases;
 mod codec;
 mod forwarding;
+mod http1_corpus;
+mod http1_fuzz;
 mod looks;
 mod pages;
 mod path_corpus;

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
 mod client;
+mod frames_corpus;
+mod frames_fuzz;
 mod hpack;
 mod hpack_code;
 mod hpack_corpus;
