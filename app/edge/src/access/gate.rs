@@ -46,7 +46,7 @@ const MAX_SECRET_BYTES: usize = 256;
 pub(crate) struct Principal {
     fields: Option<Fields>,
     renewal: Option<HeaderValue>,
-    standing: Option<AccessRevalidation>,
+    revalidation: Option<AccessRevalidation>,
 }
 
 impl Principal {
@@ -73,8 +73,8 @@ impl Principal {
     }
 
     /// What is looked at again for as long as the request lasts.
-    pub(crate) fn standing(&mut self) -> Option<AccessRevalidation> {
-        self.standing.take()
+    pub(crate) fn take_revalidation(&mut self) -> Option<AccessRevalidation> {
+        self.revalidation.take()
     }
 }
 
@@ -153,16 +153,18 @@ pub(crate) fn may_enter(
     let cookies = cookies::take(&mut head.headers);
     let is_upgrade = head.headers.contains_key(UPGRADE);
     let (address, port) = (arrival.address, rules.route().port.unwrap_or(access.state.config.public_port));
-    let standing = || {
-        let mut standing = AccessRevalidation::new(access, pool, address, port);
-        standing.set_request(&head.method, head.uri.path());
-        standing
+    let revalidation = || {
+        let mut revalidation = AccessRevalidation::new(access, pool, address, port);
+        revalidation.set_request(&head.method, head.uri.path());
+        revalidation
     };
     let Some(judge) = rules.judge() else {
         // A connection that outlives its request may meet a judge later.
-        return Ok(is_upgrade.then(|| Box::new(Principal { fields: None, renewal: None, standing: Some(standing()) })));
+        return Ok(
+            is_upgrade.then(|| Box::new(Principal { fields: None, renewal: None, revalidation: Some(revalidation()) }))
+        );
     };
-    let mut standing = standing();
+    let mut revalidation = revalidation();
     if judge.has_requests() {
         forward::drop_overrides(&mut head.headers);
     }
@@ -175,7 +177,7 @@ pub(crate) fn may_enter(
         record(None, rule);
         access.state.metrics.identity(if allowed { "allowed" } else { "denied" });
         return if allowed {
-            Ok(Some(Box::new(Principal { fields: None, renewal: None, standing: Some(standing) })))
+            Ok(Some(Box::new(Principal { fields: None, renewal: None, revalidation: Some(revalidation) })))
         } else {
             Err(Denial::Denied)
         };
@@ -211,8 +213,8 @@ pub(crate) fn may_enter(
     let fields = access.identity.fields(&known.identity, route, &visit.own_url(), now).ok_or(Denial::NobodyKnown)?;
     access.state.metrics.identity("allowed");
     let renewal = visit.renewal(&known);
-    standing.set_identity(Some(known.identity));
-    Ok(Some(Box::new(Principal { fields: Some(fields), renewal, standing: Some(standing) })))
+    revalidation.set_identity(Some(known.identity));
+    Ok(Some(Box::new(Principal { fields: Some(fields), renewal, revalidation: Some(revalidation) })))
 }
 
 impl Visit<'_> {

@@ -2,8 +2,8 @@
 //!
 //! `judge` is what a socket's owner has said, ready to be asked. `gate` asks it about a request: who is it, by a cookie or a
 //! machine's token; and what becomes of those who may not. `own_paths` are those under `/.sallyport/`, where a login comes
-//! back. `fields` are what the origin is told. `holders` asks about a TLS connection with a client certificate. `standing`
-//! asks again for as long as a flow lasts, and a `stake` is where that lies while an answer is under way.
+//! back. `fields` are what the origin is told. `holders` asks about a TLS connection with a client certificate. `revalidation`
+//! asks again for as long as a flow lasts, and a `revocation` is where that lies while an answer is under way.
 //!
 //! Wherever something is missing or cannot be read, nobody enters.
 

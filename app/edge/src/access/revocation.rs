@@ -31,7 +31,7 @@ pub(crate) enum RevocationCheck {
     /// Nothing.
     #[default]
     Nothing,
-    /// Nothing was asked when it came: that is all that a short request has. One that has to wait gets a standing.
+    /// Nothing was asked when it came: that is all that a short request has. One that has to wait gets a revalidation.
     UncheckedRequest(UncheckedRequest),
     /// It goes on until this resolves.
     Stands(Over),
@@ -48,18 +48,18 @@ pub(crate) struct UncheckedRequest {
 }
 
 impl UncheckedRequest {
-    fn standing(&self) -> AccessRevalidation {
-        let mut standing = AccessRevalidation::new(&self.access, &self.pool, self.client, self.port);
-        standing.set_request(&self.method, self.target.as_ref().map_or("/", PathAndQuery::path));
-        standing.set_due();
-        standing
+    fn revalidation(&self) -> AccessRevalidation {
+        let mut revalidation = AccessRevalidation::new(&self.access, &self.pool, self.client, self.port);
+        revalidation.set_request(&self.method, self.target.as_ref().map_or("/", PathAndQuery::path));
+        revalidation.set_due();
+        revalidation
     }
 }
 
 impl RevocationCheck {
     /// It goes on for as long as this says.
-    pub(crate) fn of(standing: AccessRevalidation) -> Self {
-        Self::Stands(WakeGated::new(standing.over()))
+    pub(crate) fn of(revalidation: AccessRevalidation) -> Self {
+        Self::Stands(WakeGated::new(revalidation.over()))
     }
 
     /// It is over, but for a page that says so.
@@ -70,13 +70,13 @@ impl RevocationCheck {
     /// To be asked while the request waits: ready when it may not go on.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Self::UncheckedRequest(unasked) = self {
-            *self = Self::of(unasked.standing());
+            *self = Self::of(unasked.revalidation());
         }
-        self.poll_standing(cx)
+        self.poll_known(cx)
     }
 
     /// Ready when it is known that it may not go on.
-    fn poll_standing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_known(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Stands(over) => std::pin::Pin::new(over).poll(cx),
             Self::Nothing | Self::UncheckedRequest(_) => Poll::Pending,
@@ -84,41 +84,41 @@ impl RevocationCheck {
     }
 }
 
-/// Where the stake of the answer under way lies.
+/// Where the revocation of the answer under way lies.
 #[derive(Default)]
 pub(crate) struct RevocationSlot {
-    stake: Mutex<RevocationCheck>,
+    revocation: Mutex<RevocationCheck>,
     is_over: AtomicBool,
 }
 
 impl RevocationSlot {
     /// This is under way now.
-    pub(crate) fn put(&self, stake: RevocationCheck) {
+    pub(crate) fn put(&self, revocation: RevocationCheck) {
         self.is_over.store(false, Ordering::Relaxed);
-        *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = stake;
+        *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = revocation;
     }
 
     /// What was under way has ended. Whether that was because it might not go on.
     pub(crate) fn clear(&self) -> bool {
-        *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = RevocationCheck::Nothing;
+        *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = RevocationCheck::Nothing;
         self.is_over.swap(false, Ordering::Relaxed)
     }
 
     /// To be asked while the answer waits, for its origin or its client: ready when it may not go on.
     pub(crate) fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.stake.lock().unwrap_or_else(PoisonError::into_inner).poll_over(cx);
+        let polled = self.revocation.lock().unwrap_or_else(PoisonError::into_inner).poll_over(cx);
         self.judged(polled)
     }
 
     /// To be asked while the answer flows: ready when it is known that it may not go on.
-    pub(crate) fn poll_standing(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.stake.lock().unwrap_or_else(PoisonError::into_inner).poll_standing(cx);
+    pub(crate) fn poll_known(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.revocation.lock().unwrap_or_else(PoisonError::into_inner).poll_known(cx);
         self.judged(polled)
     }
 
     fn judged(&self, polled: Poll<()>) -> Poll<()> {
         if polled.is_ready() {
-            *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = RevocationCheck::Nothing;
+            *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = RevocationCheck::Nothing;
             self.is_over.store(true, Ordering::Relaxed);
         }
         polled

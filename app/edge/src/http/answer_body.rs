@@ -103,8 +103,8 @@ impl AnswerBody {
         matches!(self.source, Source::Origin(_))
     }
 
-    /// The same body; its end is the end of the request that this ticket stands for.
-    pub(crate) fn with_ticket(mut self, mut context: Box<RequestContext>, server: Arc<HttpServer>) -> Self {
+    /// The same body; its end is the end of the request that this context stands for.
+    pub(crate) fn with_context(mut self, mut context: Box<RequestContext>, server: Arc<HttpServer>) -> Self {
         if !self.is_end_stream() {
             context.begin_revocation_checks(server);
         }
@@ -137,7 +137,7 @@ impl AnswerBody {
         }
     }
 
-    /// The same body, after which this connection of HTTP/1 ends; to be told behind [`AnswerBody::with_ticket`].
+    /// The same body, after which this connection of HTTP/1 ends; to be told behind [`AnswerBody::with_context`].
     pub(crate) fn ending(mut self, wire: Arc<WireState>) -> Self {
         self.ends = Some(wire);
         if self.is_end_stream() {

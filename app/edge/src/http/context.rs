@@ -47,9 +47,9 @@ pub(crate) struct RequestContext {
     identity: Option<String>,
     provider: Option<String>,
     rule: Option<String>,
-    stake: RevocationCheck,
+    revocation: RevocationCheck,
     pool: Option<Arc<SocketPool>>,
-    is_staked: bool,
+    is_revocable: bool,
     route: Option<Arc<SocketRoute>>,
     audit: Option<Audited>,
     /// How long the first byte of an origin's answer took.
@@ -107,9 +107,9 @@ impl RequestContext {
             identity: None,
             provider: None,
             rule: None,
-            stake: RevocationCheck::Nothing,
+            revocation: RevocationCheck::Nothing,
             pool: None,
-            is_staked: false,
+            is_revocable: false,
             route: None,
             audit: None,
             first_byte: None,
@@ -231,13 +231,13 @@ impl RequestContext {
     }
 
     /// It may go on for as long as this says.
-    pub(crate) fn set_revalidation(&mut self, standing: Option<AccessRevalidation>) {
-        self.stake = standing.map_or(RevocationCheck::Nothing, RevocationCheck::of);
+    pub(crate) fn set_revalidation(&mut self, revalidation: Option<AccessRevalidation>) {
+        self.revocation = revalidation.map_or(RevocationCheck::Nothing, RevocationCheck::of);
     }
 
     /// What it stands with, for a connection that outlives it.
-    pub(crate) fn take_stake(&mut self) -> RevocationCheck {
-        std::mem::take(&mut self.stake)
+    pub(crate) fn take_revocation(&mut self) -> RevocationCheck {
+        std::mem::take(&mut self.revocation)
     }
 
     /// To be asked while an origin is waited for: ready when whose request it is may not go on with it. One that came when
@@ -248,12 +248,12 @@ impl RequestContext {
         pool: &Arc<SocketPool>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        if matches!(self.stake, RevocationCheck::Nothing) && pool.judges() {
-            self.stake = RevocationCheck::UncheckedRequest(self.unasked(server.clone(), pool.clone()));
+        if matches!(self.revocation, RevocationCheck::Nothing) && pool.judges() {
+            self.revocation = RevocationCheck::UncheckedRequest(self.unasked(server.clone(), pool.clone()));
         }
-        ready!(self.stake.poll_over(cx));
+        ready!(self.revocation.poll_over(cx));
         self.end = End::Revoked;
-        self.stake = RevocationCheck::last_words();
+        self.revocation = RevocationCheck::last_words();
         Poll::Ready(())
     }
 
@@ -270,27 +270,27 @@ impl RequestContext {
 
     /// Its answer is under way from now on, and looked at by whoever moves it.
     pub(crate) fn begin_revocation_checks(&mut self, server: Arc<HttpServer>) {
-        let stake = match (std::mem::take(&mut self.stake), self.pool.take()) {
+        let revocation = match (std::mem::take(&mut self.revocation), self.pool.take()) {
             (RevocationCheck::Nothing, Some(pool)) => RevocationCheck::UncheckedRequest(self.unasked(server, pool)),
-            (stake, _) => stake,
+            (revocation, _) => revocation,
         };
-        if !matches!(stake, RevocationCheck::Nothing) {
-            self.is_staked = true;
-            let _ = self.with_slot(|slot| slot.put(stake));
+        if !matches!(revocation, RevocationCheck::Nothing) {
+            self.is_revocable = true;
+            let _ = self.with_slot(|slot| slot.put(revocation));
         }
     }
 
     /// What is under way of this request: of a stream in HTTP/2, of the connection else.
     fn with_slot<R>(&self, look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
-        if self.version == Version::HTTP_2 { send_bound::with_slot(look) } else { Some(look(self.wire.stake())) }
+        if self.version == Version::HTTP_2 { send_bound::with_slot(look) } else { Some(look(self.wire.revocation())) }
     }
 
     /// Ready when whose request it is may not go on with its answer. `waits`: there is nothing of it at the moment.
     pub(crate) fn poll_going_on(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_staked {
+        if !self.is_revocable {
             return Poll::Pending;
         }
-        let look = |slot: &RevocationSlot| if waits { slot.poll_over(cx) } else { slot.poll_standing(cx) };
+        let look = |slot: &RevocationSlot| if waits { slot.poll_over(cx) } else { slot.poll_known(cx) };
         ready!(self.with_slot(look).unwrap_or(Poll::Pending));
         self.end = End::Revoked;
         Poll::Ready(())
@@ -449,7 +449,7 @@ fn name_of(version: Version) -> &'static str {
 
 impl Drop for RequestContext {
     fn drop(&mut self) {
-        if self.is_staked && self.with_slot(RevocationSlot::clear) == Some(true) {
+        if self.is_revocable && self.with_slot(RevocationSlot::clear) == Some(true) {
             self.end = End::Revoked;
         }
         self.wire.request_ended();

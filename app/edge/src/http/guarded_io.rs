@@ -63,7 +63,7 @@ pub(crate) struct WireState {
     at_rest: AtomicBool,
     ending: AtomicBool,
     going: AtomicBool,
-    stake: RevocationSlot,
+    revocation: RevocationSlot,
     peer: OnceLock<Box<str>>,
 }
 
@@ -80,7 +80,7 @@ impl Default for WireState {
             at_rest: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             going: AtomicBool::new(false),
-            stake: RevocationSlot::default(),
+            revocation: RevocationSlot::default(),
             peer: OnceLock::new(),
         }
     }
@@ -98,8 +98,8 @@ impl WireState {
     }
 
     /// What the answer under way on an HTTP/1 connection goes on with.
-    pub(crate) fn stake(&self) -> &RevocationSlot {
-        &self.stake
+    pub(crate) fn revocation(&self) -> &RevocationSlot {
+        &self.revocation
     }
 
     /// A request began on the connection.
@@ -480,7 +480,7 @@ impl<S: AsyncWrite + Unpin> GuardedIo<S> {
 
     /// A client that takes nothing of an answer does not keep it when whose it is may not go on with it.
     fn unless_over<T>(&self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if outcome.is_pending() && self.state.stake.poll_over(cx).is_ready() {
+        if outcome.is_pending() && self.state.revocation.poll_over(cx).is_ready() {
             return Poll::Ready(Err(io::Error::other("whose answer it is may not come in any more")));
         }
         outcome

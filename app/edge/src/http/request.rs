@@ -116,7 +116,7 @@ pub(crate) async fn serve(
         }
         if let Some(principal) = &mut principal {
             principal.announce(&mut outgoing.headers);
-            context.set_revalidation(principal.standing());
+            context.set_revalidation(principal.take_revalidation());
         }
         let mut attempts = OriginAttempts::of(&outgoing, group);
         let (mut response, carrier, origin) = loop {
@@ -140,7 +140,7 @@ pub(crate) async fn serve(
                     // Dropped before what is forwarded, and with it where the client leaves.
                     let opening = pending.map(|pending| Opening::new(&pool, origin.origin(), pending));
                     let outcome =
-                        poll_fn(|cx| while_standing(&server, &pool, &mut context, forwarded.as_mut(), cx)).await;
+                        poll_fn(|cx| while_allowed(&server, &pool, &mut context, forwarded.as_mut(), cx)).await;
                     if let Some(opening) = opening {
                         opening.settle();
                     }
@@ -152,7 +152,7 @@ pub(crate) async fn serve(
             };
             match outcome {
                 Ok((response, carrier)) => {
-                    origin.origin().standing().served();
+                    origin.origin().health_state().served();
                     break (response, carrier, origin);
                 }
                 Err(failure) => {
@@ -198,7 +198,7 @@ pub(crate) async fn serve(
     answer.map(|body| match upgraded {
         Some(upgrade) => body.switching(Upgraded::new(upgrade, context)),
         None => {
-            let body = body.with_ticket(context, server);
+            let body = body.with_context(context, server);
             if is_last { body.ending(client.wire.clone()) } else { body }
         }
     })
@@ -221,7 +221,7 @@ impl AcceptedMedia {
     }
 }
 
-/// Step 1. The ticket follows the request to its end.
+/// Step 1. The context follows the request to its end.
 fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContext> {
     let metrics = server.no_socket.clone();
     let mut context = RequestContext::new(
@@ -541,7 +541,7 @@ async fn forward(
 }
 
 /// Polls this for as long as whose request it is may go on with it.
-fn while_standing<T>(
+fn while_allowed<T>(
     server: &Arc<HttpServer>,
     pool: &Arc<SocketPool>,
     context: &mut RequestContext,

@@ -139,7 +139,7 @@ struct Stream {
     /// Who is waited for.
     waiting: Cell<Waiting>,
     /// What its answer goes on with.
-    stake: RevocationSlot,
+    revocation: RevocationSlot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub(crate) fn waits_for_origin() {
 
 /// Looks at what the answer of this task's HTTP/2 stream goes on with; `None`: this task serves none.
 pub(crate) fn with_slot<R>(look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
-    STREAM.try_with(|stream| look(&stream.stake)).ok()
+    STREAM.try_with(|stream| look(&stream.revocation)).ok()
 }
 
 /// Runs the streams of an HTTP/2 connection, and drops those whose client takes nothing for so long, and those that may
@@ -181,7 +181,7 @@ impl StreamExecutor {
     /// Runs this one.
     pub(crate) fn execute(&self, stream: impl Future<Output = ()> + Send + 'static) {
         let bound = self.bound;
-        let of_stream = Stream { waiting: Cell::new(Waiting::Here), stake: RevocationSlot::default() };
+        let of_stream = Stream { waiting: Cell::new(Waiting::Here), revocation: RevocationSlot::default() };
         let running = STREAM.scope(of_stream, async move {
             let mut stream = pin!(stream);
             let mut patience = IdleTimer::new(bound);
@@ -189,7 +189,7 @@ impl StreamExecutor {
                 if stream.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
                 }
-                if STREAM.with(|stream| stream.stake.poll_over(cx)).is_ready() {
+                if STREAM.with(|stream| stream.revocation.poll_over(cx)).is_ready() {
                     return Poll::Ready(());
                 }
                 match STREAM.with(|stream| stream.waiting.get()) {

@@ -38,7 +38,7 @@ pub(crate) struct Upgraded {
 }
 
 impl Upgraded {
-    /// This becomes of the connection; the ticket is that of the request that asked for it.
+    /// This becomes of the connection; the context is that of the request that asked for it.
     pub(crate) fn new(upgrade: Upgrade, context: Box<RequestContext>) -> Self {
         Self { upgrade, context }
     }
@@ -86,8 +86,8 @@ impl Relay {
             let (_running, _client) = (running, client);
             let mut carried = Carried::default();
             let pace = context.pass().map(|pass| pass.meter().clone());
-            let mut stake = context.take_stake();
-            let revoked = poll_fn(|cx| stake.poll_over(cx));
+            let mut revocation = context.take_revocation();
+            let revoked = poll_fn(|cx| revocation.poll_over(cx));
             let live = stay.as_ref().map(|stay| stay.flow().clone());
             let killed = async {
                 match &stay {

@@ -157,7 +157,7 @@ pub(super) struct LocalOrigin {
 impl LocalOrigin {
     /// Whether its origin takes nothing, by its checks.
     pub(super) fn is_unwell(&self) -> bool {
-        self.origin.as_ref().is_some_and(|(_, origin)| origin.standing().is_down())
+        self.origin.as_ref().is_some_and(|(_, origin)| origin.health_state().is_down())
     }
 }
 
@@ -309,7 +309,7 @@ impl Near {
         if !self.stream.is_answered() && matches!(self.establishment.peek(), Some(Ok(()))) {
             self.stream.open()?;
             if let Some(busy) = &self.busy {
-                busy.origin().standing().served();
+                busy.origin().health_state().served();
             }
         }
         Ok(())

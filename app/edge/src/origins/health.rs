@@ -151,7 +151,7 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
         let now = Instant::now();
         match outcome {
             Ok(()) => {
-                if origin.standing().check_passed(now) {
+                if origin.health_state().check_passed(now) {
                     tell(&pool.shared().directory, &origin);
                 }
                 if let Some(event) = state.check_passed(number, now, random()) {
@@ -331,9 +331,9 @@ fn why(failure: &Failure, probe: &Probe) -> Failed {
 pub(crate) fn tell(directory: &Directory, origin: &Origin) {
     let tunnel = origin.handle().tunnel().filter(|_| origin.place().is_local && !origin.has_left());
     if let Some(tunnel) = tunnel
-        && directory.finds(tunnel, || origin.standing().found())
+        && directory.finds(tunnel, || origin.health_state().found())
     {
-        let (health, failure) = origin.standing().found();
+        let (health, failure) = origin.health_state().found();
         origin.handle().log_health(&HealthRecord { tunnel, health, failure });
     }
 }

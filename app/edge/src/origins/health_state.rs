@@ -19,7 +19,7 @@ use crate::origins::{
     http::forwarding::Group,
 };
 
-/// The standing of one origin.
+/// How one origin is.
 #[derive(Debug)]
 pub(crate) struct OriginHealthState {
     weight: AtomicU16,

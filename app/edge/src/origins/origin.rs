@@ -69,7 +69,7 @@ pub(crate) struct Origin {
     long_answers: AtomicU32,
     openings: Arc<Openings>,
     gone: AtomicBool,
-    standing: OriginHealthState,
+    health_state: OriginHealthState,
     greeted: TlsDetection,
     #[expect(clippy::vec_box, reason = "a connection is large, and moves in and out with every request")]
     idle: Mutex<Vec<Box<H1Connection>>>,
@@ -148,7 +148,7 @@ impl Origin {
             long_answers: AtomicU32::new(0),
             openings: Arc::default(),
             gone: AtomicBool::new(false),
-            standing: OriginHealthState::default(),
+            health_state: OriginHealthState::default(),
             greeted: TlsDetection::default(),
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
@@ -171,8 +171,8 @@ impl Origin {
     }
 
     /// How it stands among the others.
-    pub(crate) fn standing(&self) -> &OriginHealthState {
-        &self.standing
+    pub(crate) fn health_state(&self) -> &OriginHealthState {
+        &self.health_state
     }
 
     /// What it answered to a greeting of TLS.
@@ -192,13 +192,13 @@ impl Origin {
 
     /// Whether new requests may go to it.
     pub(crate) fn is_usable(&self) -> bool {
-        self.is_up() && self.standing.is_fit() && !self.is_said_down()
+        self.is_up() && self.health_state.is_fit() && !self.is_said_down()
     }
 
     /// Whether the edge that holds its tunnel says that it is not well. What was said before the bus was lost may be otherwise by
     /// now: that edge is asked then.
     fn is_said_down(&self) -> bool {
-        self.standing.is_said_down() && !self.handle.is_hearsay()
+        self.health_state.is_said_down() && !self.handle.is_hearsay()
     }
 
     /// Whether its tunnel is up; one that the edge dials itself is, as far as is known.

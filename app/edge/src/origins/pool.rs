@@ -314,14 +314,14 @@ impl SocketPool {
         let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         for origin in self.origins() {
             if let Some(weight) = rules.route().weight(origin.handle().origin()) {
-                origin.standing().weighs(weight);
+                origin.health_state().weighs(weight);
             }
-            origin.standing().set_group(rules.group_of(origin.handle().origin()));
+            origin.health_state().set_group(rules.group_of(origin.handle().origin()));
             // The edge that holds the tunnel checks its origin.
             if !origin.place().is_local {
                 continue;
             }
-            if origin.standing().is_checked(rules.probe(), |probe| Checks::start(self, &origin, probe)) {
+            if origin.health_state().is_checked(rules.probe(), |probe| Checks::start(self, &origin, probe)) {
                 self.shared.directory.checked(origin.handle().origin(), None);
                 health::tell(&self.shared.directory, &origin);
             }
@@ -337,7 +337,7 @@ impl SocketPool {
         event: HealthEvent,
         failure: Option<HealthFailure>,
     ) {
-        if origin.standing().set_failure(probe, failure.clone()) {
+        if origin.health_state().set_failure(probe, failure.clone()) {
             health::log(self, origin, event, failure.as_ref());
             self.shared.metrics.changed(failure.is_some());
             match failure {
@@ -351,7 +351,7 @@ impl SocketPool {
 
     /// A check of this origin, which is down, failed for this reason: those that ask are told the newest one.
     pub(crate) fn fails_as(&self, origin: &Origin, probe: &Arc<Probe>, why: &HealthFailure) {
-        if let Some(failure) = origin.standing().set_failure_reason(probe, why) {
+        if let Some(failure) = origin.health_state().set_failure_reason(probe, why) {
             self.shared.directory.check_failed(origin.handle().origin(), failure);
             health::tell(&self.shared.directory, origin);
         }
@@ -361,11 +361,11 @@ impl SocketPool {
     /// it is the last.
     pub(crate) fn failed(&self, origin: &Arc<Origin>, failure: ejection::Failure) {
         let origins = self.origins();
-        let group = origin.standing().group();
-        let usable = || origins.iter().filter(|origin| origin.standing().group() == group && origin.is_usable());
-        let ejected = usable().filter(|origin| origin.standing().is_ejected()).count();
+        let group = origin.health_state().group();
+        let usable = || origins.iter().filter(|origin| origin.health_state().group() == group && origin.is_usable());
+        let ejected = usable().filter(|origin| origin.health_state().is_ejected()).count();
         let count = PoolCount { origins: usable().count(), ejected };
-        if let Some(ejected) = origin.standing().failed(&self.shared.ejection, failure, count) {
+        if let Some(ejected) = origin.health_state().failed(&self.shared.ejection, failure, count) {
             let seconds = ejected.until.saturating_duration_since(Instant::now()).as_secs();
             tracing::info!(
                 socket = %self.socket,
@@ -382,7 +382,7 @@ impl SocketPool {
             let times =
                 if ejected.failures == 1 { String::new() } else { format!(" {} times in a row", ejected.failures) };
             let message = format!("it {what}{times}: left out for {seconds} s");
-            origin.standing().record_ejection(&message, health::wall_seconds());
+            origin.health_state().record_ejection(&message, health::wall_seconds());
             self.shared.metrics.ejected();
             health::tell_until(&self.shared.directory, origin, ejected.until);
         }
@@ -400,7 +400,7 @@ impl SocketPool {
     /// Whether tunnels of the group are up, and none of their origins takes anything: by their checks, or by their weights.
     pub(crate) fn is_unwell(&self, group: Group) -> bool {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
-        let of_group = || origins.iter().filter(|origin| origin.standing().group() == group);
+        let of_group = || origins.iter().filter(|origin| origin.health_state().group() == group);
         of_group().any(|origin| origin.is_up()) && !of_group().any(|origin| origin.is_usable())
     }
 
@@ -414,7 +414,7 @@ impl SocketPool {
     /// How many origins take new flows.
     pub(crate) fn healthy(&self) -> usize {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
-        let well = origins.iter().filter(|origin| origin.is_usable() && !origin.standing().is_ejected());
+        let well = origins.iter().filter(|origin| origin.is_usable() && !origin.health_state().is_ejected());
         // One that several edges hold is one origin.
         well.map(|origin| origin.handle().origin()).collect::<HashSet<_>>().len()
     }
@@ -456,7 +456,7 @@ impl SocketPool {
         let origin = Origin::new(transport, place);
         // Before anything is sent to it: what it is told later is what has changed since.
         if let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            origin.standing().set_group(rules.group_of(origin.handle().origin()));
+            origin.health_state().set_group(rules.group_of(origin.handle().origin()));
         }
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
         origins.push(origin, self.shared.region.as_ref());
@@ -489,7 +489,7 @@ impl SocketPool {
                 let transport = DirectTransport::new(route.id, wanted.clone(), route.socket_type, dialer);
                 let region = transport.region().or(own).cloned();
                 let origin = Origin::new(OriginTransport::Direct(transport), Place::local(region));
-                origin.standing().set_group(rules.group_of(id));
+                origin.health_state().set_group(rules.group_of(id));
                 origins.push(origin, own);
             }
         }
@@ -522,7 +522,7 @@ impl SocketPool {
         let is_it = |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder;
         if let Some(origin) = origins.take_one(is_it, self.shared.region.as_ref()) {
             origin.leave();
-            self.note_loss(&origins, origin.standing().group());
+            self.note_loss(&origins, origin.health_state().group());
         }
         origins.iter().any(|origin| origin.place().is_local && origin.handle().tunnel() == Some(tunnel))
     }
@@ -534,7 +534,7 @@ impl SocketPool {
             |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place;
         if let Some(origin) = origins.take_one(is_it, self.shared.region.as_ref()) {
             origin.leave();
-            self.note_loss(&origins, origin.standing().group());
+            self.note_loss(&origins, origin.health_state().group());
         }
     }
 
@@ -544,7 +544,7 @@ impl SocketPool {
             o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place
         };
         if let Some(origin) = self.origins.read().unwrap_or_else(PoisonError::into_inner).iter().find(is_it) {
-            origin.standing().set_reported(health);
+            origin.health_state().set_reported(health);
         }
         self.arrival.notify_waiters();
     }
@@ -584,10 +584,10 @@ impl SocketPool {
         let dialing = self.dialing();
         let dialed = dialing.as_ref().map(|rules| (&rules.route().settings, self.roll(wish)));
         let choice = Choice { origins: &origins, own, wish, code: |origin: &Origin| self.code(origin), dialed };
-        let usable = |o: &Arc<Origin>| o.standing().group() == group && o.is_usable() && tried.may_try(&o.number());
+        let usable = |o: &Arc<Origin>| o.health_state().group() == group && o.is_usable() && tried.may_try(&o.number());
         // Rather one that has failed than none.
         let Chosen { origin, why } = choice
-            .make(rotation, |o| usable(o) && !o.standing().is_ejected() && !o.handle().is_doubtful())
+            .make(rotation, |o| usable(o) && !o.health_state().is_ejected() && !o.handle().is_doubtful())
             .or_else(|| choice.make(rotation, usable))?;
         tried.record(origin.number());
         if let Some(why) = why {
@@ -621,7 +621,7 @@ impl SocketPool {
 
     fn has_usable(&self, group: Group, tried: &Attempts<u64>) -> bool {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
-        let is_fit = |origin: &&Arc<Origin>| origin.standing().group() == group && origin.is_usable();
+        let is_fit = |origin: &&Arc<Origin>| origin.health_state().group() == group && origin.is_usable();
         origins.iter().filter(is_fit).any(|origin| tried.may_try(&origin.number()))
     }
 
@@ -651,5 +651,5 @@ impl SocketPool {
 
 /// Whether tunnels of the group are among them.
 fn has_tunnels(origins: &[Arc<Origin>], group: Group) -> bool {
-    origins.iter().any(|origin| origin.handle().tunnel().is_some() && origin.standing().group() == group)
+    origins.iter().any(|origin| origin.handle().tunnel().is_some() && origin.health_state().group() == group)
 }

@@ -140,7 +140,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         if !self.origins.have_weights() {
             return rotation.choose(candidates, number, load, is_fit);
         }
-        rotation.choose_weighted(candidates, number, load, |one| one.origin().standing().weight(), is_fit)
+        rotation.choose_weighted(candidates, number, load, |one| one.origin().health_state().weight(), is_fit)
     }
 }
 
@@ -179,7 +179,7 @@ impl OfOrigin for Candidate<'_> {
 
 /// Where the owner gave weights that differ, what is here and what is in the region share by them.
 fn merge_by_weights(candidates: &mut [Candidate<'_>]) {
-    let mut weights = candidates.iter().map(|candidate| candidate.origin.standing().weight());
+    let mut weights = candidates.iter().map(|candidate| candidate.origin.health_state().weight());
     let Some(first) = weights.next() else { return };
     if weights.all(|weight| weight == first) {
         return;

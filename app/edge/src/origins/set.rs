@@ -60,7 +60,7 @@ impl Origins {
 
     /// They were told their weights.
     pub(crate) fn were_told_weights(&self) {
-        let mut weights = self.all.iter().map(|origin| origin.standing().weight());
+        let mut weights = self.all.iter().map(|origin| origin.health_state().weight());
         let first = weights.next();
         self.has_weights.store(weights.any(|weight| Some(weight) != first), Ordering::Relaxed);
     }

@@ -66,13 +66,13 @@ pub(crate) fn serve<S: ClientIo>(
     let Arrival { mut io, route, ends, server_name, identity } = arrival;
     let pool = access.state.sockets.pool(route.id);
     let mut context = FlowContext::new(&access.state, &route, &pool, ends.client);
-    let mut standing = AccessRevalidation::new(
+    let mut revalidation = AccessRevalidation::new(
         &access,
         &pool,
         ends.client.ip(),
         route.port.unwrap_or(access.state.config.public_port),
     );
-    standing.set_identity(identity.clone());
+    revalidation.set_identity(identity.clone());
     let wanted = Box::new(FlowTarget { route, ends, server_name, identity });
     let live = context.live().flow().clone();
     let mut phase = access.state.phase.subscribe();
@@ -81,7 +81,7 @@ pub(crate) fn serve<S: ClientIo>(
         let live = live.clone();
         async move {
             tokio::select! {
-                () = standing.until_over() => Verdict::Revoked,
+                () = revalidation.until_over() => Verdict::Revoked,
                 () = live.until_cut() => Verdict::Killed,
                 () = phase::cut(&mut phase) => Verdict::CutOff,
             }
@@ -191,7 +191,7 @@ async fn reach_origin<S: ClientIo>(
         }
         let why = match reached {
             Ok(reached) => {
-                origin.origin().standing().served();
+                origin.origin().health_state().served();
                 return Ok((reached, origin));
             }
             Err(why) => why,

@@ -78,7 +78,7 @@ struct Back {
     allowance: Arc<Allowance>,
     /// Whether it is bounded how much goes to whom: the owner's choice.
     is_guarded: Arc<AtomicBool>,
-    standing: Mutex<AddressValidation>,
+    validation: Mutex<AddressValidation>,
     meter: Mutex<Meter>,
     metrics: Metrics,
     began: Instant,
@@ -149,18 +149,18 @@ impl Back {
         }
     }
 
-    fn standing(&self) -> MutexGuard<'_, AddressValidation> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn validation(&self) -> MutexGuard<'_, AddressValidation> {
+        self.validation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many of these, from the first on, may go to an address that may only be pretended.
     fn allowed(&self, batch: &[&[u8]], now: Instant) -> usize {
-        let mut standing = self.standing();
+        let mut validation = self.validation();
         if !self.is_guarded.load(Ordering::Relaxed) {
-            standing.sends();
+            validation.sends();
             return batch.len();
         }
-        let may_send = |datagram: &&&[u8]| standing.may_send(datagram.len() as u64, &self.allowance, now);
+        let may_send = |datagram: &&&[u8]| validation.may_send(datagram.len() as u64, &self.allowance, now);
         batch.iter().take_while(may_send).count()
     }
 
@@ -190,7 +190,7 @@ impl Flow {
             port,
             allowance,
             is_guarded,
-            standing: Mutex::default(),
+            validation: Mutex::default(),
             meter: Mutex::new(pass.meter().clone()),
             metrics: metrics.clone(),
             began,
@@ -225,12 +225,12 @@ impl Flow {
 
     /// Whether the client has gone on after an answer.
     pub(crate) fn is_established(&self) -> bool {
-        self.back.standing().level() > Level::New
+        self.back.validation().level() > Level::New
     }
 
     /// How late it makes way for others.
     pub(crate) fn rank(&self, now: Instant) -> Level {
-        self.back.standing().rank(now.saturating_duration_since(self.seen))
+        self.back.validation().rank(now.saturating_duration_since(self.seen))
     }
 
     /// When something last moved, in either direction.
@@ -250,7 +250,7 @@ impl Flow {
         self.seen = now;
         let bytes: usize = datagrams.iter().map(|datagram| datagram.len()).sum();
         self.bytes += bytes as u64;
-        self.back.standing().heard(datagrams.len(), bytes as u64, now);
+        self.back.validation().heard(datagrams.len(), bytes as u64, now);
         if !is_in_time(&mut self.pass, bytes as u64) {
             self.metrics.datagrams_dropped("rate", datagrams.len());
             return Step::Carried;
@@ -392,7 +392,7 @@ impl Flow {
     pub(crate) fn is_idle(&self, longest: Duration, now: Instant) -> bool {
         let (rest, silence) = (now.saturating_duration_since(self.last()), now.saturating_duration_since(self.seen));
         let is_guarded = self.back.is_guarded.load(Ordering::Relaxed);
-        self.back.standing().is_over(rest, silence, longest, is_guarded)
+        self.back.validation().is_over(rest, silence, longest, is_guarded)
     }
 
     /// Whether the origin or its tunnel ended the flow; the next datagram goes to another one.
