@@ -48,7 +48,7 @@ pub enum Event {
     Writable(ChannelId),
     /// The client opened a session.
     SessionOpened(ChannelId),
-    /// The client closed a session.
+    /// The client closed a session, first or as an answer.
     SessionClosed(ChannelId),
     /// The client asks something of a session. The answer is
     /// [`answer_session`](crate::Server::answer_session).

@@ -135,11 +135,12 @@ impl Server {
 
     /// Sends data on a channel: at most one packet.
     pub fn write(&mut self, channel: ChannelId, data: &[u8]) -> Written {
+        let has_room = self.output.has_room();
         let Some(found) = self.channels.by_id.get_mut(&channel.0) else { return Written::Closed };
         if found.has_sent_eof || found.has_sent_close || found.has_received_close || self.is_over {
             return Written::Closed;
         }
-        if !self.output.has_room() {
+        if !has_room {
             return Written::NoRoom;
         }
         let count = found.sendable(data.len());
@@ -371,7 +372,7 @@ impl Server {
         self.end_inbound(id, End::Broken);
         let Some(channel) = self.channels.by_id.get_mut(&id) else { return };
         channel.has_received_close = true;
-        let is_session = channel.kind == Kind::Session && !channel.is_released;
+        let is_session = channel.kind == Kind::Session;
         if std::mem::take(&mut channel.writer_waits) {
             self.events.push_back(Event::Writable(ChannelId(id)));
         }

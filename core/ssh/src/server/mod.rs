@@ -144,6 +144,11 @@ impl Server {
         self.is_over || !self.logins.is_asking() && self.forwards.has_room() && self.output.len() <= MAX_ANSWER_BYTES
     }
 
+    /// Whether the connection is over: what waits to be written is the last of it.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// How much waits to be written, in bytes.
     pub fn output_len(&self) -> usize {
         self.output.len()
