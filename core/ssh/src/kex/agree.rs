@@ -110,5 +110,5 @@ pub fn agree(curve: &'static Curve, secret: EphemeralPrivateKey, theirs: &[u8]) 
         return None;
     }
     let theirs = agreement::UnparsedPublicKey::new(curve, theirs);
-    agreement::agree_ephemeral(secret, &theirs, (), |shared| Ok(Zeroizing::new(shared.to_vec()))).ok()
+    agreement::agree_ephemeral(secret, theirs, (), |shared| Ok(Zeroizing::new(shared.to_vec()))).ok()
 }
