@@ -77,7 +77,10 @@ impl Connection {
         let link = &self.inner.link;
         let mut sign_of_life = pin!(link.sign_of_life.notified());
         sign_of_life.as_mut().enable();
-        let Some(answer) = link.ping().filter(|_| self.inner.is_logged_in()) else { return false };
+        if !self.inner.is_logged_in() {
+            return false;
+        }
+        let Some(answer) = link.ping() else { return false };
         tokio::select! {
             answer = answer => answer.is_ok(),
             () = sign_of_life => true,

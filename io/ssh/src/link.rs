@@ -48,6 +48,14 @@ struct Opening {
     place: StreamPlace,
 }
 
+/// How the protocol is.
+pub(crate) struct Status {
+    /// More of the client is taken now.
+    pub(crate) wants_input: bool,
+    /// The connection is over, and what waits to be written is the last of it.
+    pub(crate) is_over: bool,
+}
+
 /// What a read came to.
 pub(crate) enum ReadEnd {
     /// So many bytes.
@@ -76,6 +84,11 @@ impl Link {
     /// Changes the protocol's state, and lets what comes of it be written.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Server) -> T) -> T {
         self.lock().change(change)
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let state = self.lock();
+        Status { wants_input: state.server.wants_input(), is_over: state.server.is_over() }
     }
 
     /// Reads from a channel.

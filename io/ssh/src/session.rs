@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     handler::{Handler, Question},
-    link::Link,
+    link::{Link, Status},
     transport::Transport,
 };
 
@@ -134,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             if let Poll::Ready(Err(error)) = self.poll_write(cx) {
                 return Poll::Ready(Err(error.into()));
             }
-            let (wants_input, is_over) = self.link.with(|server| (server.wants_input(), server.is_over()));
+            let Status { wants_input, is_over } = self.link.status();
             if is_over {
                 return Poll::Ready(Ok(Moved::Over));
             }
@@ -156,15 +156,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// What the gate has decided goes back to the protocol.
     fn poll_question(&mut self, cx: &mut Context<'_>) -> Result<(), SessionError> {
-        if let Some(question) = &mut self.question
+        while let Some(question) = &mut self.question
             && let Poll::Ready(decision) = question.as_mut().poll(cx)
         {
             self.question = None;
             self.handler.apply(decision)?;
-            self.input.is_held_up = true;
-            // The answer may have let out the next question.
+            // There may be input that waited for the answer, and the next question in it.
             self.handle_input()?;
-            return self.poll_question(cx);
         }
         Ok(())
     }
@@ -181,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             }
         }
         self.input.start += result?;
-        self.input.is_held_up = self.input.start < self.input.end && !self.link.with(|server| server.wants_input());
+        self.input.is_held_up = self.input.start < self.input.end && !self.link.status().wants_input;
         Ok(())
     }
 

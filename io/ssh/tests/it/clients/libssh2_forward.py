@@ -16,9 +16,7 @@ server = socket.create_connection(("127.0.0.1", int(port)))
 session = Session()
 session.handshake(server)
 session.userauth_publickey_fromfile(user, key, "", key + ".pub")
-listener = session.forward_listen_ex(0, int(remote_port), "", 16)
-if isinstance(listener, tuple):
-    listener = listener[0]
+listener, _ = session.forward_listen_ex(16, "", int(remote_port))
 
 
 def pump(channel, origin):
