@@ -146,11 +146,21 @@ fn messages_out_of_their_order_end_the_connection() {
         client.send(&mut server, &kexinit, now).unwrap();
         assert!(is_protocol_fault(&client.send(&mut server, &second, now)));
     }
-    // Under keys, a key exchange that has begun on both sides lets nothing through.
+    // Under keys, a key exchange that has begun on both sides lets nothing of its own layer through.
     let (mut server, mut client, now) = logged_in();
     let kexinit = client.kexinit();
     client.send(&mut server, &kexinit, now).unwrap();
-    assert!(is_protocol_fault(&client.send(&mut server, &testing::global_request("x", true, &[]), now)));
+    assert!(is_protocol_fault(&client.send(&mut server, &testing::service_request(), now)));
+}
+
+#[test]
+fn what_a_client_says_behind_its_kexinit_is_answered_behind_the_exchange() {
+    let (mut server, mut client, now) = logged_in();
+    received(&mut client, &mut server);
+    let kexinit = client.kexinit();
+    client.send(&mut server, &kexinit, now).unwrap();
+    client.send(&mut server, &testing::global_request("x", true, &[]), now).unwrap();
+    assert_eq!(numbers_of(&mut client, &mut server), [message::KEXINIT]);
 }
 
 #[test]

@@ -41,11 +41,9 @@ def pump(channel, origin):
         except BlockingIOError:
             pass
         if waiting:
-            result = channel.write(waiting)
-            code, count = result if isinstance(result, tuple) else (result, result)
-            if code >= 0:
-                waiting = waiting[count:]
-            elif code != LIBSSH2_ERROR_EAGAIN:
+            code, count = channel.write(waiting)
+            waiting = waiting[count:]
+            if code < 0 and code != LIBSSH2_ERROR_EAGAIN:
                 raise OSError(code)
     session.set_blocking(True)
     channel.close()
