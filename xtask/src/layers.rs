@@ -73,6 +73,7 @@ const PURE: &[&str] = &[
     "unicode-normalization",
     "uuid",
     "x509-parser",
+    "zeroize",
 ];
 
 /// External packages that the tests of core/ may use besides.

@@ -2,11 +2,11 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use russh::keys::{
-    Algorithm, Certificate, PrivateKey, PublicKey, proof,
-    ssh_key::{self, Fingerprint, HashAlg, certificate::CertType},
-};
 use sallyport_pki::{SshSignError, SshSubject, sign_ssh_key};
+use sallyport_ssh_proto::{
+    proof,
+    ssh_key::{self, Algorithm, Certificate, Fingerprint, HashAlg, PrivateKey, PublicKey, certificate::CertType},
+};
 
 use crate::{HostKeyError, host_keys};
 

@@ -6,20 +6,17 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use russh::{ChannelId, server::Handle};
 use tokio::sync::{Notify, watch};
 
 use crate::{
     Console, Forward,
-    config::MAX_GROWN_BYTES,
-    cut::Cut,
+    link::Link,
     stats::{SshStats, count, uncount},
-    stream::Inbound,
 };
 
 /// A login. Clones are the same connection, and equal.
@@ -77,9 +74,13 @@ impl Connection {
     /// stand behind much else that is on its way, so whatever it sends is a sign as well, and so is that it takes what
     /// had to wait for it.
     pub async fn answers_within(&self, time: Duration) -> bool {
-        let mut sign_of_life = pin!(self.inner.cut.sign_of_life());
+        let link = &self.inner.link;
+        let mut sign_of_life = pin!(link.sign_of_life.notified());
         sign_of_life.as_mut().enable();
-        let Some(Ok(answer)) = self.inner.handle().map(Handle::ping) else { return false };
+        if !self.inner.is_logged_in() {
+            return false;
+        }
+        let Some(answer) = link.ping() else { return false };
         tokio::select! {
             answer = answer => answer.is_ok(),
             () = sign_of_life => true,
@@ -129,20 +130,17 @@ pub(crate) struct Inner {
     max_streams: usize,
     console: Console,
     stats: Arc<SshStats>,
-    cut: Arc<Cut>,
+    link: Arc<Link>,
     login: OnceLock<Login>,
-    handle: OnceLock<Handle>,
     life: Mutex<Life>,
+    has_logged_in: AtomicBool,
     is_closing: AtomicBool,
     ending: Mutex<Option<Ending>>,
     /// A login, or an ending.
     pub(crate) changed: Notify,
     /// How many streams are open.
     pub(crate) streams: watch::Sender<usize>,
-    channels: Mutex<Channels>,
     forwards: Mutex<Forwards>,
-    /// By how many bytes the windows of its streams have grown.
-    grown_bytes: AtomicUsize,
 }
 
 /// Where a connection is in its life; it never goes back.
@@ -154,36 +152,28 @@ enum Life {
 }
 
 #[derive(Default)]
-struct Channels {
-    by_id: HashMap<ChannelId, Arc<Inbound>>,
-    are_over: bool,
-}
-
-#[derive(Default)]
 struct Forwards {
     by_name: HashMap<(String, u32), Forward>,
     are_over: bool,
 }
 
 impl Inner {
-    pub(crate) fn new(id: u64, peer: SocketAddr, max_streams: usize, stats: Arc<SshStats>, cut: Arc<Cut>) -> Self {
+    pub(crate) fn new(id: u64, peer: SocketAddr, max_streams: usize, stats: Arc<SshStats>, link: Arc<Link>) -> Self {
         Self {
             id,
             peer,
             max_streams,
             console: Console::new(stats.clone()),
             stats,
-            cut,
+            link,
             login: OnceLock::new(),
-            handle: OnceLock::new(),
             life: Mutex::new(Life::New),
+            has_logged_in: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             ending: Mutex::new(None),
             changed: Notify::new(),
             streams: watch::Sender::new(0),
-            channels: Mutex::default(),
             forwards: Mutex::default(),
-            grown_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -199,22 +189,21 @@ impl Inner {
         self.peer
     }
 
-    /// There once the client is logged in.
-    pub(crate) fn handle(&self) -> Option<&Handle> {
-        self.handle.get()
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
     }
 
     pub(crate) fn set_login(&self, user: &str, name: String) {
-        // One login only: the library takes no further attempts after it.
+        // One login only: the protocol takes no further attempts after it.
         let _ = self.login.set(Login { user: user.to_owned(), name });
     }
 
     /// The login is good: `tell` is called unless the connection is over already, and then it is false.
-    pub(crate) fn logged_in(&self, handle: Handle, tell: impl FnOnce()) -> bool {
+    pub(crate) fn logged_in(&self, tell: impl FnOnce()) -> bool {
         let mut life = lock(&self.life);
         if *life == Life::New {
-            let _ = self.handle.set(handle);
             *life = Life::LoggedIn;
+            self.has_logged_in.store(true, Ordering::Release);
             tell();
         }
         let is_logged_in = *life == Life::LoggedIn;
@@ -224,7 +213,7 @@ impl Inner {
     }
 
     pub(crate) fn is_logged_in(&self) -> bool {
-        self.handle.get().is_some()
+        self.has_logged_in.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -234,6 +223,7 @@ impl Inner {
     /// No more forwards and streams.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
+        self.link.with(|protocol| protocol.refuse_sessions());
     }
 
     pub(crate) fn ask_to_end(&self, message: &str, status: u32, grace: Duration) {
@@ -244,23 +234,6 @@ impl Inner {
 
     pub(crate) fn ending(&self) -> Option<Ending> {
         lock(&self.ending).clone()
-    }
-
-    pub(crate) fn add_channel(&self, id: ChannelId) {
-        let mut channels = lock(&self.channels);
-        let inbound = Arc::new(Inbound::new());
-        if channels.are_over {
-            inbound.lost();
-        }
-        channels.by_id.insert(id, inbound);
-    }
-
-    pub(crate) fn channel(&self, id: ChannelId) -> Option<Arc<Inbound>> {
-        lock(&self.channels).by_id.get(&id).cloned()
-    }
-
-    pub(crate) fn forget_channel(&self, id: ChannelId) {
-        lock(&self.channels).by_id.remove(&id);
     }
 
     /// Grants the forward; false if the connection is over.
@@ -300,20 +273,8 @@ impl Inner {
             forward.revoke();
             uncount(&self.stats.forwards_open);
         }
-        let channels =
-            std::mem::replace(&mut *lock(&self.channels), Channels { are_over: true, ..Channels::default() });
-        channels.by_id.values().for_each(|inbound| inbound.lost());
+        self.link.over();
         before == Life::LoggedIn
-    }
-
-    /// Room for a window to grow by so much, if there is.
-    pub(crate) fn take_growth(&self, bytes: usize) -> bool {
-        let grow = |grown: usize| grown.checked_add(bytes).filter(|grown| *grown <= MAX_GROWN_BYTES);
-        self.grown_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, grow).is_ok()
-    }
-
-    pub(crate) fn give_growth(&self, bytes: usize) {
-        self.grown_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// A place for one more stream, if there is one.
@@ -343,13 +304,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// One of the streams that a connection may have at once.
 pub(crate) struct StreamPlace {
     connection: Arc<Inner>,
-}
-
-impl StreamPlace {
-    /// The stream has been opened.
-    pub(crate) fn count_open(&self) {
-        count(&self.connection.stats.streams);
-    }
 }
 
 impl Drop for StreamPlace {

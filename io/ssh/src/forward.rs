@@ -9,14 +9,9 @@ use std::{
     time::Duration,
 };
 
-use russh::ChannelOpenFailure;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::time::timeout;
 
-use crate::{
-    Connection, SshStream,
-    connection::{Inner, StreamPlace},
-    stats::count,
-};
+use crate::{Connection, SshStream, connection::Inner, stats::count};
 
 const ASKED: u8 = 0;
 const GRANTED: u8 = 1;
@@ -129,37 +124,19 @@ impl Forward {
         if !self.is_usable() {
             return Err(OpenError::Gone);
         }
-        let place = self.inner.connection.stream_place().ok_or(OpenError::NoRoom)?;
-        let (sender, opened) = oneshot::channel();
-        let forward = self.clone();
-        // A task of its own: the client's answer must be taken even when the caller has given up, and then the channel
-        // is closed again by the stream that nobody takes.
-        tokio::spawn(async move {
-            let _ = sender.send(forward.open_channel(originator, place).await);
-        });
-        match timeout(self.inner.open_time, opened).await {
-            Ok(Ok(result)) => result,
+        let connection = &self.inner.connection;
+        let place = connection.stream_place().ok_or(OpenError::NoRoom)?;
+        let forward = (self.inner.address.as_str(), self.port());
+        // A stream that comes when the caller has given up is closed again, and keeps its place until then.
+        let opened = connection.link().open(forward, originator, connection.clone(), place);
+        match timeout(self.inner.open_time, opened.ok_or(OpenError::Gone)?).await {
+            Ok(Ok(Ok(stream))) => {
+                count(&connection.stats().streams);
+                Ok(stream)
+            }
+            Ok(Ok(Err(code))) => Err(OpenError::OriginNotReached { reason: reason(code) }),
             Ok(Err(_)) => Err(OpenError::Gone),
             Err(_) => Err(OpenError::TimedOut { after: self.inner.open_time }),
-        }
-    }
-
-    async fn open_channel(&self, originator: SocketAddr, place: StreamPlace) -> Result<SshStream, OpenError> {
-        let connection = &self.inner.connection;
-        let handle = connection.handle().ok_or(OpenError::Gone)?;
-        let (address, from) = (self.inner.address.as_str(), originator.ip().to_canonical().to_string());
-        let opening =
-            handle.channel_open_forwarded_tcpip(address, self.port(), from, u32::from(originator.port())).await;
-        match opening {
-            Ok(channel) => {
-                let inbound = connection.channel(channel.id()).ok_or(OpenError::Gone)?;
-                place.count_open();
-                Ok(SshStream::new(channel, inbound, connection.clone(), place))
-            }
-            Err(russh::Error::ChannelOpenFailure(failure)) => {
-                Err(OpenError::OriginNotReached { reason: reason(failure) })
-            }
-            Err(_) => Err(OpenError::Gone),
         }
     }
 }
@@ -172,12 +149,13 @@ impl PartialEq for Forward {
 
 impl Eq for Forward {}
 
-fn reason(failure: ChannelOpenFailure) -> &'static str {
-    match failure {
-        ChannelOpenFailure::AdministrativelyProhibited => "administratively prohibited",
-        ChannelOpenFailure::ConnectFailed => "connect failed",
-        ChannelOpenFailure::UnknownChannelType => "unknown channel type",
-        ChannelOpenFailure::ResourceShortage => "resource shortage",
+/// The words of RFC 4254 section 5.1.
+fn reason(code: u32) -> &'static str {
+    match code {
+        1 => "administratively prohibited",
+        2 => "connect failed",
+        3 => "unknown channel type",
+        4 => "resource shortage",
         _ => "refused",
     }
 }

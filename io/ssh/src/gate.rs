@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use russh::keys::{Certificate, PublicKey};
+use sallyport_ssh_proto::ssh_key::{Certificate, PublicKey};
 
 use crate::{BoxFuture, Connection, Forward};
 

@@ -7,11 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use getrandom::{SysRng, rand_core::UnwrapErr};
-use russh::keys::{
-    Algorithm, EcdsaCurve, HashAlg, PrivateKey, proof,
-    ssh_key::{self, LineEnding, private::Ed25519Keypair},
+use sallyport_ssh_proto::{
+    proof,
+    ssh_key::{self, Algorithm, EcdsaCurve, HashAlg, LineEnding, PrivateKey},
 };
+use zeroize::Zeroizing;
 
 /// The Ed25519 key's file in the data directory.
 pub const ED25519_KEY_FILE: &str = "ssh_host_ed25519_key";
@@ -169,7 +169,7 @@ fn create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
     let make = |source| HostKeyError::Make { wanted: wanted.clone(), source };
     // Not `PrivateKey::random`, which would bring along what makes keys of all kinds.
     let key = match wanted {
-        Algorithm::Ed25519 => Ok(Ed25519Keypair::random(&mut UnwrapErr(SysRng)).into()),
+        Algorithm::Ed25519 => new_ed25519(),
         Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 } => proof::new_p256(),
         _ => Err(ssh_key::Error::AlgorithmUnsupported { algorithm: wanted.clone() }),
     }
@@ -183,4 +183,10 @@ fn create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&half, path).map_err(failed)?;
     Ok(key)
+}
+
+fn new_ed25519() -> Result<PrivateKey, ssh_key::Error> {
+    let mut seed = Zeroizing::new([0; 32]);
+    getrandom::fill(&mut *seed).map_err(|_| ssh_key::Error::Crypto)?;
+    proof::ed25519_from_seed(&seed)
 }

@@ -1,4 +1,5 @@
-//! Stock `ssh -R` as a tunnel: the server's side of SSH, without business rules.
+//! Stock `ssh -R` as a tunnel: the server's side of SSH, without business rules. The protocol is `core/ssh`'s; this crate
+//! gives it a transport, a clock, and streams.
 //!
 //! A client logs in with a key, asks for `tcpip-forward`s (RFC 4254 section 7.1), and whoever holds a [`Forward`] opens
 //! streams through it to the client's origin (section 7.2). Who may log in, what a forward means and where its traffic
@@ -20,16 +21,19 @@ mod authority;
 mod config;
 mod connection;
 mod console;
-mod cut;
 mod forward;
 mod gate;
 mod handler;
 mod host_keys;
+mod link;
 #[cfg(test)]
 mod proof_tests;
 mod server;
+mod session;
+mod shell;
 mod stats;
 mod stream;
+mod transport;
 
 use std::{future::Future, pin::Pin};
 
@@ -42,7 +46,7 @@ pub use console::{Console, MAX_CONSOLE_LINE_BYTES, MAX_CONSOLE_LINES};
 pub use forward::{Forward, OpenError};
 pub use gate::{Attempt, Credential, ForwardRefusal, Granted, SshGate, Verdict};
 pub use host_keys::{ECDSA_KEY_FILE, ED25519_KEY_FILE, HostKeyError, HostKeys};
-pub use russh::keys::{Certificate, PrivateKey, PublicKey, ssh_key};
+pub use sallyport_ssh_proto::ssh_key::{self, Certificate, PrivateKey, PublicKey};
 pub use server::{ConnectionEnd, SshServer};
 pub use stats::SshStats;
 pub use stream::SshStream;

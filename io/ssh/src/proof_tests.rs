@@ -10,10 +10,10 @@ use aws_lc_rs::{
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use getrandom::{SysRng, rand_core::UnwrapErr};
-use russh::keys::{
-    Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey, proof,
+use sallyport_ssh_proto::{
+    proof,
     ssh_key::{
-        Signature,
+        Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey, Signature,
         private::{EcdsaKeypair, KeypairData},
         public::{KeyData, SkEcdsaSha2NistP256, SkEd25519},
         sha2::{Digest, Sha256},

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use russh::{Disconnect, server::RunningSession};
+use sallyport_ssh_proto::{Config, Error, Server};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     sync::watch,
@@ -24,9 +24,11 @@ use tracing::debug;
 use crate::{
     Connection, SshConfig, SshGate, SshStats,
     connection::{Ending, Inner},
-    cut::{Cut, CutStream},
     handler::Handler,
+    link::Link,
+    session::{Session, SessionError},
     stats::{count, uncount},
+    transport::Transport,
 };
 
 /// How long a client may take to leave by itself when its shell has ended.
@@ -45,7 +47,7 @@ pub struct SshServer {
 pub(crate) struct Shared {
     pub(crate) config: SshConfig,
     pub(crate) gate: Arc<dyn SshGate>,
-    russh: Arc<russh::server::Config>,
+    protocol: Arc<Config>,
     stats: Arc<SshStats>,
     next_id: AtomicU64,
     places: Mutex<Places>,
@@ -85,7 +87,7 @@ impl SshServer {
     /// A server with these bounds. It listens nowhere: give it connections.
     pub fn new(config: SshConfig, gate: Arc<dyn SshGate>) -> Self {
         let shared = Shared {
-            russh: Arc::new(config.to_russh()),
+            protocol: Arc::new(config.to_protocol()),
             config,
             gate,
             stats: Arc::default(),
@@ -130,13 +132,15 @@ impl SshServer {
             return ConnectionEnd::Refused;
         };
         count(&shared.stats.connections);
-        let (stream, cut) = CutStream::new(stream, shared.config.write_stall());
+        let link = Arc::new(Link::new(Server::new(shared.protocol.clone(), cookie, std::time::Instant::now())));
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let limit = shared.config.max_streams_per_connection;
-        let connection = Arc::new(Inner::new(id, peer, limit, shared.stats.clone(), cut.clone()));
+        let connection = Arc::new(Inner::new(id, peer, limit, shared.stats.clone(), link.clone()));
         // Also when the caller drops this future.
-        let mut over = Over { shared: shared.clone(), connection: connection.clone(), cut, place };
-        let end = shared.run(stream, &mut over, Box::pin(pushed_out)).await;
+        let mut over = Over { shared: shared.clone(), connection: connection.clone(), place };
+        let transport = Transport::new(stream, shared.config.write_stall(), link.sign_of_life.clone());
+        let session = Session::new(transport, link, Handler::new(shared.clone(), connection.clone()));
+        let end = shared.run(session, &mut over, Box::pin(pushed_out)).await;
         debug!(connection = id, ?end, "ssh connection over");
         end
     }
@@ -159,30 +163,13 @@ impl std::fmt::Debug for SshServer {
 }
 
 impl Shared {
-    async fn run<S>(self: &Arc<Self>, stream: CutStream<S>, over: &mut Over, pushed_out: PushedOut) -> ConnectionEnd
+    async fn run<S>(&self, mut session: Session<S>, over: &mut Over, pushed_out: PushedOut) -> ConnectionEnd
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut pushed_out = Some(pushed_out);
         let connection = &over.connection;
         let login_until = Instant::now() + self.config.auth_time;
-        let handler = Handler::new(self.clone(), connection.clone());
-        let begun = timeout(self.config.auth_time, russh::server::run_stream(self.russh.clone(), stream, handler));
-        let begun = tokio::select! {
-            begun = begun => begun,
-            () = needed(&mut pushed_out) => return self.was_pushed_out(),
-        };
-        let mut session = match begun {
-            Ok(Ok(session)) => session,
-            Ok(Err(error)) => {
-                debug!(%error, "no ssh client");
-                return ConnectionEnd::NotLoggedIn;
-            }
-            Err(_) => {
-                count(&self.stats.logins_timed_out);
-                return ConnectionEnd::NotLoggedIn;
-            }
-        };
         let mut shutdown = self.shutdown.subscribe();
         let mut idle_since = Instant::now();
         loop {
@@ -233,13 +220,16 @@ impl Shared {
     }
 
     /// Lets streams end first.
-    async fn drain(
+    async fn drain<S>(
         &self,
-        session: &mut RunningSession<Handler>,
+        session: &mut Session<S>,
         connection: &Arc<Inner>,
         ending: Ending,
         until: Instant,
-    ) -> ConnectionEnd {
+    ) -> ConnectionEnd
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         connection.close();
         connection.console().line(&ending.message);
         let mut streams = connection.streams.subscribe();
@@ -255,12 +245,16 @@ impl Shared {
         end(session, connection, ending).await
     }
 
-    fn over(&self, connection: &Inner, result: Result<(), russh::Error>) -> ConnectionEnd {
+    fn over(&self, connection: &Inner, result: Result<(), SessionError>) -> ConnectionEnd {
         match result {
-            _ if !connection.is_logged_in() => ConnectionEnd::NotLoggedIn,
+            Err(error) if !connection.is_logged_in() => {
+                debug!(%error, "no ssh login");
+                ConnectionEnd::NotLoggedIn
+            }
+            Ok(()) if !connection.is_logged_in() => ConnectionEnd::NotLoggedIn,
             // A client that was killed says nothing, but its system ends the connection.
-            Ok(()) | Err(russh::Error::Disconnect | russh::Error::HUP) => ConnectionEnd::Left,
-            Err(russh::Error::IO(error)) if error.kind() == ErrorKind::UnexpectedEof => ConnectionEnd::Left,
+            Ok(()) | Err(SessionError::Ended | SessionError::Protocol(Error::Left { .. })) => ConnectionEnd::Left,
+            Err(SessionError::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => ConnectionEnd::Left,
             Err(error) => {
                 debug!(%error, "ssh connection lost");
                 count(&self.stats.clients_lost);
@@ -315,14 +309,12 @@ async fn needed(place: &mut Option<PushedOut>) {
 struct Over {
     shared: Arc<Shared>,
     connection: Arc<Inner>,
-    cut: Arc<Cut>,
     /// Given back after the gate has heard of the end.
     place: Place,
 }
 
 impl Drop for Over {
     fn drop(&mut self) {
-        self.cut.cut();
         if self.connection.over() {
             self.shared.gate.closed(&Connection::new(self.connection.clone()));
         }
@@ -330,21 +322,27 @@ impl Drop for Over {
 }
 
 /// The reason has been said: lets the client leave by itself if it has a shell, then disconnects it with the reason.
-async fn end(session: &mut RunningSession<Handler>, connection: &Inner, ending: Ending) -> ConnectionEnd {
+async fn end<S>(session: &mut Session<S>, connection: &Inner, ending: Ending) -> ConnectionEnd
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let console = connection.console();
     let has_shell = console.is_shown();
     console.end();
     if has_shell && timeout(LEAVE_TIME, &mut *session).await.is_ok() {
         return ConnectionEnd::Ended;
     }
-    let handle = session.handle();
-    let leave = async {
-        let _ = handle.disconnect(Disconnect::ByApplication, ending.message, "en".to_owned()).await;
-        let _ = session.await;
-    };
-    // What has not left by then is cut by the caller.
-    let _ = timeout(DISCONNECT_TIME, leave).await;
+    connection.link().with(|protocol| protocol.disconnect(&ending.message));
+    // What has not left by then is left by the caller.
+    let _ = timeout(DISCONNECT_TIME, session).await;
     ConnectionEnd::Ended
+}
+
+/// Random bytes for the cookies of key exchanges; their keys are AWS-LC's own randomness.
+fn cookie(bytes: &mut [u8]) {
+    if let Err(error) = getrandom::fill(bytes) {
+        debug!(%error, "no random numbers for a cookie");
+    }
 }
 
 /// An address as limits count it: all of a /64 is one client.

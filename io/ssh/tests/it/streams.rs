@@ -12,7 +12,7 @@ use crate::lab::{Gate, Lab, curl, echo, origin, soon, until, web};
 const MANY_BYTES: usize = 50 * 1_000 * 1_000;
 
 /// Bytes that are not the same anywhere near.
-fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -1,0 +1,114 @@
+//! The halves of a key exchange, and the secret that both sides know then.
+
+use aws_lc_rs::{
+    agreement::{self, Algorithm as Curve, ECDH_P256, ECDH_P384, ECDH_P521, EphemeralPrivateKey, X25519},
+    digest::{self, SHA256, SHA384, SHA512},
+    kem::{EncapsulationKey, ML_KEM_768},
+    rand::SystemRandom,
+};
+use zeroize::Zeroizing;
+
+use crate::{
+    error::{Error, Result},
+    wire::Put,
+};
+
+/// The length of an encapsulation key of ML-KEM-768, in bytes (FIPS 203 section 8).
+const ENCAPSULATION_KEY_BYTES: usize = 1_184;
+/// The length of a point of Curve25519, in bytes.
+const X25519_BYTES: usize = 32;
+const BAD_HALF: Error = Error::KeyExchange("the client's half is none");
+
+/// How secrets are agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// ML-KEM-768 and X25519 together.
+    MlKem768X25519,
+    X25519,
+    P256,
+    P384,
+    P521,
+}
+
+impl Method {
+    fn hash_algorithm(self) -> &'static digest::Algorithm {
+        match self {
+            Self::MlKem768X25519 | Self::X25519 | Self::P256 => &SHA256,
+            Self::P384 => &SHA384,
+            Self::P521 => &SHA512,
+        }
+    }
+
+    /// The hash of the exchange and of its keys.
+    pub(crate) fn hash(self, message: &[u8]) -> Vec<u8> {
+        digest::digest(self.hash_algorithm(), message).as_ref().to_vec()
+    }
+}
+
+/// What both sides know, as the exchange hash and the keys have it: an mpint, or a string of the hybrid method.
+pub(crate) struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    pub(crate) fn number(shared: &[u8]) -> Self {
+        let mut encoded = Zeroizing::new(Vec::with_capacity(shared.len() + 5));
+        encoded.put_mpint(shared);
+        Self(encoded)
+    }
+
+    /// Of both secrets of the hybrid method.
+    pub(crate) fn hybrid(quantum: &[u8], classical: &[u8]) -> Self {
+        let both = Zeroizing::new([quantum, classical].concat());
+        let mut encoded = Zeroizing::new(Vec::with_capacity(36));
+        encoded.put_string(digest::digest(&SHA256, &both));
+        Self(encoded)
+    }
+
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The server's half, and the secret.
+pub(super) struct Agreed {
+    pub(super) server_half: Vec<u8>,
+    pub(super) secret: Secret,
+}
+
+/// Agrees with the client's half. The keys of the exchange are AWS-LC's own randomness, which takes no other for ML-KEM.
+pub(super) fn agree_as_server(method: Method, theirs: &[u8]) -> Result<Agreed> {
+    let on_curve = |curve, theirs: &[u8]| {
+        let key = EphemeralPrivateKey::generate(curve, &SystemRandom::new()).map_err(|_| Error::Cipher)?;
+        let half = key.compute_public_key().map_err(|_| Error::Cipher)?.as_ref().to_vec();
+        let shared = agree(curve, key, theirs).ok_or(BAD_HALF)?;
+        Ok::<_, Error>((half, shared))
+    };
+    let curve = match method {
+        Method::MlKem768X25519 => {
+            let (quantum, point) = theirs.split_at_checked(ENCAPSULATION_KEY_BYTES).ok_or(BAD_HALF)?;
+            let key = EncapsulationKey::new(&ML_KEM_768, quantum).map_err(|_| BAD_HALF)?;
+            let (sealed, quantum) = key.encapsulate().map_err(|_| BAD_HALF)?;
+            let (half, classical) = on_curve(&X25519, point)?;
+            let server_half = [sealed.as_ref(), &half].concat();
+            return Ok(Agreed { server_half, secret: Secret::hybrid(quantum.as_ref(), &classical) });
+        }
+        Method::X25519 => &X25519,
+        Method::P256 => &ECDH_P256,
+        Method::P384 => &ECDH_P384,
+        Method::P521 => &ECDH_P521,
+    };
+    let (server_half, shared) = on_curve(curve, theirs)?;
+    Ok(Agreed { server_half, secret: Secret::number(&shared) })
+}
+
+/// What both sides of a Diffie-Hellman exchange know; `None` where the other's half is none of this curve.
+///
+/// A point of NIST's curves is compressed or not (RFC 5656 section 4), and nothing else, such as a structure in DER,
+/// which AWS-LC takes too. AWS-LC checks that it is on the curve, and that X25519 does not give zero.
+pub fn agree(curve: &'static Curve, secret: EphemeralPrivateKey, theirs: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let is_half = if *curve == X25519 { theirs.len() == X25519_BYTES } else { matches!(theirs.first(), Some(2..=4)) };
+    if !is_half {
+        return None;
+    }
+    let theirs = agreement::UnparsedPublicKey::new(curve, theirs);
+    agreement::agree_ephemeral(secret, theirs, (), |shared| Ok(Zeroizing::new(shared.to_vec()))).ok()
+}

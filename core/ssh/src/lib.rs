@@ -1,0 +1,61 @@
+//! The server's side of SSH 2.0 (RFC 4250 to 4254) for `ssh -R`, as a pure state machine: bytes come in, events and
+//! bytes come out.
+//!
+//! [`Server`] is one connection of a client. Nothing here reads a clock or a socket, and whoever drives it decides who
+//! logs in and what a forward means:
+//!
+//! ```
+//! # use std::{sync::Arc, time::Instant};
+//! # use sallyport_ssh_proto::{Answer, Config, Event, Server};
+//! # fn drive(server: &mut Server, received: &mut Vec<u8>, written: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+//! let done = server.handle_input(received, Instant::now())?;
+//! received.drain(..done);
+//! while let Some(event) = server.poll_event() {
+//!     match event {
+//!         Event::Login(login) if login.user == "ann" => server.answer_login(Answer::Accept),
+//!         Event::Login(_) => server.answer_login(Answer::Refuse),
+//!         Event::Forward { port, .. } => server.answer_request(Some(port)),
+//!         _ => {}
+//!     }
+//! }
+//! server.swap_output(written); // and write it
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A stream to the client's origin is opened by [`Server::open_forwarded`], and read and written by [`Server::read`] and
+//! [`Server::write`]. Each channel has a window of 256 KiB, up to 8 MiB for readers that wait for the network, which
+//! opens when its data has been used: a slow reader holds up its own channel and no other.
+//!
+//! Whatever a client does, what is held for it has a bound; before its login the bounds are narrow. Key exchange is
+//! strict where the client knows it. All primitives are AWS-LC's; formats of keys and certificates are the `ssh-key`
+//! crate's.
+
+mod algorithms;
+mod channel;
+mod cipher;
+mod error;
+mod event;
+mod host_key;
+mod kex;
+mod limits;
+mod message;
+mod output;
+mod packet;
+pub mod proof;
+mod server;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use error::{Error, Result};
+pub use event::{Answer, ChannelId, Credential, Event, Login, SessionRequest};
+pub use host_key::HostKey;
+pub use limits::{
+    FIRST_WINDOW_BYTES, MAX_GROWN_BYTES, MAX_REKEY_BYTES, MAX_USER_BYTES, MAX_WAITING_BYTES, MAX_WINDOW_BYTES,
+    REKEY_TIME,
+};
+pub use server::{Config, Random, Read, Server, Written};
+pub use ssh_key;

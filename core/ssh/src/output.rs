@@ -1,0 +1,113 @@
+//! What is to be written: sealed packets, and messages that wait for the end of a key exchange.
+
+use crate::{
+    cipher::Sealing,
+    error::{Error, Result},
+    limits::{MAX_HELD_BYTES, MAX_WAITING_BYTES},
+    packet::Sealer,
+};
+
+/// The packets of the server in their order.
+pub(crate) struct Output {
+    buffer: Vec<u8>,
+    sealer: Sealer,
+    /// From the server's KEXINIT to its NEWKEYS nothing but the key exchange may be sent (RFC 4253 section 7.1).
+    is_exchanging: bool,
+    held: Vec<Vec<u8>>,
+    held_bytes: usize,
+    failure: Option<Error>,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        Self {
+            buffer: Vec::new(),
+            sealer: Sealer::new(),
+            is_exchanging: false,
+            held: Vec::new(),
+            held_bytes: 0,
+            failure: None,
+        }
+    }
+
+    /// Bytes outside of packets: the version.
+    pub(crate) fn put_line(&mut self, line: &str) {
+        self.buffer.extend_from_slice(line.as_bytes());
+        self.buffer.extend_from_slice(b"\r\n");
+    }
+
+    /// Seals a message of about `hint` bytes, whether keys are exchanged or not.
+    pub(crate) fn send_at_once(&mut self, hint: usize, payload: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.buffer.len();
+        if let Err(error) = self.sealer.seal(&mut self.buffer, hint, payload) {
+            self.buffer.truncate(start);
+            self.failure.get_or_insert(error);
+        }
+    }
+
+    /// Sends a message, behind the key exchange that may be going on.
+    pub(crate) fn send(&mut self, payload: impl FnOnce(&mut Vec<u8>)) {
+        if !self.is_exchanging {
+            return self.send_at_once(0, payload);
+        }
+        let mut held = Vec::new();
+        payload(&mut held);
+        self.held_bytes += held.len();
+        if self.held_bytes > MAX_HELD_BYTES {
+            self.failure.get_or_insert(Error::Protocol("too much waits for the end of a key exchange"));
+        } else {
+            self.held.push(held);
+        }
+    }
+
+    /// Whether channels may send data now.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_exchanging && self.buffer.len() <= MAX_WAITING_BYTES
+    }
+
+    /// The server's KEXINIT goes out.
+    pub(crate) fn begin_exchange(&mut self, init: &[u8]) {
+        self.is_exchanging = true;
+        self.send_at_once(init.len(), |out| out.extend_from_slice(init));
+    }
+
+    /// The server's NEWKEYS has gone out.
+    pub(crate) fn set_keys(&mut self, sealing: Sealing, is_strict: bool) {
+        self.sealer.set_keys(sealing, is_strict);
+    }
+
+    /// Other messages may be sent again; those that waited go first.
+    pub(crate) fn end_exchange(&mut self) {
+        self.is_exchanging = false;
+        self.held_bytes = 0;
+        for held in std::mem::take(&mut self.held) {
+            self.send_at_once(held.len(), |out| out.extend_from_slice(&held));
+        }
+    }
+
+    /// How much waits to be written, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Sealed with these keys: bytes and packets.
+    pub(crate) fn used(&self) -> (u64, u64) {
+        (self.sealer.bytes, self.sealer.packets)
+    }
+
+    /// Gives what is to be written for a buffer that was written.
+    pub(crate) fn swap(&mut self, written: &mut Vec<u8>) {
+        written.clear();
+        std::mem::swap(&mut self.buffer, written);
+    }
+
+    /// Lets memory go that nothing uses now.
+    pub(crate) fn shrink(&mut self) {
+        self.buffer.shrink_to_fit();
+    }
+
+    /// What went wrong while something was sent.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.failure.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,136 @@
+//! Global requests (RFC 4254 sections 4 and 7.1), of both sides.
+
+use std::collections::VecDeque;
+
+use super::Server;
+use crate::{
+    error::Result,
+    event::Event,
+    limits::{MAX_PINGS, MAX_REQUESTS},
+    message,
+    output::Output,
+    wire::{Put, Reader},
+};
+
+/// Requests that wait for an answer.
+#[derive(Debug, Default)]
+pub(super) struct Forwards {
+    /// The client's, which are answered in their order. The first one is being decided.
+    requests: VecDeque<Request>,
+    /// The server's questions whether the client is there, with the number of those that somebody waits for.
+    pings: VecDeque<Option<u64>>,
+    next_ping: u64,
+}
+
+#[derive(Debug)]
+struct Request {
+    /// What is to be decided; nothing of requests that are not known here.
+    event: Option<Event>,
+    wants_reply: bool,
+    /// The answer says which port was chosen.
+    tells_port: bool,
+}
+
+impl Forwards {
+    pub(super) fn has_room(&self) -> bool {
+        self.requests.len() < MAX_REQUESTS
+    }
+
+    /// Asks the client whether it is there. Clients answer what they do not know, too.
+    pub(super) fn ask(&mut self, output: &mut Output, number: Option<u64>) {
+        if self.pings.len() >= MAX_PINGS {
+            return;
+        }
+        self.pings.push_back(number);
+        output.send(|out| {
+            out.push(message::GLOBAL_REQUEST);
+            out.put_string("keepalive@openssh.com");
+            out.put_bool(true);
+        });
+    }
+}
+
+impl Server {
+    /// Asks the client whether it is there; the answer is [`Event::Pong`] with this number. `None` where too many
+    /// questions wait for an answer.
+    pub fn ping(&mut self) -> Option<u64> {
+        if self.is_over || self.forwards.pings.len() >= MAX_PINGS {
+            return None;
+        }
+        let number = self.forwards.next_ping;
+        self.forwards.next_ping += 1;
+        self.forwards.ask(&mut self.output, Some(number));
+        Some(number)
+    }
+
+    /// Answers the [`Event::Forward`] or [`Event::CancelForward`] that came last: the port that was chosen where the
+    /// client left the choice, or a refusal.
+    pub fn answer_request(&mut self, granted: Option<u32>) {
+        if self.is_over {
+            return;
+        }
+        let Some(request) = self.forwards.requests.pop_front() else { return };
+        self.answer(request.wants_reply, request.tells_port, granted);
+        self.next_request();
+    }
+
+    fn answer(&mut self, wants_reply: bool, tells_port: bool, granted: Option<u32>) {
+        if wants_reply {
+            self.output.send(|out| match granted {
+                Some(port) => {
+                    out.push(message::REQUEST_SUCCESS);
+                    if tells_port {
+                        out.put_u32(port);
+                    }
+                }
+                None => out.push(message::REQUEST_FAILURE),
+            });
+        }
+    }
+
+    /// Lets the first request be decided; those that are not known are refused at once.
+    fn next_request(&mut self) {
+        while let Some(request) = self.forwards.requests.front_mut() {
+            if let Some(event) = request.event.take() {
+                self.events.push_back(event);
+                return;
+            }
+            let wants_reply = request.wants_reply;
+            self.forwards.requests.pop_front();
+            self.answer(wants_reply, false, None);
+        }
+    }
+
+    pub(super) fn handle_global_request(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        let (name, wants_reply) = (reader.text()?, reader.bool()?);
+        let (event, tells_port) = match name {
+            "tcpip-forward" => {
+                let (address, port) = (reader.text()?.to_owned(), reader.u32()?);
+                reader.end()?;
+                (Some(Event::Forward { address, port }), port == 0)
+            }
+            "cancel-tcpip-forward" => {
+                let (address, port) = (reader.text()?.to_owned(), reader.u32()?);
+                reader.end()?;
+                (Some(Event::CancelForward { address, port }), false)
+            }
+            _ => (None, false),
+        };
+        if event.is_none() && !wants_reply {
+            return Ok(());
+        }
+        let is_alone = self.forwards.requests.is_empty();
+        self.forwards.requests.push_back(Request { event, wants_reply, tells_port });
+        if is_alone {
+            self.next_request();
+        }
+        Ok(())
+    }
+
+    /// The client answers in the order of the questions.
+    pub(super) fn handle_global_answer(&mut self) {
+        if let Some(Some(number)) = self.forwards.pings.pop_front() {
+            self.events.push_back(Event::Pong(number));
+        }
+    }
+}
