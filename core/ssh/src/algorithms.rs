@@ -5,8 +5,18 @@
 use crate::{
     cipher::{Cipher, Mac},
     error::{Error, Result},
-    kex::Method,
 };
+
+/// How secrets are agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// ML-KEM-768 and X25519 together.
+    MlKem768X25519,
+    X25519,
+    P256,
+    P384,
+    P521,
+}
 
 /// Key exchanges (RFC 8731, RFC 5656; ML-KEM by draft-ietf-sshm-mlkem-hybrid-kex).
 pub(crate) const KEY_EXCHANGES: [(&str, Method); 6] = [

@@ -11,10 +11,11 @@ use aws_lc_rs::{
 
 use crate::{
     Config, HostKey, Server,
+    algorithms::Method,
     algorithms::{CIPHERS, KEY_EXCHANGES, MACS, choose},
     cipher::{Opening, Sealing},
     error::{Error, Result},
-    kex::{Method, Secret, Secrets, agree, init_payload},
+    kex::{Secret, Secrets, agree, init_payload},
     message,
     packet::{Opener, Sealer},
     wire::{Put, Reader},

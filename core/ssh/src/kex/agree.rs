@@ -8,6 +8,7 @@ use aws_lc_rs::{
 };
 use zeroize::Zeroizing;
 
+use crate::algorithms::Method;
 use crate::{
     error::{Error, Result},
     wire::Put,
@@ -18,17 +19,6 @@ const ENCAPSULATION_KEY_BYTES: usize = 1_184;
 /// The length of a point of Curve25519, in bytes.
 const X25519_BYTES: usize = 32;
 const BAD_HALF: Error = Error::KeyExchange("the client's half is none");
-
-/// How secrets are agreed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
-    /// ML-KEM-768 and X25519 together.
-    MlKem768X25519,
-    X25519,
-    P256,
-    P384,
-    P521,
-}
 
 impl Method {
     fn hash_algorithm(self) -> &'static digest::Algorithm {

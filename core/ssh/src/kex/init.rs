@@ -1,9 +1,8 @@
 //! KEXINIT (RFC 4253 section 7.1): the lists of algorithms.
 
-use super::Method;
 use crate::{
     algorithms::{
-        CIPHERS, COMPRESSIONS, EXT_INFO_CLIENT, KEY_EXCHANGES, MACS, SERVER_MARKS, STRICT_CLIENT, choose, names,
+        CIPHERS, COMPRESSIONS, EXT_INFO_CLIENT, KEY_EXCHANGES, MACS, Method, SERVER_MARKS, STRICT_CLIENT, choose, names,
     },
     cipher::{Cipher, Mac},
     error::Result,

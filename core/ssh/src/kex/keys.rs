@@ -2,7 +2,8 @@
 
 use zeroize::Zeroizing;
 
-use super::{Method, Secret};
+use super::Secret;
+use crate::algorithms::Method;
 use crate::{
     cipher::{Cipher, Keys, Mac},
     error::Result,

@@ -6,8 +6,8 @@ mod keys;
 
 use std::time::Instant;
 
+pub(crate) use self::agree::Secret;
 pub use self::agree::agree;
-pub(crate) use self::agree::{Method, Secret};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::init::init_payload;
 use self::init::{Chosen, ClientInit};
