@@ -17,13 +17,14 @@ use super::{
     account_access::{self, ForgotArgs, PasswordChangeArgs, ResetArgs, SessionCommand, TotpCommand},
     display_name, email,
     login::reach,
-    ssh_key, utc,
+    ssh_key,
 };
 use crate::{
+    args::password::{Ask, PasswordArgs},
     context::Context,
     failure::{self, Failure, Kind},
     output,
-    password::{Ask, PasswordArgs},
+    view::utc,
 };
 
 /// The environment variable of the account's password.

@@ -14,13 +14,14 @@ use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{account::PASSWORD_ENV, data::data_dir, email, utc};
+use super::{account::PASSWORD_ENV, data::data_dir, email};
 use crate::{
+    args::password::{Ask, PasswordArgs, ask_for_code, two_lines},
     context::Context,
-    database::DatabaseArgs,
     failure::{self, Failure, Kind},
+    installation::database::DatabaseArgs,
     output,
-    password::{Ask, PasswordArgs, ask_for_code, two_lines},
+    view::utc,
 };
 
 /// The environment variable of the next password.

@@ -11,14 +11,16 @@ use sallyport_client::ApiClient;
 use sallyport_control::{Secrets, TOKEN_KEY_FILE};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::utc;
 use crate::{
-    columns::{self, Column},
+    args::audit::AUDIT_KEY,
     context::Context,
     duration,
     failure::{Failure, Kind},
     output::{self, Format},
-    up::AUDIT_KEY,
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// How many events are shown when nothing else is said.

@@ -9,9 +9,8 @@ use serde_json::json;
 use super::data::data_dir;
 use crate::{
     context::Context,
-    database::DatabaseArgs,
     failure::Failure,
-    installation::{self, KEY_FILE, KeyArgs, WhichAuthority},
+    installation::{self, KEY_FILE, KeyArgs, WhichAuthority, database::DatabaseArgs},
 };
 
 /// What can be done with the authorities of an installation.

@@ -16,12 +16,11 @@ use super::{
     wish::Wish,
 };
 use crate::{
-    complete,
-    context::Context,
+    args::service::PathsArgs,
+    context::{Context, candidates},
     failure::{self, Failure, Kind},
-    live::Live,
-    service::PathsArgs,
     signals::Signals,
+    view::live::Live,
 };
 
 /// Options of `connect`.
@@ -29,7 +28,7 @@ use crate::{
 pub(crate) struct ConnectArgs {
     /// What to call the socket, which then stays: the next `connect` with the same name gets the same public name again, and
     /// one beside it shares its requests. Without a name, the socket is removed at the end
-    #[arg(long, add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(long, add = ArgValueCompleter::new(candidates::sockets))]
     name: Option<String>,
     /// What the service speaks: http, https, tcp, tls or udp [default: as its address says, or what the socket of this name is,
     /// else http]
@@ -159,7 +158,7 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
 
 /// The socket is there without us.
 fn stays(socket: &Socket) -> String {
-    let name = super::quoted(socket.name.as_str());
+    let name = crate::view::quoted(socket.name.as_str());
     format!(
         "the socket {name} stays, for the next `connect --name {name}`; `sallyport socket delete {name}` removes it"
     )

@@ -17,11 +17,14 @@ use sallyport_store::{DATABASE_FILE, DataDirLock, PostgresAddress, Store, Transf
 use serde_json::json;
 
 use crate::{
+    args::audit::AUDIT_KEY,
     context::Context,
-    database::{self, DatabaseArgs},
     failure::{Failure, Kind},
-    installation::{self, KeyArgs},
-    up::{AUDIT_KEY, default_data_dir},
+    installation::{
+        self, KeyArgs,
+        database::{self, DatabaseArgs},
+        default_data_dir,
+    },
 };
 
 /// The file that is locked, which belongs to no backup.

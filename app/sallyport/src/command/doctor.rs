@@ -10,12 +10,13 @@ use time::OffsetDateTime;
 
 use super::{
     reach::{self, Login, Reached},
-    trust, utc,
+    trust,
 };
 use crate::{
     context::Context,
     failure::{self, Failure, Kind},
     output::{paint, safe},
+    view::utc,
 };
 
 /// How far clocks may be apart, in seconds, before that is told; one-time codes are good for half a minute.

@@ -10,15 +10,16 @@ use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, flow, pick::Pick, socket_stats::ms, utc};
+use super::{confirm::YesArg, flow, pick::Pick, socket_stats::ms};
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
-    duration,
-    edge_role::EdgeArgs,
-    failure,
+    context::{Context, candidates},
+    duration, failure,
     output::{self, Output},
+    roles::edge::EdgeArgs,
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// Run an edge, or look after those of an installation.
@@ -91,7 +92,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct DrainArgs {
     /// The name of the edge, or its id
     #[arg(value_name = "EDGE")]
-    #[arg(add = ArgValueCompleter::new(complete::edges))]
+    #[arg(add = ArgValueCompleter::new(candidates::edges))]
     edge: String,
     /// How long requests and connections that run may go on; then they are cut off
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
@@ -106,7 +107,7 @@ pub(crate) struct DrainArgs {
 pub(crate) struct ResumeArgs {
     /// The name of the edge, or its id
     #[arg(value_name = "EDGE")]
-    #[arg(add = ArgValueCompleter::new(complete::edges))]
+    #[arg(add = ArgValueCompleter::new(candidates::edges))]
     edge: String,
 }
 
@@ -115,7 +116,7 @@ pub(crate) struct ResumeArgs {
 pub(crate) struct RmArgs {
     /// The name of the edge, or its id
     #[arg(value_name = "EDGE")]
-    #[arg(add = ArgValueCompleter::new(complete::edges))]
+    #[arg(add = ArgValueCompleter::new(candidates::edges))]
     edge: String,
     #[command(flatten)]
     yes: YesArg,

@@ -11,11 +11,10 @@ use time::OffsetDateTime;
 
 use super::socket_stats::ms;
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    context::{Context, candidates},
     failure,
     output::{self, Format, Output},
+    view::columns::{self, Column},
 };
 
 /// How often it is asked what has ended since.
@@ -46,7 +45,7 @@ pub(crate) struct KillArgs {
 pub(crate) struct LogArgs {
     /// Only those of this socket: its name, id or DNS name
     #[arg(long, value_name = "NAME")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
     /// How many, the newest ones
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]

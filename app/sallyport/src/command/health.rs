@@ -2,8 +2,7 @@
 
 use sallyport_api::HealthFailure;
 
-use super::utc;
-use crate::output;
+use crate::{output, view::utc};
 
 /// Why an origin gets nothing, and since when.
 pub(super) fn why(failure: &HealthFailure) -> String {

@@ -13,13 +13,13 @@ use sallyport_net::{Congestion, Fingerprint, Outbound, Shutdown};
 use tokio::sync::mpsc;
 
 use crate::{
+    args::service::{ServiceAddress, ServiceArg},
     context::{AGENT, Target},
     duration,
     failure::Failure,
-    live::Live,
-    service::{ServiceAddress, ServiceArg},
+    runtime::threads,
     signals::Signals,
-    threads,
+    view::live::Live,
 };
 
 /// How many events may wait to be shown; requests that come faster than the terminal takes them are left out.

@@ -6,7 +6,7 @@ use clap::Args;
 use sallyport_cli::program;
 
 use crate::{
-    cli::Global,
+    context::Global,
     failure::{Failure, Kind},
 };
 

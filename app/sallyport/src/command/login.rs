@@ -17,10 +17,12 @@ use time::OffsetDateTime;
 
 use super::{account::PASSWORD_ENV, email};
 use crate::{
-    context::{Context, Target},
-    credentials::{CredentialsFile, Profile},
+    args::password::{Ask, PasswordArgs, ask_for_code},
+    context::{
+        Context, Target,
+        credentials::{CredentialsFile, Profile},
+    },
     failure::{Failure, Kind},
-    password::{Ask, PasswordArgs, ask_for_code},
 };
 
 /// How long asking a server for its root certificate may take.

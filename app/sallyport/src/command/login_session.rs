@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::pick::Pick;
 use crate::{
-    columns::{self, Column},
     context::Context,
     failure::{self, Failure},
     output::Output,
+    view::columns::{self, Column},
 };
 
 /// What can be done with logins of persons.

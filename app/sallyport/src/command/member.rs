@@ -7,13 +7,15 @@ use sallyport_client::ApiAddress;
 use sallyport_model::Role;
 use serde_json::json;
 
-use super::{confirm::YesArg, email, utc};
+use super::{confirm::YesArg, email};
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    context::{Context, candidates},
     failure,
     output::{self, Output},
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// What can be done with members.
@@ -48,7 +50,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct EditArgs {
     /// The member, by e-mail address or id
     #[arg(value_name = "MEMBER")]
-    #[arg(add = ArgValueCompleter::new(complete::members))]
+    #[arg(add = ArgValueCompleter::new(candidates::members))]
     member: String,
     /// What they may do from now on: viewer, member, admin or owner
     #[arg(long)]
@@ -60,7 +62,7 @@ pub(crate) struct EditArgs {
 pub(crate) struct RmArgs {
     /// The member, by e-mail address or id
     #[arg(value_name = "MEMBER")]
-    #[arg(add = ArgValueCompleter::new(complete::members))]
+    #[arg(add = ArgValueCompleter::new(candidates::members))]
     member: String,
     #[command(flatten)]
     yes: YesArg,

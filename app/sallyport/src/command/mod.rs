@@ -1,4 +1,5 @@
 //! The commands, one file for each noun.
+//! Uses `roles`, `installation`, `context`, `view`, `args`, `machine`, `runtime` and `failure`.
 
 pub(crate) mod account;
 pub(crate) mod account_access;
@@ -47,21 +48,6 @@ pub(crate) mod wish;
 use sallyport_model::{DisplayName, Email};
 
 use crate::failure::{Failure, Kind};
-
-/// A time as people read it, in UTC.
-pub(crate) fn utc(at: time::OffsetDateTime) -> String {
-    let at = at.to_offset(time::UtcOffset::UTC);
-    format!("{} {:02}:{:02}:{:02} UTC", at.date(), at.hour(), at.minute(), at.second())
-}
-
-/// The text as a word that a shell takes as it is.
-pub(crate) fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,=".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.into();
-    }
-    format!("'{}'", text.replace('\'', "'\\''")).into()
-}
 
 /// Reads an e-mail address; a wrong one is refused in the way of the API.
 pub(crate) fn email(text: &str) -> Result<Email, Failure> {

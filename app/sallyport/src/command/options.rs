@@ -8,10 +8,12 @@ use sallyport_client::{SocketRef, SocketRefError, TunnelRef, TunnelRefError};
 use sallyport_model::{OriginProtocol, SocketType};
 
 use crate::{
-    complete,
+    args::{
+        password::{Ask, PasswordArgs},
+        port,
+    },
+    context::candidates,
     failure::Failure,
-    password::{Ask, PasswordArgs},
-    port,
 };
 
 /// The environment variable of the password that protects a socket.
@@ -33,11 +35,11 @@ pub(crate) fn origin_protocol() -> impl TypedValueParser<Value = OriginProtocol>
 pub(crate) struct SocketArg {
     /// The socket: its name, its public name such as wandering-shape-7752, or its id
     #[arg(value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
     /// The same, as an option
     #[arg(long, alias = "socket", value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket_id: Option<SocketRef>,
 }
 
@@ -47,15 +49,15 @@ pub(crate) struct SocketArg {
 pub(crate) struct NamedSocketArg {
     /// The socket: its name, its public name such as wandering-shape-7752, or its id
     #[arg(value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
     /// The same, as an option
     #[arg(long, alias = "socket", value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket_id: Option<SocketRef>,
     /// The same, by its name
     #[arg(id = "socket_name", long = "name", value_name = "NAME")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     name: Option<SocketRef>,
 }
 
@@ -72,15 +74,15 @@ impl NamedSocketArg {
 pub(crate) struct TunnelArg {
     /// The tunnel: its name or its id. Where --tunnel-id says that, the socket
     #[arg(value_name = "TUNNEL")]
-    #[arg(add = ArgValueCompleter::new(complete::tunnels))]
+    #[arg(add = ArgValueCompleter::new(candidates::tunnels))]
     first: Option<String>,
     /// The socket that it belongs to
     #[arg(long, alias = "socket", value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket_id: Option<SocketRef>,
     /// The tunnel, as an option: its id or its name, as `tunnel ls` shows them
     #[arg(long, alias = "tunnel", value_name = "TUNNEL")]
-    #[arg(add = ArgValueCompleter::new(complete::tunnels))]
+    #[arg(add = ArgValueCompleter::new(candidates::tunnels))]
     tunnel_id: Option<TunnelRef>,
 }
 

@@ -9,12 +9,13 @@ use serde_json::json;
 
 use super::{confirm::YesArg, display_name};
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
-    credentials::{CredentialsFile, SavedOrganisation},
+    context::{
+        Context, candidates,
+        credentials::{CredentialsFile, SavedOrganisation},
+    },
     failure::{Failure, Kind},
     output::{self, Output},
+    view::columns::{self, Column},
 };
 
 /// What can be done with organisations.
@@ -38,7 +39,7 @@ pub(crate) enum OrganisationCommand {
 #[group(required = true, multiple = false)]
 pub(crate) struct UseArgs {
     /// The organisation, by name or id
-    #[arg(value_name = "ORGANISATION", add = ArgValueCompleter::new(complete::organisations))]
+    #[arg(value_name = "ORGANISATION", add = ArgValueCompleter::new(candidates::organisations))]
     which: Option<String>,
     /// Your own again
     #[arg(long)]

@@ -7,13 +7,15 @@ use sallyport_client::ApiClient;
 use sallyport_model::{PersonEmail, ProviderKind};
 use serde_json::json;
 
-use super::{confirm::YesArg, utc};
+use super::confirm::YesArg;
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// What can be done with persons.
@@ -44,7 +46,7 @@ pub(crate) enum PersonCommand {
 #[derive(Debug, Args)]
 pub(crate) struct EmailArgs {
     /// The e-mail address
-    #[arg(value_name = "EMAIL", add = ArgValueCompleter::new(complete::persons))]
+    #[arg(value_name = "EMAIL", add = ArgValueCompleter::new(candidates::persons))]
     email: PersonEmail,
 }
 
@@ -76,7 +78,7 @@ pub(crate) struct AddArgs {
 #[group(required = true, multiple = true)]
 pub(crate) struct EditArgs {
     /// The e-mail address
-    #[arg(value_name = "EMAIL", required = true, add = ArgValueCompleter::new(complete::persons))]
+    #[arg(value_name = "EMAIL", required = true, add = ArgValueCompleter::new(candidates::persons))]
     email: Option<PersonEmail>,
     /// What they are called; empty for nothing
     #[arg(long, value_name = "NAME")]

@@ -13,15 +13,16 @@ use serde_json::json;
 use super::{
     confirm::YesArg,
     policy_rule::{self, DocumentArgs},
-    utc,
 };
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    args::port,
+    context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},
-    port,
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// What can be done with policies.
@@ -62,7 +63,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct NameArg {
     /// The policy, by name or id
     #[arg(value_name = "POLICY")]
-    #[arg(add = ArgValueCompleter::new(complete::policies))]
+    #[arg(add = ArgValueCompleter::new(candidates::policies))]
     policy: PolicyRef,
 }
 
@@ -107,7 +108,7 @@ pub(crate) struct PlaceArgs {
     name: NameArg,
     /// The socket: its name, its public name such as wandering-shape-7752, or its id
     #[arg(value_name = "SOCKET", required_unless_present = "all", conflicts_with = "all")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
     /// All sockets, those included that come later
     #[arg(long)]
@@ -122,14 +123,14 @@ pub(crate) struct PlaceArgs {
 pub(crate) struct TestArgs {
     /// The policy, by name or id
     #[arg(value_name = "POLICY")]
-    #[arg(add = ArgValueCompleter::new(complete::policies))]
+    #[arg(add = ArgValueCompleter::new(candidates::policies))]
     policy: Option<PolicyRef>,
     /// Ask these rules instead, which need not be stored; - for the standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "policy")]
     file: Option<PathBuf>,
     /// Ask all policies and lists of this socket instead
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["policy", "file"])]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
     /// Who has logged in [default: nobody]
     #[arg(long, value_name = "EMAIL")]

@@ -16,8 +16,8 @@ use sallyport_policy::{
 };
 
 use crate::{
+    args::port,
     failure::{self, Failure, Kind},
-    port,
 };
 
 /// One rule, by its conditions.

@@ -13,13 +13,15 @@ use sallyport_api::{CreateProvider, Provider, ProviderFound, Secret, UpdateProvi
 use sallyport_model::{MAX_CLIENT_SECRET_BYTES, MAX_PROVIDER_CA_BYTES, ProviderKind, ProviderName};
 use serde_json::json;
 
-use super::{confirm::YesArg, utc};
+use super::confirm::YesArg;
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// What can be done with identity providers.
@@ -46,7 +48,7 @@ pub(crate) enum ProviderCommand {
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
     /// What it is called
-    #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::providers))]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(candidates::providers))]
     name: ProviderName,
 }
 

@@ -15,14 +15,16 @@ use serde::Serialize;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{client::write_private, confirm::YesArg, display_name, pick::Pick, utc};
+use super::{client::write_private, confirm::YesArg, display_name, pick::Pick};
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    args::port,
+    context::{Context, candidates},
     failure,
     output::{self, Output},
-    port,
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// What can be done with service tokens.
@@ -50,7 +52,7 @@ pub(crate) struct CreateArgs {
     name: String,
     /// A socket that it is for, by name or id; several times for several; all sockets when absent
     #[arg(long = "socket", value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     sockets: Vec<SocketRef>,
     /// In how many days it ends; it does not end when this is absent
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
@@ -113,7 +115,7 @@ struct Certified {
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
     /// The id of the token, or its name
-    #[arg(id = "service_token", value_name = "TOKEN", add = ArgValueCompleter::new(complete::service_tokens))]
+    #[arg(id = "service_token", value_name = "TOKEN", add = ArgValueCompleter::new(candidates::service_tokens))]
     token: String,
 }
 

@@ -15,13 +15,15 @@ use super::{
     settings::{self, SettingsArgs},
     socket_origin::{self, SocketOriginCommand},
     socket_stats::{self, StatsArgs},
-    utc,
 };
 use crate::{
-    columns::{self, Column},
     context::Context,
     failure::{self, Failure},
     output::{self, Output},
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// What can be done with sockets.

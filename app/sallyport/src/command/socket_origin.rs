@@ -15,12 +15,11 @@ use serde_json::json;
 
 use super::{confirm::YesArg, health::why, hold::origin_pin, settings::OFF};
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    args::service::{RewriteArgs, ShownPath},
+    context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::Output,
-    service::{RewriteArgs, ShownPath},
+    view::columns::{self, Column},
 };
 
 /// What can be done with direct origins.
@@ -44,7 +43,7 @@ pub(crate) enum SocketOriginCommand {
 pub(crate) struct AddArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: SocketRef,
     /// Where it is, as edges reach it: HOST:PORT
     #[arg(value_name = "HOST:PORT")]
@@ -69,7 +68,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct ListArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: SocketRef,
 }
 
@@ -78,7 +77,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct EditArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: SocketRef,
     /// The origin: its address or its id, as `socket origin ls` shows them
     #[arg(value_name = "ORIGIN")]
@@ -112,7 +111,7 @@ pub(crate) struct EditArgs {
 pub(crate) struct RmArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
-    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: SocketRef,
     /// The origin: its address or its id, as `socket origin ls` shows them
     #[arg(value_name = "ORIGIN")]

@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::Args;
 use sallyport_api::{Counts, EdgeCounts, OriginCounts, Quantiles, SocketStats};
 
-use super::{flow, options::NamedSocketArg, utc};
+use super::{flow, options::NamedSocketArg};
 use crate::{
     context::Context,
     failure,
     output::{self, Format},
+    view::utc,
 };
 
 /// How often what is watched is asked for.

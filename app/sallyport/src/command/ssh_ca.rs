@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateSshHostCertificate, SshAuthority, UpdateSshAuthority};
 
-use super::{options::SocketArg, ssh_key, utc};
+use super::{options::SocketArg, ssh_key};
 use crate::{
     context::Context,
     failure::{self, Failure},
     output,
+    view::utc,
 };
 
 /// What can be done with it.

@@ -13,13 +13,15 @@ use sallyport_api::{CreateSshKey, SshKey};
 use sallyport_client::ApiClient;
 use serde_json::json;
 
-use super::{confirm::YesArg, display_name, pick::Pick, utc};
+use super::{confirm::YesArg, display_name, pick::Pick};
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// The longest file that is read, in bytes: the longest key that the API takes.
@@ -58,7 +60,7 @@ pub(crate) struct AddArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// The key: its id, fingerprint or name, as `ssh-key ls` shows them
-    #[arg(value_name = "KEY", add = ArgValueCompleter::new(complete::ssh_keys))]
+    #[arg(value_name = "KEY", add = ArgValueCompleter::new(candidates::ssh_keys))]
     key: String,
     #[command(flatten)]
     yes: YesArg,

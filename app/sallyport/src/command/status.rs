@@ -3,16 +3,16 @@
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::{
-    reach::{self, Login, Name, Reached},
-    utc,
-};
+use super::reach::{self, Login, Name, Reached};
 use crate::{
     context::Context,
     failure::{self, Failure, Kind},
-    local,
+    machine::{
+        local,
+        processes::{self, Running},
+    },
     output::{self, pairs, table},
-    processes::{self, Running},
+    view::utc,
 };
 
 /// A certificate that ends so soon is told of: the built-in authority renews its own long before.

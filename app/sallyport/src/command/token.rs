@@ -9,13 +9,15 @@ use sallyport_model::{Scope, ScopeSet, TokenId};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, display_name, pick::Pick, utc};
+use super::{confirm::YesArg, display_name, pick::Pick};
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},
+    view::{
+        columns::{self, Column},
+        utc,
+    },
 };
 
 /// What can be done with API tokens.
@@ -50,7 +52,7 @@ pub(crate) struct CreateArgs {
 #[group(required = true, multiple = false)]
 pub(crate) struct DeleteArgs {
     /// The token: its name or its id, as `token ls` shows them
-    #[arg(id = "api_token", value_name = "TOKEN", add = ArgValueCompleter::new(complete::tokens))]
+    #[arg(id = "api_token", value_name = "TOKEN", add = ArgValueCompleter::new(candidates::tokens))]
     token: Option<String>,
     /// The same, as an option
     #[arg(long, value_name = "TOKEN")]

@@ -9,9 +9,9 @@ use sallyport_trust::{BrowserChange, BrowserStores, InstallError, Person, Remove
 use serde_json::json;
 
 use crate::{
-    account,
     context::Context,
     failure::{Failure, Kind, unreadable},
+    machine::users,
 };
 
 /// The largest certificate file that is read, in bytes.
@@ -68,7 +68,7 @@ pub(crate) fn browser_stores() -> Option<BrowserStores> {
 fn person() -> Option<Person> {
     if rustix::process::geteuid().is_root() {
         let caller = ["SUDO_UID", "PKEXEC_UID", "DOAS_USER"].iter().find_map(|name| std::env::var(name).ok());
-        if let Some(account) = caller.as_deref().and_then(account::of) {
+        if let Some(account) = caller.as_deref().and_then(users::of) {
             // Root's own browsers need nobody else.
             let ids = Some((account.user, account.group)).filter(|(user, _)| *user != 0);
             return Some(Person { home: account.home, ids });

@@ -20,18 +20,20 @@ use super::{
     hold::{self, Credential, OriginArgs},
     options::{NamedSocketArg, SocketArg, TunnelArg, socket_type},
     socket_stats::ms,
-    ssh_key, utc,
+    ssh_key,
     wish::PathService,
 };
 use crate::{
-    columns::{self, Column},
-    complete,
-    context::Context,
+    args::service::{RewriteArgs, ShownPath},
+    context::{Context, candidates},
     failure::{self, Failure, Kind},
-    live::Live,
     output::{self, Output},
-    service::{RewriteArgs, ShownPath},
     signals::Signals,
+    view::{
+        columns::{self, Column},
+        live::Live,
+        utc,
+    },
 };
 
 /// What can be done with tunnels.
@@ -116,13 +118,13 @@ pub(crate) struct EditArgs {
 #[group(multiple = false)]
 pub(crate) struct LsArgs {
     /// The socket: its name, its public name, or its id [default: all sockets]
-    #[arg(value_name = "SOCKET", add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(value_name = "SOCKET", add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
     /// The same, as an option
-    #[arg(long, alias = "socket", value_name = "SOCKET", add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(long, alias = "socket", value_name = "SOCKET", add = ArgValueCompleter::new(candidates::sockets))]
     socket_id: Option<SocketRef>,
     /// The same, by its name
-    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::sockets))]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(candidates::sockets))]
     name: Option<SocketRef>,
 }
 
@@ -132,7 +134,7 @@ pub(crate) struct DeleteArgs {
     #[command(flatten)]
     tunnel: TunnelArg,
     /// The tunnel, by its name
-    #[arg(long, add = ArgValueCompleter::new(complete::tunnels))]
+    #[arg(long, add = ArgValueCompleter::new(candidates::tunnels))]
     name: Option<TunnelRef>,
     #[command(flatten)]
     yes: YesArg,
@@ -144,7 +146,7 @@ pub(crate) struct SignKeyArgs {
     #[command(flatten)]
     tunnel: TunnelArg,
     /// The tunnel, by its name
-    #[arg(long, add = ArgValueCompleter::new(complete::tunnels))]
+    #[arg(long, add = ArgValueCompleter::new(candidates::tunnels))]
     name: Option<TunnelRef>,
     /// The file with the public key, - for the standard input [default: ~/.ssh/id_ed25519.pub, id_ecdsa.pub or id_rsa.pub]
     #[arg(long, value_name = "FILE")]
@@ -158,7 +160,7 @@ pub(crate) struct ConnectArgs {
     socket: NamedSocketArg,
     /// The tunnel to hold, by its id or its name; it gets a new credential. Without it, one is made for the time of the
     /// connection
-    #[arg(long, alias = "tunnel", value_name = "TUNNEL", add = ArgValueCompleter::new(complete::tunnels))]
+    #[arg(long, alias = "tunnel", value_name = "TUNNEL", add = ArgValueCompleter::new(candidates::tunnels))]
     tunnel_id: Option<TunnelRef>,
     /// The credential that `tunnel create` showed, to connect without a login; best in the environment
     #[arg(

@@ -7,12 +7,12 @@ use sallyport_model::{OriginProtocol, PathRoute, SocketType};
 use super::{
     hold::{Origin, OriginArgs},
     options::idempotency_key,
-    quoted,
     settings::SettingsArgs,
 };
 use crate::{
+    args::service::ServiceAddress,
     failure::{self, Failure, Kind},
-    service::ServiceAddress,
+    view::quoted,
 };
 
 /// How many numbers are tried behind a name that nobody chose; then it gets random digits.

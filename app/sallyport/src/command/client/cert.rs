@@ -13,7 +13,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::{host::HostArgs, tls::Entrance};
-use crate::{command::utc, context::Context, credentials::CredentialsFile, output};
+use crate::{
+    context::{Context, credentials::CredentialsFile},
+    output,
+    view::utc,
+};
 
 /// Options of `client cert`.
 #[derive(Debug, Args)]

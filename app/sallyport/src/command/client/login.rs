@@ -21,11 +21,13 @@ use super::{
     host::{Host, HostArgs},
 };
 use crate::{
-    command::utc,
-    context::{Context, Target},
-    credentials::{CredentialsFile, SavedToken},
+    context::{
+        Context, Target,
+        credentials::{CredentialsFile, SavedToken},
+    },
     failure::{self, Failure, Kind},
     output,
+    view::utc,
 };
 
 /// How long the browser is waited for.

@@ -14,8 +14,11 @@ use time::OffsetDateTime;
 pub(crate) use cert::write_private;
 pub(crate) use ssh::{SshConfigArgs, ssh_config};
 
-use super::utc;
-use crate::{context::Context, credentials::CredentialsFile, output};
+use crate::{
+    context::{Context, credentials::CredentialsFile},
+    output,
+    view::utc,
+};
 
 /// What can be done at sockets of others.
 #[derive(Debug, Subcommand)]

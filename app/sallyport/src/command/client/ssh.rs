@@ -21,11 +21,11 @@ use super::{
     login::Door,
 };
 use crate::{
-    command::{ssh_key, utc},
-    context::Context,
-    credentials::CredentialsFile,
+    command::ssh_key,
+    context::{Context, credentials::CredentialsFile},
     failure::{Failure, Kind},
     output,
+    view::utc,
 };
 
 /// The keys that ssh itself uses, best first.

@@ -12,11 +12,10 @@ use sallyport_store::DataDirLock;
 
 use super::Check;
 use crate::{
-    account,
+    args::listen::DEFAULT_PORT,
     command::reach::folder,
-    local,
-    processes::Running,
-    up::{DEFAULT_PORT, default_data_dir},
+    installation::default_data_dir,
+    machine::{local, processes::Running, users},
 };
 
 /// Files that nobody else may read.
@@ -65,7 +64,7 @@ fn directory(dir: &Path) -> Check {
     }
     let (us, owner) = (rustix::process::geteuid(), meta.uid());
     if !us.is_root() && owner != us.as_raw() {
-        let whose = account::of(&owner.to_string()).map_or_else(|| owner.to_string(), |account| account.name);
+        let whose = users::of(&owner.to_string()).map_or_else(|| owner.to_string(), |user| user.name);
         return Check::skip(NAME, format!("{shown} belongs to {whose}: run this as that user for it"));
     }
     let mode = meta.mode() & 0o777;

@@ -20,9 +20,9 @@ use self::{
 use super::hold::{self, MAX_QUEUED_EVENTS, PATIENCE};
 use crate::{
     context::Context,
-    live::Live,
     output,
     signals::{Hangup, Hangups, Signals},
+    view::live::Live,
 };
 
 /// How many looks at services may have found nothing that was not told yet.

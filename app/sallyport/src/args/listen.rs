@@ -1,0 +1,108 @@
+//! Addresses and ports to listen on, as options say them.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+};
+
+use clap::Args;
+
+/// The port that serves clients, the API and tunnels unless another is asked for.
+pub(crate) const DEFAULT_PORT: u16 = 8443;
+
+/// Connectors that come over QUIC.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct QuicArgs {
+    /// Take connectors over QUIC too (`connect --transport quic`): ADDR:PORT or :PORT of UDP [default: the address and port of
+    /// --listen]
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_QUIC", num_args = 0..=1, default_missing_value = "same")]
+    #[arg(value_parser = quic_address)]
+    pub(crate) listen_quic: Option<QuicAddress>,
+}
+
+/// An address to listen on; without an IP address, the default one for the domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ListenAddress {
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) port: u16,
+}
+
+/// Where plain HTTP is redirected, if at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RedirectAddress {
+    Nowhere,
+    At(ListenAddress),
+}
+
+/// Where connectors come over QUIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QuicAddress {
+    Same,
+    At(ListenAddress),
+}
+
+impl ListenAddress {
+    pub(crate) fn with_default(self, ip: IpAddr) -> SocketAddr {
+        SocketAddr::new(self.ip.unwrap_or(ip), self.port)
+    }
+}
+
+/// A range of ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PortRange(pub(crate) RangeInclusive<u16>);
+
+/// Ports that need no privileges, at least one.
+pub(crate) fn port_range(text: &str) -> Result<PortRange, String> {
+    text.split_once('-')
+        .and_then(|(from, to)| Some((from.trim().parse().ok()?, to.trim().parse().ok()?)))
+        .filter(|(from, to)| (1_024..=*to).contains(from))
+        .map(|(from, to)| PortRange(from..=to))
+        .ok_or_else(|| "expected a range of ports from 1024 up, such as 20000-20999".to_owned())
+}
+
+pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
+    let wrong = || "expected ADDR:PORT or :PORT, such as 127.0.0.1:8443 or [::]:443".to_owned();
+    if let Some(port) = text.strip_prefix(':') {
+        return Ok(ListenAddress { ip: None, port: port.parse().map_err(|_| wrong())? });
+    }
+    let address: SocketAddr = text.parse().map_err(|_| wrong())?;
+    Ok(ListenAddress { ip: Some(address.ip()), port: address.port() })
+}
+
+fn quic_address(text: &str) -> Result<QuicAddress, String> {
+    if text == "same" { Ok(QuicAddress::Same) } else { listen_address(text).map(QuicAddress::At) }
+}
+
+pub(crate) fn redirect_address(text: &str) -> Result<RedirectAddress, String> {
+    if text == "none" {
+        return Ok(RedirectAddress::Nowhere);
+    }
+    listen_address(text).map(RedirectAddress::At).map_err(|error| format!("{error}, or none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn an_address_may_leave_out_its_ip() {
+        assert_eq!(listen_address(":443").unwrap(), ListenAddress { ip: None, port: 443 });
+        let six = listen_address("[::1]:8443").unwrap();
+        assert_eq!(six.with_default(Ipv4Addr::LOCALHOST.into()), "[::1]:8443".parse().unwrap());
+        for bad in ["", "8443", "localhost:8443", ":70000", "127.0.0.1", "::1:8443"] {
+            assert!(listen_address(bad).unwrap_err().contains("ADDR:PORT"), "{bad}");
+        }
+        assert_eq!(redirect_address("none").unwrap(), RedirectAddress::Nowhere);
+        assert!(redirect_address("nowhere").unwrap_err().ends_with("or none"));
+    }
+
+    #[test]
+    fn a_range_of_ports_has_one_and_no_privileged_one() {
+        assert_eq!(port_range("20000-20000").unwrap().0, 20_000..=20_000);
+        for bad in ["", "20000", "80-90", "3000-2000", "1-2-3", "1024-70000"] {
+            assert!(port_range(bad).unwrap_err().contains("20000-20999"), "{bad}");
+        }
+    }
+}

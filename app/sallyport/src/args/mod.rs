@@ -1,0 +1,13 @@
+//! Options and values on the command line that several commands or servers share.
+//! Uses `failure`.
+
+pub(crate) mod argv;
+pub(crate) mod audit;
+pub(crate) mod bus;
+pub(crate) mod listen;
+pub(crate) mod mail;
+pub(crate) mod password;
+pub(crate) mod port;
+pub(crate) mod server;
+pub(crate) mod service;
+pub(crate) mod site;

@@ -1,0 +1,40 @@
+//! Completion of a line in a shell: commands and options by clap's engine, names by [`crate::context::candidates`].
+
+use std::ffi::OsString;
+
+use clap::CommandFactory as _;
+use clap_complete::CompleteEnv;
+use sallyport_cli::usage::COMPLETE;
+
+use super::Cli;
+use crate::{command::lab, context::candidates::words};
+
+/// Answers a shell that completes a line, and ends; returns where the program was started to do something.
+pub(crate) fn answer() {
+    if std::env::var_os(COMPLETE).is_some() && first_command(&words()).is_some_and(|word| word == lab::NAME) {
+        // The laboratory knows its own commands. Where it is not there, nothing is offered.
+        drop(lab::start(std::env::args_os().skip(1)));
+    }
+    CompleteEnv::with_factory(Cli::command).var(COMPLETE).bin("sallyport").completer("sallyport").complete();
+}
+
+/// The first word of a line that is neither the program nor an option of all commands nor the value of one.
+fn first_command(words: &[OsString]) -> Option<&OsString> {
+    let root = Cli::command();
+    let has_value = |word: &str| {
+        let named = |argument: &&clap::Arg| {
+            let long = argument.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
+            long || argument.get_short().is_some_and(|short| word.strip_prefix('-') == Some(&*short.to_string()))
+        };
+        root.get_arguments().find(named).is_some_and(|argument| argument.get_action().takes_values())
+    };
+    let mut rest = words.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.to_str() {
+            Some(option) if option.starts_with('-') && has_value(option) => drop(rest.next()),
+            Some(option) if option.starts_with('-') => {}
+            _ => return Some(word),
+        }
+    }
+    None
+}

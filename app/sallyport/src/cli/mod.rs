@@ -1,0 +1,375 @@
+//! The command line: what can be asked for, and who does it.
+//! Uses every other room.
+
+pub(crate) mod complete;
+mod help;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use sallyport_cli::{
+    files,
+    usage::{self, misused},
+};
+use time::UtcOffset;
+
+use self::help::HelpArgs;
+use crate::{
+    args::argv,
+    command::{
+        self,
+        account::AccountCommand,
+        audit::AuditArgs,
+        authority::AuthorityCommand,
+        client::{ClientCommand, SshConfigArgs},
+        connect::ConnectArgs,
+        data::{BackupArgs, MigrateArgs, RekeyArgs, RestoreArgs},
+        doctor::DoctorArgs,
+        edge::EdgeCommand,
+        flow::FlowCommand,
+        invitation::InvitationCommand,
+        lab::LabArgs,
+        login::LoginArgs,
+        login_session::LoginSessionCommand,
+        member::MemberCommand,
+        organisation::OrganisationCommand,
+        person::PersonCommand,
+        policy::PolicyCommand,
+        provider::ProviderCommand,
+        run::RunArgs,
+        service_token::ServiceTokenCommand,
+        socket::SocketCommand,
+        ssh_ca::SshCaCommand,
+        ssh_key::SshKeyCommand,
+        token::TokenCommand,
+        trust::TrustCommand,
+        tunnel::TunnelCommand,
+    },
+    context::{Context, Global},
+    failure::{self, Failure},
+    output::{Format, Output},
+    roles,
+    runtime::{
+        memory,
+        telemetry::{LogFormat, Telemetry},
+    },
+};
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  the command line cannot be used as it is
+  3  not logged in, or not allowed
+  4  not found
+  5  refused: it conflicts with what is there, or is not valid
+  6  the other side cannot be reached or cannot be trusted
+
+Flags may be written with underscores too (--socket_id).
+More: `sallyport help COMMAND`, and `sallyport help TOPIC` about names, policies, run, scripts and transports.";
+
+/// Gives a private service a public door
+#[derive(Debug, Parser)]
+#[command(name = "sallyport", version, about, after_help = AFTER_HELP)]
+#[command(disable_help_subcommand = true)]
+#[command(arg_required_else_help = true, subcommand_required = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run Sallyport on this machine: control and edge in one process
+    Up(roles::up::UpArgs),
+    /// Run control: accounts, sockets, policies and edges, without clients of its own
+    Control(roles::control::ControlArgs),
+    /// Run an edge of an installation, or look after its edges
+    Edge(EdgeCommand),
+    /// Show what runs here, whether the API and the edge answer, who is logged in, and what comes next
+    Status,
+    /// Check what could be wrong, in the order in which to mend it
+    Doctor(DoctorArgs),
+    /// Make an account, or show it
+    #[command(subcommand)]
+    Account(AccountCommand),
+    /// Log in; the password is asked for, or comes with SALLYPORT_PASSWORD
+    Login(LoginArgs),
+    /// Forget the login
+    Logout,
+    /// Give a service near you a public name until this command is stopped
+    Connect(ConnectArgs),
+    /// Serve the services of a file until this command is stopped
+    Run(RunArgs),
+    /// Public names that stay
+    #[command(subcommand)]
+    Socket(SocketCommand),
+    /// The connections that carry a socket's requests to its origins
+    #[command(subcommand)]
+    Tunnel(TunnelCommand),
+    /// Named rules about who may come in, and when, from where and for what
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Keys with which stock ssh clients log in
+    #[command(subcommand)]
+    SshKey(SshKeyCommand),
+    /// Identity providers: who vouches for persons that come to sockets
+    #[command(subcommand)]
+    Provider(ProviderCommand),
+    /// Persons who log in with a password, at your provider of kind local
+    #[command(subcommand)]
+    Person(PersonCommand),
+    /// Persons who have logged in to sockets
+    #[command(subcommand)]
+    LoginSession(LoginSessionCommand),
+    /// Enter sockets that ask who comes, with programs that cannot log in
+    #[command(subcommand)]
+    Client(ClientCommand),
+    /// Print what lets a stock ssh reach hosts behind sockets, for ~/.ssh/config
+    SshConfig(SshConfigArgs),
+    /// Your authority for ssh keys: what hosts behind your sockets trust
+    #[command(subcommand)]
+    SshCa(SshCaCommand),
+    /// Organisations: for whom you act
+    #[command(subcommand, alias = "organization")]
+    Organisation(OrganisationCommand),
+    /// Who belongs to the organisation, and what they may do
+    #[command(subcommand)]
+    Member(MemberCommand),
+    /// Invitations into organisations
+    #[command(subcommand)]
+    Invitation(InvitationCommand),
+    /// API tokens, for programs that cannot type a password
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Tokens with which machines come to sockets that ask who comes
+    #[command(subcommand)]
+    ServiceToken(ServiceTokenCommand),
+    /// Who connected to what, and when; who changed what
+    Audit(AuditArgs),
+    /// The connections that run now
+    #[command(subcommand)]
+    Flow(FlowCommand),
+    /// Move the data of a `sallyport up` from its data directory to PostgreSQL
+    Migrate(MigrateArgs),
+    /// Seal the keys of an installation in PostgreSQL with a new key
+    Rekey(RekeyArgs),
+    /// The certificate authorities of an installation
+    #[command(subcommand)]
+    Authority(AuthorityCommand),
+    /// Copy the database and the keys of a `sallyport up` that may be running
+    Backup(BackupArgs),
+    /// Make a data directory of a backup
+    Restore(RestoreArgs),
+    /// A laboratory: a network of edges, controls and clients in namespaces of this machine, and faults to try on it
+    Lab(LabArgs),
+    /// Let all programs of this machine trust a Sallyport's certificates
+    #[command(subcommand)]
+    Trust(TrustCommand),
+    /// Print the script that lets a shell complete commands
+    Completion(command::completion::CompletionArgs),
+    /// Print the version
+    Version,
+    /// Say what a command does, or something about a topic: names, policies, run, scripts, transports
+    Help(HelpArgs),
+}
+
+/// The whole program.
+pub(crate) fn main() -> ExitCode {
+    let args = argv::fold_underscores(std::env::args_os());
+    let (asks_for_json, names_organisation) = (usage::asks_for_json(&args), names_organisation(&args));
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error, asks_for_json, "sallyport --help"),
+    };
+    // Of the laboratory's own words only this one is looked at: for what is said where it cannot be started.
+    let mut output = cli.global.printing.to_output();
+    if asks_for_json && matches!(cli.command, Command::Lab(_)) {
+        output.format = Format::Json;
+    }
+    // An empty variable is as none; an empty flag is a mistake of a script that must not act for another organisation.
+    if names_organisation && cli.global.organisation.as_deref() == Some("") {
+        let failure = Failure::usage("--organisation is empty").next("give a name or an id, or leave it out");
+        output.failure(&failure);
+        return ExitCode::from(failure.kind.exit_code());
+    }
+    let has_token = cli.global.token.as_ref().is_some_and(|token| !token.is_empty());
+    let describe = if has_token { failure::describe_with_token } else { failure::describe };
+    match run(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => match describe(&error) {
+            None => ExitCode::SUCCESS,
+            Some(failure) => {
+                output.failure(&failure);
+                ExitCode::from(failure.kind.exit_code())
+            }
+        },
+    }
+}
+
+fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
+    match cli.command {
+        Command::SshConfig(args) => return command::client::ssh_config(&args),
+        Command::Completion(args) => return command::completion::run(&args),
+        Command::Version => return command::version::run(&output),
+        Command::Help(args) => return help::run(&output, &args),
+        Command::Lab(args) => return command::lab::run(&cli.global, &args),
+        _ => {}
+    }
+    // The zone of the machine can only be asked for while there is one thread.
+    let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
+    files::allow_many();
+    if carries_traffic(&cli.command) {
+        // Where that is not allowed, turns stay as long as they are.
+        drop(sallyport_net::take_short_turns());
+        // Where the system refuses the thread, memory goes back later.
+        let _ = memory::give_back_unused();
+    }
+    files::make_room(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(dispatch(cli, output, offset));
+    // What still waits for a terminal or a name server must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// How many descriptors a server, and any other command, has room for before the kernel makes more.
+const DAEMON_FILES: i32 = 65_536;
+const CONNECTOR_FILES: i32 = 4_096;
+
+/// Whether a command serves others for as long as it is let.
+fn is_daemon(command: &Command) -> bool {
+    matches!(command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }))
+}
+
+/// Whether others' requests and connections go through it. Programs that a command starts would inherit what it asks
+/// for.
+fn carries_traffic(command: &Command) -> bool {
+    let connects =
+        matches!(command, Command::Connect(_) | Command::Run(_) | Command::Tunnel(TunnelCommand::Connect(_)));
+    connects || is_daemon(command)
+}
+
+async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result<()> {
+    let verbose = cli.global.verbose;
+    let mut _log = None;
+    if !is_daemon(&cli.command) {
+        let telemetry = Telemetry {
+            verbose,
+            default_level: tracing::Level::WARN,
+            format: if output.format == Format::Json { LogFormat::Json } else { LogFormat::Text },
+            otlp_endpoint: None,
+            otlp_ratio: 0.0,
+        };
+        _log = Some(telemetry.start()?);
+    }
+    let context = Context::new(cli.global, output, offset);
+    match cli.command {
+        Command::Up(args) => roles::up::run(args, verbose).await,
+        Command::Control(args) => roles::control::run(args, verbose).await,
+        Command::Edge(EdgeCommand { command: Some(command), .. }) => command::edge::run(&context, command).await,
+        Command::Edge(EdgeCommand { run, .. }) => roles::edge::run(run, verbose).await,
+        Command::Status => command::status::run(&context).await,
+        Command::Doctor(args) => command::doctor::run(&context, args).await,
+        Command::Account(command) => command::account::run(&context, command).await,
+        Command::Login(args) => command::login::login(&context, args).await,
+        Command::Logout => command::login::logout(&context).await,
+        Command::Connect(args) => command::connect::run(&context, args).await,
+        Command::Run(args) => command::run::run(&context, args).await,
+        Command::Socket(command) => command::socket::run(&context, command).await,
+        Command::Tunnel(command) => command::tunnel::run(&context, command).await,
+        Command::Policy(command) => command::policy::run(&context, command).await,
+        Command::SshKey(command) => command::ssh_key::run(&context, command).await,
+        Command::Provider(command) => command::provider::run(&context, command).await,
+        Command::Person(command) => command::person::run(&context, command).await,
+        Command::LoginSession(command) => command::login_session::run(&context, command).await,
+        Command::Client(command) => command::client::run(&context, command).await,
+        Command::SshCa(command) => command::ssh_ca::run(&context, command).await,
+        Command::Organisation(command) => command::organisation::run(&context, command).await,
+        Command::Member(command) => command::member::run(&context, command).await,
+        Command::Invitation(command) => command::invitation::run(&context, command).await,
+        Command::Token(command) => command::token::run(&context, command).await,
+        Command::ServiceToken(command) => command::service_token::run(&context, command).await,
+        Command::Audit(args) => command::audit::run(&context, args).await,
+        Command::Flow(command) => command::flow::run(&context, command).await,
+        Command::Migrate(args) => command::data::migrate(&context, args).await,
+        Command::Authority(command) => command::authority::run(&context, command).await,
+        Command::Rekey(args) => command::data::rekey(&context, args).await,
+        Command::Backup(args) => command::data::backup(&context, args).await,
+        Command::Restore(args) => command::data::restore(&context, args).await,
+        Command::Trust(command) => command::trust::run(&context, &command),
+        Command::SshConfig(_) | Command::Completion(_) | Command::Version | Command::Help(_) | Command::Lab(_) => {
+            Ok(())
+        }
+    }
+}
+
+/// Whether the flag itself stands in the command line, and not only its variable in the environment.
+fn names_organisation(args: &[std::ffi::OsString]) -> bool {
+    let flags = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
+    let mut names = flags.map(|arg| arg.split_once('=').map_or(arg, |(name, _)| name));
+    names.any(|name| name == "--organisation" || name == "--organization")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_argument_takes_the_place_of_one_that_all_commands_have() {
+        fn check(command: &clap::Command, global: &[String]) {
+            for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
+                let id = argument.get_id().to_string();
+                assert!(!global.contains(&id), "{}: {id}", command.get_name());
+            }
+            command.get_subcommands().for_each(|command| check(command, global));
+        }
+        let command = Cli::command();
+        let global: Vec<_> = command
+            .get_arguments()
+            .filter(|argument| argument.is_global_set())
+            .map(|argument| argument.get_id().to_string())
+            .collect();
+        assert!(global.contains(&"token".to_owned()), "{global:?}");
+        command.get_subcommands().for_each(|command| check(command, &global));
+    }
+
+    #[test]
+    fn a_flag_of_the_organisation_is_told_from_its_variable() {
+        let names = |line: &str| names_organisation(&line.split(' ').map(Into::into).collect::<Vec<_>>());
+        assert!(names("sallyport socket ls --organisation "));
+        assert!(names("sallyport --organization= socket ls"));
+        assert!(!names("sallyport socket ls"));
+        assert!(!names("sallyport run -- --organisation"));
+    }
+
+    #[test]
+    fn what_carries_traffic_takes_short_turns_and_what_starts_other_programs_does_not() {
+        let carries = |words: &[&str]| carries_traffic(&Cli::try_parse_from(words).unwrap().command);
+        for words in [
+            &["sallyport", "up"][..],
+            &["sallyport", "connect", "--port", "8080"],
+            &["sallyport", "run", "services.toml"],
+            &["sallyport", "tunnel", "connect", "app", "--port", "8080"],
+        ] {
+            assert!(carries(words), "{words:?}");
+        }
+        for words in [
+            &["sallyport", "login", "--email", "a@b.c"][..],
+            &["sallyport", "socket", "ls"],
+            &["sallyport", "tunnel", "ls", "app"],
+        ] {
+            assert!(!carries(words), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Names that completion offers: the API lists them, in bounded time. Nothing is offered when that fails.
+
+use std::{
+    ffi::{OsStr, OsString},
+    future::Future,
+    time::Duration,
+};
+
+use clap::Parser as _;
+use clap_complete::engine::CompletionCandidate;
+use sallyport_client::{ApiClient, ClientError, SocketRef};
+use sallyport_model::ShortId;
+use time::UtcOffset;
+
+use super::{Context, Global};
+use crate::{
+    args::argv,
+    output::{Color, Format, Output},
+    view::quoted,
+};
+
+/// How long the API may take to show that it is there.
+const MAX_PROBE: Duration = Duration::from_secs(1);
+/// How long it may take for a list then. A saved login may be renewed in this time, which is not given up half-way for less.
+const MAX_LIST: Duration = Duration::from_secs(5);
+/// How many names are offered.
+const MAX_CANDIDATES: usize = 200;
+/// The options by which the line says which API is meant.
+const OF_API: [&str; 5] = ["--api", "--ca", "--token", "--organisation", "--proxy"];
+
+/// The words of the line that is completed; none where the program was started to do something.
+pub(crate) fn words() -> Vec<OsString> {
+    std::env::args_os().skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// Names and ids of one kind of things, each with a few words about it.
+type Named = Vec<(String, String)>;
+
+/// What of the API's things begins like the word that is typed.
+fn offer<F, W>(current: &OsStr, ask: F) -> Vec<CompletionCandidate>
+where
+    F: FnOnce(ApiClient) -> W,
+    W: Future<Output = Result<Named, ClientError>>,
+{
+    // A word that is begun with a quote goes on with one.
+    let typed = current.to_string_lossy().trim_start_matches(['\'', '"']).replace('\\', "").to_lowercase();
+    let named = asked(ask).unwrap_or_default();
+    let fits = named.into_iter().filter(|(name, _)| name.to_lowercase().starts_with(&typed)).take(MAX_CANDIDATES);
+    fits.map(|(name, about)| CompletionCandidate::new(as_word(name)).help(Some(about.into()))).collect()
+}
+
+/// The name as bash puts it into the line as it is; other shells quote by themselves.
+fn as_word(name: String) -> String {
+    let is_bash = std::env::var_os("_CLAP_COMPLETE_COMP_TYPE").is_some();
+    if is_bash { quoted(&name).into_owned() } else { name }
+}
+
+fn asked<F, W>(ask: F) -> Option<Named>
+where
+    F: FnOnce(ApiClient) -> W,
+    W: Future<Output = Result<Named, ClientError>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let named = runtime.block_on(async {
+        let context = Context::new(global()?, Output::new(Format::Table, Color::Never), UtcOffset::UTC);
+        let target = context.target().ok()?;
+        tokio::time::timeout(MAX_PROBE, context.client_of_nobody(&target).ok()?.info()).await.ok()?.ok()?;
+        tokio::time::timeout(MAX_LIST, ask(context.client(&target).ok()?)).await.ok()?.ok()
+    });
+    runtime.shutdown_background();
+    named
+}
+
+/// The options of every command that say which API is meant, as far as they stand in the line.
+fn global() -> Option<Global> {
+    #[derive(clap::Parser)]
+    #[command(no_binary_name = true, disable_help_flag = true)]
+    struct Line {
+        #[command(flatten)]
+        global: Global,
+    }
+    let words = argv::fold_underscores(words());
+    let mut said: Vec<OsString> = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let text = word.to_string_lossy();
+        if OF_API.iter().any(|flag| text == *flag) {
+            said.push(word.clone());
+            said.extend(words.get(at + 1).cloned());
+        } else if OF_API.iter().any(|flag| text.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))) {
+            said.push(word.clone());
+        }
+    }
+    Line::try_parse_from(said).ok().map(|line| line.global)
+}
+
+/// Sockets, by name.
+pub(crate) fn sockets(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        let sockets = client.sockets().await?;
+        let by_name = sockets.iter().map(|socket| (socket.name.to_string(), socket.url.clone()));
+        let by_label = sockets.iter().filter_map(|socket| Some((socket.label()?.to_string(), socket.name.to_string())));
+        Ok(by_name.chain(by_label).collect())
+    })
+}
+
+/// Tunnels, by name, and by id where they have none.
+pub(crate) fn tunnels(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        let tunnels = client.tunnels(&SocketRef::Any).await?;
+        let named = |tunnel: &sallyport_api::Tunnel| match &tunnel.name {
+            Some(name) => name.to_string(),
+            None => ShortId::shown(tunnel.id),
+        };
+        Ok(tunnels.iter().map(|tunnel| (named(tunnel), tunnel.host.clone().unwrap_or_default())).collect())
+    })
+}
+
+/// Policies, by name.
+pub(crate) fn policies(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.policies().await?.iter().map(|one| (one.name.to_string(), String::new())).collect())
+    })
+}
+
+/// Members of the organisation, by e-mail address.
+pub(crate) fn members(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.members().await?.into_iter().map(|one| (one.email.to_string(), one.name)).collect())
+    })
+}
+
+/// Persons of the provider of kind local, by e-mail address.
+pub(crate) fn persons(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        let persons = client.persons().await?;
+        Ok(persons.into_iter().map(|one| (one.email.to_string(), one.name.unwrap_or_default())).collect())
+    })
+}
+
+/// Identity providers, by name.
+pub(crate) fn providers(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.providers().await?.iter().map(|one| (one.name.to_string(), one.kind.to_string())).collect())
+    })
+}
+
+/// Edges, by name.
+pub(crate) fn edges(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.edges().await?.iter().map(|one| (one.name.to_string(), one.region.to_string())).collect())
+    })
+}
+
+/// API tokens, by name.
+pub(crate) fn tokens(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.tokens().await?.iter().map(|one| (one.name.to_string(), ShortId::shown(one.id))).collect())
+    })
+}
+
+/// Service tokens, by name.
+pub(crate) fn service_tokens(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.service_tokens().await?.iter().map(|one| (one.name.to_string(), ShortId::shown(one.id))).collect())
+    })
+}
+
+/// Ssh keys, by name.
+pub(crate) fn ssh_keys(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.ssh_keys().await?.into_iter().map(|one| (one.name, one.fingerprint)).collect())
+    })
+}
+
+/// Organisations of the account, by name.
+pub(crate) fn organisations(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.organisations().await?.into_iter().map(|one| (one.name, one.role.to_string())).collect())
+    })
+}

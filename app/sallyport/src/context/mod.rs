@@ -1,0 +1,288 @@
+//! What every command needs: which API, whom to trust, who is logged in, how to print; and what completion offers.
+//! Uses `view`, `args`, `machine` and `failure`.
+
+pub(crate) mod candidates;
+pub(crate) mod credentials;
+mod global;
+pub(crate) mod network;
+
+use std::{path::PathBuf, sync::Arc};
+
+use sallyport_api::Secret;
+use sallyport_client::{ApiAddress, ApiClient, Auth, ClientConfig};
+use sallyport_model::Email;
+use sallyport_net::Trust;
+use time::UtcOffset;
+
+pub(crate) use self::global::Global;
+use self::{
+    credentials::{Contents, CredentialsError, CredentialsFile, SavedOrganisation, SavedSession},
+    network::{Network, ProxyChoice},
+};
+use crate::{
+    failure::{Failure, Kind},
+    machine::{
+        local::{self, Local},
+        processes,
+    },
+    output::Output,
+};
+
+/// Name and version of this program, as it introduces itself.
+pub(crate) const AGENT: &str = concat!("sallyport/", env!("CARGO_PKG_VERSION"));
+
+/// What every command needs.
+pub(crate) struct Context {
+    /// How to print.
+    pub(crate) output: Output,
+    /// The time zone of the machine.
+    pub(crate) offset: UtcOffset,
+    /// The root certificate that was named with `--ca`.
+    pub(crate) ca: Option<PathBuf>,
+    api: Option<String>,
+    proxy: Option<ProxyChoice>,
+    token: Option<Secret>,
+    /// For whom, by id or name.
+    organisation: Option<String>,
+}
+
+/// An API, and whom to trust there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Where it is.
+    pub(crate) api: ApiAddress,
+    /// Whose certificates are trusted.
+    pub(crate) trust: Trust,
+    /// How it is reached.
+    pub(crate) network: Network,
+}
+
+impl Context {
+    /// The context that the options make.
+    pub(crate) fn new(global: Global, output: Output, offset: UtcOffset) -> Self {
+        Self {
+            output,
+            offset,
+            ca: global.ca.filter(|path| !path.as_os_str().is_empty()),
+            api: global.api.filter(|text| !text.is_empty()),
+            proxy: global.proxy,
+            token: global.token.filter(|text| !text.is_empty()).map(Secret::from),
+            organisation: global.organisation.filter(|text| !text.is_empty()),
+        }
+    }
+
+    /// The API that is meant: that of `--api`, else the one that was logged in to last, else the local one.
+    ///
+    /// # Errors
+    /// There is none, or its address is none.
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
+        let contents = match CredentialsFile::of_user() {
+            Ok(file) => file.read()?,
+            Err(CredentialsError::NoHome) => Contents::default(),
+            Err(error) => return Err(error.into()),
+        };
+        let mut target = choose(self.api.as_deref(), self.ca.clone(), &contents, local::read().as_ref())?;
+        target.network = Network::new(self.proxy.clone())?;
+        Ok(target)
+    }
+
+    /// `sallyport login` at the API that was given, as it is to be typed.
+    pub(crate) fn login_command(&self, email: &Email) -> String {
+        let api = self.api.iter().map(|api| format!(" --api {api}"));
+        let ca = self.ca.iter().map(|file| format!(" --ca {}", file.display()));
+        format!("sallyport login{} --email {email}", api.chain(ca).collect::<String>())
+    }
+
+    /// The API at which persons log in to this socket: the one that is meant, when the socket is one of its own, else the one
+    /// of the socket's domain.
+    ///
+    /// # Errors
+    /// Its address is none.
+    pub(crate) fn target_of_socket(&self, host: &str, port: Option<u16>) -> anyhow::Result<Target> {
+        let domain = host.split_once('.').map_or(host, |(_, domain)| domain);
+        let meant = self.target();
+        if self.api.is_some() {
+            return meant;
+        }
+        match meant {
+            Ok(target)
+                if target.api.host() == format!("api.{domain}")
+                    && port.is_none_or(|port| port == target.api.port()) =>
+            {
+                return Ok(target);
+            }
+            _ => {}
+        }
+        let contents = CredentialsFile::of_user().and_then(|file| file.read()).unwrap_or_default();
+        let api = match port {
+            Some(port) if port != 443 => format!("https://api.{domain}:{port}"),
+            _ => format!("https://api.{domain}"),
+        };
+        let mut target = choose(Some(&api), self.ca.clone(), &contents, local::read().as_ref())?;
+        target.network = Network::new(self.proxy.clone())?;
+        Ok(target)
+    }
+
+    /// The API at this address, trusted as it was when it was logged in to.
+    ///
+    /// # Errors
+    /// It is no address.
+    pub(crate) fn target_at(&self, api: &str) -> anyhow::Result<Target> {
+        let contents = CredentialsFile::of_user().and_then(|file| file.read()).unwrap_or_default();
+        let mut target = choose(Some(api), self.ca.clone(), &contents, local::read().as_ref())?;
+        target.network = Network::new(self.proxy.clone())?;
+        Ok(target)
+    }
+
+    /// A client for calls that need nobody to be logged in.
+    ///
+    /// # Errors
+    /// There is no API to talk to, or what is to be trusted cannot be used.
+    pub(crate) fn client_of_nobody(&self, target: &Target) -> anyhow::Result<ApiClient> {
+        client(target, Auth::Nobody)
+    }
+
+    /// A client of whoever is logged in, for the organisation that is meant: the one that was named, else the one of the API
+    /// token, else the one that was chosen with `organisation use`.
+    ///
+    /// # Errors
+    /// There is no API to talk to, or what is to be trusted cannot be used.
+    pub(crate) fn client(&self, target: &Target) -> anyhow::Result<ApiClient> {
+        let client = self.client_of_self(target)?;
+        match (&self.organisation, &self.token) {
+            (Some(named), _) => Ok(client.for_organisation(named)?),
+            (None, Some(_)) => Ok(client),
+            (None, None) => match self.chosen(target) {
+                Some(chosen) => Ok(client.for_organisation(&chosen.id.to_string())?),
+                None => Ok(client),
+            },
+        }
+    }
+
+    /// A client of whoever is logged in, for what is theirs wherever they act: their account, ssh keys and invitations.
+    ///
+    /// # Errors
+    /// There is no API to talk to, or what is to be trusted cannot be used.
+    pub(crate) fn client_of_self(&self, target: &Target) -> anyhow::Result<ApiClient> {
+        let auth = match &self.token {
+            Some(token) => Auth::Token(token.clone()),
+            None => match CredentialsFile::of_user() {
+                Ok(file) => Auth::Saved(Arc::new(SavedSession { file, api: target.api.clone() })),
+                Err(_) => Auth::Nobody,
+            },
+        };
+        client(target, auth)
+    }
+
+    /// The organisation that was chosen for this API.
+    fn chosen(&self, target: &Target) -> Option<SavedOrganisation> {
+        let contents = CredentialsFile::of_user().and_then(|file| file.read()).ok()?;
+        contents.profile(&target.api)?.organisation.clone()
+    }
+}
+
+impl Target {
+    /// A client that shows this token, or nothing.
+    ///
+    /// # Errors
+    /// What is to be trusted cannot be used.
+    pub(crate) fn client_with(&self, token: Option<&Secret>) -> anyhow::Result<ApiClient> {
+        client(self, token.map_or(Auth::Nobody, |token| Auth::Token(token.clone())))
+    }
+}
+
+fn client(target: &Target, auth: Auth) -> anyhow::Result<ApiClient> {
+    let config = ClientConfig {
+        address: target.api.clone(),
+        trust: target.trust.clone(),
+        outbound: target.network.to(target.api.host(), target.api.port()),
+        auth,
+        agent: AGENT.to_owned(),
+    };
+    Ok(ApiClient::new(config)?)
+}
+
+/// Nobody said where an API is, and none is found here; where somebody else's runs here, that is said.
+fn no_api() -> Failure {
+    let others = processes::running();
+    let other = others.iter().find(|one| one.is_of_other && matches!(one.role, "up" | "control"));
+    match other {
+        Some(other) => Failure::new(
+            Kind::Unreachable,
+            format!(
+                "the `sallyport {}` of {} runs on this machine (process {}), and does not say where to other users",
+                other.role, other.user, other.pid
+            ),
+        )
+        .next(
+            "ask for its address and the fingerprint of its root, which it logs when it is ready: `sallyport login --api URL \
+             --ca-fingerprint sha256:... --email you@example.com`",
+        ),
+        None => {
+            Failure::new(Kind::Unreachable, "there is no API to talk to: no `sallyport up` of yours runs on this machine")
+                .next("start `sallyport up`, or give the address of an API with --api URL")
+        }
+    }
+}
+
+/// The API that is meant, and whom to trust there.
+fn choose(
+    api: Option<&str>,
+    ca: Option<PathBuf>,
+    contents: &Contents,
+    local: Option<&Local>,
+) -> Result<Target, Failure> {
+    let text = api.or(contents.current.as_deref()).or(local.map(|local| local.api.as_str())).ok_or_else(no_api)?;
+    let api: ApiAddress = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    let of_local = local.filter(|local| local.api.parse() == Ok(api.clone())).map(|local| local.ca.clone());
+    let profile = contents.profile(&api);
+    let of_profile = profile.and_then(|profile| profile.ca.clone());
+    let pin = profile.and_then(|profile| profile.ca_fingerprint.clone());
+    let trust = match (ca.or(of_local).or(of_profile), pin) {
+        (Some(ca), _) => Trust::Ca(ca),
+        (None, Some(pin)) => Trust::Pinned(pin),
+        (None, None) => Trust::System,
+    };
+    Ok(Target { api, trust, network: Network::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::context::credentials::Profile;
+
+    use super::*;
+
+    fn local() -> Local {
+        Local { api: "https://api.localhost:8443".into(), ca: "/data/ca.pem".into(), pid: 1, ..Local::default() }
+    }
+
+    fn logged_in(api: &str, profile: Profile) -> Contents {
+        Contents { current: Some(api.into()), profiles: [(api.to_owned(), profile)].into() }
+    }
+
+    #[test]
+    fn the_flag_goes_before_the_login_and_the_login_before_the_local_one() {
+        let saved = logged_in("https://b.example", Profile::default());
+        let api = |flag, contents: &Contents, local: Option<&Local>| {
+            choose(flag, None, contents, local).map(|target| target.api.to_string())
+        };
+        assert_eq!(api(Some("https://a.example"), &saved, Some(&local())).unwrap(), "https://a.example");
+        assert_eq!(api(None, &saved, Some(&local())).unwrap(), "https://b.example");
+        assert_eq!(api(None, &Contents::default(), Some(&local())).unwrap(), "https://api.localhost:8443");
+        assert_eq!(api(None, &Contents::default(), None).unwrap_err().kind, Kind::Unreachable);
+        assert_eq!(api(Some("http://a.example"), &saved, None).unwrap_err().kind, Kind::Usage);
+    }
+
+    #[test]
+    fn each_api_is_trusted_by_its_own_root() {
+        let pinned = Profile { ca_fingerprint: Some("sha256:aa".into()), ..Profile::default() };
+        let saved = logged_in("https://b.example", pinned);
+        let trust = |flag: Option<&str>, ca: Option<&str>| {
+            choose(flag, ca.map(PathBuf::from), &saved, Some(&local())).unwrap().trust
+        };
+        assert_eq!(trust(None, None), Trust::Pinned("sha256:aa".into()));
+        assert_eq!(trust(None, Some("/x.pem")), Trust::Ca("/x.pem".into()));
+        assert_eq!(trust(Some("https://API.localhost:8443/"), None), Trust::Ca("/data/ca.pem".into()));
+        assert_eq!(trust(Some("https://c.example"), None), Trust::System);
+    }
+}

@@ -1,0 +1,161 @@
+//! What every server does alike, whichever its role: start, replace another process, serve, drain, end.
+//! Uses `runtime` and `failure`.
+
+mod audit_stream;
+mod bus_health;
+mod bus_metrics;
+mod claim;
+mod console;
+mod duties;
+mod metrics;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use sallyport_audit::AuditLog;
+use sallyport_edge::{DrainReport, Edge};
+use sallyport_logs::LogWriter;
+use sallyport_net::{Certificates, HandOver, Listening, Shutdown};
+use sallyport_otlp::Traces;
+use sallyport_store::DataDirLock;
+use tracing::{info, warn};
+
+use self::duties::Duties;
+pub(crate) use self::{
+    audit_stream::AuditStream,
+    bus_health::bus_health,
+    bus_metrics::BusMetrics,
+    claim::{Claim, Ports},
+    console::{Console, Ready},
+    duties::WhenReplaced,
+    metrics::Metrics,
+};
+use crate::{
+    runtime::telemetry::Telemetry,
+    signals::{INTERRUPTED, Signals},
+};
+
+/// How long the last traces may hold up the end.
+const TRACE_FLUSH: Duration = Duration::from_secs(5);
+
+/// A server from its first log line to its last.
+///
+/// A role prepares what it serves between [`Daemon::start`] and [`Daemon::serve`]. What it prepares may be refused
+/// until it takes its [`Claim`]: a process that it replaces serves on until then.
+pub(crate) struct Daemon {
+    /// Starts the drain, when a signal comes or another process takes over.
+    pub(crate) shutdown: Shutdown,
+    /// The terminal of somebody who watches.
+    pub(crate) console: Console,
+    traces: Option<Traces>,
+    /// Writes what is logged before it is dropped.
+    _log: LogWriter,
+}
+
+/// What a server serves, and what it holds.
+pub(crate) struct Service<'a> {
+    /// Answers clients.
+    pub(crate) edge: Arc<Edge>,
+    /// The ports of the edge.
+    pub(crate) listening: Listening,
+    /// Certificates for these ports.
+    pub(crate) certificates: Arc<Certificates>,
+    /// Keeps other processes away from the data directory.
+    pub(crate) lock: DataDirLock,
+    /// Copies of all ports for a process that takes over.
+    pub(crate) ports: HandOver,
+    /// The data directory.
+    pub(crate) data: &'a Path,
+    /// The audit log in the data directory.
+    pub(crate) audit: AuditLog,
+    /// What changes here when another process takes over.
+    pub(crate) when_replaced: WhenReplaced,
+}
+
+/// What differs between servers once they serve.
+pub(crate) trait Role {
+    /// Logs that the server is ready, and where. Returns the status line for systemd.
+    fn ready(&self) -> Option<String>;
+
+    /// Waits for what served beside the edge. Called when the edge has drained.
+    async fn drained(&mut self);
+
+    /// Leaves the installation. Called when the server has drained, before the audit log is closed.
+    async fn leave(&mut self, is_replaced: bool);
+}
+
+/// How a server ended.
+pub(crate) struct Ended {
+    /// What the drain of the edge left, or why the edge stopped.
+    pub(crate) report: anyhow::Result<DrainReport>,
+    /// The data directory, unless another process has taken it over.
+    pub(crate) lock: Option<DataDirLock>,
+}
+
+impl Daemon {
+    /// Starts logs and traces, and listens for signals.
+    ///
+    /// # Errors
+    /// Logs cannot be written as asked for, or the system refuses to pass on signals.
+    pub(crate) fn start(telemetry: &Telemetry<'_>, console: Console) -> anyhow::Result<Self> {
+        let (log, traces) = telemetry.start()?;
+        let shutdown = Shutdown::new();
+        stop_on_signals(&shutdown, console)?;
+        Ok(Self { shutdown, console, traces, _log: log })
+    }
+
+    /// Serves until a signal comes, another process takes over, or the edge fails; then drains.
+    ///
+    /// The order at the end: the edge drains, [`Role::drained`], the data directory is free for a successor,
+    /// [`Role::leave`], the audit log is closed. The lock is for the caller to drop.
+    ///
+    /// # Errors
+    /// The socket for a successor cannot be made in the data directory.
+    pub(crate) async fn serve(&self, service: Service<'_>, role: &mut impl Role) -> anyhow::Result<Ended> {
+        let Service { edge, listening, certificates, lock, ports, data, audit, when_replaced } = service;
+        let duties = Duties::new((lock, ports, data), audit.clone(), when_replaced)?;
+        let status = role.ready();
+        sallyport_net::notify_ready();
+        if let Some(status) = status {
+            sallyport_net::notify_status(&status);
+        }
+        let duties = tokio::spawn(duties.until_over(self.shutdown.clone()));
+        let report = edge.serve(listening, certificates, self.shutdown.clone()).await;
+        self.shutdown.trigger();
+        role.drained().await;
+        let lock = duties.await?;
+        role.leave(lock.is_none()).await;
+        if lock.is_some()
+            && let Err(error) = tokio::task::block_in_place(|| audit.close())
+        {
+            warn!(%error, "the last events of the audit log may not be on disk");
+        }
+        Ok(Ended { report, lock })
+    }
+
+    /// Sends the last traces, for a bounded time.
+    pub(crate) async fn end(self) {
+        let Some(traces) = self.traces else { return };
+        let flushed = tokio::task::spawn_blocking(move || traces.flush());
+        if tokio::time::timeout(TRACE_FLUSH, flushed).await.is_err() {
+            warn!("the last traces were given up: the collector does not answer");
+        }
+    }
+}
+
+/// SIGTERM, SIGINT and the end of the terminal begin the drain; a second signal ends the process at once, as an
+/// impatient user expects.
+fn stop_on_signals(shutdown: &Shutdown, console: Console) -> anyhow::Result<()> {
+    let mut signals = Signals::take()?;
+    let shutdown = Arc::new(shutdown.clone());
+    tokio::spawn(async move {
+        signals.next().await;
+        sallyport_net::notify_stopping();
+        info!("stopping: no new connections; what runs may finish");
+        console.tell("stopping: what runs may finish; Ctrl-C again to stop now");
+        shutdown.trigger();
+        signals.next().await;
+        warn!("stopping at once: asked for a second time");
+        std::process::exit(INTERRUPTED);
+    });
+    Ok(())
+}

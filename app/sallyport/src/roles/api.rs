@@ -1,0 +1,73 @@
+//! Control as part of a server: the API and the login behind the edge, readiness, and what a takeover changes.
+
+use std::{sync::Arc, time::Duration};
+
+use http_body_util::BodyExt as _;
+use sallyport_control::Control;
+use sallyport_edge::{ApiService, Readiness};
+use tower_service::Service as _;
+use tracing::{info, warn};
+
+/// When a process that took over reads the sockets again, counted from its start: requests to the API that the former
+/// process had accepted may still change them until its drain is over.
+const RELOADS_AFTER_TAKEOVER: [Duration; 3] =
+    [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(35)];
+/// Requests to `api.<domain>` and to `login.<domain>` go from the edge to control by a call: both are this process.
+pub(crate) fn api_service(control: &Control, domain: &str) -> ApiService {
+    let (api, login) = (control.router(), control.login_router());
+    let login_host = format!("login.{domain}");
+    Arc::new(move |mut request, client| {
+        let mut router = if is_for_host(&request, &login_host) { login.clone() } else { api.clone() };
+        request.extensions_mut().insert(client);
+        Box::pin(async move {
+            let Ok(answer) = router.call(request).await;
+            answer.map(|body| body.map_err(Into::into).boxed_unsync())
+        })
+    })
+}
+
+/// Whether the request, which the edge has looked through, is for this host on whatever port.
+fn is_for_host<B>(request: &http::Request<B>, host: &str) -> bool {
+    let header = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
+    let asked = request.uri().host().or(header).unwrap_or_default();
+    let asked = asked.rsplit_once(':').map_or(asked, |(asked, _)| asked);
+    asked.trim_end_matches('.').eq_ignore_ascii_case(host)
+}
+
+/// `/readyz` asks control too.
+pub(super) fn readiness(control: &Control) -> Readiness {
+    let control = control.clone();
+    Arc::new(move || {
+        let control = control.clone();
+        Box::pin(async move { control.check().await })
+    })
+}
+
+/// The public address of the API.
+pub(crate) fn api_url(domain: &str, port: u16) -> String {
+    if port == 443 { format!("https://api.{domain}") } else { format!("https://api.{domain}:{port}") }
+}
+
+/// Learns what the former process still changed after this one had read the sockets.
+pub(crate) async fn reload_after_takeover(control: Control) {
+    let began = tokio::time::Instant::now();
+    for after in RELOADS_AFTER_TAKEOVER {
+        tokio::time::sleep_until(began + after).await;
+        match control.reload().await {
+            Ok(0) => {}
+            Ok(differed) => info!(differed, "the former process had changed sockets"),
+            Err(error) => warn!(error = format!("{error:#}"), "what the former process changed is not known"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_https_port_is_not_spelled_out() {
+        assert_eq!(api_url("example.com", 443), "https://api.example.com");
+        assert_eq!(api_url("localhost", 8443), "https://api.localhost:8443");
+    }
+}

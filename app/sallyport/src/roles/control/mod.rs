@@ -1,0 +1,274 @@
+//! `sallyport control`: accounts, sockets, policies and the edges of an installation, without clients of its own.
+
+pub(crate) mod args;
+mod config;
+mod issuer;
+mod nodes;
+mod ports;
+mod ssh;
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use anyhow::Context as _;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sallyport_audit::AuditLog;
+use sallyport_bus::{Asker, Bus, Directory, DirectoryRole, Nats, Routes, follow_directory};
+use sallyport_control::{Control, EdgesConfig, MailHook, Secrets};
+use sallyport_edge::{Edge, EdgeConfig};
+use sallyport_geo::Geo;
+use sallyport_net::{Certificates, Listening, LocalCa, OwnPorts, Takeover, server_config_for_nodes};
+use sallyport_pki::NODE_DOMAIN;
+use sallyport_store::{DataDirLock, Store};
+use tokio::{sync::watch, task::JoinHandle};
+use tracing::{info, warn};
+
+pub(crate) use self::args::ControlArgs;
+use self::{issuer::Issuer, ports::ControlPorts, ssh::SshKeys};
+use super::api;
+use crate::{
+    daemon::{AuditStream, BusMetrics, Claim, Console, Daemon, Metrics, Role, Service, WhenReplaced, bus_health},
+    failure::{Failure, Kind},
+    installation::{self, Installation, NODES_DIR, database},
+    machine::local,
+    runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
+};
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What kept it from starting, or made it stop.
+pub(crate) async fn run(args: ControlArgs, verbose: u8) -> anyhow::Result<()> {
+    let daemon = Daemon::start(&Telemetry::of_server(verbose, args.log_format), Console::OFF)?;
+    if !args.domain.contains('.') {
+        // Clients refuse one certificate for all names directly beneath a top-level domain.
+        return Err(Failure::usage(format!("edges cannot have a certificate for *.{}", args.domain))
+            .next("give a domain of two labels or more, such as tunnels.example.com or lab.localhost")
+            .into());
+    }
+    std::fs::create_dir_all(&args.data).with_context(|| format!("cannot make {}", args.data.display()))?;
+    let claim = Claim::begin(&args.data, args.takeover, Takeover::begin_control)?;
+    let claim = claim.with_ports(|| ControlPorts::open(&args))?;
+    let data = args.data.canonicalize().with_context(|| format!("cannot use {}", args.data.display()))?;
+    let store = args.database.open(&data).await?;
+    if let Err(error) = name_owner(&args, &store).await {
+        store.close().await;
+        return Err(error);
+    }
+    let served = match installation::open(&store, &data, &args.key, &args.domain).await {
+        Ok(keys) => match Prepared::open(&args, keys) {
+            Ok(prepared) => serve((&args, &daemon), &data, store.clone(), prepared, claim).await,
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    store.close().await;
+    // Held to the end, unless another process has taken over.
+    served.map(drop)
+}
+
+/// What is opened of the installation's keys and of files. Each part may be refused.
+struct Prepared {
+    secrets: Secrets,
+    /// For clients of the API.
+    certificates: Arc<Certificates>,
+    /// The root certificate of the API and the edges in PEM.
+    root: String,
+    /// That of the root certificate.
+    fingerprint: String,
+    /// Signs certificates of edges.
+    issuer: Issuer,
+    /// The root certificate by which machines trust one another, in PEM.
+    node_root: String,
+    /// That of this root certificate.
+    node_fingerprint: String,
+    /// Serves edges.
+    node_tls: Arc<rustls::ServerConfig>,
+    ssh: Option<SshKeys>,
+    geo: Option<Arc<Geo>>,
+    mail_hook: Option<MailHook>,
+}
+
+impl Prepared {
+    /// The directory of the keys is gone afterwards.
+    fn open(args: &ControlArgs, keys: Installation) -> anyhow::Result<Self> {
+        let secrets = Secrets::open_or_create(keys.dir())?;
+        let open_site = || LocalCa::open_or_create(keys.dir(), &args.domain);
+        let open_nodes = || LocalCa::open_or_create(&keys.dir().join(NODES_DIR), NODE_DOMAIN);
+        let (site, nodes) = (open_site()?, open_nodes()?);
+        let (root, fingerprint) = (site.root_pem().to_owned(), site.fingerprint().to_string());
+        let (node_root, node_fingerprint) = (nodes.root_pem().to_owned(), nodes.fingerprint().to_string());
+        let node_tls = server_config_for_nodes(Certificates::new(nodes, NODE_DOMAIN)?, &node_root)?;
+        let certificates = Certificates::new(site, &args.domain)?;
+        let ssh = if args.no_ssh { None } else { Some(SshKeys::open(keys.dir())?) };
+        let (geo, mail_hook) = (args.geo.open()?, args.mail.hook()?);
+        let issuer = Issuer {
+            site: open_site()?,
+            nodes: open_nodes()?,
+            domain: args.domain.clone(),
+            lifetime: args.edge_certificates,
+        };
+        Ok(Self {
+            secrets,
+            certificates,
+            root,
+            fingerprint,
+            issuer,
+            node_root,
+            node_fingerprint,
+            node_tls,
+            ssh,
+            geo,
+            mail_hook,
+        })
+    }
+}
+
+/// Serves; returns the data directory unless another process has taken it over.
+async fn serve(
+    (args, daemon): (&ControlArgs, &Daemon),
+    data: &Path,
+    store: Store,
+    prepared: Prepared,
+    claim: Claim<ControlPorts>,
+) -> anyhow::Result<Option<DataDirLock>> {
+    let Prepared { secrets, certificates, fingerprint, ssh, .. } = prepared;
+    let nats = Nats::connect(&args.bus.config("sallyport control")?).await?;
+    args.bus.check_edges().await?;
+    let (address, edges_address) = claim.addresses()?;
+    let mut world = config::world(args, &secrets, edges_address, prepared.root.clone(), prepared.node_root)?;
+    world.ssh = ssh.as_ref().map(SshKeys::told).transpose()?;
+    // All that could be refused has been looked at: from here on a process that is replaced has stopped.
+    let is_takeover = claim.is_takeover();
+    let (lock, ports) = claim.take(data)?;
+
+    let bus = Bus::default();
+    let audit = args.audit_log.open(data, |purpose| secrets.derived(purpose))?;
+    let stream = AuditStream::of_control(&audit, &nats, usize::from(args.bus_replicas))?;
+    let site = args.site.open(&args.domain)?;
+    let mut config = config::of_control(args, prepared.geo);
+    config.id = database::own_id(&store, data)?;
+    config.site = site.clone();
+    (config.ca_pem, config.ca_fingerprint) = (Some(prepared.root), Some(fingerprint.clone()));
+    (config.audit, config.mail_hook) = (Some(audit.clone()), prepared.mail_hook);
+    config.asker = Asker::over(nats.clone(), bus.fleet.clone());
+    config.setup_token_file = config::setup_token_file(args, &[address, edges_address], data);
+    if let Some(ssh) = &ssh {
+        config.ssh = Some(ssh.info(args));
+        config.ssh_authority = Some(ssh.authority.clone());
+    }
+    let control = Control::start(config, store, bus.clone(), secrets).await?;
+    let fingerprint_of_nodes = prepared.node_fingerprint;
+    control.take_edges(EdgesConfig { issuer: Arc::new(prepared.issuer), world, fingerprint: fingerprint_of_nodes });
+    sallyport_bus::prepare(&nats, usize::from(args.bus_replicas)).await;
+    if is_takeover {
+        tokio::spawn(api::reload_after_takeover(control.clone()));
+    }
+    let published = control.publish_to(nats.clone(), bus.clone(), usize::from(args.bus_replicas));
+    let role = DirectoryRole::Control { name: own_name()?, all: bus.directory.clone() };
+    tokio::spawn(follow_directory(nats.clone(), role, bus.fleet.clone()));
+
+    // No sockets are served here: what this edge answers is the API and the login.
+    let mut config = EdgeConfig::new(&args.domain, address.port());
+    config.site = watch::Sender::new(Arc::new(site)).subscribe();
+    (config.shards, config.drain) = (threads::shards()?, args.drain);
+    let api = api::api_service(&control, &args.domain);
+    let edge = Edge::new(config, Routes::default(), Directory::default(), api);
+    edge.ask_readiness("control cannot use its database", api::readiness(&control));
+    let health = (nats.clone(), bus.fleet.clone(), stream.clone());
+    edge.tell_health(Arc::new(move || format!("{}{}", bus_health(&health.0, &health.1), health.2.health())));
+    let bus = BusMetrics { nats, fleet: bus.fleet, followed: None, published: Some(published.stats) };
+    let (process, bus) = (ProcessMetrics::new(certificates.clone()), Some(bus));
+    Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: Some(&stream), process, bus }.publish();
+
+    let when_replaced = WhenReplaced { tasks: stream.abort_handles(), ..WhenReplaced::default() };
+    let handed_over = ports.to_hand_over()?;
+    let ends = (daemon.shutdown.clone(), args.drain);
+    let nodes = tokio::spawn(nodes::serve(ports.edges, prepared.node_tls, control.clone(), ends));
+    let mut role = ControlRole {
+        api: api::api_url(&args.domain, address.port()),
+        listen: address,
+        edges: edges_address,
+        fingerprint,
+        data,
+        control,
+        stream,
+        audit: audit.clone(),
+        nodes: Some(nodes),
+    };
+    let listening = Listening { tls: ports.api, redirect: None, own: OwnPorts::default() };
+    let service = Service { edge, listening, certificates, lock, ports: handed_over, data, audit, when_replaced };
+    let ended = daemon.serve(service, &mut role).await?;
+    ended.report?;
+    info!("stopped");
+    Ok(ended.lock)
+}
+
+/// `sallyport control`, while it serves.
+struct ControlRole<'a> {
+    api: String,
+    listen: SocketAddr,
+    /// Where edges come.
+    edges: SocketAddr,
+    /// That of the root certificate.
+    fingerprint: String,
+    data: &'a Path,
+    control: Control,
+    stream: AuditStream,
+    audit: AuditLog,
+    /// Serves edges.
+    nodes: Option<JoinHandle<()>>,
+}
+
+impl Role for ControlRole<'_> {
+    fn ready(&self) -> Option<String> {
+        let Self { api, listen, edges, fingerprint, data, .. } = self;
+        local::announce(api, data, data.join("ca.pem"), vec![listen.to_string(), edges.to_string()]);
+        info!(%api, %listen, %edges, data = %data.display(), ca_fingerprint = %fingerprint, "ready");
+        None
+    }
+
+    async fn drained(&mut self) {
+        if let Some(nodes) = self.nodes.take() {
+            drop(nodes.await);
+        }
+    }
+
+    async fn leave(&mut self, is_replaced: bool) {
+        local::remove(std::process::id());
+        if !is_replaced {
+            self.control.leave().await;
+            self.stream.end(&self.audit).await;
+        }
+    }
+}
+
+/// Makes the account that was named the owner of the installation, and says so when it has none.
+async fn name_owner(args: &ControlArgs, store: &Store) -> anyhow::Result<()> {
+    let Some(email) = &args.owner else {
+        if store.first_account().await?.is_none() && store.count_accounts().await? > 0 {
+            warn!("nobody owns this installation, so that no edges can join: name an account with --owner EMAIL");
+        }
+        return Ok(());
+    };
+    let found = store.account_for_login(email).await?;
+    let Some((account, _)) = found else {
+        return Err(Failure::new(
+            Kind::NotFound,
+            format!("there is no account {email} that could own the installation"),
+        )
+        .next("start without --owner, and make it with `sallyport account create`")
+        .into());
+    };
+    if store.first_account().await? != Some(account.id) {
+        store.hand_over(account.id).await?;
+        info!(account = %account.id, "the installation has another owner");
+    }
+    Ok(())
+}
+
+/// By which this control hears itself on the bus.
+fn own_name() -> anyhow::Result<String> {
+    let mut bytes = [0; 12];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("the system gave no random numbers: {error}"))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}

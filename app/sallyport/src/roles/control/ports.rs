@@ -1,0 +1,56 @@
+//! The two ports of `sallyport control`: one for the API, one for edges.
+
+use std::{
+    io,
+    net::{Ipv6Addr, SocketAddr},
+};
+
+use sallyport_net::{HandOver, Takeover, TakeoverError};
+use tokio::net::TcpListener;
+
+use super::ControlArgs;
+use crate::daemon::Ports;
+
+/// A control's two ports.
+pub(super) struct ControlPorts {
+    /// Where the API is served.
+    pub(super) api: TcpListener,
+    /// Where edges come.
+    pub(super) edges: TcpListener,
+}
+
+impl ControlPorts {
+    /// Opens both.
+    ///
+    /// # Errors
+    /// A port is taken, or not allowed.
+    pub(super) fn open(args: &ControlArgs) -> anyhow::Result<Self> {
+        let everywhere = Ipv6Addr::UNSPECIFIED.into();
+        let api = sallyport_net::listen(args.listen.with_default(everywhere), "--listen")?;
+        let edges = sallyport_net::listen(args.listen_edges.with_default(everywhere), "--listen-edges")?;
+        Ok(Self { api, edges })
+    }
+
+    /// Copies, for a process that takes over.
+    pub(super) fn to_hand_over(&self) -> io::Result<HandOver> {
+        HandOver::of_control(&self.api, &self.edges)
+    }
+}
+
+impl Ports for ControlPorts {
+    /// Where the API is served, and where edges come.
+    type Addresses = (SocketAddr, SocketAddr);
+
+    fn addresses(&self) -> io::Result<Self::Addresses> {
+        Ok((self.api.local_addr()?, self.edges.local_addr()?))
+    }
+
+    fn addresses_of(predecessor: &Takeover) -> io::Result<Self::Addresses> {
+        Ok((predecessor.tls_addr()?, predecessor.edges_addr()?))
+    }
+
+    fn take_from(predecessor: Takeover) -> Result<Self, TakeoverError> {
+        let (api, edges) = predecessor.finish_control()?;
+        Ok(Self { api, edges })
+    }
+}

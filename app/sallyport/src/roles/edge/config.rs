@@ -1,0 +1,53 @@
+//! What the options of `sallyport edge`, and what control has told, mean for the edge.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use anyhow::Context as _;
+use sallyport_bus::{Bus, EdgeCard, EdgeState as Serving};
+use sallyport_edge::{EdgeConfig, EdgeIdentity};
+use sallyport_identity::{AssertionKey, Sealer};
+use sallyport_policy::DialedNetworks;
+
+use super::{EdgeArgs, EdgeState, join, mesh, state};
+
+/// What options and control say of the edge. The parts that are opened are for the caller to add.
+///
+/// # Errors
+/// A key of the installation is damaged.
+pub(super) fn of_edge(
+    args: &EdgeArgs,
+    state: &EdgeState,
+    address: SocketAddr,
+    bus: &Bus,
+) -> anyhow::Result<EdgeConfig> {
+    let public_port = args.advertise.first().map_or(address.port(), SocketAddr::port);
+    let mut config = EdgeConfig::new(&state.world.domain, public_port);
+    config.region = Some(state.region.clone());
+    config.drain = args.drain;
+    config.trusted_proxies.clone_from(&args.trust_proxy);
+    config.access_log = !args.no_access_log;
+    config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
+    config.affinity_key = state::key(&state.world.affinity_key)?.into();
+    config.identity = Some(EdgeIdentity {
+        sealer: Arc::new(Sealer::new(state::key(&state.world.seal_key)?)),
+        identities: bus.identities.clone(),
+        assertions: Arc::new(
+            AssertionKey::new(state::key(&state.world.assertion_key)?)
+                .context("a key of the installation is damaged")?,
+        ),
+    });
+    Ok(config)
+}
+
+/// The edge's entry in the directory.
+pub(super) fn card(args: &EdgeArgs, state: &EdgeState, address: SocketAddr) -> EdgeCard {
+    EdgeCard {
+        edge: state.id,
+        name: state.name.clone(),
+        region: state.region.clone(),
+        addresses: mesh::addresses(&args.advertise, address),
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        since: join::now(),
+        state: Serving::default(),
+    }
+}

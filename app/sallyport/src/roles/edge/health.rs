@@ -1,0 +1,52 @@
+//! What `/healthz` and `/readyz` of an edge say.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering::Relaxed},
+};
+
+use sallyport_bus::{ConfigFollowed, Fleet, Nats};
+use sallyport_edge::Edge;
+use tokio::sync::watch;
+
+use super::join;
+use crate::daemon::{AuditStream, bus_health};
+
+/// What the health of an edge depends on.
+pub(super) struct Health {
+    pub(super) nats: Nats,
+    pub(super) fleet: Fleet,
+    pub(super) config: ConfigFollowed,
+    pub(super) audit: AuditStream,
+    /// When the certificates of the machine end, in seconds since 1970.
+    pub(super) certified_until: Arc<AtomicI64>,
+    /// Whether the edge was removed from the installation.
+    pub(super) removed: watch::Receiver<bool>,
+}
+
+impl Health {
+    /// Has the edge answer by these from now on.
+    pub(super) fn publish(self, edge: &Edge) {
+        let config = self.config.clone();
+        edge.tell_health(Arc::new(move || self.notes()));
+        edge.ask_readiness(
+            "this edge knows no configuration yet",
+            Arc::new(move || {
+                let is_known = config.is_present() || config.entries() > 0;
+                let told = "neither the bus nor its snapshot has told it any";
+                Box::pin(async move { if is_known { Ok(()) } else { Err(told.to_owned()) } })
+            }),
+        );
+    }
+
+    /// A line for each fault.
+    fn notes(&self) -> String {
+        // A machine of the bus that is cut off from the others still serves what it has, which nobody can change.
+        let is_present = self.config.is_present() && self.fleet.stale_since().is_none();
+        let stale = if is_present { "" } else { "configuration: not of the present\n" };
+        let is_certified = join::now() < self.certified_until.load(Relaxed);
+        let ended = if is_certified { "" } else { "certificates: ended\n" };
+        let gone = if *self.removed.borrow() { "edge: removed\n" } else { "" };
+        format!("{gone}{ended}{stale}{}{}", bus_health(&self.nats, &self.fleet), self.audit.health())
+    }
+}

@@ -1,0 +1,270 @@
+//! `sallyport edge`: takes clients and tunnels of an installation whose control runs elsewhere.
+
+pub(crate) mod args;
+mod config;
+mod control_link;
+mod health;
+mod join;
+mod mesh;
+mod neighbours;
+mod orders;
+mod ports;
+mod ssh;
+mod state;
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use sallyport_api::ToldTunnel;
+use sallyport_audit::AuditLog;
+use sallyport_bus::{Bus, ConfigFollowed, DirectoryRole, Nats, Snapshot, answer_asks, follow_config, follow_directory};
+use sallyport_control::Secrets;
+use sallyport_edge::{AskTunnel, Edge, EdgeAudit, TunnelStatus};
+use sallyport_model::{EdgeName, RegionName};
+use sallyport_net::{Certificates, HandOver, Listening, Takeover};
+use tokio::{sync::watch, task::JoinHandle};
+use tracing::{debug, info, warn};
+
+pub(crate) use self::args::EdgeArgs;
+use self::{
+    control_link::{ControlLink, LinkError},
+    health::Health,
+    state::EdgeState,
+};
+use super::quic::{Quic, QuicPort};
+use crate::{
+    args::site::site_of,
+    daemon::{AuditStream, BusMetrics, Claim, Console, Daemon, Metrics, Role, Service, WhenReplaced},
+    failure::Failure,
+    runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
+};
+
+/// How long, at the end, the directory may take to say that the edge is gone.
+const DEPARTURE_TIME: Duration = Duration::from_secs(2);
+
+/// Runs until SIGTERM or SIGINT, then lets what runs finish.
+///
+/// # Errors
+/// What kept it from starting, or made it stop.
+pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
+    let daemon = Daemon::start(&Telemetry::of_server(verbose, args.log_format), Console::OFF)?;
+    let data = args.data.clone().ok_or_else(|| {
+        Failure::usage("an edge needs a place to keep who it is").next("name a directory with --data DIR")
+    })?;
+    std::fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
+    let data = data.canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
+    let claim = Claim::begin(&data, args.takeover, Takeover::begin)?.with_ports(|| ports::open(&args))?;
+    let state = match EdgeState::read(&data)? {
+        Some(state) => {
+            check(&args, &state)?;
+            state
+        }
+        None => {
+            let state = join::join(&args).await?;
+            // The token is used up: what came for it is kept before anything else can fail.
+            state.write(&data)?;
+            state
+        }
+    };
+    serve((&args, &daemon), &data, state, claim).await
+}
+
+/// Greater than that of all former lives, whatever the clock says.
+fn next_epoch(last: u64) -> u64 {
+    let clock = u64::try_from(join::now()).unwrap_or(0).saturating_mul(1_000);
+    clock.max(last + 1)
+}
+
+/// An edge that has joined is who it is.
+fn check(args: &EdgeArgs, state: &EdgeState) -> Result<(), Failure> {
+    let other = |what: &str, is: &dyn std::fmt::Display, wanted: &dyn std::fmt::Display| {
+        Failure::usage(format!("this edge has joined with the {what} {is}, and not {wanted}"))
+            .next(format!("leave --{what} out, or join anew in an empty data directory"))
+    };
+    if let Some(name) = args.name.as_ref().filter(|name| **name != state.name) {
+        return Err(other("name", &state.name, name));
+    }
+    if let Some(region) = args.region.as_ref().filter(|region| **region != state.region) {
+        return Err(other("region", &state.region, region));
+    }
+    Ok(())
+}
+
+async fn serve(
+    (args, daemon): (&EdgeArgs, &Daemon),
+    data: &Path,
+    state: EdgeState,
+    claim: Claim<Listening>,
+) -> anyhow::Result<()> {
+    let (address, is_takeover) = (claim.addresses()?, claim.is_takeover());
+    let nats = Nats::connect_patiently(&state.bus(data)).await?;
+    let (shards, geo) = (threads::shards()?, args.geo.open()?);
+    Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
+    // All that could be refused has been looked at: from here on a process that is replaced has stopped.
+    let (lock, listening) = claim.take(data)?;
+    // It may have had new certificates meanwhile.
+    let mut state = EdgeState::read(data)?.unwrap_or(state);
+    state.epoch = next_epoch(state.epoch);
+    state.write(data)?;
+    let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
+    let (bus, followed) = (Bus::default(), ConfigFollowed::default());
+    let snapshot = restored(data, &bus);
+    let link = join::link(&state)?;
+
+    let own_card = watch::Sender::new(config::card(args, &state, address));
+    let (removed, clock) = (watch::Sender::new(false), watch::Sender::new(None));
+    let site = watch::Sender::new(Arc::new(site_of(&state.world)));
+    let emptied = orders::follow(state.id, &bus, own_card.clone(), (removed.subscribe(), clock.subscribe()));
+    let neighbours = neighbours::follow(own_card.subscribe(), &bus);
+    let own_secrets = Secrets::open_or_create(data)?;
+    let audit = args.audit_log.open(data, |purpose| own_secrets.derived(purpose))?;
+    let stream = AuditStream::of_edge(&audit, &nats, state.name.as_str())?;
+    let mut config = config::of_edge(args, &state, address, &bus)?;
+    (config.site, config.neighbours, config.emptied) = (site.subscribe(), neighbours, emptied);
+    (config.shards, config.geo) = (shards, geo);
+    config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
+    let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), link.api());
+    edge.ask_about_tunnels(tunnel_asker(link.clone()));
+    let (ip, logins) = (address.ip(), bus.ssh_logins.clone());
+    if let Some(ssh) = ssh::settings(&args.ssh, &state, (ip, is_takeover), logins, link.clone()).await? {
+        edge.serve_ssh(ssh);
+    }
+    let quic = QuicPort::open(args.quic.listen_quic, address, is_takeover)?;
+    let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), daemon.shutdown.clone()));
+    let certified_until = Arc::new(AtomicI64::new(state.certificates.not_after));
+    let health = Health {
+        nats: nats.clone(),
+        fleet: bus.fleet.clone(),
+        config: followed.clone(),
+        audit: stream.clone(),
+        certified_until: certified_until.clone(),
+        removed: removed.subscribe(),
+    };
+    health.publish(&edge);
+    let settings = mesh::settings(&state, &bus)?;
+    let mesh_tls = settings.tls.clone();
+    edge.join_mesh(settings);
+    let metrics =
+        BusMetrics { nats: nats.clone(), fleet: bus.fleet.clone(), followed: Some(followed.clone()), published: None };
+    let process = ProcessMetrics::new(certificates.clone()).of_machine(certified_until.clone());
+    let (stream_of, metrics) = (Some(&stream), Some(metrics));
+    Metrics { edge: &edge, control: None, audit: &audit, stream: stream_of, process, bus: metrics }.publish();
+
+    let ends = watch::Sender::new(false);
+    let (epoch, own, is_ended) = (state.epoch, bus.directory.clone(), ends.subscribe());
+    let part = DirectoryRole::Edge { card: own_card.subscribe(), epoch, own, takes_over: is_takeover, ends: is_ended };
+    let directory = tokio::spawn(follow_directory(nats.clone(), part, bus.fleet.clone()));
+    let answering = tokio::spawn(answer_asks(nats.clone(), state.id, edge.answers()));
+    let (name, region, orders) = (state.name.clone(), state.region.clone(), bus.orders.clone());
+    let following = tokio::spawn(follow_config(nats.clone(), bus, data.to_owned(), snapshot, followed.clone()));
+    let renewal = join::Renewal {
+        dir: data.to_owned(),
+        state,
+        link,
+        nats,
+        served: certificates.clone(),
+        skew_told: false,
+        ends_at: certified_until,
+        mesh: mesh_tls,
+        orders,
+        removed,
+        clock,
+        site,
+    };
+    let renewing = tokio::spawn(renewal.run());
+
+    let mut tasks = vec![directory.abort_handle(), renewing.abort_handle(), answering.abort_handle()];
+    tasks.extend(stream.abort_handles());
+    let when_replaced = WhenReplaced { tasks, snapshot: Some(followed), follower: None };
+    let tasks = [following, answering, renewing];
+    let mut role =
+        EdgeRole { name, region, listen: address, data, quic, ends, directory, tasks, stream, audit: audit.clone() };
+    let ports = HandOver::of(&listening)?;
+    let service = Service { edge, listening, certificates, lock, ports, data, audit, when_replaced };
+    let ended = daemon.serve(service, &mut role).await?;
+    drop(ended.lock);
+    let report = ended.report?;
+    info!(finished = report.finished, cut = report.cut, "stopped");
+    Ok(())
+}
+
+/// `sallyport edge`, while it serves.
+struct EdgeRole<'a> {
+    name: EdgeName,
+    region: RegionName,
+    listen: SocketAddr,
+    data: &'a Path,
+    quic: Option<Quic>,
+    /// Has the directory say that the edge is gone.
+    ends: watch::Sender<bool>,
+    directory: JoinHandle<()>,
+    /// Follow the configuration, answer control, renew certificates.
+    tasks: [JoinHandle<()>; 3],
+    stream: AuditStream,
+    audit: AuditLog,
+}
+
+impl Role for EdgeRole<'_> {
+    fn ready(&self) -> Option<String> {
+        let Self { name, region, listen, data, .. } = self;
+        info!(edge = %name, %region, %listen, data = %data.display(), "ready");
+        Some(format!("edge {name} in {region}"))
+    }
+
+    async fn drained(&mut self) {
+        if let Some(quic) = self.quic.take() {
+            quic.ended().await;
+        }
+    }
+
+    async fn leave(&mut self, _is_replaced: bool) {
+        // The last word comes after the last tunnel has gone. A process that took over has stopped the directory here.
+        self.ends.send_replace(true);
+        drop(tokio::time::timeout(DEPARTURE_TIME, &mut self.directory).await);
+        self.stream.end(&self.audit).await;
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Asks control about tunnels that this edge has not heard of.
+fn tunnel_asker(link: ControlLink) -> AskTunnel {
+    Arc::new(move |tunnel, credential| {
+        let link = link.clone();
+        Box::pin(async move {
+            let ask = sallyport_api::AskTunnel { tunnel, credential };
+            match link.ask::<ToldTunnel>("/node/v1/tunnel", &ask).await {
+                Ok(ToldTunnel::Known) => TunnelStatus::Known,
+                Ok(ToldTunnel::Unknown) => TunnelStatus::Unknown,
+                Ok(ToldTunnel::BadCredential) => TunnelStatus::BadCredential,
+                // A control of a former version takes what it does not know for a request of a client. What the edge
+                // knows has to do then.
+                Err(LinkError::Refused(problem)) if problem.code == "no-client" => TunnelStatus::Unknown,
+                Err(error) => {
+                    debug!(%error, %tunnel, "whether there is this tunnel is not known");
+                    TunnelStatus::Away
+                }
+            }
+        })
+    })
+}
+
+/// The snapshot of the last run. The edge serves what it holds from now on.
+fn restored(data: &Path, bus: &Bus) -> Snapshot {
+    match Snapshot::read(data) {
+        Ok(Some(snapshot)) => {
+            snapshot.entries.values().for_each(|value| bus.apply_config(value.clone()));
+            info!(entries = snapshot.entries.len(), "serving what was known");
+            snapshot
+        }
+        Ok(None) => Snapshot::default(),
+        Err(error) => {
+            warn!(%error, "nothing is known yet");
+            Snapshot::default()
+        }
+    }
+}

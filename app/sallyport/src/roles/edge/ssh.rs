@@ -1,0 +1,107 @@
+//! Stock ssh clients of an edge: the edge serves them, and asks control what their forwards mean.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use sallyport_api::{AskForward, AskWorld, Done, ForwardTarget};
+use sallyport_bus::SshLogins;
+use sallyport_edge::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget};
+use sallyport_ssh::{BoxFuture, HostKeys, TrustedAuthority};
+use tracing::{debug, warn};
+
+use super::{
+    control_link::{ControlLink, LinkError},
+    state::EdgeState,
+};
+use crate::{args::server::SshArgs, roles::ssh};
+
+/// How long control may hold up the start.
+const MAX_WAIT_AT_START: Duration = Duration::from_secs(3);
+/// How often control is told of an end that it did not hear of.
+const MAX_TRIES: u32 = 5;
+
+/// How ssh clients are served at this edge; `None` where they are not.
+pub(super) async fn settings(
+    args: &SshArgs,
+    state: &EdgeState,
+    (ip, takes_over): (IpAddr, bool),
+    logins: SshLogins,
+    link: ControlLink,
+) -> anyhow::Result<Option<SshSettings>> {
+    let Some(world) = state.world.ssh.as_ref().filter(|_| !args.no_ssh) else {
+        if args.listen_ssh.is_some() {
+            warn!("ssh clients are not served: control says nothing of them");
+        }
+        return Ok(None);
+    };
+    let damaged = "what control has told of ssh is damaged: join again";
+    let keys = HostKeys::from_openssh(world.host_keys.iter().map(|key| key.expose())).context(damaged)?;
+    let authority = TrustedAuthority::from_public_key(&world.authority).context(damaged)?;
+    let listener = match args.listen_ssh {
+        Some(address) if takes_over => ssh::wait_to_listen(address.with_default(ip)).await,
+        Some(address) => Some(sallyport_net::listen(address.with_default(ip), ssh::OPTION)?),
+        None => None,
+    };
+    // What a former life of this edge held for its clients is gone with it.
+    let began = AskWorld::default();
+    let told = tokio::time::timeout(MAX_WAIT_AT_START, link.ask::<Done>("/node/v1/ssh/begin", &began)).await;
+    if !matches!(told, Ok(Ok(_))) {
+        debug!("what former ssh clients had is removed by control in a minute");
+    }
+    let concierge = Arc::new(LinkAuthorizer { link });
+    Ok(Some(SshSettings { config: ssh::config(&keys, args), logins, authority, concierge, listener }))
+}
+
+/// Asks control what the forwards of ssh clients mean.
+struct LinkAuthorizer {
+    link: ControlLink,
+}
+
+impl SshForwardAuthorizer for LinkAuthorizer {
+    fn target<'a>(
+        &'a self,
+        caller: SshCaller<'a>,
+        address: &'a str,
+        port: u32,
+    ) -> BoxFuture<'a, Result<SshTarget, String>> {
+        Box::pin(async move {
+            let SshCaller { account, key, only, address: client } = caller;
+            let ask = AskForward {
+                account,
+                key: key.map(str::to_owned),
+                only: only.map(|only| only.to_string()),
+                client,
+                address: address.to_owned(),
+                port,
+            };
+            let target = self.link.ask::<ForwardTarget>("/node/v1/ssh/forward", &ask).await;
+            let ForwardTarget { socket, tunnel, temporary, url, port } = target.map_err(|error| match error {
+                LinkError::Refused(problem) => problem.detail,
+                LinkError::Unreachable(_) | LinkError::Answer(_) => {
+                    debug!(%error, "what a forward means is not known");
+                    "control cannot be reached from this edge: try again in a moment".to_owned()
+                }
+            })?;
+            Ok(SshTarget { socket, tunnel, temporary, url, port })
+        })
+    }
+
+    fn ended(&self, target: SshTarget) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let SshTarget { socket, tunnel, temporary, url, port } = target;
+            if !temporary {
+                return;
+            }
+            let ended = ForwardTarget { socket, tunnel, temporary, url, port };
+            for tried in 1..=MAX_TRIES {
+                match self.link.ask::<Done>("/node/v1/ssh/ended", &ended).await {
+                    Ok(Done {}) => return,
+                    Err(error) if tried == MAX_TRIES => {
+                        debug!(%error, "what an ssh client had is removed by control in a minute");
+                    }
+                    Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+                }
+            }
+        })
+    }
+}

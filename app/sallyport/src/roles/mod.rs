@@ -1,0 +1,9 @@
+//! The three servers: `up`, `control` and `edge`, and what two of them share. No role uses another.
+//! Uses `daemon`, `installation`, `args`, `machine`, `runtime` and `failure`.
+
+mod api;
+pub(crate) mod control;
+pub(crate) mod edge;
+mod quic;
+mod ssh;
+pub(crate) mod up;

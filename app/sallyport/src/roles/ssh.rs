@@ -1,0 +1,53 @@
+//! How a server takes stock ssh clients: its configuration, and the port that is for ssh alone.
+
+use std::{net::SocketAddr, time::Duration};
+
+use sallyport_net::ListenError;
+use sallyport_ssh::{HostKeys, SshConfig};
+use tokio::net::TcpListener;
+use tracing::warn;
+
+use crate::args::server::{SshArgs, is_of_this_machine};
+
+pub(crate) const OPTION: &str = "--listen-ssh";
+/// How long the process that is replaced may take to let go of the port that is for ssh alone.
+const MAX_WAIT_FOR_PORT: Duration = Duration::from_secs(10);
+/// How often it is looked whether it has.
+const PORT_POLL: Duration = Duration::from_millis(50);
+/// What a client is told whose keys were refused.
+const LOGIN_HINT: &str = "No key that was shown may log in as this user: `sallyport socket show` says which user to log in \
+                          as, and `sallyport ssh-key add` adds a key.";
+/// The head of every shell.
+const GREETING: &str = "Sallyport: what is forwarded to you, and what comes through it.";
+
+/// Opens the port that is for ssh alone once a replaced process has let go of it; `None`, with a warning, when it does not, or
+/// another program has it.
+pub(crate) async fn wait_to_listen(address: SocketAddr) -> Option<TcpListener> {
+    let began = tokio::time::Instant::now();
+    loop {
+        match sallyport_net::listen(address, OPTION) {
+            Err(ListenError::Taken { .. }) if began.elapsed() < MAX_WAIT_FOR_PORT => {
+                tokio::time::sleep(PORT_POLL).await;
+            }
+            Ok(listener) => return Some(listener),
+            Err(error) => {
+                warn!(%error, "ssh is served on the shared port alone");
+                return None;
+            }
+        }
+    }
+}
+
+/// How ssh clients are served with these keys.
+pub(crate) fn config(keys: &HostKeys, args: &SshArgs) -> SshConfig {
+    let mut config = SshConfig::new(keys.private_keys().to_vec());
+    config.login_hint = Some(LOGIN_HINT.to_owned());
+    config.greeting = vec![GREETING.to_owned()];
+    config.guests = args.ssh_guests;
+    config
+}
+
+/// The host that ssh clients dial. Not every system knows the names below `localhost`, and ssh asks the system.
+pub(crate) fn host(domain: &str) -> String {
+    if is_of_this_machine(domain) { "localhost".to_owned() } else { format!("tunnel.{domain}") }
+}

@@ -1,0 +1,159 @@
+//! What `sallyport up` can be told.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use sallyport_net::Congestion;
+use sallyport_policy::Network;
+
+use crate::{
+    args::{
+        audit::{AuditLogArgs, AuditUseArgs},
+        listen::{ListenAddress, PortRange, QuicArgs, RedirectAddress, listen_address, port_range, redirect_address},
+        mail::MailArgs,
+        port,
+        server::{GeoArgs, SignUpChoice, SshArgs, domain},
+        site::SiteArgs,
+    },
+    duration,
+    installation::database::DatabaseArgs,
+    runtime::telemetry::LogFormat,
+};
+
+/// What `sallyport up` can be told.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Where everything is kept [default: /var/lib/sallyport for root, else ~/.local/share/sallyport]
+    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
+    pub(super) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) database: DatabaseArgs,
+    /// The domain under which sockets get their names
+    #[arg(long, value_name = "DOMAIN", env = "SALLYPORT_DOMAIN", default_value = "localhost", value_parser = domain)]
+    pub(super) domain: String,
+    #[command(flatten)]
+    pub(super) site: SiteArgs,
+    /// Where clients, the API and tunnels are served: ADDR:PORT or :PORT [default: 127.0.0.1:8443 for localhost, else
+    /// [::]:8443]
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", value_parser = listen_address)]
+    pub(super) listen: Option<ListenAddress>,
+    /// Where plain HTTP is redirected to HTTPS: ADDR:PORT, :PORT or none [default: port 8080 when it is free]
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", value_parser = redirect_address)]
+    pub(super) listen_http: Option<RedirectAddress>,
+    /// The port in public URLs, where a port mapping stands in front [default: the port of --listen]
+    #[arg(long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
+    pub(super) public_port: Option<u16>,
+    /// Replace the `sallyport up` that runs on the same data directory: take its ports over, so that no connection is
+    /// refused, and let it finish what it serves
+    #[arg(long)]
+    pub(super) takeover: bool,
+    /// How long what runs may take to finish after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
+    pub(super) drain: Duration,
+    /// How long an origin may take to accept a connection before another one is tried
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
+    pub(super) connect_timeout: Duration,
+    /// How long an origin may take to begin its answer
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse_positive)]
+    pub(super) response_timeout: Duration,
+    /// After how much silence a connector is asked for a sign of life
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
+    pub(super) keepalive: Duration,
+    /// After how many missing signs of life a connector is down
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(super) keepalive_missed: u32,
+    /// How congestion of connectors' connections is controlled, by a name that this kernel knows: bbr, cubic, reno ...
+    /// [default: the kernel's]
+    #[arg(long, value_name = "NAME", env = "SALLYPORT_TUNNEL_CONGESTION")]
+    pub(super) tunnel_congestion: Option<Congestion>,
+    #[command(flatten)]
+    pub(super) quic: QuicArgs,
+    /// Take Multipath TCP besides TCP, for connectors with several networks (`connect --mptcp`)
+    #[arg(long, env = "SALLYPORT_MPTCP")]
+    pub(super) mptcp: bool,
+    /// The ports that tcp, tls and udp sockets get for themselves
+    #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
+    pub(super) port_range: PortRange,
+    /// How many of these ports one account may have, and all ssh guests together [default: half of them, from 10 to 100]
+    #[arg(long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) ports_per_account: Option<u16>,
+    /// Let no udp socket go without the amplification guard
+    #[arg(long, env = "SALLYPORT_REQUIRE_AMPLIFICATION_GUARD")]
+    pub(super) require_amplification_guard: bool,
+    /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
+    #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
+    pub(super) trust_proxy: Vec<Network>,
+    /// Let edges dial the addresses that owners of sockets name (`sallyport socket origin add`), when they are in these
+    /// networks; loopback and link-local addresses only where these are named themselves [default: none]
+    #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
+    pub(super) direct_origins: Vec<Network>,
+    #[command(flatten)]
+    pub(super) geo: GeoArgs,
+    #[command(flatten)]
+    pub(super) ssh: SshArgs,
+    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first and
+    /// those who are invited [default: open for localhost on a loopback address, else closed]
+    #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
+    pub(super) sign_up: Option<SignUpChoice>,
+    #[command(flatten)]
+    pub(super) mail: MailArgs,
+    #[command(flatten)]
+    pub(super) audit_use: AuditUseArgs,
+    #[command(flatten)]
+    pub(super) audit_log: AuditLogArgs,
+    /// Do not log each request
+    #[arg(long)]
+    pub(super) no_access_log: bool,
+    /// How log lines are written: text or json [default: text; on a terminal a few lines for people and warnings, unless
+    /// this or -v is given]
+    #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
+    pub(super) log_format: Option<LogFormat>,
+    /// Send traces to this OpenTelemetry collector, by OTLP over HTTP, such as http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub(super) otlp_endpoint: Option<String>,
+    /// How many of all traces are sent, from 0 to 1
+    #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
+    pub(super) otlp_ratio: f64,
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|ratio| (0.0..=1.0).contains(ratio))
+        .ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use sallyport_control::SignUp;
+
+    use super::*;
+
+    #[test]
+    fn strangers_sign_up_only_where_none_can_come_or_where_they_are_asked_for() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            up: UpArgs,
+        }
+        let sign_up = |line: &[&str], listens_on: &str| {
+            let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
+            crate::roles::up::config::sign_up(&args, listens_on.parse().unwrap())
+        };
+        let takes_token = |line: &[&str], listens_on: &str| {
+            let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
+            crate::roles::up::config::setup_token_file(&args, listens_on.parse().unwrap(), "/data".as_ref()).is_some()
+        };
+        // Where strangers come, whoever comes first is not enough: sign-up may be open for all but the first.
+        assert!(!takes_token(&["--domain", "a.localhost"], "::1"));
+        assert!(!takes_token(&["--domain", "localhost", "--sign-up", "closed"], "127.0.0.1"));
+        assert!(takes_token(&["--domain", "localhost"], "0.0.0.0") && takes_token(&["--domain", "a.example"], "::1"));
+        assert!(takes_token(&["--domain", "a.example", "--sign-up", "open"], "::"));
+        assert_eq!(sign_up(&["--domain", "localhost"], "127.0.0.1"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "a.localhost"], "::1"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "localhost"], "0.0.0.0"), SignUp::Closed);
+        assert_eq!(sign_up(&["--domain", "example.com"], "127.0.0.1"), SignUp::Closed);
+        assert_eq!(sign_up(&["--domain", "example.com", "--sign-up", "open"], "::"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "localhost", "--sign-up", "closed"], "127.0.0.1"), SignUp::Closed);
+    }
+}

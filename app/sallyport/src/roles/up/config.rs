@@ -1,0 +1,117 @@
+//! What the options of `sallyport up` mean for its control and its edge.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use sallyport_bus::{Asker, Bus};
+use sallyport_control::{
+    AddressDatabases, ControlConfig, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, default_ports_per_account,
+};
+use sallyport_edge::{EdgeConfig, EdgeIdentity};
+use sallyport_geo::Geo;
+use sallyport_http::page::Site;
+use sallyport_identity::{AssertionKey, Sealer};
+use sallyport_policy::DialedNetworks;
+use sallyport_store::HolderId;
+
+use super::UpArgs;
+use crate::{
+    args::server::{SignUpChoice, is_of_this_machine},
+    roles::quic,
+};
+
+/// Where the public reaches the server.
+pub(super) struct Public {
+    /// The address that it listens on.
+    pub(super) ip: IpAddr,
+    /// The port in public URLs.
+    pub(super) port: u16,
+}
+
+/// What options say of control. The parts that are opened are for the caller to add.
+pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Option<Arc<Geo>>) -> ControlConfig {
+    ControlConfig {
+        id: HolderId::default(),
+        domain: args.domain.clone(),
+        site: Site::of_domain(&args.domain),
+        public_port: public.port,
+        tunnel_host: format!("tunnel.{}", args.domain),
+        quic_port: quic::public_port(args.quic.listen_quic, public.port),
+        ca_pem: None,
+        ca_fingerprint: None,
+        sign_up: sign_up(args, public.ip),
+        port_range: args.port_range.0.clone(),
+        ports_per_account: args
+            .ports_per_account
+            .map_or_else(|| default_ports_per_account(&args.port_range.0), usize::from),
+        requires_amplification_guard: args.require_amplification_guard,
+        ssh: None,
+        ssh_authority: None,
+        direct_origins: DialedNetworks::new(args.direct_origins.clone()),
+        databases: AddressDatabases {
+            country: geo.as_ref().is_some_and(|geo| geo.has_country()),
+            asn: geo.as_ref().is_some_and(|geo| geo.has_asn()),
+        },
+        provider_reach: provider_reach(args, public.ip),
+        geo,
+        audit: None,
+        asker: Asker::default(),
+        mail_hook: None,
+        setup_token_file: setup_token_file(args, public.ip, data),
+    }
+}
+
+/// What options say of the edge. The parts that are opened are for the caller to add.
+pub(super) fn of_edge(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, affinity_key: [u8; 32]) -> EdgeConfig {
+    let mut config = EdgeConfig::new(&args.domain, public_port);
+    config.connect_timeout = args.connect_timeout;
+    config.response_timeout = args.response_timeout;
+    config.drain = args.drain;
+    config.session.keepalive = args.keepalive;
+    config.session.missed_limit = args.keepalive_missed;
+    config.trusted_proxies.clone_from(&args.trust_proxy);
+    config.access_log = !args.no_access_log;
+    config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
+    config.geo = geo;
+    config.affinity_key = affinity_key.into();
+    config.tunnel_congestion = args.tunnel_congestion.clone();
+    config
+}
+
+/// The keys by which the edge identifies visitors. They are derived from the installation's secret, as control's are.
+pub(super) fn identity(secrets: &Secrets, bus: &Bus) -> Option<EdgeIdentity> {
+    let assertions = AssertionKey::new(secrets.derived("assertions"))?;
+    let sealer = Arc::new(Sealer::new(secrets.derived("seal")));
+    Some(EdgeIdentity { sealer, identities: bus.identities.clone(), assertions: Arc::new(assertions) })
+}
+
+/// Whether only this machine reaches the server.
+fn is_local(args: &UpArgs, listens_on: IpAddr) -> bool {
+    is_of_this_machine(&args.domain) && listens_on.to_canonical().is_loopback()
+}
+
+/// Who may make an account: strangers only where none can come, or where they are asked for.
+pub(super) fn sign_up(args: &UpArgs, listens_on: IpAddr) -> SignUp {
+    match args.sign_up {
+        Some(SignUpChoice::Open) => SignUp::Open,
+        Some(SignUpChoice::Closed) => SignUp::Closed,
+        None if is_local(args, listens_on) => SignUp::Open,
+        None => SignUp::Closed,
+    }
+}
+
+/// Where identity providers may be: anywhere, unless strangers sign up from elsewhere.
+fn provider_reach(args: &UpArgs, listens_on: IpAddr) -> Reach {
+    match sign_up(args, listens_on) {
+        SignUp::Open if !is_local(args, listens_on) => Reach::Public,
+        SignUp::Open | SignUp::Closed => Reach::Anywhere,
+    }
+}
+
+/// The file of the setup token, with which the first account is made; `None` where only this machine comes.
+pub(super) fn setup_token_file(args: &UpArgs, listens_on: IpAddr, data: &Path) -> Option<PathBuf> {
+    (!is_local(args, listens_on)).then(|| data.join(SETUP_TOKEN_FILE))
+}

@@ -1,0 +1,217 @@
+//! `sallyport up`: control and edge in one process, over one data directory.
+
+pub(crate) mod args;
+mod config;
+mod port_range;
+mod ports;
+mod ssh;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use sallyport_bus::{Asker, Bus};
+use sallyport_control::{Control, Secrets};
+use sallyport_edge::{Edge, EdgeAudit};
+use sallyport_geo::Geo;
+use sallyport_http::page::Site;
+use sallyport_net::{Certificates, HandOver, Listening, LocalCa, Takeover};
+use sallyport_shards::Shards;
+use sallyport_store::Store;
+use tokio::sync::watch;
+use tracing::info;
+
+pub(crate) use self::args::UpArgs;
+use self::{config::Public, ssh::SshParts};
+use super::{
+    api,
+    quic::{Quic, QuicPort},
+};
+use crate::{
+    daemon::{Claim, Console, Daemon, Metrics, Ready, Role, Service, WhenReplaced},
+    failure::Failure,
+    installation::{database, default_data_dir},
+    machine::local,
+    runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
+};
+
+/// Runs until SIGTERM or SIGINT, then lets what runs finish.
+///
+/// # Errors
+/// What kept it from starting, or made it stop.
+pub(crate) async fn run(args: UpArgs, verbose: u8) -> anyhow::Result<()> {
+    let console = Console::choose(args.log_format.is_some() || verbose > 0);
+    let telemetry = Telemetry {
+        verbose,
+        default_level: if console.is_on() { tracing::Level::WARN } else { tracing::Level::INFO },
+        format: args.log_format.unwrap_or_default(),
+        otlp_endpoint: args.otlp_endpoint.as_deref(),
+        otlp_ratio: args.otlp_ratio,
+    };
+    let daemon = Daemon::start(&telemetry, console)?;
+    let result = serve(&args, &daemon).await;
+    daemon.end().await;
+    result
+}
+
+/// What is opened before the ports. Each part may be refused.
+struct Prepared {
+    data: PathBuf,
+    claim: Claim<Listening>,
+    store: Store,
+    secrets: Secrets,
+    certificates: Arc<Certificates>,
+    /// The root certificate in PEM.
+    root: String,
+    /// That of the root certificate.
+    fingerprint: String,
+    shards: Shards,
+    geo: Option<Arc<Geo>>,
+    site: Site,
+    mail_hook: Option<sallyport_control::MailHook>,
+}
+
+impl Prepared {
+    async fn open(args: &UpArgs, console: Console) -> anyhow::Result<Self> {
+        let data = args.data.clone().or_else(default_data_dir).ok_or_else(|| {
+            Failure::usage("there is no home directory to keep data in").next("name a directory with --data DIR")
+        })?;
+        // A folder that is not there yet belongs to nobody: when the ports are taken, none is left behind.
+        let ports = if data.exists() { None } else { Some(ports::open(args, console)?) };
+        let claim = Claim::begin(&data, args.takeover, Takeover::begin)?;
+        let data = data.canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
+        let store = args.database.open(&data).await?;
+        let secrets = database::secrets(&store, &data).await?;
+        let ca = LocalCa::open_or_create(&data, &args.domain)?;
+        let (root, fingerprint) = (ca.root_pem().to_owned(), ca.fingerprint().to_string());
+        let certificates = Certificates::new(ca, &args.domain)?;
+        let (shards, geo) = (threads::shards()?, args.geo.open()?);
+        let site = args.site.open(&args.domain)?;
+        let mail_hook = args.mail.hook()?;
+        port_range::warn_of_overlap(&args.port_range.0);
+        let claim = claim.with_ports(|| ports.map_or_else(|| ports::open(args, console), Ok))?;
+        Ok(Self { data, claim, store, secrets, certificates, root, fingerprint, shards, geo, site, mail_hook })
+    }
+}
+
+/// Everything between the first log line and the last.
+async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
+    let prepared = Prepared::open(args, daemon.console).await?;
+    let Prepared { data, claim, store, secrets, certificates, root, fingerprint, shards, geo, site, mail_hook } =
+        prepared;
+    let is_takeover = claim.is_takeover();
+    let address = claim.addresses()?;
+    let public = Public { ip: address.ip(), port: args.public_port.unwrap_or(address.port()) };
+    let mut ssh = SshParts::open(args, &data, address.ip(), public.port, is_takeover)?;
+    let quic = QuicPort::open(args.quic.listen_quic, address, is_takeover)?;
+    // All that could be refused has been looked at: from here on a process that is replaced has stopped.
+    let (lock, listening) = claim.take(&data)?;
+    if let Some(ssh) = &mut ssh {
+        ssh.wait_for_port().await;
+    }
+    let bus = Bus::default();
+    let (audit, asker) = (args.audit_log.open(&data, |purpose| secrets.derived(purpose))?, Asker::default());
+    let affinity_key = secrets.derived("affinity");
+    let mut config = config::of_control(args, &public, &data, geo.clone());
+    config.id = database::own_id(&store, &data)?;
+    config.site = site.clone();
+    (config.ca_pem, config.ca_fingerprint) = (Some(root), Some(fingerprint.clone()));
+    config.ssh = ssh.as_ref().map(|ssh| ssh.info.clone());
+    config.ssh_authority = ssh.as_ref().map(|ssh| ssh.authority.clone());
+    (config.audit, config.asker, config.mail_hook) = (Some(audit.clone()), asker.clone(), mail_hook);
+    let identity = config::identity(&secrets, &bus);
+    let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
+    if is_takeover {
+        tokio::spawn(api::reload_after_takeover(control.clone()));
+    }
+
+    let mut config = config::of_edge(args, public.port, geo, affinity_key);
+    config.shards = shards;
+    config.site = watch::Sender::new(Arc::new(site)).subscribe();
+    config.identity = identity;
+    config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
+    let edge = Edge::new(config, bus.routes, bus.directory, api::api_service(&control, &args.domain));
+    asker.is_here(edge.answers());
+    edge.ask_readiness("control cannot use its database", api::readiness(&control));
+    if let Some(ssh) = ssh {
+        edge.serve_ssh(ssh.settings(bus.ssh_logins, control.clone()));
+    }
+    let process = ProcessMetrics::new(certificates.clone());
+    Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: None, process, bus: None }.publish();
+
+    let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), daemon.shutdown.clone()));
+    let is_new = daemon.console.is_on() && store.count_accounts().await.is_ok_and(|count| count == 0);
+    let mut role = Up {
+        api: api::api_url(&args.domain, public.port),
+        listen: address,
+        redirect: listening.redirect_addr().ok().flatten(),
+        fingerprint,
+        is_new,
+        console: daemon.console,
+        data: &data,
+        control: control.clone(),
+        store,
+        quic,
+    };
+    let ports = HandOver::of(&listening)?;
+    let when_replaced = WhenReplaced { follower: Some(control), ..WhenReplaced::default() };
+    let service = Service { edge, listening, certificates, lock, ports, data: &data, audit, when_replaced };
+    let ended = daemon.serve(service, &mut role).await?;
+    drop(ended.lock);
+    let report = ended.report?;
+    info!(finished = report.finished, cut = report.cut, "stopped");
+    daemon.console.tell("stopped");
+    Ok(())
+}
+
+/// `sallyport up`, while it serves.
+struct Up<'a> {
+    api: String,
+    listen: SocketAddr,
+    redirect: Option<SocketAddr>,
+    /// That of the root certificate.
+    fingerprint: String,
+    /// Whether nobody has an account yet.
+    is_new: bool,
+    console: Console,
+    data: &'a Path,
+    control: Control,
+    store: Store,
+    quic: Option<Quic>,
+}
+
+impl Role for Up<'_> {
+    fn ready(&self) -> Option<String> {
+        let (api, root) = (&self.api, self.data.join("ca.pem"));
+        let listens = std::iter::once(self.listen).chain(self.redirect).map(|address| address.to_string()).collect();
+        local::announce(api, self.data, root.clone(), listens);
+        info!(
+            %api,
+            listen = %self.listen,
+            redirect = self.redirect.map(tracing::field::display),
+            data = %self.data.display(),
+            ca = %root.display(),
+            ca_fingerprint = %self.fingerprint,
+            "ready"
+        );
+        self.console.ready(&Ready { api, data: self.data, root: &root, is_new: self.is_new });
+        Some(format!("serving {api}"))
+    }
+
+    async fn drained(&mut self) {
+        if let Some(quic) = self.quic.take() {
+            quic.ended().await;
+        }
+    }
+
+    async fn leave(&mut self, is_replaced: bool) {
+        if !is_replaced {
+            self.control.leave().await;
+        }
+        local::remove(std::process::id());
+        self.store.close().await;
+    }
+}

@@ -1,0 +1,53 @@
+//! The ports of `sallyport up`: one for TLS, one that redirects plain HTTP.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use sallyport_net::{ListenError, Listening, OwnPorts};
+use tracing::warn;
+
+use super::UpArgs;
+use crate::{
+    args::{
+        listen::{DEFAULT_PORT, ListenAddress, RedirectAddress},
+        server::is_of_this_machine,
+    },
+    daemon::Console,
+};
+
+/// The port that redirects plain HTTP unless another is asked for.
+const DEFAULT_REDIRECT_PORT: u16 = 8080;
+
+/// The sockets that systemd opened for us, else our own.
+pub(super) fn open(args: &UpArgs, console: Console) -> anyhow::Result<Listening> {
+    if let Some(listening) = Listening::from_systemd()? {
+        return Ok(listening);
+    }
+    let ip = if is_of_this_machine(&args.domain) { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let listen = args.listen.unwrap_or(ListenAddress { ip: None, port: DEFAULT_PORT }).with_default(ip);
+    let redirect = match args.listen_http {
+        Some(RedirectAddress::Nowhere) => None,
+        Some(RedirectAddress::At(address)) => Some((address.with_default(listen.ip()), true)),
+        None => Some((SocketAddr::new(listen.ip(), DEFAULT_REDIRECT_PORT), false)),
+    };
+    let tls = sallyport_net::listen_by(listen, "--listen", args.mptcp)?;
+    let redirect = match redirect {
+        None => None,
+        Some((address, asked_for)) => match sallyport_net::listen(address, "--listen-http") {
+            Ok(listener) => Some(listener),
+            Err(error) if asked_for => return Err(error.into()),
+            // Nobody asked for this port, and another program has it: that is no reason not to start.
+            Err(error) => {
+                let why = match error {
+                    ListenError::Taken { address, .. } => format!("port {} is taken", address.port()),
+                    other => other.to_string(),
+                };
+                let step = "choose another port with --listen-http :PORT, or none with --listen-http none";
+                if !console.tell(&format!("note: {why}, so plain HTTP is not redirected: {step}")) {
+                    warn!("{why}, so plain HTTP is not redirected: {step}");
+                }
+                None
+            }
+        },
+    };
+    Ok(Listening { tls, redirect, own: OwnPorts::default() })
+}

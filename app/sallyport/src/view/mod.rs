@@ -1,0 +1,20 @@
+//! How commands show what there is: tables, lines while a tunnel is held, times and words.
+//! Uses `args` and `failure`.
+
+pub(crate) mod columns;
+pub(crate) mod live;
+
+/// A time as people read it, in UTC.
+pub(crate) fn utc(at: time::OffsetDateTime) -> String {
+    let at = at.to_offset(time::UtcOffset::UTC);
+    format!("{} {:02}:{:02}:{:02} UTC", at.date(), at.hour(), at.minute(), at.second())
+}
+
+/// The text as a word that a shell takes as it is.
+pub(crate) fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', "'\\''")).into()
+}
