@@ -315,7 +315,6 @@ LIMITS = [
     ("tcp_many_tunnels", "client_mib", 10.0),
     ("tcp_many_tunnels", "idle_cpu_percent", 0.0),
     ("tcp_start", "start_ms", 100.0),
-    ("tcp_binary", "binary_mib", 25.0),
     *((f"flood_{name}", "left_times", 1.5) for name in ("slow_500", "slow_2000", "passwords")),
     *((f"growth_{name}", "cost_growth", 1.1) for name in ("sockets", "connections", "origins")),
 ]
