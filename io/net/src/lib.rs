@@ -43,7 +43,6 @@ mod shutdown;
 mod socket;
 mod systemd;
 mod takeover;
-mod turns;
 mod udp;
 
 pub use acceptor::Acceptor;
@@ -88,5 +87,4 @@ pub use shutdown::Shutdown;
 pub use socket::{acknowledge, keep_for_end, set_notsent_lowat, set_user_timeout};
 pub use systemd::{notify_ready, notify_status, notify_stopping};
 pub use takeover::{Asked, HandOver, Successor, Takeover, TakeoverError, TakeoverOffer};
-pub use turns::take_short_turns;
 pub use udp::{Received, UdpPort};
