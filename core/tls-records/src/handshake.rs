@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::{
-    ClientConfig, Error, ProtocolVersion, ServerConfig,
+    AlertDescription, ClientConfig, Error, ProtocolVersion, ServerConfig,
     client::UnbufferedClientConnection,
     pki_types::ServerName,
     server::UnbufferedServerConnection,
@@ -11,7 +11,7 @@ use rustls::{
 };
 
 use crate::{
-    HandshakeError, RecordLayer,
+    ContentType, HandshakeError, MAX_PLAIN_BYTES, RecordLayer,
     key::KeySchedule,
     record::{HEADER_BYTES, body_bytes},
 };
@@ -52,6 +52,9 @@ pub struct Handshake {
     /// What rustls was given, and has not used.
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
+    has_received: bool,
+    /// This side has answered the peer, and may have encrypted what it sent.
+    has_answered: bool,
 }
 
 enum Connection {
@@ -90,6 +93,8 @@ impl Handshake {
             missing: 0,
             incoming: Vec::new(),
             outgoing: Vec::with_capacity(READ_BYTES),
+            has_received: false,
+            has_answered: false,
         }
     }
 
@@ -101,8 +106,11 @@ impl Handshake {
         loop {
             match self.process() {
                 Ok(Progress::More) => {}
-                Ok(Progress::Wait(Step::Read)) if self.pass_record_on() => {}
-                Ok(Progress::Wait(step)) => return Ok(step),
+                Ok(Progress::Wait(Step::Read)) if self.pass_record_on()? => {}
+                Ok(Progress::Wait(step)) => {
+                    self.has_answered |= step == Step::Send && self.has_received;
+                    return Ok(step);
+                }
                 Err(error) => {
                     self.encode_alert();
                     return Err(error.into());
@@ -153,15 +161,31 @@ impl Handshake {
 
     /// Gives rustls one more record and no more, because what comes behind the handshake is for the record layer. False
     /// when nothing has come.
-    fn pass_record_on(&mut self) -> bool {
+    fn pass_record_on(&mut self) -> Result<bool, HandshakeError> {
         if self.missing == 0 {
-            let Some(header) = self.received.first_chunk::<HEADER_BYTES>() else { return false };
-            self.missing = HEADER_BYTES + body_bytes(*header);
+            let Some(header) = self.received.first_chunk::<HEADER_BYTES>().copied() else { return Ok(false) };
+            self.check_length(header)?;
+            self.missing = HEADER_BYTES + body_bytes(header);
         }
+        self.has_received = true;
         let n = self.missing.min(self.received.len());
         self.incoming.extend(self.received.drain(..n));
         self.missing -= n;
-        n > 0
+        Ok(n > 0)
+    }
+
+    //= RFC 8446 section 5.1: "An endpoint that receives a record that exceeds this length MUST terminate the connection
+    //= with a "record_overflow" alert."
+    fn check_length(&mut self, header: [u8; HEADER_BYTES]) -> Result<(), HandshakeError> {
+        let is_plain = ContentType(header[0]) == ContentType::HANDSHAKE && header[1] == 3;
+        // rustls, which may have keys for an alert, refuses what comes later.
+        if !is_plain || self.has_answered || body_bytes(header) <= MAX_PLAIN_BYTES {
+            return Ok(());
+        }
+        const FATAL: u8 = 2;
+        let alert = [ContentType::ALERT.0, 3, 3, 0, 2, FATAL, u8::from(AlertDescription::RecordOverflow)];
+        self.outgoing.extend_from_slice(&alert);
+        Err(Error::PeerSentOversizedRecord.into())
     }
 
     fn process(&mut self) -> Result<Progress, Error> {
