@@ -239,7 +239,7 @@ pub struct Gathered {
     pub silent: Vec<Silent>,
 }
 
-enum Way {
+enum AskRoute {
     /// The edge is in this process.
     Here(Arc<dyn Responder>),
     /// Edges are on machines of their own.
@@ -249,7 +249,7 @@ enum Way {
 /// Asks edges. Clones ask the same ones; before it is told which there are, there is none.
 #[derive(Clone, Default)]
 pub struct Asker {
-    way: Arc<OnceLock<Way>>,
+    way: Arc<OnceLock<AskRoute>>,
 }
 
 impl fmt::Debug for Asker {
@@ -270,12 +270,12 @@ impl Asker {
     /// Asks those of the fleet, over the bus.
     #[must_use]
     pub fn over(nats: Nats, fleet: Fleet) -> Self {
-        Self { way: Arc::new(OnceLock::from(Way::Bus(Box::new((nats, fleet))))) }
+        Self { way: Arc::new(OnceLock::from(AskRoute::Bus(Box::new((nats, fleet))))) }
     }
 
     /// The edge is in this process, and answers this. Only the first call counts.
     pub fn is_here(&self, responder: Arc<dyn Responder>) {
-        let _ = self.way.set(Way::Here(responder));
+        let _ = self.way.set(AskRoute::Here(responder));
     }
 
     /// Asks every edge. Takes no longer than [`ASK_TIME`].
@@ -306,13 +306,13 @@ impl Asker {
     ) -> Gathered {
         let (nats, fleet) = match self.way.get() {
             None => return Gathered::default(),
-            Some(Way::Here(responder)) => {
+            Some(AskRoute::Here(responder)) => {
                 let began = Instant::now();
                 let answer = responder.answer(ask(None));
                 let answered = vec![Answered { edge: None, took: began.elapsed(), answer }];
                 return Gathered { answered, silent: Vec::new() };
             }
-            Some(Way::Bus(bus)) => &**bus,
+            Some(AskRoute::Bus(bus)) => &**bus,
         };
         let edges = fleet.edges().into_iter().map(|seen| seen.card);
         let edges = edges.filter(|card| only.is_none_or(|only| only.contains(&card.edge))).take(MAX_ASKED_AT_ONCE);

@@ -21,40 +21,40 @@ pub const MAX_PASSED_PORTS: usize = 4_096;
 
 /// What a port carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Carries {
+pub(crate) enum PortKind {
     Connections,
     Datagrams,
 }
 
-type Key = (Carries, SocketAddr);
+type PortKey = (PortKind, SocketAddr);
 
 /// The open ports of sockets, beside the two that everybody shares. Clones share them.
 ///
 /// Whoever opens a port says so here, and closes it here: a copy of the port's socket is kept for the next process.
 #[derive(Debug, Clone, Default)]
 pub struct OwnPorts {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<OpenPorts>>,
     /// How many datagrams the kernel had dropped at each UDP port when it was last asked, by the socket's inode.
     drops: Arc<Mutex<HashMap<u64, u64>>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OpenPorts {
     /// Copies of what is open here.
-    open: HashMap<Key, OwnedFd>,
+    open: HashMap<PortKey, OwnedFd>,
     /// What the former process had open, until it is asked for.
-    inherited: HashMap<Key, OwnedFd>,
+    inherited: HashMap<PortKey, OwnedFd>,
 }
 
 impl OwnPorts {
     /// What a former process handed over.
     pub(crate) fn inherit(sockets: impl IntoIterator<Item = OwnedFd>) -> Self {
         let inherited = sockets.into_iter().filter_map(|socket| Some((key(&socket).ok()?, socket)));
-        let shared = Shared { inherited: inherited.collect(), ..Shared::default() };
+        let shared = OpenPorts { inherited: inherited.collect(), ..OpenPorts::default() };
         Self { shared: Arc::new(Mutex::new(shared)), ..Self::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, OpenPorts> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +62,7 @@ impl OwnPorts {
     /// tokio runtime.
     #[must_use]
     pub fn take_listener(&self, address: SocketAddr) -> Option<TcpListener> {
-        let socket = self.lock().inherited.remove(&(Carries::Connections, address))?;
+        let socket = self.lock().inherited.remove(&(PortKind::Connections, address))?;
         adopt_listener(net::TcpListener::from(socket)).ok()
     }
 
@@ -70,7 +70,7 @@ impl OwnPorts {
     /// tokio runtime.
     #[must_use]
     pub fn take_udp(&self, address: SocketAddr) -> Option<UdpPort> {
-        let socket = self.lock().inherited.remove(&(Carries::Datagrams, address))?;
+        let socket = self.lock().inherited.remove(&(PortKind::Datagrams, address))?;
         UdpPort::adopt(net::UdpSocket::from(socket)).ok()
     }
 
@@ -79,7 +79,7 @@ impl OwnPorts {
     pub fn has_udp(&self, at: SocketAddr) -> bool {
         let everywhere = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let shared = self.lock();
-        let is_open = |ip| shared.open.contains_key(&(Carries::Datagrams, SocketAddr::new(ip, at.port())));
+        let is_open = |ip| shared.open.contains_key(&(PortKind::Datagrams, SocketAddr::new(ip, at.port())));
         is_open(at.ip()) || everywhere.into_iter().any(is_open)
     }
 
@@ -94,7 +94,7 @@ impl OwnPorts {
             Err(TryLockError::WouldBlock) => return 0,
         };
         let shared = self.lock();
-        let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == Carries::Datagrams);
+        let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == PortKind::Datagrams);
         let inodes: Vec<u64> = of_udp.filter_map(|(_, socket)| inode(socket).ok()).collect();
         drop(shared);
         if inodes.is_empty() {
@@ -145,7 +145,7 @@ impl OwnPorts {
 #[derive(Debug)]
 pub struct Opened {
     ports: OwnPorts,
-    key: Option<Key>,
+    key: Option<PortKey>,
 }
 
 impl Opened {
@@ -176,11 +176,11 @@ fn drops_in(line: &str) -> Option<(u64, u64)> {
     Some((inode, fields.nth(2)?.parse().ok()?))
 }
 
-fn key(socket: &OwnedFd) -> io::Result<Key> {
+fn key(socket: &OwnedFd) -> io::Result<PortKey> {
     let socket = SockRef::from(socket);
     let carries = match socket.r#type()? {
-        Type::STREAM => Carries::Connections,
-        Type::DGRAM => Carries::Datagrams,
+        Type::STREAM => PortKind::Connections,
+        Type::DGRAM => PortKind::Datagrams,
         _ => return Err(io::Error::other("it is no TCP or UDP socket")),
     };
     let address = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("it has no IP address"))?;

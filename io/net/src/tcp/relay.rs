@@ -261,7 +261,7 @@ struct Direction {
     unflushed: bool,
     state: State,
     /// What the reader said behind what is in the buffer.
-    said: Said,
+    said: ReadResult,
     /// How many bytes were read so far.
     read: u64,
     /// What was read since the other direction has ended, as far as it could be an alert of TLS.
@@ -278,7 +278,7 @@ enum State {
 }
 
 /// What a reader said.
-enum Said {
+enum ReadResult {
     /// That there may be more.
     More,
     /// That this was all.
@@ -290,7 +290,7 @@ enum Said {
 impl Direction {
     fn new() -> Self {
         let (reader_broke, writer_broke) = (None, None);
-        let (state, said) = (State::Moving, Said::More);
+        let (state, said) = (State::Moving, ReadResult::More);
         let (buffer, last_words) = (None, None);
         Self {
             buffer,
@@ -308,7 +308,7 @@ impl Direction {
 
     /// Whether its reader has said all.
     fn has_ended(&self) -> bool {
-        self.state != State::Moving || matches!(self.said, Said::End)
+        self.state != State::Moving || matches!(self.said, ReadResult::End)
     }
 
     /// Whether nothing but an alert of TLS came since the other direction has ended.
@@ -355,7 +355,7 @@ impl Direction {
         let Some(buffer) = &self.buffer else { return Poll::Ready(()) };
         let bytes = &buffer[self.start..self.end];
         let written = match self.said {
-            Said::End => writer.poll_write_last(cx, bytes),
+            ReadResult::End => writer.poll_write_last(cx, bytes),
             _ => Pin::new(writer).poll_write(cx, bytes),
         };
         match ready!(written) {
@@ -377,14 +377,14 @@ impl Direction {
         writer: &mut (impl AsyncWrite + Unpin),
         pace: &mut impl Pace,
     ) -> Poll<()> {
-        let (read, mut buffer) = match std::mem::replace(&mut self.said, Said::More) {
-            Said::More => {
+        let (read, mut buffer) = match std::mem::replace(&mut self.said, ReadResult::More) {
+            ReadResult::More => {
                 ready!(pace.poll_ready(cx));
                 let mut buffer = self.buffer.take().unwrap_or_else(take_buffer);
                 (self.poll_read(cx, reader, &mut buffer), Some(buffer))
             }
-            Said::End => (Poll::Ready(Ok(0)), self.buffer.take()),
-            Said::Broke(error) => (Poll::Ready(Err(error)), self.buffer.take()),
+            ReadResult::End => (Poll::Ready(Ok(0)), self.buffer.take()),
+            ReadResult::Broke(error) => (Poll::Ready(Err(error)), self.buffer.take()),
         };
         match read {
             Poll::Ready(Ok(filled @ 1..)) => {
@@ -428,8 +428,8 @@ impl Direction {
         let first = into.filled().len();
         if first > 0 && into.remaining() > 0 {
             match Pin::new(reader).poll_read(cx, &mut into) {
-                Poll::Ready(Ok(())) if into.filled().len() == first => self.said = Said::End,
-                Poll::Ready(Err(error)) => self.said = Said::Broke(error),
+                Poll::Ready(Ok(())) if into.filled().len() == first => self.said = ReadResult::End,
+                Poll::Ready(Err(error)) => self.said = ReadResult::Broke(error),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }

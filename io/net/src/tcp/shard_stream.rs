@@ -260,7 +260,7 @@ mod tests {
     }
 
     /// What lies there to be read.
-    fn has_come(far: &TcpStream) -> Vec<u8> {
+    fn received_bytes(far: &TcpStream) -> Vec<u8> {
         let mut room = [0; 64];
         match rustix::net::recv(far, &mut room[..], rustix::net::RecvFlags::DONTWAIT) {
             Ok((n, _)) => room[..n].to_vec(),
@@ -284,17 +284,17 @@ mod tests {
         let (mut near, mut far) = pair().await;
         let (hello, ticket, alert) = (record(22, 30), record(APPLICATION_DATA, 20), record(APPLICATION_DATA, 19));
         near.write_all(&ticket).await.unwrap();
-        assert_eq!(has_come(&far), ticket, "it was not told to wait");
+        assert_eq!(received_bytes(&far), ticket, "it was not told to wait");
         near.let_tickets_wait();
         for what in [&hello, &alert] {
             near.write_all(what).await.unwrap();
-            assert_eq!(has_come(&far), *what, "the ServerHello does not wait, and an alert does not");
+            assert_eq!(received_bytes(&far), *what, "the ServerHello does not wait, and an alert does not");
         }
         let mut waited = false;
         for _ in 0..10 {
             near.let_tickets_wait();
             near.write_all(&ticket).await.unwrap();
-            let mut came = has_come(&far);
+            let mut came = received_bytes(&far);
             // The kernel sends it by itself after 200 ms, which may pass here once, but not each time.
             waited |= came.is_empty();
             near.handshake_is_over(true);
@@ -324,7 +324,7 @@ mod tests {
         near.write_all(&ticket).await.unwrap();
         near.handshake_is_over(false);
         assert!(!reads(&mut near).await);
-        assert_eq!(has_come(&far), ticket, "the client may hold its request back until then");
+        assert_eq!(received_bytes(&far), ticket, "the client may hold its request back until then");
         let mut waited = false;
         for request_came in [true, false].into_iter().cycle().take(20) {
             let (mut near, mut far) = pair().await;
@@ -338,7 +338,7 @@ mod tests {
             }
             assert!(!reads(&mut near).await, "only then there is nothing more");
             // As above.
-            waited |= has_come(&far).is_empty();
+            waited |= received_bytes(&far).is_empty();
         }
         assert!(waited || cfg!(not(any(target_os = "linux", target_os = "android"))));
     }

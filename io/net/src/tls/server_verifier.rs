@@ -43,18 +43,18 @@ impl Presented<'_> {
 pub fn judged_by(
     judge: impl Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync + 'static,
 ) -> Arc<dyn ServerCertVerifier> {
-    Arc::new(Judged(judge))
+    Arc::new(CustomVerifier(judge))
 }
 
-struct Judged<J>(J);
+struct CustomVerifier<J>(J);
 
-impl<J> fmt::Debug for Judged<J> {
+impl<J> fmt::Debug for CustomVerifier<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Judged").finish_non_exhaustive()
+        f.debug_struct("CustomVerifier").finish_non_exhaustive()
     }
 }
 
-impl<J: Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync> ServerCertVerifier for Judged<J> {
+impl<J: Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync> ServerCertVerifier for CustomVerifier<J> {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

@@ -16,14 +16,14 @@ const LINGERS: Duration = Duration::from_millis(10);
 
 /// Counts the requests under way. What it says is a hint, and nothing else hangs on it.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct RequestLoad {
     under_way: AtomicU32,
     begin: Instant,
     /// Until when requests share, in microseconds from the beginning; 0 if there were never many.
     lasts_until: AtomicU64,
 }
 
-impl Crowd {
+impl RequestLoad {
     pub(super) fn new(now: Instant) -> Self {
         Self { under_way: AtomicU32::new(0), begin: now, lasts_until: AtomicU64::new(0) }
     }
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn eight_are_a_crowd_and_what_follows_at_once_belongs_to_it() {
         let begin = Instant::now();
-        let crowd = Crowd::new(begin);
+        let crowd = RequestLoad::new(begin);
         for _ in 1..MIN_REQUESTS {
             crowd.began();
             assert!(!crowd.is_crowded(begin));
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn each_wave_makes_the_crowd_last_and_those_between_do_not() {
         let begin = Instant::now();
-        let crowd = Crowd::new(begin);
+        let crowd = RequestLoad::new(begin);
         for wave in 0..100 {
             let now = begin + wave * (LINGERS / 2);
             for number in 1..=MIN_REQUESTS {

@@ -96,22 +96,22 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Serves a connection where it is spawned, and among bulk while it is that. Whoever waits for it waits no longer than until
 /// it has gone elsewhere. Connections that it has must go along (`NearTcp` in `io/net`); timers stay where they were made, and
 /// wake it from there.
-pub(crate) struct ByWeight {
+pub(crate) struct BulkMigration {
     work: Option<Work>,
     weight: Weight,
     /// Where it goes. A connection does not keep the shards running.
     shards: Weak<Running>,
-    among_bulk: Option<AmongBulk>,
+    among_bulk: Option<BulkState>,
 }
 
 /// What a connection has that is among bulk.
-struct AmongBulk {
-    _counted: Counted,
+struct BulkState {
+    _counted: BulkCount,
     /// When it is looked at, though nothing comes. Made where it is.
     look: Option<Pin<Box<Sleep>>>,
 }
 
-impl ByWeight {
+impl BulkMigration {
     pub(crate) fn new(shards: Weak<Running>, work: Work) -> Self {
         Self { work: Some(work), weight: Weight::default(), shards, among_bulk: None }
     }
@@ -125,7 +125,7 @@ impl ByWeight {
         }
         let Some(running) = self.shards.upgrade() else { return false };
         let (shard, among_bulk) = if self.weight.is_bulk {
-            (running.next_for_bulk(), Some(AmongBulk { _counted: Counted::new(&running), look: None }))
+            (running.next_for_bulk(), Some(BulkState { _counted: BulkCount::new(&running), look: None }))
         } else {
             (running.next(), None)
         };
@@ -136,7 +136,7 @@ impl ByWeight {
     }
 }
 
-impl Future for ByWeight {
+impl Future for BulkMigration {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -163,7 +163,7 @@ impl Future for ByWeight {
     }
 }
 
-impl AmongBulk {
+impl BulkState {
     /// Has it looked at again in a while.
     fn poll_look(&mut self, cx: &mut Context<'_>) {
         let look = self.look.get_or_insert_with(|| Box::pin(tokio::time::sleep(BULK_NO_MORE_AFTER)));
@@ -227,16 +227,16 @@ impl Future for Follower {
 }
 
 /// One of those that are among bulk.
-struct Counted(Weak<Running>);
+struct BulkCount(Weak<Running>);
 
-impl Counted {
+impl BulkCount {
     fn new(running: &Arc<Running>) -> Self {
         running.carrying_bulk.fetch_add(1, Ordering::Relaxed);
         Self(Arc::downgrade(running))
     }
 }
 
-impl Drop for Counted {
+impl Drop for BulkCount {
     fn drop(&mut self) {
         if let Some(running) = self.0.upgrade() {
             running.carrying_bulk.fetch_sub(1, Ordering::Relaxed);

@@ -4,13 +4,13 @@ use sallyport_wire::{Carrier as CarrierKind, FrameHeader, Hello, Join, Refusal, 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// What a new carrier says it is.
-pub(super) enum First {
+pub(super) enum FirstFrame {
     Control { hello: Hello, frame: Vec<u8> },
     Leg(Join),
     Datagrams(Join),
 }
 
-impl First {
+impl FirstFrame {
     pub(super) fn kind(&self) -> CarrierKind {
         match self {
             Self::Control { .. } => CarrierKind::Control,
@@ -22,7 +22,7 @@ impl First {
 
 /// Why a new carrier is closed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FirstError {
+pub(super) enum FirstFrameError {
     #[error(transparent)]
     Violation(#[from] Violation),
     #[error(transparent)]
@@ -31,7 +31,7 @@ pub(super) enum FirstError {
     Ended(#[from] std::io::Error),
 }
 
-pub(super) async fn read_first_frame(io: &mut (impl AsyncRead + Unpin)) -> Result<First, FirstError> {
+pub(super) async fn read_first_frame(io: &mut (impl AsyncRead + Unpin)) -> Result<FirstFrame, FirstFrameError> {
     let mut header = [0; HEADER_BYTES];
     io.read_exact(&mut header).await?;
     let (decoded, kind) = FrameHeader::decode_first(header)?;
@@ -40,9 +40,11 @@ pub(super) async fn read_first_frame(io: &mut (impl AsyncRead + Unpin)) -> Resul
     io.read_exact(&mut frame[HEADER_BYTES..]).await?;
     let payload = &frame[HEADER_BYTES..];
     Ok(match kind {
-        CarrierKind::Control => First::Control { hello: Hello::decode(payload).map_err(FirstError::Hello)?, frame },
-        CarrierKind::Leg => First::Leg(Join::decode(payload)?),
-        CarrierKind::Datagrams => First::Datagrams(Join::decode(payload)?),
+        CarrierKind::Control => {
+            FirstFrame::Control { hello: Hello::decode(payload).map_err(FirstFrameError::Hello)?, frame }
+        }
+        CarrierKind::Leg => FirstFrame::Leg(Join::decode(payload)?),
+        CarrierKind::Datagrams => FirstFrame::Datagrams(Join::decode(payload)?),
     })
 }
 
