@@ -9,32 +9,32 @@ use crate::{
     tcp::{Congestion, SocketChoice, connect_host, display_host_port},
 };
 
-/// How connections leave this machine. The default is the straight way.
+/// How connections leave this machine. The default is direct TCP.
 #[derive(Debug, Clone, Default)]
 pub struct Outbound {
     /// Through this proxy.
     pub proxy: Option<Proxy>,
     /// With this congestion control.
     pub congestion: Option<Congestion>,
-    /// By Multipath TCP (RFC 8684), where the kernel and the other side have it.
+    /// By Multipath TCP (RFC 8684), where the kernel and the peer have it.
     pub mptcp: bool,
 }
 
-/// Connects to a host within `timeout`, names included. When it has several addresses, a silent one does not hold up
-/// the others. The connection sends small writes at once and notices a vanished peer.
+/// Connects to a host within `timeout`, names included. A silent address does not hold up the others. The connection
+/// sends small writes at once and notices a vanished peer.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotFound`] when the name has no address, [`io::ErrorKind::TimedOut`] when nothing answers in time,
-/// else what the last address gave. The text says host and port.
+/// [`io::ErrorKind::NotFound`] when the name has no address, [`io::ErrorKind::TimedOut`] when nothing answers in time;
+/// otherwise the error of the last address. The text has host and port.
 pub async fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     connect_tcp_by(&Outbound::default(), host, port, timeout).await
 }
 
-/// As [`connect_tcp`], by the way that `outbound` says. A proxy resolves the name itself, and its time counts too.
+/// As [`connect_tcp`], as `outbound` says. A proxy resolves the name itself, within the same timeout.
 ///
 /// # Errors
-/// As [`connect_tcp`]; where the proxy is at fault the error holds a [`ProxyFailure`], which says what it refused and what
-/// to do, with [`io::ErrorKind::PermissionDenied`] when it wants credentials or does not allow the connection.
+/// As [`connect_tcp`]. Where the proxy is at fault, the error holds a [`ProxyFailure`] with the cause and the remedy.
+/// It has [`io::ErrorKind::PermissionDenied`] when the proxy wants credentials or forbids the connection.
 pub async fn connect_tcp_by(outbound: &Outbound, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let choice = SocketChoice { congestion: outbound.congestion.clone(), mptcp: outbound.mptcp };
     let Some(proxy) = &outbound.proxy else { return connect_host(&choice, host, port, timeout).await };

@@ -15,14 +15,14 @@ use crate::tls::{
     pin::{MAX_CHAIN_CERTIFICATES, other, root_of, verifier_for},
 };
 
-/// A root that a server presented, not yet believed.
+/// A root that a server presented, and that nobody trusts yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PresentedRoot {
     /// The certificate in PEM.
     pub pem: String,
-    /// What to show and to pin.
+    /// The fingerprint to show and to pin.
     pub fingerprint: Fingerprint,
-    /// Its subject, as it says itself: not verified by anyone.
+    /// The subject that the certificate claims; nothing verifies it.
     pub subject: String,
 }
 
@@ -33,17 +33,18 @@ pub struct PresentedRoot {
 )]
 struct NoRootPresented;
 
-/// Asks a server which root it presents, to be shown to a person who compares the fingerprint, or to be compared with
-/// a given one. The certificate's name and dates were verified against that root, but the root itself by nobody:
-/// nothing but the handshake is done, and the connection is closed.
+/// Asks a server for its root, to show its fingerprint to a person or to compare it. The connection is closed after the
+/// handshake.
+///
+/// The certificate's name and dates were verified against that root. Nothing verified the root.
 ///
 /// # Errors
-/// When the server is not reached, does not speak TLS, has no certificate for the name, or presents no root.
+/// The server is unreachable, speaks no TLS, has no certificate for the name, or presents no root.
 pub async fn fetch_root(host: &str, port: u16, server_name: &str, timeout: Duration) -> io::Result<PresentedRoot> {
     fetch_root_by(&Outbound::default(), host, port, server_name, timeout).await
 }
 
-/// As [`fetch_root`], by the way that `outbound` says.
+/// As [`fetch_root`], as `outbound` says.
 ///
 /// # Errors
 /// As [`fetch_root`].

@@ -16,10 +16,10 @@ use crate::{
     tls::{LeanTls, handshake_failure},
 };
 
-/// Connects with TLS within `timeout`, all in all, and verifies that the server is `server_name`.
+/// Connects with TLS within `timeout` in all, and verifies that the server is `server_name`.
 ///
 /// # Errors
-/// As [`crate::connect_tcp`]; when the handshake fails the error holds a [`crate::TlsFailure`], whose text says what to do.
+/// As [`crate::connect_tcp`]. A failed handshake gives an error with a [`crate::TlsFailure`].
 pub async fn connect_tls(
     host: &str,
     port: u16,
@@ -30,7 +30,7 @@ pub async fn connect_tls(
     connect_tls_by(&Outbound::default(), host, port, server_name, config, timeout).await
 }
 
-/// As [`connect_tls`], by the way that `outbound` says.
+/// As [`connect_tls`], as `outbound` says.
 ///
 /// # Errors
 /// As [`connect_tcp_by`] and [`connect_tls`].
@@ -57,8 +57,8 @@ pub async fn connect_tls_by(
 /// Begins TLS on a connection to `host` and `port`, within `timeout`, and verifies that the server is `server_name`.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] when it takes too long; else the error holds a [`crate::TlsFailure`], whose text says what
-/// to do, unless the connection itself broke.
+/// [`io::ErrorKind::TimedOut`] when it takes too long. A failed handshake gives an error with a [`crate::TlsFailure`].
+/// A broken connection gives its own error.
 pub async fn start_tls<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     host: &str,
@@ -75,8 +75,8 @@ pub async fn start_tls<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// As [`start_tls`], for a connection that rests for long: TLS 1.3 without buffers of its own. Says also what was agreed on
-/// (ALPN). The configuration must allow that secrets are taken out (`enable_secret_extraction`).
+/// As [`start_tls`], for a connection that rests for long: TLS 1.3 without buffers. Returns the agreed protocol (ALPN)
+/// too. The configuration must have `enable_secret_extraction`.
 ///
 /// # Errors
 /// As [`start_tls`], and [`io::ErrorKind::Unsupported`] when the server speaks TLS 1.2.

@@ -1,9 +1,9 @@
-//! What this process takes of its machine, as the kernel says (proc(5), `/proc/self/stat`).
+//! Memory and processor time of this process (proc(5), `/proc/self/stat`).
 
 use rustix::param::{clock_ticks_per_second, page_size};
 
-/// The memory of this process in bytes, and the processor time that it has used in milliseconds. Reads a file that the
-/// kernel makes up: nothing is waited for.
+/// The memory of this process in bytes, and its processor time in milliseconds. The kernel makes the file up, so
+/// reading it does not wait for a disk.
 #[must_use]
 pub fn process_figures() -> Option<(u64, u64)> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;

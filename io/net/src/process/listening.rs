@@ -16,20 +16,20 @@ const TLS_NAME: &str = "https";
 /// The name of the redirecting port's socket in systemd.
 const REDIRECT_NAME: &str = "http";
 
-/// The ports that an edge listens on. Connections that are accepted from them send small writes at once
-/// (TCP_NODELAY) and notice a vanished peer (keepalive); nothing needs to be set on them.
+/// The ports of an edge. Their connections send small writes at once (TCP_NODELAY) and notice a vanished peer
+/// (keepalive).
 #[derive(Debug)]
 pub struct Listening {
     /// TLS: clients, the API and tunnels.
     pub tls: TcpListener,
-    /// Plain HTTP, answered by redirects to TLS.
+    /// Plain HTTP, which redirects to TLS.
     pub redirect: Option<TcpListener>,
-    /// The ports that sockets have for themselves: those of a former process first, later the ones that are open.
+    /// The ports of sockets: first those of the former process, later the open ones.
     pub own: OwnPorts,
 }
 
 impl Listening {
-    /// Opens the ports. To be called inside of a tokio runtime.
+    /// Opens the ports, inside of a tokio runtime.
     ///
     /// # Errors
     /// One sentence that names the port and what to do.
@@ -41,14 +41,14 @@ impl Listening {
         })
     }
 
-    /// Takes over the ports that systemd opened (sd_listen_fds(3)), or gives `None` when it opened none. The one named
-    /// `https` (or else the first) is for TLS, the one named `http` (or else the second) redirects.
+    /// Takes over the ports that systemd opened (sd_listen_fds(3)); `None` when systemd opened none. The one named
+    /// `https`, or else the first, is for TLS. The one named `http`, or else the second, redirects.
     ///
-    /// To be called once, inside of a tokio runtime, before other threads change the environment: it removes the
-    /// variables, so that programs started later do not take the sockets for theirs.
+    /// Call it once, inside of a tokio runtime, before other threads change the environment: it removes the variables,
+    /// so that later programs do not take the sockets for theirs.
     ///
     /// # Errors
-    /// When there are more than two, or one is no listening TCP socket.
+    /// There are more than two, or one is no listening TCP socket.
     pub fn from_systemd() -> Result<Option<Self>, ListenError> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut given = ListenFd::from_env();
@@ -67,18 +67,18 @@ impl Listening {
         }))
     }
 
-    /// Where TLS is listened for; the port is the real one when 0 was asked for.
+    /// The address for TLS, with the real port where 0 was requested.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// The kernel does not give it.
     pub fn tls_addr(&self) -> io::Result<SocketAddr> {
         self.tls.local_addr()
     }
 
-    /// Where redirects are given, if anywhere.
+    /// The address for redirects, if there is one.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// The kernel does not give it.
     pub fn redirect_addr(&self) -> io::Result<Option<SocketAddr>> {
         self.redirect.as_ref().map(TcpListener::local_addr).transpose()
     }

@@ -1,4 +1,4 @@
-//! The ports that sockets have for themselves, as they pass from a process to the one that replaces it.
+//! The ports of sockets, and how they pass to the next process.
 
 use std::{
     collections::HashMap,
@@ -16,10 +16,10 @@ use tokio::net::TcpListener;
 
 use crate::{tcp::adopt_listener, udp::UdpPort};
 
-/// How many ports are passed on; further ones are opened anew by the next process.
+/// The most ports that pass to the next process. The next process opens further ones anew.
 pub const MAX_PASSED_PORTS: usize = 4_096;
 
-/// What a port carries.
+/// What a port receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PortKind {
     Connections,
@@ -28,26 +28,26 @@ pub(crate) enum PortKind {
 
 type PortKey = (PortKind, SocketAddr);
 
-/// The open ports of sockets, beside the two that everybody shares. Clones share them.
+/// The open ports of sockets, besides the shared ones. Clones share them.
 ///
-/// Whoever opens a port says so here, and closes it here: a copy of the port's socket is kept for the next process.
+/// Opening a port registers a copy of its socket for the next process, and closing it drops the copy.
 #[derive(Debug, Clone, Default)]
 pub struct OwnPorts {
     shared: Arc<Mutex<OpenPorts>>,
-    /// How many datagrams the kernel had dropped at each UDP port when it was last asked, by the socket's inode.
+    /// Datagrams that the kernel had dropped at each UDP port at the last look, by the socket's inode.
     drops: Arc<Mutex<HashMap<u64, u64>>>,
 }
 
 #[derive(Debug, Default)]
 struct OpenPorts {
-    /// Copies of what is open here.
+    /// Copies of the open sockets.
     open: HashMap<PortKey, OwnedFd>,
-    /// What the former process had open, until it is asked for.
+    /// Sockets of the former process that nobody has taken.
     inherited: HashMap<PortKey, OwnedFd>,
 }
 
 impl OwnPorts {
-    /// What a former process handed over.
+    /// Takes the sockets of the former process.
     pub(crate) fn inherit(sockets: impl IntoIterator<Item = OwnedFd>) -> Self {
         let inherited = sockets.into_iter().filter_map(|socket| Some((key(&socket).ok()?, socket)));
         let shared = OpenPorts { inherited: inherited.collect(), ..OpenPorts::default() };
@@ -58,23 +58,21 @@ impl OwnPorts {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The TCP port that the former process had open, with the connections that wait in it. To be called inside of a
-    /// tokio runtime.
+    /// Takes the former process's TCP port, with its waiting connections. Call it inside of a tokio runtime.
     #[must_use]
     pub fn take_listener(&self, address: SocketAddr) -> Option<TcpListener> {
         let socket = self.lock().inherited.remove(&(PortKind::Connections, address))?;
         adopt_listener(net::TcpListener::from(socket)).ok()
     }
 
-    /// The UDP port that the former process had open, with the datagrams that wait in it. To be called inside of a
-    /// tokio runtime.
+    /// Takes the former process's UDP port, with its waiting datagrams. Call it inside of a tokio runtime.
     #[must_use]
     pub fn take_udp(&self, address: SocketAddr) -> Option<UdpPort> {
         let socket = self.lock().inherited.remove(&(PortKind::Datagrams, address))?;
         UdpPort::adopt(net::UdpSocket::from(socket)).ok()
     }
 
-    /// Whether a UDP port is open here at this very address, or its port at all addresses.
+    /// Whether a UDP port is open at this address, or at all addresses with its port.
     #[must_use]
     pub fn has_udp(&self, at: SocketAddr) -> bool {
         let everywhere = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
@@ -83,9 +81,9 @@ impl OwnPorts {
         is_open(at.ip()) || everywhere.into_iter().any(is_open)
     }
 
-    /// How many datagrams the kernel has dropped at the UDP ports that are open here, for lack of room above all, since
-    /// this was last asked; 0 while somebody else is about to be told. Reads files, for milliseconds where the machine
-    /// has thousands of UDP sockets: not to be called where others wait.
+    /// Datagrams that the kernel has dropped at the open UDP ports since the last call, mostly for lack of room; 0
+    /// during another call. Reads files, which takes milliseconds with thousands of UDP sockets: call it where nothing
+    /// waits.
     #[must_use]
     pub fn new_kernel_drops(&self) -> u64 {
         let mut before = match self.drops.try_lock() {
@@ -111,14 +109,14 @@ impl OwnPorts {
         more
     }
 
-    /// Closes what the former process had open and nobody asked for.
+    /// Closes the former process's sockets that nobody has taken.
     pub fn forget_inherited(&self) {
         let forgotten = std::mem::take(&mut self.lock().inherited);
         drop(forgotten);
     }
 
-    /// This port is open here now, and is handed over to the next process until [`Opened`] is dropped. A port that
-    /// cannot be copied, for lack of files, is not handed over.
+    /// Registers an open port, which passes to the next process until [`Opened`] is dropped. A port that cannot be
+    /// copied, for lack of files, does not pass on.
     #[must_use]
     pub fn opened(&self, socket: &impl AsFd) -> Opened {
         let copy = socket.as_fd().try_clone_to_owned().and_then(|copy| Ok((key(&copy)?, copy)));
@@ -135,13 +133,13 @@ impl OwnPorts {
         Opened { ports: self.clone(), key }
     }
 
-    /// Copies of all that is open now, as many as are passed on.
+    /// Copies of all open sockets, up to the limit.
     pub(crate) fn copies(&self) -> io::Result<Vec<OwnedFd>> {
         self.lock().open.values().take(MAX_PASSED_PORTS).map(|socket| socket.as_fd().try_clone_to_owned()).collect()
     }
 }
 
-/// A port that is open. Dropping it ends its being handed over; the copy is closed.
+/// The registration of an open port. Dropping it closes the copy.
 #[derive(Debug)]
 pub struct Opened {
     ports: OwnPorts,
@@ -149,7 +147,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// All that is open.
+    /// All open ports.
     #[must_use]
     pub fn ports(&self) -> &OwnPorts {
         &self.ports
@@ -169,7 +167,7 @@ fn inode(socket: &OwnedFd) -> io::Result<u64> {
     Ok(fs::File::from(socket.try_clone()?).metadata()?.ino())
 }
 
-/// A socket's inode and how many datagrams were dropped at it, in a line of `/proc/net/udp`.
+/// The inode and the dropped datagrams in a line of `/proc/net/udp`.
 fn drops_in(line: &str) -> Option<(u64, u64)> {
     let mut fields = line.split_ascii_whitespace().skip(9);
     let inode = fields.next()?.parse().ok()?;

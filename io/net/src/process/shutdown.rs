@@ -1,4 +1,4 @@
-//! One signal that a process is over, for any number of tasks.
+//! One signal that the process ends, for any number of tasks.
 
 use std::sync::Arc;
 

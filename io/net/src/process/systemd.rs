@@ -1,21 +1,21 @@
-//! Telling systemd how the service is (sd_notify(3)). Outside of systemd these do nothing.
+//! Telling systemd the state of the service (sd_notify(3)). Without systemd these functions do nothing.
 
 use sd_notify::NotifyState;
 
-/// The longest status text that is sent, in bytes.
+/// The longest status text, in bytes.
 const MAX_STATUS_BYTES: usize = 1_024;
 
-/// The service is up: what waits for it may start.
+/// The service is up: units that wait for it may start.
 pub fn notify_ready() {
     notify(&NotifyState::Ready);
 }
 
-/// The service is going down.
+/// The service is stopping.
 pub fn notify_stopping() {
     notify(&NotifyState::Stopping);
 }
 
-/// One line on how the service is, as `systemctl status` shows it.
+/// One line about the service for `systemctl status`.
 pub fn notify_status(text: &str) {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let end = line.floor_char_boundary(MAX_STATUS_BYTES);

@@ -1,15 +1,13 @@
-//! Passing the open ports from a running process to the one that replaces it, so that no connection is refused between
-//! the two.
+//! Passing the open ports from a running process to the next one, so that no connection is refused between the two.
 //!
-//! The running process listens on `takeover.sock` in its data directory. The new one connects; both are of the same
-//! user, or it is root. The running process sends copies of the shared ports' listening sockets (SCM_RIGHTS, unix(7)),
-//! `S` where clients are served and `C` at a control, and serves on. The new one makes sure that it can run, and then says so: `T`. Until then nothing has happened to
-//! the running process: should the new one be refused, fail, die or fall silent, all is as it was.
+//! The running process listens on `takeover.sock` in its data directory, and the next one connects. Both have the same
+//! user, or the next one is root. The running process sends copies of the shared listening sockets (SCM_RIGHTS,
+//! unix(7)) in a message `S`, or `C` at a control, and serves on. The next process checks that it can run, and answers
+//! `T`. Until then nothing has changed for the running process, whatever happens to the next one.
 //!
-//! Then the running process sends the ports that sockets have for themselves, in as many messages as it takes, each
-//! `P`. It lets go of the data directory, says so with one byte, `R`, and lets what it still serves finish. Connections
-//! and datagrams that come meanwhile wait in the sockets' queues for the new process. What a socket is, TCP or UDP and
-//! of which port, the kernel says.
+//! Then the running process sends the ports of sockets in messages `P`, releases the data directory, says so with one
+//! byte `R`, and finishes what it serves. New connections and datagrams wait in the sockets' queues for the next
+//! process. The kernel knows the kind and the port of each socket.
 
 use std::{
     fs::File,
@@ -41,42 +39,42 @@ use crate::tcp::adopt_listener;
 
 /// The socket's file in the data directory.
 const SOCKET_FILE: &str = "takeover.sock";
-/// What the running process sends with its sockets, one for clients or a control, with those of sockets' own ports, and when it has let go of the
-/// data directory; and what the new one sends when it is ready to serve.
+/// The kinds of messages: the shared ports of an edge or of a control, the ports of sockets, the released data
+/// directory; and, from the next process, that it is ready.
 const SOCKETS: u8 = b'S';
 const CONTROL_SOCKETS: u8 = b'C';
 const OWN_PORTS: u8 = b'P';
 const RELEASED: u8 = b'R';
 const TAKES: u8 = b'T';
-/// How many sockets one message carries at most (unix(7): SCM_MAX_FD is 253).
+/// The most sockets of one message (unix(7): SCM_MAX_FD is 253).
 const MAX_SOCKETS_PER_MESSAGE: usize = 250;
-/// How many messages there are at most after the first: the ports of the sockets' own, and the last, without any.
+/// The most messages after the first: the ports of sockets, and a last message without any.
 const MAX_MESSAGES: usize = 1 + MAX_PASSED_PORTS.div_ceil(MAX_SOCKETS_PER_MESSAGE);
-/// How long either side waits for the other.
+/// How long each side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the new process may take to make sure that it can run.
+/// How long the next process may check that it can run.
 const MAX_PREPARATION: Duration = Duration::from_secs(60);
 
-/// Why the ports of a running process could not be had.
+/// Why the ports of a running process were not taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeoverError {
-    /// Nobody offers them.
+    /// No process offers them.
     #[error("no process offers its ports in {}: stop the one that runs there, and start again", dir.display())]
     NobodyThere {
         /// The data directory.
         dir: PathBuf,
     },
-    /// It did not go as it should.
+    /// The other process did not keep to the protocol.
     #[error("the process that runs in {} did not hand over its ports: {source}", dir.display())]
     Failed {
         /// The data directory.
         dir: PathBuf,
-        /// What went wrong.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// The ports of a running process, for whoever replaces it.
+/// The offer of a running process to pass its ports on.
 #[derive(Debug)]
 pub struct TakeoverOffer {
     socket: tokio::net::UnixListener,
@@ -84,10 +82,10 @@ pub struct TakeoverOffer {
 }
 
 impl TakeoverOffer {
-    /// Offers to be replaced. To be called by the one process that holds the data directory, inside of a tokio runtime.
+    /// Offers the ports. Call it in the process that holds the data directory, inside of a tokio runtime.
     ///
     /// # Errors
-    /// When the socket cannot be made.
+    /// The socket cannot be made.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join(SOCKET_FILE);
         let (_dir, address) = socket_path(dir)?;
@@ -101,7 +99,7 @@ impl TakeoverOffer {
         Ok(Self { socket: tokio::net::UnixListener::from_std(socket)?, path })
     }
 
-    /// Waits until a process of the same user, or root's, asks to replace this one. Cancel safe.
+    /// Waits for a process of the same user, or of root, that asks to replace this one. Cancel safe.
     pub async fn asked(&self) -> Asked {
         loop {
             match self.socket.accept().await {
@@ -128,7 +126,7 @@ fn may_ask(stream: &tokio::net::UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == us.as_raw() || peer.uid() == 0)
 }
 
-/// A process that wants to replace this one.
+/// A process that asks to replace this one.
 #[derive(Debug)]
 pub struct Asked {
     stream: tokio::net::UnixStream,
@@ -140,8 +138,8 @@ pub struct Successor {
     stream: StdUnixStream,
 }
 
-/// Copies of the shared ports' sockets, and where those of sockets' own ports are found, to be handed over. While they
-/// are kept, the shared ports stay open.
+/// Copies of the shared sockets, and the registry of the sockets' own ports. The shared ports stay open while they
+/// live.
 #[derive(Debug)]
 pub struct HandOver {
     kind: u8,
@@ -150,10 +148,10 @@ pub struct HandOver {
 }
 
 impl HandOver {
-    /// Copies of the ports' sockets.
+    /// Copies the sockets of an edge.
     ///
     /// # Errors
-    /// When the process has too many open files.
+    /// The process has too many open files.
     pub fn of(listening: &Listening) -> io::Result<Self> {
         let mut sockets = vec![listening.tls.as_fd().try_clone_to_owned()?];
         if let Some(redirect) = &listening.redirect {
@@ -162,10 +160,10 @@ impl HandOver {
         Ok(Self { kind: SOCKETS, sockets, own: listening.own.clone() })
     }
 
-    /// Copies of a control's two ports: where the API is, and where edges come.
+    /// Copies the sockets of a control: that of the API, and that for edges.
     ///
     /// # Errors
-    /// When the process has too many open files.
+    /// The process has too many open files.
     pub fn of_control(api: &TcpListener, edges: &TcpListener) -> io::Result<Self> {
         let sockets = vec![api.as_fd().try_clone_to_owned()?, edges.as_fd().try_clone_to_owned()?];
         Ok(Self { kind: CONTROL_SOCKETS, sockets, own: OwnPorts::default() })
@@ -173,10 +171,10 @@ impl HandOver {
 }
 
 impl Asked {
-    /// Shows the other process the shared ports, and waits until it is ready to take them over. This one serves on.
+    /// Sends the shared ports, and waits until the other process is ready to take them over. This one serves on.
     ///
     /// # Errors
-    /// When the other process was refused, went away or takes too long: this one goes on as if it had not asked.
+    /// The other process was refused, ended, or takes too long. This one goes on as before.
     pub async fn ready(mut self, ports: &HandOver) -> io::Result<Successor> {
         send_sockets(&self.stream, ports.kind, &ports.sockets)?;
         let said = tokio::time::timeout(MAX_PREPARATION, self.stream.read_u8());
@@ -188,11 +186,10 @@ impl Asked {
 }
 
 impl Successor {
-    /// Sends the ports that sockets have for themselves. Then let go of the data directory, and call
-    /// [`Successor::released`].
+    /// Sends the ports of sockets. Release the data directory next, and call [`Successor::released`].
     ///
     /// # Errors
-    /// When the other process went away; this one can go on as before.
+    /// The other process ended. This one can go on as before.
     pub fn send(&mut self, ports: &HandOver) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
@@ -205,7 +202,7 @@ impl Successor {
     /// Tells the other process that the data directory is free.
     ///
     /// # Errors
-    /// When it went away.
+    /// The other process ended.
     pub fn released(mut self) -> io::Result<()> {
         self.stream.write_all(&[RELEASED])
     }
@@ -222,31 +219,30 @@ fn send_sockets(stream: &impl AsFd, kind: u8, sockets: &[OwnedFd]) -> io::Result
     Ok(())
 }
 
-/// The shared ports of a running process that goes on serving until [`Takeover::finish`]; dropped before that, it serves
-/// on.
+/// The shared ports of a running process, which serves until [`Takeover::finish`]. Dropping this lets it serve on.
 #[derive(Debug)]
 pub struct Takeover {
     stream: StdUnixStream,
     dir: PathBuf,
     tls: TcpListener,
-    /// The one that redirects; at a control, the one for edges.
+    /// The port for redirects; at a control, the port for edges.
     second: Option<TcpListener>,
 }
 
 impl Takeover {
-    /// Asks the process that holds the data directory for its ports. To be called inside of a tokio runtime; blocks for
+    /// Asks the process that holds the data directory for its ports. Call it inside of a tokio runtime. It blocks for
     /// at most ten seconds.
     ///
     /// # Errors
-    /// When there is none, or it does not answer as it should.
+    /// There is no such process, or it does not keep to the protocol.
     pub fn begin(dir: &Path) -> Result<Self, TakeoverError> {
         Self::of_kind(dir, SOCKETS)
     }
 
-    /// [`Takeover::begin`] for a control, whose ports are those of another control.
+    /// As [`Takeover::begin`], for a control: the ports are those of another control.
     ///
     /// # Errors
-    /// When there is none, or it does not answer as it should.
+    /// There is no such process, or it does not keep to the protocol.
     pub fn begin_control(dir: &Path) -> Result<Self, TakeoverError> {
         Self::of_kind(dir, CONTROL_SOCKETS)
     }
@@ -260,27 +256,27 @@ impl Takeover {
         Ok(Self { stream, dir: dir.to_owned(), tls, second })
     }
 
-    /// Where the running process listens for TLS.
+    /// The running process's address for TLS.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// The kernel does not give it.
     pub fn tls_addr(&self) -> io::Result<SocketAddr> {
         self.tls.local_addr()
     }
 
-    /// Where edges come to the running control.
+    /// The running control's address for edges.
     ///
     /// # Errors
-    /// When it is no control, or the kernel does not say.
+    /// The process is no control, or the kernel does not give the address.
     pub fn edges_addr(&self) -> io::Result<SocketAddr> {
         self.second.as_ref().ok_or_else(|| io::Error::other("it has no port for edges"))?.local_addr()
     }
 
-    /// Has the running process stop taking what is new, and gets all its ports. Then the data directory is free. To be
-    /// called when nothing is in the way any more; blocks for at most some ten seconds.
+    /// Takes over all ports. The running process accepts nothing new after that, and the data directory is free. It
+    /// blocks for some ten seconds at most.
     ///
     /// # Errors
-    /// When the running process does not answer as it should.
+    /// The running process does not keep to the protocol.
     pub fn finish(self) -> Result<Listening, TakeoverError> {
         let Self { mut stream, dir, tls, second: redirect } = self;
         // Where that fails, what is read next says why.
@@ -289,10 +285,10 @@ impl Takeover {
         Ok(Listening { tls, redirect, own: OwnPorts::inherit(own) })
     }
 
-    /// [`Takeover::finish`] for a control: where the API is, and where edges come.
+    /// As [`Takeover::finish`], for a control: the port of the API, and the port for edges.
     ///
     /// # Errors
-    /// When the running process does not answer as it should.
+    /// The running process does not keep to the protocol.
     pub fn finish_control(self) -> Result<(TcpListener, TcpListener), TakeoverError> {
         let dir = self.dir.clone();
         let Listening { tls, redirect: edges, .. } = self.finish()?;
@@ -301,11 +297,10 @@ impl Takeover {
     }
 }
 
-/// The longest path of a socket, in bytes (unix(7): 108 with its end).
+/// The longest path of a socket, in bytes (unix(7): 108 with the zero at its end).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The socket's path; where that is too long for the address of a socket, by way of the opened directory, which the
-/// caller keeps open meanwhile.
+/// The socket's path. A path that is too long goes by way of the opened directory, which the caller keeps open.
 fn socket_path(dir: &Path) -> io::Result<(Option<File>, PathBuf)> {
     let path = dir.join(SOCKET_FILE);
     if path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES {
@@ -347,7 +342,7 @@ fn receive_own(stream: &StdUnixStream) -> io::Result<Vec<OwnedFd>> {
     Err(io::Error::other("it kept the data directory"))
 }
 
-/// One message: what kind it is, and the sockets in it.
+/// One message: its kind, and the sockets in it.
 fn receive_message(stream: &StdUnixStream) -> io::Result<(u8, Vec<OwnedFd>)> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS_PER_MESSAGE))];

@@ -1,14 +1,14 @@
-//! Which proxy leads out of this network, if one does: named by an option, or by the environment.
+//! The proxy that leads out of this network: from an option, or from the environment.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 
-/// The longest user name or password, in bytes (RFC 1929 section 2 allows no longer ones).
+/// The longest user name or password, in bytes (RFC 1929 section 2).
 const MAX_CREDENTIAL_BYTES: usize = 255;
 
-/// How a proxy is spoken to.
+/// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyKind {
     /// HTTP, by CONNECT (RFC 9110 section 9.3.6).
@@ -17,31 +17,31 @@ pub enum ProxyKind {
     Socks5,
 }
 
-/// A proxy that connections go through.
+/// A proxy for outgoing connections.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// How it is spoken to.
+    /// Its protocol.
     pub kind: ProxyKind,
-    /// Where it is, without brackets.
+    /// Its host, without brackets.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// User name and password, when it asks for them.
+    /// User name and password, if there are any.
     pub credentials: Option<(String, String)>,
 }
 
-/// Why a text names no proxy. The text itself is left out: it may hold a password.
+/// Why a text names no proxy. It leaves the text out, which may hold a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
-    /// Not the form that it should have.
+    /// The form is wrong.
     #[error(
         "expected the proxy's address, such as http://proxy.example:3128 or http://USER:PASSWORD@proxy.example:3128"
     )]
     Form,
-    /// The scheme is one that we do not speak.
+    /// The scheme is unknown.
     #[error("the address of a proxy begins with http:// or socks5://, no other kind is spoken to")]
     Scheme,
-    /// User name or password cannot be used.
+    /// The user name or the password cannot be used.
     #[error(
         "the proxy's user name and password may have {MAX_CREDENTIAL_BYTES} bytes each, and no colon in the name; other signs than letters and digits are written as %XX"
     )]
@@ -116,14 +116,14 @@ impl fmt::Debug for Proxy {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the environment variable {variable} cannot be used: {reason}")]
 pub struct ProxyVariableError {
-    /// Which one.
+    /// The variable.
     pub variable: &'static str,
-    /// Why.
+    /// The error.
     pub reason: ProxyError,
 }
 
-/// The proxies that the environment names: `HTTPS_PROXY`, else `ALL_PROXY`, but not for what `NO_PROXY` lists; each in lower
-/// case too, which goes before.
+/// The proxies of the environment: `HTTPS_PROXY`, otherwise `ALL_PROXY`, except for the hosts in `NO_PROXY`. A variable
+/// in lower case has precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyEnvironment {
     proxy: Option<Proxy>,
@@ -139,7 +139,7 @@ impl ProxyEnvironment {
         Self::read_from(|name| std::env::var(name).ok())
     }
 
-    /// Reads an environment that is looked up in this way.
+    /// Reads variables by this function.
     ///
     /// # Errors
     /// A variable names no proxy.
@@ -158,7 +158,7 @@ impl ProxyEnvironment {
         Ok(Self { proxy, exceptions })
     }
 
-    /// The proxy for this host and port, if it goes through one. This machine never does.
+    /// The proxy for this host and port, if there is one. This machine itself needs none.
     #[must_use]
     pub fn proxy_for(&self, host: &str, port: u16) -> Option<&Proxy> {
         let proxy = self.proxy.as_ref()?;
@@ -172,8 +172,8 @@ impl ProxyEnvironment {
     }
 }
 
-/// Whether an entry of `NO_PROXY` means this host: `*`, an address, a network, or a domain with all beneath it; with a port,
-/// that port alone.
+/// Whether an entry of `NO_PROXY` matches a host: `*`, an address, a network, or a domain with its subdomains. An entry
+/// with a port matches that port alone.
 fn matches(exception: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if exception == "*" {
         return true;

@@ -1,4 +1,4 @@
-//! Through a proxy to somewhere else: HTTP CONNECT (RFC 9110 section 9.3.6) and SOCKS 5 (RFC 1928).
+//! Connecting through a proxy: HTTP CONNECT (RFC 9110 section 9.3.6) and SOCKS 5 (RFC 1928).
 
 use std::io;
 
@@ -17,13 +17,13 @@ use crate::tcp::display_host_port;
 
 /// The longest head of a proxy's answer, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1_024;
-/// How many header fields it may have.
+/// The most header fields of that answer.
 const MAX_HEADERS: usize = 64;
 
-/// Asks the proxy at the other end of `stream` for a connection to `host` and `port`; the name is resolved there.
+/// Asks the proxy behind `stream` for a connection to `host` and `port`. The proxy resolves the name.
 ///
 /// # Errors
-/// A [`ProxyFailure`], whose sentence names the proxy and what it said.
+/// A [`ProxyFailure`] with the proxy and its answer.
 pub(crate) async fn through(proxy: &Proxy, stream: TcpStream, host: &str, port: u16) -> io::Result<TcpStream> {
     match proxy.kind {
         ProxyKind::Http => connect(proxy, stream, host, port).await,
@@ -75,7 +75,7 @@ fn no_proxy(sentence: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, ProxyFailure::new(sentence).advise(CHECK_PROXY))
 }
 
-/// What an answer means that agrees to nothing.
+/// The error of an answer that refuses.
 fn refused(proxy: &Proxy, target: &str, answer: &httparse::Response<'_, '_>) -> io::Error {
     let status = answer.code.unwrap_or(0);
     let (kind, failure) = match status {
@@ -98,7 +98,7 @@ fn refused(proxy: &Proxy, target: &str, answer: &httparse::Response<'_, '_>) -> 
     io::Error::new(kind, failure)
 }
 
-/// What to do when the proxy is well, and what is behind it is not reached from there.
+/// The remedy when the proxy cannot reach the host.
 fn must_reach(target: &str) -> String {
     format!("the proxy itself must be able to resolve the name in {target} and to connect to it")
 }
@@ -119,7 +119,7 @@ fn wants_credentials(proxy: &Proxy, answer: &httparse::Response<'_, '_>) -> Prox
     credentials(proxy, "http")
 }
 
-/// The proxy wants credentials, or others than it was given.
+/// The proxy wants credentials, or other ones.
 fn credentials(proxy: &Proxy, scheme: &str) -> ProxyFailure {
     match proxy.credentials {
         Some(_) => ProxyFailure::new(format!("the proxy {proxy} wants other credentials than these"))

@@ -1,6 +1,7 @@
-//! The PROXY protocol (<https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>): who the client behind a balancer is.
+//! The PROXY protocol (<https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>): the addresses of a client behind
+//! a balancer.
 //!
-//! Written for origins, and read from balancers in front that are trusted. The format itself is the `ppp` crate's.
+//! Origins get headers, and trusted balancers in front send them. The `ppp` crate has the format.
 
 use std::{
     io,
@@ -10,30 +11,30 @@ use std::{
 use ppp::{HeaderResult, PartialResult as _, v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// The longest header that is read, in bytes. Version 1 has at most 107; version 2 may carry further fields.
+/// The longest header, in bytes. Version 1 has at most 107; version 2 may carry further fields.
 pub const MAX_HEADER_BYTES: usize = 4_096;
-/// The bytes that every header of version 2 begins with: its signature, and how long the rest is.
+/// The fixed bytes of every header of version 2: its signature, and the length of the rest.
 const V2_FIXED_BYTES: usize = 16;
 
-/// Both ends of a client's connection, as a header tells them.
+/// Both ends of a client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxiedAddresses {
     /// The client.
     pub client: SocketAddr,
-    /// What it connected to.
+    /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
 /// Why a header was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
-    /// The connection does not begin with one.
+    /// The connection does not begin with a header.
     #[error("the connection from a trusted balancer does not begin with a PROXY protocol header: turn it on there")]
     Missing,
-    /// It cannot be understood.
+    /// The header is malformed.
     #[error("the PROXY protocol header is malformed: {0}")]
     Malformed(String),
-    /// The connection ended first.
+    /// The connection ended in the header.
     #[error("the connection ended in the PROXY protocol header: {0}")]
     Io(#[from] io::Error),
 }
@@ -55,11 +56,11 @@ pub fn header_v2(addresses: ProxiedAddresses) -> Vec<u8> {
     header.build().unwrap_or_default()
 }
 
-/// Reads the header that a trusted balancer sends first, and not a byte more. `None`: the balancer speaks for itself
-/// (a health check: `UNKNOWN`, or `LOCAL`).
+/// Reads the header of a trusted balancer, and not a byte more. `None`: the connection is the balancer's own, such as a
+/// health check (`UNKNOWN` or `LOCAL`).
 ///
 /// # Errors
-/// When there is none, or it is malformed; then nothing of the connection can be trusted.
+/// There is no header, or it is malformed. Nothing of the connection can be trusted then.
 pub async fn read_header(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<ProxiedAddresses>, ProxyHeaderError> {
     let mut bytes = Vec::with_capacity(128);
     loop {
@@ -81,7 +82,8 @@ pub async fn read_header(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option
     }
 }
 
-/// How many further bytes certainly belong to the header. Text is read byte by byte: where it ends, nobody knows before.
+/// How many further bytes certainly belong to the header. A header of text is read byte by byte, because its length is
+/// unknown.
 fn bytes_wanted(bytes: &[u8]) -> Result<usize, ProxyHeaderError> {
     const V1_START: &[u8] = b"PROXY ";
     let signature = v2::PROTOCOL_PREFIX;
@@ -136,7 +138,7 @@ fn proxied(client: IpAddr, client_port: u16, destination: IpAddr, destination_po
     ProxiedAddresses { client, destination }
 }
 
-/// A header has one family: IPv4 when both ends have it, else IPv6.
+/// Gives both addresses one family: IPv4 when both are IPv4, otherwise IPv6.
 fn same_family(addresses: ProxiedAddresses) -> (SocketAddr, SocketAddr) {
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let (client, destination) = (canonical(addresses.client), canonical(addresses.destination));

@@ -1,4 +1,4 @@
-//! Accepting connections that nobody watches yet: who serves them may have an event queue of its own.
+//! Accepting connections without watching them: the shard that serves a connection has an event queue of its own.
 
 use std::{
     io,
@@ -11,19 +11,21 @@ use tokio::{
     net::TcpListener,
 };
 
-/// A listener that is watched where it was made, and gives connections that are not watched anywhere. A connection that is
-/// accepted in one scheduler and served in another one would be watched, and no longer watched, for nothing.
+/// A listener whose connections no event queue watches yet.
+///
+/// A connection may be served by another scheduler than the listener's. Watching it here first would cost two system
+/// calls for nothing.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: AsyncFd<net::TcpListener>,
 }
 
 impl Acceptor {
-    /// Takes over a listener, in the scheduler that this is called in. Connections have what was set on the listener
-    /// when they came, which is before they are accepted.
+    /// Takes over a listener, in the scheduler of the caller. Linux hands the options of the listener down to its
+    /// connections.
     ///
     /// # Errors
-    /// The system does not watch it.
+    /// The event queue refuses the listener.
     pub fn new(listener: net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         #[expect(
@@ -34,11 +36,11 @@ impl Acceptor {
         Ok(Self { listener })
     }
 
-    /// The next connection, which does not block, and whom it comes from: an address of IPv4 is told as one where the
-    /// listener serves both families.
+    /// The next connection, which does not block, and the client's address. The client of a listener for both families
+    /// has an IPv4 address where it came by IPv4.
     ///
     /// # Errors
-    /// As accept(2): of the connection alone, or because the system has no room.
+    /// As accept(2): the connection failed, or the system has no room.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(net::TcpStream, SocketAddr)>> {
         loop {
             let mut guard = ready!(self.listener.poll_read_ready(cx))?;
@@ -49,7 +51,7 @@ impl Acceptor {
     }
 }
 
-/// A socket of both families tells clients of IPv4 by mapped addresses (RFC 4291, section 2.5.5.2).
+/// Linux gives IPv4 clients of a socket of both families mapped addresses (RFC 4291 section 2.5.5.2).
 fn canonical(peer: SocketAddr) -> SocketAddr {
     match peer.ip().to_canonical() {
         IpAddr::V4(address) => SocketAddr::from((address, peer.port())),
@@ -57,7 +59,7 @@ fn canonical(peer: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A connection that does not block, by one system call: the standard library's needs a second one.
+/// Accepts a connection that does not block with one system call; the standard library needs two.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn accept(listener: &net::TcpListener) -> io::Result<(net::TcpStream, SocketAddr)> {
     use rustix::net::{SocketFlags, acceptfrom_with};

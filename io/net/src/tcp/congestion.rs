@@ -11,14 +11,14 @@ use super::socket_options::make_send_room;
 /// The longest name, in bytes (TCP_CA_NAME_MAX, with the zero at its end).
 const MAX_NAME_BYTES: usize = 15;
 
-/// A way to control congestion that this kernel offers, such as `bbr` or `cubic`.
+/// A congestion control that this kernel offers, such as `bbr` or `cubic`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Congestion(String);
 
 /// Why a name cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CongestionError {
-    /// It is no name.
+    /// The name has a wrong form.
     #[error("{0:?} is no name of a congestion control: expected one such as bbr or cubic")]
     NoName(String),
     /// The kernel does not have it.
@@ -26,9 +26,9 @@ pub enum CongestionError {
         "this kernel offers no congestion control {name}, but {offered}: load its module (modprobe tcp_{name}) or choose another"
     )]
     NotOffered {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names that the kernel has.
         offered: String,
     },
     /// The user may not use it.
@@ -36,12 +36,12 @@ pub enum CongestionError {
         "this user may use only {allowed} for congestion control, not {name}: add it to net.ipv4.tcp_allowed_congestion_control"
     )]
     NotAllowed {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What is allowed.
+        /// The names that the user may use.
         allowed: String,
     },
-    /// This system lets nobody choose.
+    /// The system offers no choice.
     #[error("congestion control cannot be chosen here: {0}")]
     Unsupported(String),
 }
@@ -53,11 +53,11 @@ impl Congestion {
         &self.0
     }
 
-    /// Controls this connection in this way from now on, and gives it room for what is under way, where the
-    /// process may (CAP_NET_ADMIN): who chooses one has a path that is long or loses packets, and takes as much.
+    /// Sets it on a connection, and enlarges the send buffer where the process has CAP_NET_ADMIN: a congestion control
+    /// is chosen for paths that are long or lose packets.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn set(&self, stream: &TcpStream) -> io::Result<()> {
         self.set_on(&SockRef::from(stream))
     }
@@ -85,7 +85,7 @@ impl fmt::Display for Congestion {
 impl FromStr for Congestion {
     type Err = CongestionError;
 
-    /// Reads a name, and asks the kernel whether it can be used.
+    /// Parses a name, and asks the kernel for it.
     fn from_str(text: &str) -> Result<Self, CongestionError> {
         let is_name = (1..=MAX_NAME_BYTES).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
@@ -111,7 +111,7 @@ fn tried(congestion: &Congestion) -> io::Result<()> {
     congestion.set_on(&SockRef::from(&socket))
 }
 
-/// What the kernel lists under `net.ipv4.tcp_{which}_congestion_control`.
+/// The names in `net.ipv4.tcp_{which}_congestion_control`.
 fn names(which: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control"));
     let text = text.unwrap_or_default();

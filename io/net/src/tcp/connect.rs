@@ -1,4 +1,4 @@
-//! Connecting to addresses, several at a time where the first one is silent (RFC 8305).
+//! Connecting to the addresses of a host, several at a time when the first is silent (RFC 8305).
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
     socket_options::{keep_urgent_inline, set_keepalive, set_nodelay, stream_socket},
 };
 
-/// How long one address may be silent before the next is tried beside it (RFC 8305 section 5).
+/// How long an address may be silent before the next one is tried beside it (RFC 8305 section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// How the socket of a connection is made. The default is plain TCP with the system's congestion control.
@@ -50,7 +50,7 @@ pub(crate) async fn connect_host(
     }
 }
 
-/// Connects to the first of these addresses that takes the connection, within `timeout`.
+/// Connects to the first address that accepts, within `timeout`.
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] when nothing answers in time; otherwise the error of the last address.
@@ -63,7 +63,7 @@ pub async fn connect_tcp_to(addresses: &[SocketAddr], timeout: Duration) -> io::
     }
 }
 
-/// Connects to the addresses one after the other, each as soon as the one before failed or was silent for a while.
+/// Tries the addresses in order, each as soon as the one before failed or was silent for a while.
 async fn race(addresses: &[SocketAddr], choice: &SocketChoice) -> io::Result<TcpStream> {
     let Some((first, rest)) = addresses.split_first() else { return Err(io::ErrorKind::NotFound.into()) };
     // Nearly always the first address answers at once: that way needs no task.
@@ -98,7 +98,7 @@ async fn race(addresses: &[SocketAddr], choice: &SocketChoice) -> io::Result<Tcp
     }
 }
 
-/// Connects to one address, with what is wanted of its socket.
+/// Connects to one address, and sets the options of the socket.
 async fn connect_one(address: SocketAddr, choice: SocketChoice) -> io::Result<TcpStream> {
     let stream = open_one(address, choice).await?;
     set_nodelay(&stream)?;

@@ -10,53 +10,53 @@ use tokio::net::TcpListener;
 
 use super::socket_options::{stream_socket, tune_listener};
 
-/// How many connections may wait to be accepted. The kernel takes less where `net.core.somaxconn` is lower.
+/// The most connections that wait to be accepted. The kernel allows fewer where `net.core.somaxconn` is lower.
 pub const BACKLOG: i32 = 4_096;
 
 /// Why a port was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Something else listens there.
+    /// Another process has the port.
     #[error("port {} on {} is taken by another process: stop it or choose another with {option}", address.port(), address.ip())]
     Taken {
-        /// What was asked for.
+        /// The address that was requested.
         address: SocketAddr,
-        /// The option that chooses it.
+        /// The option that sets the address.
         option: &'static str,
     },
-    /// A privileged port.
+    /// The port is privileged.
     #[error(
         "port {} on {} may not be opened by this user: choose one from 1024 up with {option}, let systemd open it, or \
          grant CAP_NET_BIND_SERVICE", address.port(), address.ip()
     )]
     NotAllowed {
-        /// What was asked for.
+        /// The address that was requested.
         address: SocketAddr,
-        /// The option that chooses it.
+        /// The option that sets the address.
         option: &'static str,
     },
-    /// The address is no other machine's business, but not this one's either.
+    /// The machine does not have the address.
     #[error("{} is not an address of this machine: choose another with {option} (0.0.0.0 is all of them)", address.ip())]
     NotHere {
-        /// What was asked for.
+        /// The address that was requested.
         address: SocketAddr,
-        /// The option that chooses it.
+        /// The option that sets the address.
         option: &'static str,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("cannot listen on {address}: {source}")]
     Other {
-        /// What was asked for.
+        /// The address that was requested.
         address: SocketAddr,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// What systemd handed over cannot be used.
+    /// The sockets of systemd cannot be used.
     #[error("the sockets that systemd handed over cannot be used: {0}")]
     Inherited(String),
 }
 
-/// Opens one port; `option` is the one that chooses it, for the error's sentence. To be called inside of a tokio runtime.
+/// Opens one port, inside of a tokio runtime. Errors name `option`, which sets the address.
 ///
 /// # Errors
 /// One sentence that names the port and what to do.
@@ -64,7 +64,7 @@ pub fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, 
     listen_by(address, option, false)
 }
 
-/// As [`listen`], and takes Multipath TCP (RFC 8684) besides TCP when `mptcp` is wanted and the kernel has it.
+/// As [`listen`]. With `mptcp` the port takes Multipath TCP (RFC 8684) besides TCP, where the kernel has it.
 ///
 /// # Errors
 /// As [`listen`].
@@ -87,7 +87,7 @@ pub fn listen_by(address: SocketAddr, option: &'static str, mptcp: bool) -> Resu
     open().map_err(|source| why_not_open(source, address, option))
 }
 
-/// One sentence that names the port and what to do.
+/// Turns an error of the system into a sentence with the port and the remedy.
 pub(crate) fn why_not_open(source: io::Error, address: SocketAddr, option: &'static str) -> ListenError {
     match source.kind() {
         io::ErrorKind::AddrInUse => ListenError::Taken { address, option },

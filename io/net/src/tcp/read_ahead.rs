@@ -1,8 +1,8 @@
 //! Reading ahead below TLS, while much comes.
 //!
-//! rustls asks for at most 4 KiB at a time, so a record of 16 KiB costs it four system calls. [`ReadAhead`] passes small
-//! reads through as they are; once one comes back full, it reads 64 KiB at a time instead, until less comes. The buffer
-//! for that is borrowed while there are bytes in it: an idle connection has none.
+//! rustls asks for at most 4 KiB at a time, so a record of 16 KiB costs four system calls. [`ReadAhead`] passes small
+//! reads on as they are. After a full read it reads 64 KiB at a time, until less comes. An idle connection holds no
+//! buffer.
 
 use std::{
     io,
@@ -15,11 +15,11 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::pass_writes;
 
-/// How much is read at once while much comes.
+/// Bytes of one read while much comes.
 const BUFFER_BYTES: usize = 65_536;
-/// How many buffers are kept for the next connection that needs one.
+/// The most buffers that are kept for other connections.
 const MAX_SPARE_BUFFERS: usize = 64;
-/// A read that fills as much as this means that more waits: it is what rustls asks for at once.
+/// A read of so many bytes means that more waits: rustls asks for as many at once.
 const FULL_READ_BYTES: usize = 4_096;
 
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
@@ -36,11 +36,11 @@ fn give_back(buffer: Box<[u8]>) {
     }
 }
 
-/// A connection that is read in larger pieces than its reader asks for.
+/// A connection that reads larger pieces than its reader asks for.
 #[derive(Debug)]
 pub struct ReadAhead<S> {
     inner: S,
-    /// What was read and not yet asked for.
+    /// Bytes that the reader has not asked for.
     ahead: Option<Ahead>,
     much_comes: bool,
 }
@@ -53,17 +53,17 @@ struct Ahead {
 }
 
 impl<S> ReadAhead<S> {
-    /// Reads ahead on this connection.
+    /// Wraps a connection.
     pub fn new(inner: S) -> Self {
         Self { inner, ahead: None, much_comes: false }
     }
 
-    /// The connection itself; not to be read from.
+    /// The connection below. Do not read from it.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The connection itself; not to be read from.
+    /// The connection below. Do not read from it.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }

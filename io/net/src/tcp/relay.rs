@@ -1,6 +1,6 @@
 //! Moving bytes between two connections, both ways, in one task.
 //!
-//! A direction holds a buffer only while it has bytes in it: two idle connections hold none.
+//! A direction holds a buffer only while the buffer has bytes. Two idle connections hold none.
 
 use std::{
     future::poll_fn,
@@ -19,17 +19,17 @@ use super::{
     read_ahead::ReadAhead, replay::Recorded, reset_watcher::GivenUp, shard_stream::NearTcp, socket_options::acknowledge,
 };
 
-/// How much one direction carries at a time: with a leg's header it fills whole TLS records.
+/// The most bytes that one direction carries at a time: with the header of a leg they fill whole TLS records.
 const BUFFER_BYTES: usize = 65_532;
-/// How many buffers are kept for the next bytes that move.
+/// The most buffers that are kept for the next bytes.
 const MAX_SPARE_BUFFERS: usize = 64;
-/// How many times a direction goes round, filling or writing a buffer, before other tasks get their turn.
+/// The most rounds of a direction before other tasks run. A round fills or writes a buffer.
 const MAX_ROUNDS: usize = 8;
 
-/// The longest record of TLS that is an alert, in bytes: two of its own, and what encryption adds.
+/// The longest TLS record that is an alert, in bytes: an alert has two bytes, and encryption adds the rest.
 const MAX_ALERT_BYTES: usize = 96;
 
-/// Whether this is one record of TLS that is an alert, or in TLS 1.3 may be one (RFC 8446 section 5).
+/// Whether the bytes are one TLS record that is an alert, or may be one in TLS 1.3 (RFC 8446 section 5).
 fn is_alert(bytes: &[u8]) -> bool {
     let [kind, 3, _, high, low, rest @ ..] = bytes else { return false };
     let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -60,21 +60,22 @@ pub enum Side {
     Second,
 }
 
-/// A connection broke off, and the relay with it. The other one must not look as if it had ended in good order: reset it.
+/// A connection broke, and the relay with it. Reset the other connection, so that it does not seem to end in order.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Broke {
     /// The connection that broke.
     pub side: Side,
-    /// Whether all was said: the first connection had ended its direction, the second one had answered before that, and said nothing
-    /// more, or an alert of TLS alone. A service that closes while such an alert lies unread resets its connection, as a
-    /// client does that gets one when it has closed (RFC 1122 section 4.2.2.13).
+    /// Whether both sides had finished. The first connection had ended its direction, and the second one had answered
+    /// before. After that the second one sent nothing, or a TLS alert alone.
+    ///
+    /// A service that closes with an unread alert in its socket resets the connection (RFC 1122 section 4.2.2.13).
     pub is_done: bool,
-    /// How.
+    /// The error of that connection.
     pub error: io::Error,
 }
 
-/// How many bytes were carried; counted as they are written, so that the counts survive an error.
+/// Bytes carried. Each write counts, so the counts survive an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Carried {
     /// From the first connection to the second.
@@ -85,24 +86,24 @@ pub struct Carried {
 
 /// One of the two connections, as a relay uses it.
 pub trait RelayEnd: AsyncRead + AsyncWrite + Unpin {
-    /// The TCP connection at the bottom, where there is one, for what concerns TCP alone.
+    /// The TCP connection below, if there is one.
     fn tcp(&self) -> Option<&TcpStream> {
         None
     }
 
-    /// After the end of what comes, while the own direction goes on: ready when the other side broke off after all.
-    /// Where there is a TCP connection at the bottom, the relay looks there by itself.
+    /// Ready when the peer broke the connection after it had ended its direction. The relay watches a TCP connection
+    /// below by itself.
     fn poll_given_up(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Pending
     }
 
-    /// Writes what is known to be the last: the end of the direction may travel with it, when all of it is taken.
-    /// `poll_shutdown` comes next in either case.
+    /// Writes the last bytes of a direction. The end may leave together with them, when all are taken. `poll_shutdown`
+    /// follows in either case.
     fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(cx, buf)
     }
 
-    /// After each round: what was held back, so that it can travel with what comes next, leaves now if its time is over.
+    /// Comes after each round: sends bytes that were held back to leave with later ones, if their time is over.
     fn poll_held(&mut self, _cx: &mut Context<'_>) {}
 }
 
@@ -160,20 +161,20 @@ impl<S: RelayEnd + ?Sized> RelayEnd for Box<S> {
     }
 }
 
-/// Something that says when bytes may move: bounds on bytes per second, acknowledgements at once.
+/// Decides when bytes may move: limits of bytes a second, early acknowledgements.
 pub trait Pace {
     /// Ready when the next bytes may be read.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
-    /// So many bytes moved.
+    /// Counts bytes that moved.
     fn moved(&mut self, bytes: usize);
-    /// No more comes from the second connection for now. So many bytes were read so far; true: acknowledge them at once
-    /// (TCP_QUICKACK).
+    /// Comes when the second connection has nothing to read for now, with the bytes read so far. True: acknowledge them
+    /// at once (TCP_QUICKACK).
     fn acknowledges(&mut self, _read: Carried) -> bool {
         false
     }
 }
 
-/// No bound.
+/// No limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unpaced;
 
@@ -184,13 +185,15 @@ impl Pace for Unpaced {
     fn moved(&mut self, _bytes: usize) {}
 }
 
-/// Carries bytes both ways until both directions have ended. The end of one direction is passed on (a half-close) and
-/// leaves the other one running. When the second connection cannot be written to any more, what it still sends is carried
-/// to the end first: a service may answer and close before it has read everything. A connection that breaks off after it
-/// has ended its direction is noticed, even when there is nothing to write to it.
+/// Carries bytes both ways until both directions have ended. The end of one direction is passed on (a half-close), and
+/// the other direction goes on.
+///
+/// When the second connection takes no more bytes, its own bytes are carried to the end first: a service may answer and
+/// close before it has read everything. The relay notices a reset after the end of a direction even when it has nothing
+/// to write.
 ///
 /// # Errors
-/// Which connection broke, and how.
+/// The connection that broke, and its error.
 pub async fn relay(
     first: &mut impl RelayEnd,
     second: &mut impl RelayEnd,
@@ -253,18 +256,18 @@ fn poll_given_up(end: &mut impl RelayEnd, watch: &mut GivenUp, cx: &mut Context<
     }
 }
 
-/// What is on its way in one direction.
+/// One direction of the relay.
 struct Direction {
     buffer: Option<Box<[u8]>>,
     start: usize,
     end: usize,
     unflushed: bool,
     state: State,
-    /// What the reader said behind what is in the buffer.
+    /// What the reader gave behind the bytes in the buffer.
     said: ReadResult,
-    /// How many bytes were read so far.
+    /// Bytes read so far.
     read: u64,
-    /// What was read since the other direction has ended, as far as it could be an alert of TLS.
+    /// Bytes read since the other direction ended, as far as they may be a TLS alert.
     last_words: Option<Vec<u8>>,
     reader_broke: Option<io::Error>,
     writer_broke: Option<io::Error>,
@@ -277,13 +280,13 @@ enum State {
     Over,
 }
 
-/// What a reader said.
+/// What a read gave, besides bytes.
 enum ReadResult {
-    /// That there may be more.
+    /// More may come.
     More,
-    /// That this was all.
+    /// The end.
     End,
-    /// That it broke.
+    /// An error.
     Broke(io::Error),
 }
 
@@ -306,12 +309,12 @@ impl Direction {
         }
     }
 
-    /// Whether its reader has said all.
+    /// Whether the reader is at its end.
     fn has_ended(&self) -> bool {
         self.state != State::Moving || matches!(self.said, ReadResult::End)
     }
 
-    /// Whether nothing but an alert of TLS came since the other direction has ended.
+    /// Whether only a TLS alert came since the other direction ended.
     fn has_said_farewell(&self) -> bool {
         self.last_words.as_ref().is_some_and(|words| is_alert(words))
     }
@@ -320,7 +323,7 @@ impl Direction {
         self.state != State::Over && self.writer_broke.is_none()
     }
 
-    /// Moves what can be moved. Errors are kept in the direction.
+    /// Moves all bytes that can move. The direction keeps errors.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -415,8 +418,8 @@ impl Direction {
         Poll::Ready(())
     }
 
-    /// Reads what there is, and looks what is behind it: often that is the end, which can then travel with the last bytes.
-    /// Says how many bytes came; none is the end.
+    /// Reads into the buffer, and reads once more behind it, because the end can leave with the last bytes. Returns the
+    /// number of bytes; 0 is the end.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -437,8 +440,8 @@ impl Direction {
     }
 }
 
-/// Lets others have their turn: what is ready, and what the system has to tell. A task that only wakes itself is run many
-/// times in a row by tokio's scheduler of one thread before that looks for events.
+/// Lets other tasks and the event queue run. tokio's scheduler of one thread runs a task that only wakes itself many
+/// times before it looks for events.
 fn yield_turn(cx: &mut Context<'_>) {
     let turn = std::pin::pin!(tokio::task::yield_now());
     if turn.poll(cx).is_ready() {

@@ -1,4 +1,4 @@
-//! Keeping a copy of a connection's first bytes, so that they can be passed on as they came.
+//! Keeping a copy of a connection's first bytes, so that they can be read again.
 
 use std::{
     io,
@@ -10,12 +10,13 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::pass_writes;
 
-/// How much is kept at most: more than the longest ClientHello that is looked at.
+/// The most bytes that are kept: more than the longest ClientHello.
 pub const MAX_RECORDED_BYTES: usize = 66_000;
 
-/// A connection whose first bytes are copied while they are read, until [`Recorded::stop`] or [`Recorded::replay`]. When the
-/// first one is a capital letter, so that a ClientHello cannot follow, the first read fails, and others do not: nobody has answered
-/// anything then, and [`Recorded::recorded`] has what came.
+/// A connection that copies its first bytes while they are read, until [`Recorded::stop`] or [`Recorded::replay`].
+///
+/// A first byte that is a capital letter begins no ClientHello. The first read then fails, before anything is answered,
+/// and [`Recorded::recorded`] has the bytes.
 #[derive(Debug)]
 pub struct Recorded<S> {
     inner: S,
@@ -24,34 +25,34 @@ pub struct Recorded<S> {
 }
 
 impl<S> Recorded<S> {
-    /// Begins to record.
+    /// Begins the copy.
     pub fn new(inner: S) -> Self {
         Self { inner, record: Some(Vec::new()), replay: usize::MAX }
     }
 
-    /// The connection itself; not to be read from.
+    /// The connection below. Do not read from it.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The connection itself; not to be read from.
+    /// The connection below. Do not read from it.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The copy, as far as there is one.
+    /// The bytes copied so far.
     pub fn recorded(&self) -> &[u8] {
         self.record.as_deref().unwrap_or_default()
     }
 
-    /// Lets go of the copy.
+    /// Drops the copy.
     pub fn stop(&mut self) {
         if self.replay == usize::MAX {
             self.record = None;
         }
     }
 
-    /// Reads from the first byte again.
+    /// Reads the copied bytes again, and then the rest.
     pub fn replay(&mut self) {
         self.replay = 0;
     }

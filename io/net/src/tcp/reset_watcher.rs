@@ -1,4 +1,4 @@
-//! Noticing that a TCP connection was reset after its other end had ended its direction.
+//! Noticing a reset of a TCP connection whose peer had ended its direction.
 
 use std::{
     fmt,
@@ -11,17 +11,17 @@ use std::{
 
 use tokio::{net::TcpStream, time::Sleep};
 
-/// After how long a connection is watched: most are over by then, and the second descriptor takes four system calls.
+/// How long a connection waits before it is watched. Most end earlier, and the second descriptor takes four system
+/// calls.
 const WATCH_AFTER: Duration = Duration::from_millis(20);
 
 type Watch = Pin<Box<dyn Future<Output = io::Error> + Send>>;
 
-/// Waits for the reset. Reading says nothing more after the end, and writing needs something to write: the kernel's word
-/// that the connection broke is all there is. It is asked for by a second descriptor of the connection, which only flows
-/// have that are half over.
+/// Waits for a reset. After the end a read gives nothing new, and a write needs data, so only an event of the kernel is
+/// left. A second descriptor of the connection waits for that event.
 #[derive(Default)]
 pub struct GivenUp {
-    /// Until when it is not watched.
+    /// Time before the watch begins.
     wait: Option<Pin<Box<Sleep>>>,
     watch: Option<Watch>,
 }
@@ -33,7 +33,7 @@ impl fmt::Debug for GivenUp {
 }
 
 impl GivenUp {
-    /// Ready when the connection was reset; pending for ever when it ends in good order. Always the same connection.
+    /// Ready when the connection was reset; pending for ever when it ends in order. Call it with one connection only.
     pub fn poll(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.watch.is_none() {
             let wait = self.wait.get_or_insert_with(|| Box::pin(tokio::time::sleep(WATCH_AFTER)));

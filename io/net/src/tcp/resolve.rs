@@ -6,12 +6,12 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// How many addresses of one name are tried at most.
+/// The most addresses of one name.
 pub const MAX_ADDRESSES: usize = 16;
 
-/// The addresses of a host: an IP address is itself, `localhost` and every name beneath it is this machine (RFC 6761
-/// section 6.3), anything else is asked of the system. The two families take turns (RFC 8305 section 4), beginning
-/// with the one that the system puts first.
+/// The addresses of a host. An IP address is itself, and `localhost` and its subdomains are this machine (RFC 6761
+/// section 6.3). Any other name is resolved by the system. The two families alternate (RFC 8305 section 4), the
+/// system's first choice first.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`] when the name has no address.

@@ -1,4 +1,4 @@
-//! A TCP connection that is watched by the shard that uses it.
+//! A TCP connection that the shard watches that uses it.
 
 use std::{
     io::{self, IoSlice},
@@ -14,55 +14,55 @@ use tokio::{
 
 use super::socket_options::send_what_waits;
 
-/// The type of encrypted records of TLS 1.3 (`application_data`, RFC 8446, section 5.2).
+/// The type of encrypted records of TLS 1.3 (`application_data`, RFC 8446 section 5.2).
 const APPLICATION_DATA: u8 = 23;
-/// The length of an encrypted alert: level and description, the type, and the tag of a cipher (RFC 8446, sections 5.2 and
-/// 6, RFC 5116, section 5). Tickets are longer.
+/// Length of an encrypted alert: level, description, content type, and the tag of the cipher (RFC 8446 sections 5.2 and
+/// 6, RFC 5116 section 5). Tickets are longer.
 const ALERT_BYTES: u16 = 2 + 1 + 16;
 
-/// A TCP connection that moves to whichever shard uses it. A leg is dealt to one shard, and serves clients that were
-/// dealt to others: a task that waits on one shard for a connection that another one watches costs a wake-up of two
-/// threads, and a system call between them, for whatever comes.
+/// A TCP connection that moves to the shard that uses it, and only between shards. One task at a time may use it: a
+/// task that waits on the former shard is not woken.
 ///
-/// It moves only between shards, and one task at a time may use it: one that waits on the former shard is not woken.
+/// A leg belongs to one shard, and serves clients of others. A task of one shard that waits for a connection of another
+/// one costs wake-ups of two threads, and a system call between them, for every read.
 #[derive(Debug)]
 pub struct NearTcp {
     inner: TcpStream,
     watched_by: ShardId,
-    /// Whether tickets wait for what is written next.
+    /// Whether session tickets wait for the next write.
     tickets_wait: bool,
-    /// Whether some do, and leave alone when nothing comes.
+    /// Whether a ticket waits now. It leaves alone when no write follows.
     is_waiting: bool,
 }
 
 impl NearTcp {
-    /// A connection that the caller's shard watches.
+    /// Wraps a connection of the caller's shard.
     pub fn new(inner: TcpStream) -> Self {
         Self { inner, watched_by: ShardId::here(), tickets_wait: false, is_waiting: false }
     }
 
-    /// Lets tickets of TLS 1.3 leave with what is written next, in one packet and not in one of their own; to be told on
-    /// the server's side before a handshake, with [`NearTcp::handshake_is_over`] behind it.
+    /// Lets session tickets of TLS 1.3 leave in one packet with the next write. Call it on the server's side before the
+    /// handshake, and [`NearTcp::handshake_is_over`] after it.
     ///
-    /// What a server writes in a handshake begins with a record of type 22, handshake, with the ServerHello in it (RFC
-    /// 8446, section 5.1). What begins with type 23 is encrypted, and nothing is left then but tickets, or an alert. That
-    /// one does not wait: the connection ends behind it, and the end takes nothing along when there is something that
-    /// nobody has read.
+    /// The first write of a server's handshake begins with a record of type 22, with the ServerHello (RFC 8446 section
+    /// 5.1). A write that begins with type 23 is encrypted, and holds tickets or an alert. An alert does not wait: the
+    /// connection ends behind it, and unread bytes would turn the end into a reset.
     pub fn let_tickets_wait(&mut self) {
         self.tickets_wait = true;
     }
 
-    /// What is written from now on does not wait. Tickets that do, wait for the answer when there is something to answer:
-    /// when a request came with the end of the handshake, or is there when it is read. They leave at once when it is not
-    /// there. The client may wait for them: its request is held back until the end of its handshake is acknowledged,
-    /// unless it asked for TCP_NODELAY (Nagle's algorithm, RFC 9293, section 3.7.4), and tickets take that along.
+    /// Lets later writes leave at once. Waiting tickets go with the answer, when a request came with the end of the
+    /// handshake or is there to be read. Otherwise they leave at once.
+    ///
+    /// A client without TCP_NODELAY may hold its request back until the end of its handshake is acknowledged (Nagle's
+    /// algorithm, RFC 9293 section 3.7.4). The tickets carry that acknowledgement.
     pub fn handshake_is_over(&mut self, request_came: bool) {
         self.tickets_wait = false;
         self.is_waiting &= !request_came;
     }
 
-    /// Whether what is written waits for what comes next (MSG_MORE, send(2)): if nothing comes, for the time after which
-    /// the connection would send again, 200 ms at least.
+    /// Whether a write waits for the next one (MSG_MORE, send(2)). Without a next one it leaves after the
+    /// retransmission timeout, 200 ms at least.
     fn waits(&self, bufs: &[IoSlice<'_>]) -> bool {
         let first = bufs.iter().find(|buf| !buf.is_empty());
         self.tickets_wait
@@ -71,14 +71,13 @@ impl NearTcp {
             })
     }
 
-    /// The connection itself.
+    /// The connection below.
     pub fn get_ref(&self) -> &TcpStream {
         &self.inner
     }
 
-    /// Has the connection watched by the caller's shard, before every read and every write, so that none of them waits where
-    /// the other one leaves. True: it is since now, and what can be read or written at once is not known before the shard
-    /// has asked the system.
+    /// Moves the connection to the caller's shard before a read or a write. True: it has just moved, and the shard does
+    /// not yet know whether the connection is ready.
     fn comes_near(&mut self) -> bool {
         let here = ShardId::here();
         if here == self.watched_by || !here.is_shard() {
@@ -95,14 +94,14 @@ impl NearTcp {
         }
     }
 
-    /// The connection, watched by the caller's shard.
+    /// The connection, in the caller's shard.
     fn near(&mut self) -> Pin<&mut TcpStream> {
         self.comes_near();
         Pin::new(&mut self.inner)
     }
 }
 
-/// The same connection by a second descriptor, which this shard watches: a stream cannot leave its event queue.
+/// The same connection by a second descriptor of this shard: a tokio stream cannot leave its event queue.
 #[cfg(unix)]
 fn watched_here(stream: &TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(socket2::SockRef::from(stream).try_clone()?.into())
@@ -113,7 +112,7 @@ fn watched_here(_stream: &TcpStream) -> io::Result<TcpStream> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Reads what is there, whether or not anybody has said that something is.
+/// Reads without asking the event queue first.
 #[cfg(unix)]
 fn read_unasked(stream: &TcpStream, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
     use rustix::{io::Errno, net::RecvFlags};
@@ -134,7 +133,7 @@ fn read_unasked(_stream: &TcpStream, _buf: &mut ReadBuf<'_>) -> Poll<io::Result<
     Poll::Pending
 }
 
-/// Writes what can be written, whether or not anybody has said that something can.
+/// Writes without asking the event queue first.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn write_unasked(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     match send(stream, bufs, rustix::net::SendFlags::empty()) {

@@ -1,46 +1,48 @@
-//! Socket options, each with what it is good for.
+//! Socket options, each with its purpose.
 
 use std::{io, net::SocketAddr, sync::Once, time::Duration};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
-/// How long a connection is silent before the kernel asks whether the other end is still there.
+/// How long a connection is silent before the kernel probes the peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// How long between two questions.
+/// Time between two probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// How many questions without an answer end the connection.
+/// The number of unanswered probes that end the connection.
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// How much a connection with congestion control of its own may have in the kernel's send buffer, by the kernel's way to
-/// count, with its overhead: at 1 Gbit/s over 140 ms some 17 MB are in flight. The kernel doubles what is asked for.
+/// The kernel's send buffer of a connection with congestion control of its own, in bytes with the kernel's overhead.
+///
+/// At 1 Gbit/s over 140 ms some 17 MB are in flight. The kernel doubles the value.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SEND_ROOM_BYTES: usize = 32 << 20;
-/// How much of it may wait unsent.
+/// The unsent part of that buffer, in bytes.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SEND_ROOM_UNSENT_BYTES: u32 = 1 << 20;
 
 /// Sends small writes at once instead of waiting for more (TCP_NODELAY).
 ///
 /// # Errors
-/// When the kernel refuses, which it does for a socket that is gone.
+/// The kernel refuses, because the socket is gone.
 pub(crate) fn set_nodelay(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// Finds out within two minutes that the other end of a silent connection vanished.
+/// Detects within two minutes that the peer of a silent connection has vanished (SO_KEEPALIVE).
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub(crate) fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
     keepalive(&SockRef::from(stream))
 }
 
-/// Bounds the bytes that wait unsent in the kernel (TCP_NOTSENT_LOWAT): the socket counts as writable only below it.
-/// Little unsent data means that what is urgent (a window, a ping, another stream) leaves soon.
+/// Bounds the unsent bytes in the kernel (TCP_NOTSENT_LOWAT): above the bound the socket is not writable.
+///
+/// Few unsent bytes let urgent frames leave soon: a window, a ping, another stream.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub fn set_notsent_lowat(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return SockRef::from(stream).set_tcp_notsent_lowat(bytes);
@@ -51,10 +53,10 @@ pub fn set_notsent_lowat(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     }
 }
 
-/// Lets more be under way unacknowledged than the kernel's `net.ipv4.tcp_wmem` allows, where the process may
-/// (CAP_NET_ADMIN); elsewhere it stays as the kernel has it. What waits unsent is bounded in return, so that the room is
-/// for what is in flight alone. Where that bound cannot be had there is no room either: Multipath TCP knows the option in
-/// newer kernels only, and would queue all of it.
+/// Allows more unacknowledged bytes than `net.ipv4.tcp_wmem`, where the process has CAP_NET_ADMIN.
+///
+/// The unsent bytes are bounded in return, so that the room serves bytes in flight alone. Without that bound the room
+/// stays as it is. Multipath TCP has the bound in newer kernels only.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn make_send_room(socket: &SockRef<'_>) {
     if socket.set_tcp_notsent_lowat(SEND_ROOM_UNSENT_BYTES).is_ok()
@@ -65,10 +67,11 @@ pub(crate) fn make_send_room(socket: &SockRef<'_>) {
     }
 }
 
-/// Acknowledges what has come at once (TCP_QUICKACK), where the system can; what it refuses it acknowledges later. For when
-/// the other side is to send more, and has nothing to hear before: the kernel delays an acknowledgement by 40 ms in the hope
-/// of data to go along with it (RFC 1122, section 4.2.3.2), and whoever did not ask for TCP_NODELAY holds small data back
-/// until it comes (Nagle's algorithm, RFC 9293, section 3.7.4).
+/// Acknowledges received data at once (TCP_QUICKACK), where the system can.
+///
+/// Use it when the peer has more to send and nothing to receive. The kernel delays an acknowledgement by 40 ms to send
+/// it with data (RFC 1122 section 4.2.3.2). A peer without TCP_NODELAY holds small data back until the acknowledgement
+/// comes (Nagle's algorithm, RFC 9293 section 3.7.4).
 pub fn acknowledge(stream: &TcpStream) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     drop(stream.set_quickack(true));
@@ -76,19 +79,20 @@ pub fn acknowledge(stream: &TcpStream) {
     let _ = stream;
 }
 
-/// Sends what waits for more: setting TCP_NODELAY, which is set already, does so by the way (tcp(7)).
+/// Sends the data that wait for more. Setting TCP_NODELAY again does so (tcp(7)).
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub(crate) fn send_what_waits(stream: &TcpStream) -> io::Result<()> {
     set_nodelay(stream)
 }
 
-/// Keeps a packet back that is not full, until the connection's end, which goes along with it (TCP_CORK); if that does not
-/// come, for the time after which the connection would send again, 200 ms at least. For the last that is written.
+/// Holds back a packet that is not full until the end of the connection (TCP_CORK), so that both leave together.
+///
+/// Without an end the packet leaves after the retransmission timeout, 200 ms at least. Use it for the last write.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub fn keep_for_end(stream: &TcpStream) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -102,13 +106,13 @@ pub fn keep_for_end(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the connection when sent data is not acknowledged for so long (TCP_USER_TIMEOUT, RFC 5482).
+/// Ends the connection when sent data stay unacknowledged for so long (TCP_USER_TIMEOUT, RFC 5482).
 ///
-/// Only for connections whose reader never pauses for longer than that: Linux also counts the time that a reader
-/// keeps its window closed, and would end a download that is merely paused.
+/// Use it only for connections whose reader never pauses longer. Linux counts the time of a closed window too, and
+/// would end a paused download.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub fn set_user_timeout(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return SockRef::from(stream).set_tcp_user_timeout(Some(timeout));
@@ -119,8 +123,7 @@ pub fn set_user_timeout(stream: &TcpStream, timeout: Duration) -> io::Result<()>
     }
 }
 
-/// Keeps urgent data (RFC 6093) where it is among the other bytes, instead of leaving it out (SO_OOBINLINE). Multipath TCP
-/// does not know urgent data at all.
+/// Keeps urgent data (RFC 6093) in their place among the other bytes (SO_OOBINLINE). Multipath TCP has no urgent data.
 pub(crate) fn keep_urgent_inline(socket: &SockRef<'_>) -> io::Result<()> {
     let unsupported = rustix::io::Errno::OPNOTSUPP.raw_os_error();
     match socket.set_out_of_band_inline(true) {
@@ -129,8 +132,8 @@ pub(crate) fn keep_urgent_inline(socket: &SockRef<'_>) -> io::Result<()> {
     }
 }
 
-/// A TCP socket for this kind of address; with Multipath TCP where that is wanted and the kernel has it, else without and
-/// with one warning.
+/// A TCP socket for this kind of address. With `mptcp` it is a socket of Multipath TCP where the kernel has that;
+/// otherwise one warning is logged.
 pub(crate) fn stream_socket(address: SocketAddr, mptcp: bool) -> io::Result<Socket> {
     static WARN: Once = Once::new();
     let domain = Domain::for_address(address);
@@ -150,8 +153,8 @@ pub(crate) fn stream_socket(address: SocketAddr, mptcp: bool) -> io::Result<Sock
     Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
 }
 
-/// Sets on a listener what its connections shall have: Linux hands these options down to what is accepted, which
-/// saves three system calls for each connection.
+/// Sets on a listener the options of its connections. Linux hands them down, which saves three system calls a
+/// connection.
 pub(crate) fn tune_listener(listener: &SockRef<'_>) -> io::Result<()> {
     listener.set_tcp_nodelay(true)?;
     keep_urgent_inline(listener)?;

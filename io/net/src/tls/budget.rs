@@ -1,13 +1,13 @@
-//! How many new names get a certificate of their own in a while.
+//! A limit on new names with a certificate of their own.
 
 use std::time::{Duration, Instant};
 
-/// A token bucket. Time comes in as an argument.
+/// A token bucket. Time is an argument.
 #[derive(Debug)]
 pub(crate) struct Budget {
     per_second: u32,
     burst: u32,
-    /// Thousandths of a token, so that short times count too.
+    /// Thousandths of a token, so that short times count.
     milli_tokens: u64,
     filled_at: Instant,
 }

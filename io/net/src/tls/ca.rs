@@ -1,4 +1,4 @@
-//! The built-in authority's two files in the data directory.
+//! The two files of the built-in authority in the data directory.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -12,23 +12,23 @@ use sallyport_pki::{
 };
 use time::OffsetDateTime;
 
-/// The root certificate's file in the data directory, readable by everybody.
+/// The file of the root certificate in the data directory, readable by all users.
 pub const CA_CERTIFICATE_FILE: &str = "ca.pem";
-/// The root's private key's file in the data directory, readable by its owner only.
+/// The file of the root's private key in the data directory, readable by its owner only.
 pub const CA_KEY_FILE: &str = "ca.key";
-/// The longest file that is read, in bytes.
+/// The longest file, in bytes.
 const MAX_CA_FILE_BYTES: u64 = 64 * 1_024;
-/// A warning is logged when the root ends within so many days.
+/// Days before the root's end from which a warning is logged.
 const ENDS_SOON_DAYS: i64 = 90;
 
-/// The built-in authority, opened.
+/// The built-in authority with its files.
 #[derive(Debug)]
 pub struct LocalCa {
     authority: Authority,
     pem_path: PathBuf,
 }
 
-/// Why the authority was not opened. Nothing was changed then.
+/// Why the authority was not opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
     /// A file cannot be read.
@@ -36,7 +36,7 @@ pub enum CaError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -44,10 +44,10 @@ pub enum CaError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The certificate is there, the key is not.
+    /// The certificate is there, and the key is missing.
     #[error(
         "{} is missing while {} is there: restore the key from a backup, or remove the certificate to make a new \
          authority (clients must then trust it anew)",
@@ -59,7 +59,7 @@ pub enum CaError {
         /// The certificate's file.
         certificate: PathBuf,
     },
-    /// Others may read or change the key.
+    /// Other users may read or change the key.
     #[error("{} is open to other users (mode {mode:04o}): run chmod 600 on it, or replace it if someone read it", path.display())]
     KeyOpen {
         /// The key's file.
@@ -72,7 +72,7 @@ pub enum CaError {
     Certificate {
         /// The certificate's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: RootError,
     },
     /// The key cannot be used.
@@ -80,18 +80,18 @@ pub enum CaError {
     Key {
         /// The key's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
-    /// The root's life is over.
+    /// The root has ended.
     #[error("the root certificate {} ended on {date}: remove it and {CA_KEY_FILE} to make a new authority, if the clock is right", path.display())]
     Ended {
         /// The certificate's file.
         path: PathBuf,
-        /// When it ended.
+        /// The date of its end.
         date: time::Date,
     },
-    /// There is none that could be replaced.
+    /// There is no authority to replace.
     #[error("there is no authority in {}: it is made at the first start", dir.display())]
     Missing {
         /// The folder.
@@ -102,25 +102,25 @@ pub enum CaError {
     OtherDomain {
         /// The certificate's file.
         path: PathBuf,
-        /// What the root is for.
+        /// The root's domain.
         root_domain: String,
-        /// What was asked for.
+        /// The requested domain.
         domain: String,
     },
-    /// A new root was not made.
+    /// A new root could not be made.
     #[error(transparent)]
     Create(CreateError),
-    /// The system gives no randomness, or a key could not be made of it.
+    /// The system has no randomness, or no key could be made.
     #[error("cannot make a private key: {0}")]
     Random(String),
 }
 
 impl LocalCa {
-    /// Opens the authority in `dir`, or makes it there the first time: a root that may speak for `domain` only.
-    /// What is there is never overwritten.
+    /// Opens the authority in `dir`. The first time it makes one there, with a root for `domain` only. It never
+    /// overwrites a file.
     ///
     /// # Errors
-    /// One sentence that names the file, what is wrong with it and what to do.
+    /// A sentence with the file, its fault and the remedy.
     pub fn open_or_create(dir: &Path, domain: &str) -> Result<Self, CaError> {
         let certificate = dir.join(CA_CERTIFICATE_FILE);
         let key = dir.join(CA_KEY_FILE);
@@ -138,11 +138,11 @@ impl LocalCa {
         Ok(ca)
     }
 
-    /// Replaces the authority in `dir` by a new one for the same domain: what the former one has issued is of the former root. When it is
-    /// interrupted, the next start makes what is missing.
+    /// Replaces the authority in `dir` by a new one for the same domain. Certificates of the former root stay of that
+    /// root. After an interruption the next start makes what is missing.
     ///
     /// # Errors
-    /// One sentence that names the file and what is wrong with it; unless it cannot be written, nothing was changed.
+    /// A sentence with the file and its fault. Unless the file cannot be written, nothing was changed.
     pub fn replace(dir: &Path) -> Result<Self, CaError> {
         let (certificate, key) = (dir.join(CA_CERTIFICATE_FILE), dir.join(CA_KEY_FILE));
         let now = OffsetDateTime::now_utc();
@@ -158,7 +158,7 @@ impl LocalCa {
         Self::create(dir, &domain, None, now)
     }
 
-    /// A key without a certificate is what an interrupted creation leaves: it is completed with that key.
+    /// An interrupted creation leaves a key without a certificate: the certificate is made with that key.
     fn create(dir: &Path, domain: &str, key_pem: Option<&str>, now: OffsetDateTime) -> Result<Self, CaError> {
         let (certificate_path, key_path) = (dir.join(CA_CERTIFICATE_FILE), dir.join(CA_KEY_FILE));
         let key = match key_pem {
@@ -196,13 +196,13 @@ impl LocalCa {
         Ok(())
     }
 
-    /// The authority itself.
+    /// The authority.
     #[must_use]
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// What the root certificate says.
+    /// The root certificate's content.
     #[must_use]
     pub fn root(&self) -> &RootInfo {
         self.authority.root()
@@ -220,14 +220,14 @@ impl LocalCa {
         self.authority.fingerprint()
     }
 
-    /// Where the root certificate's file is.
+    /// The path of the root certificate.
     #[must_use]
     pub fn pem_path(&self) -> &Path {
         &self.pem_path
     }
 }
 
-/// An ECDSA key pair on P-256, from the system's randomness.
+/// A new ECDSA key pair on P-256.
 pub(crate) fn new_key() -> Result<KeyPair, CaError> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| CaError::Random(error.to_string()))
 }
@@ -286,7 +286,7 @@ fn read_text(file: &File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Writes a file that is not there yet, so that it is there whole or not at all, whatever happens meanwhile.
+/// Writes a new file, so that the file is complete or absent after any interruption.
 fn write_new(dir: &Path, name: &str, content: &[u8], mode: u32) -> Result<(), CaError> {
     let path = dir.join(name);
     let temporary = dir.join(format!(".{name}.new"));

@@ -1,9 +1,9 @@
-//! Server certificates, made when a name is first asked for.
+//! Server certificates, made when a client first asks for a name.
 //!
-//! A handshake asks for the certificate of one name. Names that were asked for before are in a bounded cache; a new
-//! name costs one signature, about what the handshake itself costs. So that a flood of invented names cannot push the
-//! ones in use out of the cache, new names beyond a rate share one wildcard certificate. Clients refuse a wildcard
-//! directly under a top-level domain (`*.localhost`); there a certificate is made all the same, but not kept.
+//! A bounded cache holds the certificates of known names. A new name costs one signature, about as much as the
+//! handshake. A flood of invented names must not push used names out of the cache, so new names beyond a rate share one
+//! wildcard certificate. Clients refuse a wildcard directly below a top-level domain (`*.localhost`). There a
+//! certificate is made for each handshake, and not kept.
 
 use std::{
     collections::HashMap,
@@ -29,26 +29,25 @@ use super::{
     ca::{self, CaError, LocalCa},
 };
 
-/// How many certificates are kept at most.
+/// The most certificates in the cache.
 pub const MAX_CACHED_CERTIFICATES: usize = 1_024;
-/// How many names that were not asked for before get a certificate of their own each second, after a first burst of
-/// [`MAX_CACHED_CERTIFICATES`].
+/// The most new names a second with a certificate of their own, after a first burst of [`MAX_CACHED_CERTIFICATES`].
 pub const MAX_NEW_NAMES_PER_SECOND: u32 = 50;
-/// The cache's key of the wildcard certificate; no label contains a star.
+/// The cache's key of the wildcard certificate: no label contains a star.
 const WILDCARD: &str = "*";
 
-/// What happened to the certificates of this process.
+/// Counts of certificates and refused handshakes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CertificateStats {
-    /// Certificates signed, for names that had none.
+    /// Certificates signed for new names.
     pub made: u64,
-    /// Certificates signed because the former one was past two thirds of its life, or not valid at this time.
+    /// Certificates signed because the former one was past two thirds of its life, or not valid now.
     pub renewed: u64,
-    /// Handshakes that got the wildcard certificate, or one that was not kept, because too many new names came.
+    /// Handshakes with the wildcard certificate, or with one that was not kept, because too many new names came.
     pub over_rate: u64,
     /// Handshakes refused because the client named no host.
     pub refused_without_name: u64,
-    /// Handshakes refused because the name is not the domain's, or too deep below it.
+    /// Handshakes refused because the name is not in the domain, or too deep below it.
     pub refused_name: u64,
     /// Certificates that could not be signed.
     pub failed: u64,
@@ -56,34 +55,34 @@ pub struct CertificateStats {
     pub cached: usize,
 }
 
-/// When certificates end, in seconds since 1970.
+/// The ends of certificates, in seconds since 1970.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CertificateEnds {
-    /// The first of those that clients are shown; nothing before the first is made, and where they are given.
+    /// The earliest end of a served certificate; none before the first one is made, and with given certificates.
     pub server: Option<i64>,
-    /// The root of those that are signed here.
+    /// The end of the root that signs here.
     pub authority: Option<i64>,
 }
 
-/// Chooses the certificate of each handshake by the name that the client asked for.
+/// Chooses the certificate of a handshake by the requested name.
 pub struct Certificates {
     source: Source,
     domain: String,
     clock: Box<dyn Fn() -> OffsetDateTime + Send + Sync>,
     started: Instant,
     counts: Counts,
-    /// Whether the last signature failed, so that the log tells it once and not for each handshake.
+    /// Whether the last signature failed, so that the log has the failure once.
     is_failing: AtomicBool,
     new_names: Mutex<Budget>,
-    /// By label beneath the domain; the empty label is the domain itself.
+    /// By label below the domain; the empty label is the domain itself.
     cache: RwLock<HashMap<String, Arc<Entry>>>,
 }
 
-/// Where certificates come from.
+/// The source of certificates.
 enum Source {
-    /// They are signed here.
+    /// This process signs them.
     Signed { ca: Box<LocalCa>, leaf_key: KeyPair, signing_key: Arc<dyn SigningKey> },
-    /// They are given: one for the domain and all names directly beneath it.
+    /// One was given for the domain and all names directly below it.
     Given(RwLock<Arc<CertifiedKey>>),
 }
 
@@ -111,15 +110,15 @@ struct Counts {
 }
 
 impl Certificates {
-    /// Certificates for `domain` and the names directly beneath it.
+    /// Certificates for `domain` and the names directly below it.
     ///
     /// # Errors
-    /// When the root may not speak for the domain, or no key can be made.
+    /// The root is not for the domain, or no key can be made.
     pub fn new(ca: LocalCa, domain: &str) -> Result<Arc<Self>, CaError> {
         Self::with_clock(ca, domain, Box::new(OffsetDateTime::now_utc))
     }
 
-    /// The same with a wall clock of the caller's, for tests of what happens as time goes by.
+    /// As [`Certificates::new`], with a clock of the caller's, for tests.
     ///
     /// # Errors
     /// As [`Certificates::new`].
@@ -142,21 +141,21 @@ impl Certificates {
         Ok(Arc::new(Self::from_source(Source::Signed { ca: Box::new(ca), leaf_key, signing_key }, domain, clock)))
     }
 
-    /// One certificate that somebody else has signed, with its key, each in PEM, for `domain` and the names directly beneath it.
-    /// It is served until [`Certificates::give`] gives another one, also when it has ended: clients say so then.
+    /// One certificate from elsewhere with its key, both in PEM, for `domain` and the names directly below it. It is
+    /// served until [`Certificates::give`] replaces it, even after its end.
     ///
     /// # Errors
-    /// When they cannot be read, or do not belong together.
+    /// They are malformed, or do not belong together.
     pub fn given(chain_pem: &str, key_pem: &str, domain: &str) -> Result<Arc<Self>, GivenError> {
         let domain = domain.trim_end_matches('.').to_ascii_lowercase();
         let source = Source::Given(RwLock::new(certified(chain_pem, key_pem)?));
         Ok(Arc::new(Self::from_source(source, domain, Box::new(OffsetDateTime::now_utc))))
     }
 
-    /// Serves this certificate from now on. Where certificates are signed here, nothing changes.
+    /// Serves this certificate from now on. Where this process signs certificates, nothing changes.
     ///
     /// # Errors
-    /// When it cannot be read, or key and certificate do not belong together; the former one is served on.
+    /// The certificate is malformed, or the key is not its own. The former one is served on.
     pub fn give(&self, chain_pem: &str, key_pem: &str) -> Result<(), GivenError> {
         let new = certified(chain_pem, key_pem)?;
         if let Source::Given(given) = &self.source {
@@ -180,7 +179,7 @@ impl Certificates {
         }
     }
 
-    /// The certificate for a name: the domain itself, or one valid label beneath it. None for any other name.
+    /// The certificate for a name: the domain itself, or one valid label below it; none for any other name.
     #[must_use]
     pub fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         let Some(label) = self.label(name) else {
@@ -204,8 +203,8 @@ impl Certificates {
         self.make(&label).map(|entry| entry.certificate)
     }
 
-    /// Whether there can be a certificate for a name: the domain itself, or one valid label beneath it. A name for which
-    /// there can be none is counted as refused.
+    /// Whether a name can have a certificate: the domain itself, or one valid label below it. Any other name counts as
+    /// refused.
     #[must_use]
     pub fn covers(&self, name: &str) -> bool {
         let covers = self.label(name).is_some();
@@ -213,7 +212,7 @@ impl Certificates {
         covers
     }
 
-    /// The authority that signs, where certificates are signed here.
+    /// The authority that signs here, if there is one.
     #[must_use]
     pub fn ca(&self) -> Option<&LocalCa> {
         match &self.source {
@@ -222,7 +221,7 @@ impl Certificates {
         }
     }
 
-    /// When they end.
+    /// The ends of the certificates.
     #[must_use]
     pub fn ends(&self) -> CertificateEnds {
         let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
@@ -232,7 +231,7 @@ impl Certificates {
         }
     }
 
-    /// What happened so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> CertificateStats {
         CertificateStats {
@@ -246,7 +245,7 @@ impl Certificates {
         }
     }
 
-    /// The label of a name directly beneath the domain, in lower case; empty for the domain itself.
+    /// The label of a name directly below the domain, in lower case; empty for the domain itself.
     fn label(&self, name: &str) -> Option<String> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         if name == self.domain {
@@ -260,8 +259,8 @@ impl Certificates {
         fits.then(|| label.to_owned())
     }
 
-    /// What the cache has for a label, if it has the label: the certificate, renewed when its time has come, or
-    /// nothing when it ended and no new one could be made.
+    /// The cache's answer for a known label: its certificate, renewed when due, or none when it ended and could not be
+    /// renewed.
     fn cached(&self, label: &str) -> Option<Option<Arc<CertifiedKey>>> {
         let entry = self.cache.read().unwrap_or_else(PoisonError::into_inner).get(label).cloned()?;
         entry.last_used_ms.store(self.now_ms(), Relaxed);

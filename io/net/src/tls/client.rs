@@ -1,4 +1,4 @@
-//! TLS as our clients speak it: the certificate is always verified.
+//! TLS of clients: the certificate is always verified.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -11,10 +11,10 @@ use sallyport_pki::{Fingerprint, FingerprintError};
 
 use super::{pin, provider};
 
-/// Which authorities a client believes.
+/// The authorities that a client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Those of the machine it runs on.
+    /// Those of the machine.
     System,
     /// Those in a PEM file, and no others.
     Ca(PathBuf),
@@ -22,10 +22,10 @@ pub enum Trust {
     Pinned(String),
 }
 
-/// Why there is nobody to believe.
+/// Why a client has no authorities.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The system has no roots.
+    /// The system has no root certificates.
     #[error("this system has no root certificates: install its ca-certificates package, or name a root with --ca FILE")]
     EmptySystem,
     /// The file cannot be read.
@@ -33,13 +33,13 @@ pub enum TrustError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file holds no certificate that can be used.
     #[error("{} holds no usable certificate: expected a root certificate in PEM, such as the ca.pem of `sallyport up`", .0.display())]
     NoCertificate(PathBuf),
-    /// A pin stands for one root that only the server can show.
+    /// A pin stands for one root, which only the server can show.
     #[error("a pinned root is not a set of root certificates")]
     NoRoots,
     /// The pin is no fingerprint.
@@ -47,11 +47,11 @@ pub enum TrustError {
     Pin(#[from] FingerprintError),
 }
 
-/// A client's side of TLS 1.2 and 1.3 that offers these protocols (ALPN). Sessions are resumed; keep the result for
-/// as long as connections are made.
+/// The configuration of a client of TLS 1.2 and 1.3 with these protocols (ALPN). It keeps sessions for resumption, so
+/// use one configuration for many connections.
 ///
 /// # Errors
-/// When there are no roots to verify with.
+/// There are no root certificates.
 pub fn client_config(trust: &Trust, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TrustError> {
     let mut config = match trust {
         Trust::System => builder().with_root_certificates(system_roots()?).with_no_client_auth(),
@@ -62,8 +62,7 @@ pub fn client_config(trust: &Trust, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
     Ok(Arc::new(config))
 }
 
-/// As [`client_config`], for servers that the authorities in this PEM text vouch for, and no others; `None` when it holds no
-/// certificate that can be used.
+/// As [`client_config`], with the authorities in this PEM text alone; `None` when it holds no usable certificate.
 #[must_use]
 pub fn client_config_of_pem(text: &[u8], alpn: &[&[u8]]) -> Option<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
@@ -78,7 +77,7 @@ pub fn client_config_of_pem(text: &[u8], alpn: &[&[u8]]) -> Option<Arc<ClientCon
     Some(Arc::new(config))
 }
 
-/// As [`client_config`], for servers that this verifier believes.
+/// As [`client_config`], with this verifier.
 #[must_use]
 pub fn client_config_by(verifier: Arc<dyn ServerCertVerifier>, alpn: &[&[u8]]) -> ClientConfig {
     let mut config = builder().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
@@ -96,10 +95,10 @@ fn protocols(alpn: &[&[u8]]) -> Vec<Vec<u8>> {
     alpn.iter().map(|protocol| protocol.to_vec()).collect()
 }
 
-/// The authorities of a [`Trust`] that names any, for a verification of one's own.
+/// The root certificates of a [`Trust`], for a verifier of one's own.
 ///
 /// # Errors
-/// When there are none; a pin names none either.
+/// There are none. A pin has none either.
 pub fn roots(trust: &Trust) -> Result<RootCertStore, TrustError> {
     match trust {
         Trust::System => system_roots(),

@@ -1,32 +1,32 @@
-//! What rustls does not tell of a ClientHello.
+//! Parts of a ClientHello that rustls does not give.
 
 /// The type of records of a handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 /// The type of a ClientHello (RFC 8446, section 4).
 const CLIENT_HELLO: u8 = 1;
-/// The extension with the sessions that a client would resume, `pre_shared_key` (RFC 8446, section 4.2).
+/// The extension with the sessions to resume, `pre_shared_key` (RFC 8446 section 4.2).
 const PRE_SHARED_KEY: u16 = 41;
-/// The one with the versions of TLS that it speaks (RFC 8446, section 4.2.1), and TLS 1.3 in it.
+/// The extension with the client's TLS versions (RFC 8446 section 4.2.1), and the value of TLS 1.3.
 const SUPPORTED_VERSIONS: u16 = 43;
 const TLS13: [u8; 2] = [3, 4];
 
-/// Whether a client wants to resume a session of TLS 1.3, by the first bytes that it sent, with its ClientHello whole in
-/// them. Whether the session is known to anybody is not looked at. `false` as well where the ClientHello is in several
-/// records, which no usual client's is.
+/// Whether a client wants to resume a session of TLS 1.3. The first bytes of the client hold its whole ClientHello.
+///
+/// Whether the session is known is not checked. A ClientHello in several records gives `false`; usual clients send one.
 #[must_use]
 pub fn offers_session(first_bytes: &[u8]) -> bool {
     // It is the last one (RFC 8446, section 4.2.11), and to get there is to pass the others.
     find(first_bytes, PRE_SHARED_KEY).is_some()
 }
 
-/// Whether a client speaks TLS 1.3, in the same way.
+/// Whether a client speaks TLS 1.3, as [`offers_session`].
 #[must_use]
 pub fn offers_tls13(first_bytes: &[u8]) -> bool {
     let versions = find(first_bytes, SUPPORTED_VERSIONS).and_then(vector::<1>);
     versions.is_some_and(|(versions, _)| versions.chunks_exact(TLS13.len()).any(|version| version == TLS13))
 }
 
-/// What is behind the number of this extension.
+/// The content of an extension.
 fn find(first_bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     let mut extensions = extensions(first_bytes)?;
     loop {
@@ -38,7 +38,7 @@ fn find(first_bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
-/// The extensions of a ClientHello (RFC 8446, section 4.1.2).
+/// The extensions of a ClientHello (RFC 8446 section 4.1.2).
 fn extensions(record: &[u8]) -> Option<&[u8]> {
     let [HANDSHAKE, _, _, rest @ ..] = record else { return None };
     let [CLIENT_HELLO, rest @ ..] = vector::<2>(rest)?.0 else { return None };
@@ -51,13 +51,13 @@ fn extensions(record: &[u8]) -> Option<&[u8]> {
     Some(vector::<2>(compression_methods)?.0)
 }
 
-/// What has its length before it in so many bytes (RFC 8446, section 3.4), and what comes behind.
+/// A vector with a length of so many bytes before it (RFC 8446 section 3.4), and the rest.
 fn vector<const LENGTH_BYTES: usize>(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     rest.split_at_checked(length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
 }
 
-/// What comes behind such a vector.
+/// The bytes behind such a vector.
 fn skip<const LENGTH_BYTES: usize>(bytes: &[u8]) -> Option<&[u8]> {
     vector::<LENGTH_BYTES>(bytes).map(|(_, behind)| behind)
 }

@@ -1,10 +1,10 @@
-//! Failed TLS handshakes as sentences that say what to do.
+//! Failed TLS handshakes, as sentences with a remedy.
 
 use std::{fmt, io};
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// Why a TLS handshake with a server failed. It is inside the [`io::Error`] that [`crate::connect_tls`] gives.
+/// Why a TLS handshake with a server failed. The [`io::Error`] of [`crate::connect_tls`] holds it.
 #[derive(Debug)]
 pub struct TlsFailure {
     sentence: String,
@@ -12,13 +12,13 @@ pub struct TlsFailure {
 }
 
 impl TlsFailure {
-    /// What exactly went wrong.
+    /// The error of rustls.
     #[must_use]
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// Whether the server's certificate was not believed: nothing was sent to it.
+    /// Whether the server's certificate was refused. Nothing was sent to the server then.
     #[must_use]
     pub fn is_certificate(&self) -> bool {
         matches!(self.error, Error::InvalidCertificate(_))
@@ -37,7 +37,7 @@ impl std::error::Error for TlsFailure {
     }
 }
 
-/// Turns what the handshake gave into a sentence about `at` (host and port) and the name that was asked for.
+/// Turns an error of a handshake into a sentence. `at` has host and port.
 pub(crate) fn handshake_failure(error: io::Error, at: &str, server_name: &str) -> io::Error {
     let kind = error.kind();
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {

@@ -1,4 +1,4 @@
-//! TLS between the machines of an installation: both show certificates of an authority of their own.
+//! TLS between the machines of an installation. Both sides show certificates of an authority of their own.
 
 use std::sync::Arc;
 
@@ -10,13 +10,12 @@ use rustls::{
 
 use super::{certificates::Certificates, provider};
 
-/// What control speaks with edges about what they ask themselves: HTTP/2.
+/// The protocol (ALPN) for an edge's own requests to control: HTTP/2.
 const NODE_ALPN: &[u8] = b"h2";
-/// What control speaks with edges about what their clients ask: HTTP/2 too, on connections of their own, where nothing is answered
-/// that an edge asks itself.
+/// The protocol (ALPN) for requests of an edge's clients to control: HTTP/2, on connections that serve nothing else.
 pub const NODE_CLIENTS_ALPN: &[u8] = b"sallyport-clients/1";
 
-/// Why there is no such TLS.
+/// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeTlsError {
     /// A certificate or a key cannot be read.
@@ -46,8 +45,8 @@ fn roots(pem: &str) -> Result<RootCertStore, NodeTlsError> {
     Ok(roots)
 }
 
-/// The side that is called: it shows the certificate for the name that is asked for, and verifies that of who calls where one is
-/// shown. Who may do what without one is for what is served there to say.
+/// The server's side: it shows the certificate for the requested name, and verifies a client's certificate if there is
+/// one. The caller decides what a client without a certificate may do.
 ///
 /// # Errors
 /// The root cannot be used.
@@ -72,8 +71,8 @@ pub fn server_config_for_nodes(
     Ok(Arc::new(config))
 }
 
-/// The side that is called, for a machine that has one certificate, and where whoever calls has to show one too: it speaks
-/// these protocols (ALPN).
+/// The server's side of a machine with one certificate. Clients must show a certificate too. It speaks these protocols
+/// (ALPN).
 ///
 /// # Errors
 /// The root, the certificates or the key cannot be used.
@@ -100,7 +99,7 @@ pub fn server_config_of_node(
     Ok(Arc::new(config))
 }
 
-/// The side that calls control: it believes the root alone, and shows its certificate.
+/// The client's side: it trusts the root alone, and shows its certificate.
 ///
 /// # Errors
 /// The root, the certificates or the key cannot be used.

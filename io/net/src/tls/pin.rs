@@ -1,7 +1,7 @@
-//! Believing one root by its fingerprint.
+//! Trusting one root by its fingerprint.
 //!
-//! Our servers send their root along with the certificate, so that a client that has nothing but the fingerprint can
-//! find it. The root is then what the certificate, its name and its dates are verified against, in full.
+//! Servers of Sallyport send their root with the certificate, so a client that has only the fingerprint finds it. The
+//! certificate, its name and its dates are verified against that root in full.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,10 +14,10 @@ use sallyport_pki::{Fingerprint, RootInfo};
 
 use super::{provider, server_verifier::judged_by};
 
-/// The most certificates of a chain that are looked at.
+/// The most certificates of a chain that are checked.
 pub(crate) const MAX_CHAIN_CERTIFICATES: usize = 8;
 
-/// The server did not present the root that is pinned.
+/// The server did not present the pinned root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "its root certificate is {}, not the pinned {expected}: if the server was set up anew, log in again to pin it; \
@@ -31,7 +31,7 @@ pub struct PinMismatch {
     pub presented: Option<Fingerprint>,
 }
 
-/// Believes what the root with this fingerprint signed, for its name and dates, where the server presents that root.
+/// Trusts the root with this fingerprint, when the server presents it.
 pub(crate) fn pinned(pin: Fingerprint) -> Arc<dyn ServerCertVerifier> {
     // Made when the root was first seen; no other certificate has its fingerprint.
     let known = OnceLock::new();

@@ -1,4 +1,4 @@
-//! TLS as the edge speaks it.
+//! TLS of the edge.
 
 use std::sync::Arc;
 
@@ -16,24 +16,24 @@ use rustls::{
 
 use super::{certificates::Certificates, provider};
 
-/// How many tickets a client gets with a full handshake: one for each of two connections that it opens next.
+/// Tickets after a full handshake: one for each of the client's next two connections.
 const TICKETS_PER_HANDSHAKE: usize = 2;
 
-/// What a client and the edge agreed to speak (ALPN, RFC 7301).
+/// The protocol of a connection (ALPN, RFC 7301).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Negotiated {
     /// The tunnel protocol, over TLS 1.3.
     Tunnel,
-    /// The tunnel protocol over TLS 1.2, which it does not allow: close the connection.
+    /// The tunnel protocol over TLS 1.2, which it forbids: close the connection.
     TunnelTooOld,
     /// HTTP/2.
     Http2,
-    /// HTTP/1.1, or a client that did not say.
+    /// HTTP/1.1, or a client that named no protocol.
     Http1,
 }
 
-/// The edge's side of TLS 1.2 and 1.3: certificates by name, resumption by tickets (whose keys live in memory and
-/// change every six hours), no early data, and no log of keys.
+/// The configuration of the edge for TLS 1.2 and 1.3: certificates by name, no early data, no log of keys. Sessions are
+/// resumed by tickets, whose keys live in memory and change every six hours.
 #[must_use]
 pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
     let mut config = ServerConfig::builder_with_provider(provider::provider())
@@ -55,7 +55,7 @@ pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
-/// TLS for clients that bring a ticket: as `base`, with one new ticket in the place of theirs.
+/// As `base`, for clients that bring a ticket: they get one new ticket in its place.
 #[must_use]
 pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
     let mut config = base.clone();
@@ -63,7 +63,7 @@ pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// TLS for connectors alone: as `base`, with this protocol (ALPN) and no other, and as [`crate::LeanTls`] wants it.
+/// As `base`, for connectors: with this protocol (ALPN) alone, as [`crate::LeanTls`] needs it.
 #[must_use]
 pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
     let mut config = lean(base);
@@ -71,7 +71,7 @@ pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
-/// TLS as `base`, as [`crate::LeanTls`] wants it.
+/// As `base`, as [`crate::LeanTls`] needs it.
 #[must_use]
 pub fn lean_server_config(base: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(lean(base))
@@ -83,8 +83,8 @@ fn lean(base: &ServerConfig) -> ServerConfig {
     config
 }
 
-/// TLS for one name: as `base`, but with the certificate for `name` whatever the client asks for, with tickets that open
-/// nothing else, and with these protocols (ALPN); without any, none is negotiated.
+/// As `base`, for one name: the certificate is always that of `name`, and tickets open no other name. It speaks these
+/// protocols (ALPN); without any, none is negotiated.
 #[must_use]
 pub fn server_config_for(
     base: &ServerConfig,
@@ -99,15 +99,14 @@ pub fn server_config_for(
     Arc::new(config)
 }
 
-/// Whether who shows this certificate, in DER, may come in; asked when it is known that the authority has signed it and
-/// that it is good now.
+/// Whether a client with this certificate, in DER, is admitted. It is called after the certificate was verified.
 pub type Welcome = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
-/// TLS for one name as by [`server_config_for`], for clients with a certificate of this authority (its own certificate, in
-/// DER) that are welcome. There are no tickets: every connection shows its certificate, and is looked at anew.
+/// As [`server_config_for`], for admitted clients with a certificate of this authority (given in DER). There are no
+/// tickets: every connection shows its certificate.
 ///
 /// # Errors
-/// When the authority's certificate is none.
+/// The authority's certificate is malformed.
 pub fn server_config_for_holders(
     base: &ServerConfig,
     certificates: Arc<Certificates>,
@@ -120,12 +119,13 @@ pub fn server_config_for_holders(
     for_holders(base, OneName { certificates, name }, alpn, authority, |chain| chain, welcome)
 }
 
-/// TLS for one name of the port that all share, as `base`, for clients that may show a certificate of this authority (its
-/// own certificate, in DER) and need not. Who shows another one, or is not welcome with it, does not come in. There are no
-/// tickets: a session that is resumed would bring its certificate along unseen.
+/// As `base`, for one name of the shared port. Clients may show a certificate of this authority (given in DER). A
+/// client with any other certificate, or one that is not admitted, is refused.
+///
+/// There are no tickets: a resumed session would carry its certificate unverified.
 ///
 /// # Errors
-/// When the authority's certificate is none.
+/// The authority's certificate is malformed.
 pub fn server_config_for_some_holders(
     base: &ServerConfig,
     certificates: Arc<Certificates>,
@@ -163,7 +163,7 @@ fn for_holders(
     Ok(Arc::new(config))
 }
 
-/// Asks for a certificate, and looks at its chain first and then at who shows it.
+/// Asks for a certificate, verifies its chain, and then asks whether the client is admitted.
 struct Holders {
     chain: Arc<dyn ClientCertVerifier>,
     welcome: Welcome,
@@ -234,15 +234,14 @@ impl server::ResolvesServerCert for OneName {
     }
 }
 
-/// Tickets of one name. A resumed session shows no certificate, so without this a ticket of one name would open another
-/// one's port, for a client that says there which name it wants.
+/// Tickets of one name. A resumed session shows no certificate, so a ticket of one name must not open another.
 #[derive(Debug)]
 struct TicketsOf {
     name: String,
     tickets: Arc<dyn server::ProducesTickets>,
 }
 
-/// No session that rustls writes into a ticket begins with this byte.
+/// The first byte of these tickets: no session that rustls writes begins with it.
 const NAMED_TICKET: u8 = 0xff;
 
 impl TicketsOf {
@@ -270,7 +269,7 @@ impl server::ProducesTickets for TicketsOf {
     }
 }
 
-/// What was agreed on in a finished handshake: this protocol (ALPN), over this version of TLS.
+/// The protocol of a finished handshake, from ALPN and the TLS version.
 #[must_use]
 pub fn negotiated(alpn: Option<&[u8]>, version: Option<ProtocolVersion>, tunnel_alpn: &[u8]) -> Negotiated {
     match (alpn, version) {

@@ -1,4 +1,4 @@
-//! Verifying certificates by a judgement of one's own, with everything else as it always is.
+//! A verifier of server certificates that a function decides, with the signature always verified.
 
 use std::{fmt, sync::Arc};
 
@@ -14,32 +14,32 @@ use rustls::{
 
 use super::provider;
 
-/// What a server shows in a handshake, and what was expected of it.
+/// What a server presents in a handshake, and what the client expects.
 #[derive(Debug, Clone, Copy)]
 pub struct Presented<'a> {
-    /// Its own certificate.
+    /// The server's own certificate.
     pub end_entity: &'a CertificateDer<'a>,
-    /// The others that it sent.
+    /// The other certificates of the chain.
     pub others: &'a [CertificateDer<'a>],
-    /// The name that was asked for.
+    /// The name that the client asked for.
     pub server_name: &'a ServerName<'a>,
     ocsp_response: &'a [u8],
     now: UnixTime,
 }
 
 impl Presented<'_> {
-    /// The usual verification: of the chain, the name and the dates.
+    /// Verifies the chain, the name and the dates as usual.
     ///
     /// # Errors
-    /// What the verifier finds wrong.
+    /// The verifier refuses the certificate.
     pub fn verify(&self, verifier: &WebPkiServerVerifier) -> Result<(), Error> {
         let Self { end_entity, others, server_name, ocsp_response, now } = *self;
         verifier.verify_server_cert(end_entity, others, server_name, ocsp_response, now).map(|_| ())
     }
 }
 
-/// A verifier that believes whom `judge` lets pass. That a server holds the key of its certificate is proved by the
-/// handshake's signature, which is always verified.
+/// A verifier that accepts a certificate when `judge` does. The handshake's signature, which proves that the server has
+/// the key, is always verified.
 pub fn judged_by(
     judge: impl Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync + 'static,
 ) -> Arc<dyn ServerCertVerifier> {

@@ -9,10 +9,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::tcp::{ListenError, why_not_open};
 
-/// How much the kernel may hold of what comes to a UDP port, in bytes: bursts that a busy process is not quick enough for.
+/// The kernel's buffers of a UDP port, in bytes: room for bursts while the process is busy.
 const UDP_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
 
-/// Opens one UDP port; `option` is the one that chooses it, for the error's sentence.
+/// Opens one UDP port. Errors name `option`, which sets the address.
 ///
 /// # Errors
 /// One sentence that names the port and what to do.

@@ -1,8 +1,7 @@
-//! UDP ports: many datagrams with one system call, and answers that leave from the very address that was spoken to.
+//! UDP ports: many datagrams with one system call, and answers from the address that the client sent to.
 //!
-//! Datagrams come by recvmmsg(2) and, where the kernel joined them, several in one message (UDP_GRO, udp(7)); those
-//! that go to one client leave joined in the same way (UDP_SEGMENT). Nothing here waits to send: a datagram that finds
-//! no room is lost, as on any link.
+//! Datagrams come by recvmmsg(2), several in one message where the kernel joined them (UDP_GRO, udp(7)). Datagrams for
+//! one client leave joined too (UDP_SEGMENT). Sending never waits: a datagram without room is lost, as on any link.
 
 use std::{
     cell::Cell,
@@ -19,16 +18,16 @@ use tokio::{io::Interest, net::UdpSocket};
 
 use crate::tcp::{ListenError, why_not_open};
 
-/// How many messages are read with one system call.
+/// The most messages of one system call.
 const MAX_MESSAGES: usize = 16;
 /// The longest message, in bytes: a datagram, or several that the kernel joined.
 const MAX_MESSAGE_BYTES: usize = 65_536;
-/// How many bytes may wait in the kernel to be read, and to be sent. It takes less where `net.core.rmem_max` and
+/// The kernel's buffers for receiving and sending, in bytes. They are smaller where `net.core.rmem_max` and
 /// `net.core.wmem_max` are lower.
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;
-/// The longest datagrams that are joined: longer ones may have to be fragmented, which joined ones cannot be.
+/// The longest datagrams that are joined: longer ones may need fragments, which joined ones cannot have.
 const MAX_JOINED_DATAGRAM_BYTES: usize = 1_452;
-/// How many bytes of datagrams are joined at most.
+/// The most bytes of joined datagrams.
 const MAX_JOINED_BYTES: usize = 60_000;
 
 /// A UDP socket, for many clients or for one.
@@ -37,19 +36,19 @@ pub struct UdpPort {
     socket: UdpSocket,
     state: UdpSocketState,
     address: SocketAddr,
-    /// Whether sending was told that nobody listens there. The kernel tells once: whoever reads is to hear of it too.
+    /// Whether a send found that nobody listens there. The kernel reports it once, and the reader has to learn it too.
     is_refused: AtomicBool,
 }
 
 /// Datagrams of one client that came together, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
-    /// Who sent them.
+    /// The sender.
     pub client: SocketAddr,
-    /// The address of this machine that they were sent to.
+    /// The address of this machine that the client sent to.
     pub local: IpAddr,
     bytes: &'a [u8],
-    /// How long each is; the last one may be shorter. 0: it is a single datagram.
+    /// Length of each datagram, in bytes; the last one may be shorter. 0: there is one datagram.
     stride: usize,
 }
 
@@ -62,7 +61,7 @@ impl<'a> Received<'a> {
     }
 }
 
-/// What the system call reads into. A thread keeps one: it is needed between two waits only.
+/// Room for one system call. A thread keeps one, because it needs the room between two waits only.
 struct Batch {
     bytes: Box<[u8]>,
     meta: [RecvMeta; MAX_MESSAGES],
@@ -74,9 +73,8 @@ thread_local! {
 }
 
 impl UdpPort {
-    /// Opens the port; `option` is the one that chooses it, for the error's sentence. On a wildcard address it takes
-    /// what comes to any address of the machine, and [`UdpPort::send`] answers from that one. To be called inside of a
-    /// tokio runtime.
+    /// Opens the port, inside of a tokio runtime. Errors name `option`, which sets the address. A port on a wildcard
+    /// address receives for all addresses of the machine, and [`UdpPort::send`] answers from the right one.
     ///
     /// # Errors
     /// One sentence that names the port and what to do.
@@ -94,11 +92,10 @@ impl UdpPort {
         open().map_err(|source| why_not_open(source, address, option))
     }
 
-    /// A socket that was opened elsewhere: by another process, or without a port. To be called inside of a tokio
-    /// runtime.
+    /// Takes a socket that another process opened, or one without a port. Call it inside of a tokio runtime.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// The socket cannot be used.
     pub fn adopt(socket: net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new((&socket).into())?;
@@ -115,25 +112,24 @@ impl UdpPort {
         })
     }
 
-    /// A socket for this one service: what comes is from there alone, and that nobody listens there is an error of
-    /// kind `ConnectionRefused`. To be called inside of a tokio runtime.
+    /// A socket for one service, which receives from that service alone. A service without a listener gives an error of
+    /// kind `ConnectionRefused`. Call it inside of a tokio runtime.
     ///
     /// # Errors
-    /// When there is no way to it, or too many files are open.
+    /// There is no route, or too many files are open.
     pub fn connected(to: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
         socket.connect(&to.into())?;
         Self::adopt(socket.into())
     }
 
-    /// A socket for what this client sends to this address of ours and this port. The kernel prefers it over the port's
-    /// own socket. Between its making and the client's being told to the kernel it may get what others send: read it
-    /// out, and look at who sent it.
+    /// A socket for one client and one address of this machine. The kernel prefers it to the port's own socket.
     ///
-    /// For the time of the call the port may be shared with other sockets; see [`UdpPort::share`].
+    /// Until the kernel knows the client, the socket may receive datagrams of others: read them, and compare the
+    /// sender. During the call other sockets may share the port; see [`UdpPort::share`].
     ///
     /// # Errors
-    /// When the kernel refuses, or too many files are open.
+    /// The kernel refuses, or too many files are open.
     pub fn for_client(&self, local: IpAddr, client: SocketAddr) -> io::Result<Self> {
         let address = SocketAddr::new(local, self.address.port());
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
@@ -143,34 +139,34 @@ impl UdpPort {
         Self::adopt(socket.into())
     }
 
-    /// Whether other sockets may have the same port: needed for [`UdpPort::for_client`], and never else.
+    /// Sets whether other sockets may have the same port, which only [`UdpPort::for_client`] needs.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn share(&self, is_shared: bool) -> io::Result<()> {
         SockRef::from(&self.socket).set_reuse_address(is_shared)
     }
 
-    /// Where it is.
+    /// The port's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Resolves when there is something to read, or an error to hear of. Cancel safe.
+    /// Waits until there is a datagram or an error to read. Cancel safe.
     ///
     /// # Errors
-    /// When the runtime goes away.
+    /// The runtime ends.
     pub async fn readable(&self) -> io::Result<()> {
         // That nobody listens at the other end makes a socket erroneous, but not readable.
         self.socket.ready(Interest::READABLE | Interest::ERROR).await.map(drop)
     }
 
-    /// Reads what is there, up to a batch, and gives it to `take`, which must not read in turn. To be called when the
-    /// port was [`UdpPort::readable`].
+    /// Reads up to a batch of datagrams and gives them to `take`, which must not read in turn. Call it when the port
+    /// was [`UdpPort::readable`].
     ///
     /// # Errors
-    /// `WouldBlock` when nothing is there. Others are of one datagram that was sent before, and pass.
+    /// `WouldBlock` when nothing has come. Other errors belong to one datagram that was sent before, and pass.
     pub fn try_recv(&self, take: impl FnMut(Received<'_>)) -> io::Result<()> {
         if self.is_refused.swap(false, Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -184,10 +180,10 @@ impl UdpPort {
         self.read(either, take)
     }
 
-    /// Like [`UdpPort::try_recv`], for whoever has not waited: the kernel is asked whatever the runtime knows.
+    /// As [`UdpPort::try_recv`], without a wait before: asks the kernel even when the runtime knows of nothing.
     ///
     /// # Errors
-    /// As there.
+    /// As [`UdpPort::try_recv`].
     pub fn recv_now(&self, take: impl FnMut(Received<'_>)) -> io::Result<()> {
         self.read(|read| read(), take)
     }
@@ -222,8 +218,8 @@ impl UdpPort {
         read.map(drop)
     }
 
-    /// Sends datagrams to one client, in order, from this address of ours (`None`: whichever the kernel chooses); says
-    /// how many the kernel took. Never waits: it takes none while it has no room.
+    /// Sends datagrams to one client, in order, from this address (`None`: the kernel's choice). Returns how many the
+    /// kernel took. Never waits: without room the kernel takes none.
     pub fn send(&self, to: SocketAddr, from: Option<IpAddr>, batch: &[&[u8]]) -> usize {
         let is_v6 = self.address_is_v6();
         let (to, from) = (in_family(to, is_v6), from.map(|ip| in_family(SocketAddr::new(ip, 0), is_v6).ip()));
@@ -266,7 +262,8 @@ impl AsFd for UdpPort {
     }
 }
 
-/// How many datagrams at the front can leave as one message: all as long as the first, the last one may be shorter.
+/// The number of datagrams at the front that leave as one message: all are as long as the first, the last may be
+/// shorter.
 fn joinable(batch: &[&[u8]], max: usize) -> usize {
     let len = batch.first().map_or(0, |first| first.len());
     if len == 0 || len > MAX_JOINED_DATAGRAM_BYTES {
@@ -278,8 +275,8 @@ fn joinable(batch: &[&[u8]], max: usize) -> usize {
     same + usize::from(shorter_end)
 }
 
-/// Lets datagrams be longer than the way to their client takes whole: QUIC's own sockets forbid that, which
-/// [`UdpSocketState::new`] is made for, but DNS and others rely on it.
+/// Allows datagrams that need fragments. [`UdpSocketState::new`] forbids them for QUIC, but DNS and others rely on
+/// them.
 fn may_fragment(socket: &net::UdpSocket, address: SocketAddr) -> io::Result<()> {
     sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT)?;
     if address.is_ipv6() {
@@ -289,7 +286,7 @@ fn may_fragment(socket: &net::UdpSocket, address: SocketAddr) -> io::Result<()> 
     Ok(())
 }
 
-/// The address without its IPv6 coat, where it is an IPv4 one.
+/// The IPv4 address of a mapped one.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(four) => SocketAddr::new(four.into(), address.port()),
@@ -297,7 +294,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The address as a socket of this family takes it.
+/// The address in the form of a socket of this family.
 fn in_family(address: SocketAddr, is_v6: bool) -> SocketAddr {
     match address {
         SocketAddr::V4(four) if is_v6 => SocketAddrV6::new(four.ip().to_ipv6_mapped(), four.port(), 0, 0).into(),
