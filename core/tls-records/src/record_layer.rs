@@ -318,8 +318,8 @@ fn message_of_key_update(asks_peer: bool) -> [u8; 5] {
 }
 
 fn on_alert(content: &[u8]) -> Result<Received, RecordError> {
-    //= RFC 8446 section 5.1: "Alert messages MUST NOT be fragmented across records, and multiple alert messages MUST NOT
-    //= be coalesced into a single TLSPlaintext record."
+    //= RFC 8446 section 5.1: "Alert messages MUST NOT be fragmented across records, and multiple alert messages MUST
+    //= NOT be coalesced into a single TLSPlaintext record."
     let [_level, description] = content else {
         return Err(RecordError::new(AlertDescription::DecodeError, "an alert is malformed"));
     };

@@ -203,12 +203,12 @@ pub struct Silent {
     /// Which.
     pub edge: Arc<EdgeCard>,
     /// Why not.
-    pub why: Silence,
+    pub why: NoAnswerReason,
 }
 
 /// Why an edge has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Silence {
+pub enum NoAnswerReason {
     /// It took longer than [`ASK_TIME`].
     TimedOut,
     /// The bus is away.
@@ -219,7 +219,7 @@ pub enum Silence {
     OtherVersion,
 }
 
-impl fmt::Display for Silence {
+impl fmt::Display for NoAnswerReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut => write!(f, "no answer within {} s", ASK_TIME.as_secs()),
@@ -232,7 +232,7 @@ impl fmt::Display for Silence {
 
 /// What the edges said together.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Gathered {
+pub struct AskResults {
     /// Those that answered, in the order in which they did.
     pub answered: Vec<Answered>,
     /// Those that did not, by name.
@@ -279,22 +279,22 @@ impl Asker {
     }
 
     /// Asks every edge. Takes no longer than [`ASK_TIME`].
-    pub async fn ask_all(&self, ask: &Ask) -> Gathered {
+    pub async fn ask_all(&self, ask: &Ask) -> AskResults {
         self.ask(None, |_| ask.clone(), |_| false).await
     }
 
     /// Asks these edges alone. Takes no longer than [`ASK_TIME`].
-    pub async fn ask_these(&self, edges: &[EdgeId], ask: &Ask) -> Gathered {
+    pub async fn ask_these(&self, edges: &[EdgeId], ask: &Ask) -> AskResults {
         self.ask(Some(edges), |_| ask.clone(), |_| false).await
     }
 
     /// Asks every edge something of its own; the one of this machine has no id.
-    pub async fn ask_each(&self, ask: impl Fn(Option<EdgeId>) -> Ask) -> Gathered {
+    pub async fn ask_each(&self, ask: impl Fn(Option<EdgeId>) -> Ask) -> AskResults {
         self.ask(None, ask, |_| false).await
     }
 
     /// Asks every edge, and waits for no more of them when an answer is the one that is wanted.
-    pub async fn ask_for(&self, ask: &Ask, is_it: impl Fn(&Answer) -> bool) -> Gathered {
+    pub async fn ask_for(&self, ask: &Ask, is_it: impl Fn(&Answer) -> bool) -> AskResults {
         self.ask(None, |_| ask.clone(), is_it).await
     }
 
@@ -303,14 +303,14 @@ impl Asker {
         only: Option<&[EdgeId]>,
         ask: impl Fn(Option<EdgeId>) -> Ask,
         is_it: impl Fn(&Answer) -> bool,
-    ) -> Gathered {
+    ) -> AskResults {
         let (nats, fleet) = match self.way.get() {
-            None => return Gathered::default(),
+            None => return AskResults::default(),
             Some(AskRoute::Here(responder)) => {
                 let began = Instant::now();
                 let answer = responder.answer(ask(None));
                 let answered = vec![Answered { edge: None, took: began.elapsed(), answer }];
-                return Gathered { answered, silent: Vec::new() };
+                return AskResults { answered, silent: Vec::new() };
             }
             Some(AskRoute::Bus(bus)) => &**bus,
         };

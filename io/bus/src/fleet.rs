@@ -18,7 +18,7 @@ const MAX_HEARD_EDGES: usize = 4_096;
 
 /// An edge that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EdgeSeen {
+pub struct FleetEdge {
     /// What it says of itself.
     pub card: Arc<EdgeCard>,
     /// How many tunnels it holds.
@@ -89,8 +89,8 @@ impl Fleet {
 
     /// The edges that are there, by their ids.
     #[must_use]
-    pub fn edges(&self) -> Vec<EdgeSeen> {
-        let seen = |seen: &EdgeEntry| EdgeSeen { card: seen.card.clone(), tunnels: seen.tunnels.len() };
+    pub fn edges(&self) -> Vec<FleetEdge> {
+        let seen = |seen: &EdgeEntry| FleetEdge { card: seen.card.clone(), tunnels: seen.tunnels.len() };
         self.read().edges.values().filter(|seen| self.orders.is_known(seen.card.edge)).map(seen).collect()
     }
 
@@ -102,10 +102,10 @@ impl Fleet {
 
     /// The edge, when it is there; one that was removed too.
     #[must_use]
-    pub fn edge(&self, id: EdgeId) -> Option<EdgeSeen> {
+    pub fn edge(&self, id: EdgeId) -> Option<FleetEdge> {
         let map = self.read();
         let seen = map.edges.get(&id)?;
-        Some(EdgeSeen { card: seen.card.clone(), tunnels: seen.tunnels.len() })
+        Some(FleetEdge { card: seen.card.clone(), tunnels: seen.tunnels.len() })
     }
 
     /// The edges that are reached at this IP address, and by which ports.

@@ -34,13 +34,13 @@ use tokio::sync::{broadcast, watch};
 
 pub use answers::{EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, HeldTunnel, OriginUse, SocketUse};
 pub use asks::{
-    ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, Asker, Gathered, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
-    Responder, Silence, Silent,
+    ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, Asker, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
+    NoAnswerReason, Responder, Silent,
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
-pub use fleet::{EdgeSeen, Fleet, FleetNews, HeldBy};
-pub use flows::{FlowStay, FlowWay, LiveFlow, LiveFlows};
+pub use fleet::{Fleet, FleetEdge, FleetNews, HeldBy};
+pub use flows::{FlowRoute, FlowStay, LiveFlow, LiveFlows};
 pub use nats::{
     AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigFollowed, ConfigSource,
     DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, answer_asks,

@@ -23,8 +23,8 @@ pub use dial::{
     start_lean_tls, start_tls,
 };
 pub use process::{
-    Asked, HandOver, Listening, MAX_PASSED_PORTS, Opened, OwnPorts, Shutdown, Successor, Takeover, TakeoverError,
-    TakeoverOffer, notify_ready, notify_status, notify_stopping, process_figures, spawn_boxed,
+    HandOver, Listening, MAX_PASSED_PORTS, Opened, OwnPorts, Shutdown, Successor, Takeover, TakeoverError,
+    TakeoverOffer, TakeoverRequest, notify_ready, notify_status, notify_stopping, process_figures, spawn_boxed,
 };
 pub use proxy::{
     MAX_HEADER_BYTES as MAX_PROXY_HEADER_BYTES, ProxiedAddresses, Proxy, ProxyEnvironment, ProxyError, ProxyFailure,
@@ -37,9 +37,9 @@ pub use tcp::{
     keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat, set_user_timeout,
 };
 pub use tls::{
-    CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, CertificateEnds, CertificateStats, Certificates, GivenError, LeanTls,
-    LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND, NODE_CLIENTS_ALPN, Negotiated, NodeTlsError,
-    PinMismatch, Presented, TlsFailure, Trust, TrustError, Welcome, client_config, client_config_by,
+    CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, CertificateAdmission, CertificateEnds, CertificateStats, Certificates,
+    GivenCertificateError, LeanTls, LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND, NODE_CLIENTS_ALPN,
+    Negotiated, NodeTlsError, PinMismatch, Presented, TlsFailure, Trust, TrustError, client_config, client_config_by,
     client_config_of_node, client_config_of_node_for, client_config_of_pem, judged_by, lean_server_config, negotiated,
     offers_session, offers_tls13, roots, server_config, server_config_for, server_config_for_holders,
     server_config_for_nodes, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,

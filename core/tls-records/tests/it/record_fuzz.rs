@@ -1,4 +1,5 @@
-//! The body of the fuzzer of records: good and bad records of a peer, in any order and in pieces, and what is sent back.
+//! The body of the fuzzer of records: good and bad records of a peer, in any order and in pieces, and what is sent
+//! back.
 //!
 //! A model says what each record that the peer sealed must give, as far as it can know.
 

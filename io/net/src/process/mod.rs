@@ -16,4 +16,4 @@ pub use listening::Listening;
 pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
 pub use shutdown::Shutdown;
 pub use systemd::{notify_ready, notify_status, notify_stopping};
-pub use takeover::{Asked, HandOver, Successor, Takeover, TakeoverError, TakeoverOffer};
+pub use takeover::{HandOver, Successor, Takeover, TakeoverError, TakeoverOffer, TakeoverRequest};

@@ -100,10 +100,10 @@ impl TakeoverOffer {
     }
 
     /// Waits for a process of the same user, or of root, that asks to replace this one. Cancel safe.
-    pub async fn asked(&self) -> Asked {
+    pub async fn asked(&self) -> TakeoverRequest {
         loop {
             match self.socket.accept().await {
-                Ok((stream, _)) if may_ask(&stream) => return Asked { stream },
+                Ok((stream, _)) if may_ask(&stream) => return TakeoverRequest { stream },
                 Ok(_) => tracing::warn!("another user's process asked for the ports: refused"),
                 Err(error) => {
                     tracing::debug!(%error, "a process that asked for the ports went away");
@@ -128,7 +128,7 @@ fn may_ask(stream: &tokio::net::UnixStream) -> bool {
 
 /// A process that asks to replace this one.
 #[derive(Debug)]
-pub struct Asked {
+pub struct TakeoverRequest {
     stream: tokio::net::UnixStream,
 }
 
@@ -170,7 +170,7 @@ impl HandOver {
     }
 }
 
-impl Asked {
+impl TakeoverRequest {
     /// Sends the shared ports, and waits until the other process is ready to take them over. This one serves on.
     ///
     /// # Errors

@@ -287,7 +287,7 @@ enum ReadResult {
     /// The end.
     End,
     /// An error.
-    Broke(io::Error),
+    Failed(io::Error),
 }
 
 impl Direction {
@@ -387,7 +387,7 @@ impl Direction {
                 (self.poll_read(cx, reader, &mut buffer), Some(buffer))
             }
             ReadResult::End => (Poll::Ready(Ok(0)), self.buffer.take()),
-            ReadResult::Broke(error) => (Poll::Ready(Err(error)), self.buffer.take()),
+            ReadResult::Failed(error) => (Poll::Ready(Err(error)), self.buffer.take()),
         };
         match read {
             Poll::Ready(Ok(filled @ 1..)) => {
@@ -432,7 +432,7 @@ impl Direction {
         if first > 0 && into.remaining() > 0 {
             match Pin::new(reader).poll_read(cx, &mut into) {
                 Poll::Ready(Ok(())) if into.filled().len() == first => self.said = ReadResult::End,
-                Poll::Ready(Err(error)) => self.said = ReadResult::Broke(error),
+                Poll::Ready(Err(error)) => self.said = ReadResult::Failed(error),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }

@@ -89,7 +89,7 @@ enum Source {
 /// Why a given certificate is not used.
 #[derive(Debug, thiserror::Error)]
 #[error("the server certificate cannot be used: {0}")]
-pub struct GivenError(String);
+pub struct GivenCertificateError(String);
 
 struct Entry {
     certificate: Arc<CertifiedKey>,
@@ -146,7 +146,7 @@ impl Certificates {
     ///
     /// # Errors
     /// They are malformed, or do not belong together.
-    pub fn given(chain_pem: &str, key_pem: &str, domain: &str) -> Result<Arc<Self>, GivenError> {
+    pub fn given(chain_pem: &str, key_pem: &str, domain: &str) -> Result<Arc<Self>, GivenCertificateError> {
         let domain = domain.trim_end_matches('.').to_ascii_lowercase();
         let source = Source::Given(RwLock::new(certified(chain_pem, key_pem)?));
         Ok(Arc::new(Self::from_source(source, domain, Box::new(OffsetDateTime::now_utc))))
@@ -156,7 +156,7 @@ impl Certificates {
     ///
     /// # Errors
     /// The certificate is malformed, or the key is not its own. The former one is served on.
-    pub fn give(&self, chain_pem: &str, key_pem: &str) -> Result<(), GivenError> {
+    pub fn give(&self, chain_pem: &str, key_pem: &str) -> Result<(), GivenCertificateError> {
         let new = certified(chain_pem, key_pem)?;
         if let Source::Given(given) = &self.source {
             *given.write().unwrap_or_else(PoisonError::into_inner) = new;
@@ -336,8 +336,8 @@ impl Certificates {
     }
 }
 
-fn certified(chain_pem: &str, key_pem: &str) -> Result<Arc<CertifiedKey>, GivenError> {
-    let wrong = |error: &dyn fmt::Display| GivenError(error.to_string());
+fn certified(chain_pem: &str, key_pem: &str) -> Result<Arc<CertifiedKey>, GivenCertificateError> {
+    let wrong = |error: &dyn fmt::Display| GivenCertificateError(error.to_string());
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain_pem.as_bytes()).collect();
     let chain = chain.map_err(|error| wrong(&error))?;
     let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| wrong(&error))?;

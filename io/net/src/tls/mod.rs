@@ -17,7 +17,8 @@ mod unbuffered;
 
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{
-    CertificateEnds, CertificateStats, Certificates, GivenError, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND,
+    CertificateEnds, CertificateStats, Certificates, GivenCertificateError, MAX_CACHED_CERTIFICATES,
+    MAX_NEW_NAMES_PER_SECOND,
 };
 pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, roots};
 pub use client_hello::{offers_session, offers_tls13};
@@ -29,8 +30,8 @@ pub use nodes::{
 };
 pub use pin::PinMismatch;
 pub use server::{
-    Negotiated, Welcome, lean_server_config, negotiated, server_config, server_config_for, server_config_for_holders,
-    server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
+    CertificateAdmission, Negotiated, lean_server_config, negotiated, server_config, server_config_for,
+    server_config_for_holders, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
 };
 pub use server_verifier::{Presented, judged_by};
 pub use unbuffered::LeanTls;

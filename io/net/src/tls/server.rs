@@ -100,7 +100,7 @@ pub fn server_config_for(
 }
 
 /// Whether a client with this certificate, in DER, is admitted. It is called after the certificate was verified.
-pub type Welcome = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+pub type CertificateAdmission = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// As [`server_config_for`], for admitted clients with a certificate of this authority (given in DER). There are no
 /// tickets: every connection shows its certificate.
@@ -113,7 +113,7 @@ pub fn server_config_for_holders(
     name: String,
     alpn: &[String],
     authority: &[u8],
-    welcome: Welcome,
+    welcome: CertificateAdmission,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let alpn = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
     for_holders(base, OneName { certificates, name }, alpn, authority, |chain| chain, welcome)
@@ -131,7 +131,7 @@ pub fn server_config_for_some_holders(
     certificates: Arc<Certificates>,
     name: String,
     authority: &[u8],
-    welcome: Welcome,
+    welcome: CertificateAdmission,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let name = OneName { certificates, name };
     let need_not = ClientCertVerifierBuilder::allow_unauthenticated;
@@ -144,7 +144,7 @@ fn for_holders(
     alpn: Vec<Vec<u8>>,
     authority: &[u8],
     how: fn(ClientCertVerifierBuilder) -> ClientCertVerifierBuilder,
-    welcome: Welcome,
+    welcome: CertificateAdmission,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(authority))?;
@@ -166,7 +166,7 @@ fn for_holders(
 /// Asks for a certificate, verifies its chain, and then asks whether the client is admitted.
 struct Holders {
     chain: Arc<dyn ClientCertVerifier>,
-    welcome: Welcome,
+    welcome: CertificateAdmission,
 }
 
 impl std::fmt::Debug for Holders {
