@@ -60,6 +60,8 @@ const PURE: &[&str] = &[
     "memchr",
     "pem",
     "rcgen",
+    // A state machine of TLS: the clock and the randomness are arguments of its configuration.
+    "rustls",
     "serde",
     "serde_json",
     "sha2",
@@ -89,7 +91,6 @@ const IMPURE: &[(&str, &str)] = &[
     ("rand", "randomness is an argument in core/"),
     ("reqwest", "calling out belongs in io/"),
     ("rustix", "the kernel belongs in io/"),
-    ("rustls", "TLS connections belong in io/"),
     ("socket2", "sockets belong in io/"),
     ("sqlx", "the database belongs in io/store"),
     ("tokio", "core/ has no runtime: state machines take input and time as arguments, and io/ drives them"),

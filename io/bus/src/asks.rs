@@ -203,12 +203,12 @@ pub struct Silent {
     /// Which.
     pub edge: Arc<EdgeCard>,
     /// Why not.
-    pub why: Silence,
+    pub why: NoAnswerReason,
 }
 
 /// Why an edge has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Silence {
+pub enum NoAnswerReason {
     /// It took longer than [`ASK_TIME`].
     TimedOut,
     /// The bus is away.
@@ -219,7 +219,7 @@ pub enum Silence {
     OtherVersion,
 }
 
-impl fmt::Display for Silence {
+impl fmt::Display for NoAnswerReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut => write!(f, "no answer within {} s", ASK_TIME.as_secs()),
@@ -232,14 +232,14 @@ impl fmt::Display for Silence {
 
 /// What the edges said together.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Gathered {
+pub struct AskResults {
     /// Those that answered, in the order in which they did.
     pub answered: Vec<Answered>,
     /// Those that did not, by name.
     pub silent: Vec<Silent>,
 }
 
-enum Way {
+enum AskRoute {
     /// The edge is in this process.
     Here(Arc<dyn Responder>),
     /// Edges are on machines of their own.
@@ -249,7 +249,7 @@ enum Way {
 /// Asks edges. Clones ask the same ones; before it is told which there are, there is none.
 #[derive(Clone, Default)]
 pub struct Asker {
-    way: Arc<OnceLock<Way>>,
+    way: Arc<OnceLock<AskRoute>>,
 }
 
 impl fmt::Debug for Asker {
@@ -270,31 +270,31 @@ impl Asker {
     /// Asks those of the fleet, over the bus.
     #[must_use]
     pub fn over(nats: Nats, fleet: Fleet) -> Self {
-        Self { way: Arc::new(OnceLock::from(Way::Bus(Box::new((nats, fleet))))) }
+        Self { way: Arc::new(OnceLock::from(AskRoute::Bus(Box::new((nats, fleet))))) }
     }
 
     /// The edge is in this process, and answers this. Only the first call counts.
     pub fn is_here(&self, responder: Arc<dyn Responder>) {
-        let _ = self.way.set(Way::Here(responder));
+        let _ = self.way.set(AskRoute::Here(responder));
     }
 
     /// Asks every edge. Takes no longer than [`ASK_TIME`].
-    pub async fn ask_all(&self, ask: &Ask) -> Gathered {
+    pub async fn ask_all(&self, ask: &Ask) -> AskResults {
         self.ask(None, |_| ask.clone(), |_| false).await
     }
 
     /// Asks these edges alone. Takes no longer than [`ASK_TIME`].
-    pub async fn ask_these(&self, edges: &[EdgeId], ask: &Ask) -> Gathered {
+    pub async fn ask_these(&self, edges: &[EdgeId], ask: &Ask) -> AskResults {
         self.ask(Some(edges), |_| ask.clone(), |_| false).await
     }
 
     /// Asks every edge something of its own; the one of this machine has no id.
-    pub async fn ask_each(&self, ask: impl Fn(Option<EdgeId>) -> Ask) -> Gathered {
+    pub async fn ask_each(&self, ask: impl Fn(Option<EdgeId>) -> Ask) -> AskResults {
         self.ask(None, ask, |_| false).await
     }
 
     /// Asks every edge, and waits for no more of them when an answer is the one that is wanted.
-    pub async fn ask_for(&self, ask: &Ask, is_it: impl Fn(&Answer) -> bool) -> Gathered {
+    pub async fn ask_for(&self, ask: &Ask, is_it: impl Fn(&Answer) -> bool) -> AskResults {
         self.ask(None, |_| ask.clone(), is_it).await
     }
 
@@ -303,16 +303,16 @@ impl Asker {
         only: Option<&[EdgeId]>,
         ask: impl Fn(Option<EdgeId>) -> Ask,
         is_it: impl Fn(&Answer) -> bool,
-    ) -> Gathered {
+    ) -> AskResults {
         let (nats, fleet) = match self.way.get() {
-            None => return Gathered::default(),
-            Some(Way::Here(responder)) => {
+            None => return AskResults::default(),
+            Some(AskRoute::Here(responder)) => {
                 let began = Instant::now();
                 let answer = responder.answer(ask(None));
                 let answered = vec![Answered { edge: None, took: began.elapsed(), answer }];
-                return Gathered { answered, silent: Vec::new() };
+                return AskResults { answered, silent: Vec::new() };
             }
-            Some(Way::Bus(bus)) => &**bus,
+            Some(AskRoute::Bus(bus)) => &**bus,
         };
         let edges = fleet.edges().into_iter().map(|seen| seen.card);
         let edges = edges.filter(|card| only.is_none_or(|only| only.contains(&card.edge))).take(MAX_ASKED_AT_ONCE);

@@ -48,11 +48,11 @@ pub trait AuditTaker: Send + Sync + 'static {
 /// How the audit stream does at this machine. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct AuditStreamStats {
-    shared: Arc<Shared>,
+    shared: Arc<AuditStreamCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct AuditStreamCounts {
     published: AtomicU64,
     failed: AtomicU64,
     taken: AtomicU64,
@@ -91,7 +91,7 @@ impl AuditStreamStats {
         self.shared.stuck.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn is_out(&self, events: u64) {
+    pub(crate) fn record_published(&self, events: u64) {
         self.shared.published.fetch_add(events, Relaxed);
         *self.shared.stuck.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -18,7 +18,7 @@ const MAX_HEARD_EDGES: usize = 4_096;
 
 /// An edge that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EdgeSeen {
+pub struct FleetEdge {
     /// What it says of itself.
     pub card: Arc<EdgeCard>,
     /// How many tunnels it holds.
@@ -26,14 +26,14 @@ pub struct EdgeSeen {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct EdgeEntry {
     card: Arc<EdgeCard>,
     tunnels: HashMap<TunnelId, TunnelPresence>,
 }
 
 #[derive(Debug, Default)]
-struct Map {
-    edges: BTreeMap<EdgeId, Seen>,
+struct FleetMap {
+    edges: BTreeMap<EdgeId, EdgeEntry>,
     /// By which edges a tunnel is held: one, and for moments two.
     holders: HashMap<TunnelId, Vec<EdgeId>>,
     stale_since: Option<Instant>,
@@ -66,7 +66,7 @@ pub struct HeldBy {
 #[derive(Debug, Clone)]
 pub struct Fleet {
     orders: Orders,
-    map: Arc<RwLock<Map>>,
+    map: Arc<RwLock<FleetMap>>,
     edges: Arc<watch::Sender<()>>,
     news: broadcast::Sender<FleetNews>,
 }
@@ -83,14 +83,14 @@ impl Fleet {
         Self { orders, map: Arc::default(), edges: Arc::default(), news: broadcast::Sender::new(MAX_QUEUED_CHANGES) }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Map> {
+    fn read(&self) -> RwLockReadGuard<'_, FleetMap> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The edges that are there, by their ids.
     #[must_use]
-    pub fn edges(&self) -> Vec<EdgeSeen> {
-        let seen = |seen: &Seen| EdgeSeen { card: seen.card.clone(), tunnels: seen.tunnels.len() };
+    pub fn edges(&self) -> Vec<FleetEdge> {
+        let seen = |seen: &EdgeEntry| FleetEdge { card: seen.card.clone(), tunnels: seen.tunnels.len() };
         self.read().edges.values().filter(|seen| self.orders.is_known(seen.card.edge)).map(seen).collect()
     }
 
@@ -102,10 +102,10 @@ impl Fleet {
 
     /// The edge, when it is there; one that was removed too.
     #[must_use]
-    pub fn edge(&self, id: EdgeId) -> Option<EdgeSeen> {
+    pub fn edge(&self, id: EdgeId) -> Option<FleetEdge> {
         let map = self.read();
         let seen = map.edges.get(&id)?;
-        Some(EdgeSeen { card: seen.card.clone(), tunnels: seen.tunnels.len() })
+        Some(FleetEdge { card: seen.card.clone(), tunnels: seen.tunnels.len() })
     }
 
     /// The edges that are reached at this IP address, and by which ports.
@@ -130,12 +130,13 @@ impl Fleet {
     #[must_use]
     pub fn held(&self, tunnel: TunnelId) -> Vec<HeldBy> {
         let map = self.read();
-        let held = |seen: &Seen| Some(HeldBy { card: seen.card.clone(), presence: seen.tunnels.get(&tunnel)?.clone() });
+        let held =
+            |seen: &EdgeEntry| Some(HeldBy { card: seen.card.clone(), presence: seen.tunnels.get(&tunnel)?.clone() });
         self.holding(&map, tunnel).filter_map(held).collect()
     }
 
     /// The edges of the installation that hold the tunnel.
-    fn holding<'a>(&'a self, map: &'a Map, tunnel: TunnelId) -> impl Iterator<Item = &'a Seen> {
+    fn holding<'a>(&'a self, map: &'a FleetMap, tunnel: TunnelId) -> impl Iterator<Item = &'a EdgeEntry> {
         let holders = map.holders.get(&tunnel).map(Vec::as_slice).unwrap_or_default();
         holders.iter().filter(|edge| self.orders.is_known(**edge)).filter_map(|edge| map.edges.get(edge))
     }
@@ -159,7 +160,7 @@ impl Fleet {
     }
 
     /// A sign of life of the edge has come.
-    pub(crate) fn is_heard(&self, id: EdgeId, now: Instant) {
+    pub(crate) fn record_heard(&self, id: EdgeId, now: Instant) {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         if map.heard.len() < MAX_HEARD_EDGES || map.heard.contains_key(&id) {
             map.heard.insert(id, now);
@@ -204,7 +205,7 @@ impl Fleet {
         match change {
             Change::EdgeCame(card) => {
                 let (edge, card) = (card.edge, Arc::new(card));
-                let seen = Seen { card: card.clone(), tunnels: HashMap::new() };
+                let seen = EdgeEntry { card: card.clone(), tunnels: HashMap::new() };
                 map.edges.entry(edge).or_insert(seen).card = card;
             }
             Change::EdgeLeft(edge) => {
@@ -241,7 +242,7 @@ impl Fleet {
     }
 
     /// Says in the directory how the edge holds the tunnel that has it longest, or that it is gone.
-    fn bring_in_line(&self, map: &Map, tunnel: TunnelId, directory: &Directory) {
+    fn bring_in_line(&self, map: &FleetMap, tunnel: TunnelId, directory: &Directory) {
         match self.holding(map, tunnel).find_map(|seen| seen.tunnels.get(&tunnel)) {
             Some(presence) => directory.arrived(presence.clone()),
             None => directory.left(tunnel),

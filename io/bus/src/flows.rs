@@ -39,14 +39,14 @@ pub struct LiveFlow {
     pub began: SystemTime,
     /// How many bytes went either way so far.
     pub bytes: AtomicU64,
-    way: Mutex<FlowWay>,
+    way: Mutex<FlowRoute>,
     is_cut: AtomicBool,
     cut: Notify,
 }
 
 /// Where a flow goes and who it is, as far as that is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FlowWay {
+pub struct FlowRoute {
     /// The tunnel that took it.
     pub tunnel: Option<TunnelId>,
     /// The direct origin that took it.
@@ -81,7 +81,7 @@ impl LiveFlow {
 
     /// Where it goes and who it is.
     #[must_use]
-    pub fn way(&self) -> FlowWay {
+    pub fn way(&self) -> FlowRoute {
         self.way.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

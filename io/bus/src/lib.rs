@@ -34,13 +34,13 @@ use tokio::sync::{broadcast, watch};
 
 pub use answers::{EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, HeldTunnel, OriginUse, SocketUse};
 pub use asks::{
-    ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, Asker, Gathered, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
-    Responder, Silence, Silent,
+    ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, Asker, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
+    NoAnswerReason, Responder, Silent,
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
-pub use fleet::{EdgeSeen, Fleet, FleetNews, HeldBy};
-pub use flows::{FlowStay, FlowWay, LiveFlow, LiveFlows};
+pub use fleet::{Fleet, FleetEdge, FleetNews, HeldBy};
+pub use flows::{FlowRoute, FlowStay, LiveFlow, LiveFlows};
 pub use nats::{
     AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigFollowed, ConfigSource,
     DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, answer_asks,
@@ -67,11 +67,11 @@ pub enum RouteChange {
 /// The sockets that edges serve.
 #[derive(Clone, Debug)]
 pub struct Routes {
-    shared: Arc<RoutesShared>,
+    shared: Arc<RoutesState>,
 }
 
 #[derive(Debug)]
-struct RoutesShared {
+struct RoutesState {
     maps: RwLock<RouteMaps>,
     /// Goes up before the maps can be read that have changed.
     version: AtomicU64,
@@ -94,7 +94,7 @@ impl Default for Routes {
 impl Routes {
     fn hinting(hints: Hints) -> Self {
         let changes = broadcast::Sender::new(MAX_QUEUED_CHANGES);
-        Self { shared: Arc::new(RoutesShared { maps: RwLock::default(), version: AtomicU64::new(0), changes, hints }) }
+        Self { shared: Arc::new(RoutesState { maps: RwLock::default(), version: AtomicU64::new(0), changes, hints }) }
     }
 
     /// Makes the route known, in place of the former one of the same socket.
@@ -198,12 +198,12 @@ pub struct Directory {
     present: Arc<RwLock<HashMap<TunnelId, TunnelPresence>>>,
     changes: broadcast::Sender<TunnelId>,
     /// What health checks say of the origins of those that are checked.
-    well: Arc<RwLock<HashMap<OriginRef, Checked>>>,
+    well: Arc<RwLock<HashMap<OriginRef, CheckResult>>>,
 }
 
 /// What health checks have said of an origin.
 #[derive(Debug, Clone, Default)]
-struct Checked {
+struct CheckResult {
     is_well: bool,
     failure: Option<HealthFailure>,
 }
@@ -243,7 +243,7 @@ impl Directory {
         let is_up = origin.tunnel().is_none_or(|tunnel| present.contains_key(&tunnel));
         let mut well = self.well.write().unwrap_or_else(PoisonError::into_inner);
         match is_well {
-            Some(is_well) if is_up => well.insert(origin, Checked { is_well, failure: None }),
+            Some(is_well) if is_up => well.insert(origin, CheckResult { is_well, failure: None }),
             _ => well.remove(&origin),
         };
     }

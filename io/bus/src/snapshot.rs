@@ -41,7 +41,7 @@ pub enum SnapshotError {
 }
 
 #[derive(Serialize)]
-struct Out<'a> {
+struct SnapshotToWrite<'a> {
     schema: u32,
     saved_at: i64,
     entries: &'a [ConfigValue],
@@ -53,7 +53,7 @@ struct Head {
 }
 
 #[derive(Deserialize)]
-struct In {
+struct SnapshotRead {
     #[serde(default)]
     saved_at: i64,
     entries: Vec<ConfigValue>,
@@ -87,7 +87,8 @@ impl Snapshot {
         if schema != CONFIG_SCHEMA {
             return Err(unusable(ConfigEntryError::Schema { found: schema }));
         }
-        let In { saved_at, entries } = serde_json::from_slice(&bytes).map_err(|error| unusable(error.into()))?;
+        let SnapshotRead { saved_at, entries } =
+            serde_json::from_slice(&bytes).map_err(|error| unusable(error.into()))?;
         let entries = entries.into_iter().map(|value| (value.key().to_string(), value)).collect();
         Ok(Some(Self { saved_at, entries }))
     }
@@ -103,7 +104,7 @@ impl Snapshot {
             // Hashes of credentials and addresses of persons are in it: nobody else reads it.
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
             let mut out = BufWriter::new(file);
-            serde_json::to_writer(&mut out, &Out { schema: CONFIG_SCHEMA, saved_at, entries })?;
+            serde_json::to_writer(&mut out, &SnapshotToWrite { schema: CONFIG_SCHEMA, saved_at, entries })?;
             out.flush()?;
             out.get_ref().sync_all()?;
             fs::rename(&draft, &path)?;

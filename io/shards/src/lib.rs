@@ -3,12 +3,12 @@
 //! A scheduler of many threads moves tasks between them: one thread waits for events while another runs the task that they
 //! are for, so that a busy connection wakes a second processor again and again. On a shard everything that a connection
 //! needs happens in one thread. Connections are dealt out in turn and stay where they are, but for those that carry bulk:
-//! these have threads of their own for that time (`weight.rs`). What is not a connection (the API's work, timers, UDP ports)
+//! these have threads of their own for that time (`bulk_migration.rs`). What is not a connection (the API's work, timers, UDP ports)
 //! stays with the scheduler that the program was started with.
 
+mod bulk_migration;
 mod post;
 mod turn;
-mod weight;
 
 use std::{
     cell::Cell,
@@ -27,10 +27,10 @@ use tokio::{
     task::JoinSet,
 };
 
+use bulk_migration::BulkMigration;
+pub use bulk_migration::{Whereabouts, Work, spawn_near, weigh};
 pub use post::wake_at;
 pub use turn::carried;
-use weight::ByWeight;
-pub use weight::{Whereabouts, Work, spawn_near, weigh};
 
 /// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a
 /// shard, may wait for as many; and each time costs a system call.
@@ -152,7 +152,7 @@ impl Shards {
     /// Serves a connection in the caller's task, and goes on with it among bulk while it carries that, as [`weigh`] is told. Then
     /// this is over before the connection is.
     pub fn by_weight(&self, serve: Work) -> impl Future<Output = ()> + Send + 'static {
-        ByWeight::new(self.downgrade(), serve)
+        BulkMigration::new(self.downgrade(), serve)
     }
 
     /// How many connections carry bulk.
@@ -183,7 +183,7 @@ impl Shards {
         let shards = self.downgrade();
         let start = move || {
             if let Ok(stream) = TcpStream::from_std(stream) {
-                tokio::spawn(ByWeight::new(shards, Box::pin(serve(stream))));
+                tokio::spawn(BulkMigration::new(shards, Box::pin(serve(stream))));
             }
         };
         match self.next() {
@@ -206,7 +206,7 @@ impl Shard {
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new().name(name).spawn(move || {
             HERE.set(number);
-            weight::come_from(home);
+            bulk_migration::come_from(home);
             let Some(runtime) = runtime.0.take() else { return };
             runtime.spawn(post::serve(ShardId(number)));
             // Nothing is ever sent: the channel ends.

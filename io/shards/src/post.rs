@@ -18,11 +18,11 @@ use crate::ShardId;
 static BOXES: RwLock<BTreeMap<ShardId, Arc<Inbox>>> = RwLock::new(BTreeMap::new());
 
 thread_local! {
-    static OUT: RefCell<Out> = const { RefCell::new(Out { letters: Vec::new(), postman: None, is_open: false }) };
+    static OUT: RefCell<Outbox> = const { RefCell::new(Outbox { letters: Vec::new(), postman: None, is_open: false }) };
 }
 
 /// What waits to be taken to other shards.
-struct Out {
+struct Outbox {
     letters: Vec<(ShardId, Waker)>,
     /// The task that does it, while it waits.
     postman: Option<Waker>,
@@ -32,17 +32,17 @@ struct Out {
 
 /// What came from other shards.
 #[derive(Default)]
-struct Inbox(Mutex<Came>);
+struct Inbox(Mutex<InboxState>);
 
 #[derive(Default)]
-struct Came {
+struct InboxState {
     wakers: Vec<Waker>,
     /// The task that looks here, while it waits.
     postman: Option<Waker>,
 }
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, Came> {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

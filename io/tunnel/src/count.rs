@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::share::HeldShare;
+use crate::share::ShareGuard;
 
 /// How many there are of something.
 #[derive(Default)]
@@ -48,13 +48,13 @@ impl Counter {
 }
 
 /// One stream, counted by one or two counters for as long as it lives, and at the edge as what its client has.
-pub(crate) struct Held {
+pub(crate) struct StreamCount {
     first: Arc<Counter>,
     second: Option<Arc<Counter>>,
-    share: Option<HeldShare>,
+    share: Option<ShareGuard>,
 }
 
-impl Held {
+impl StreamCount {
     pub(crate) fn new(first: &Arc<Counter>, second: Option<&Arc<Counter>>) -> Self {
         first.add();
         if let Some(second) = second {
@@ -64,13 +64,13 @@ impl Held {
     }
 
     /// The same, with what the stream has of a share.
-    pub(crate) fn with(mut self, share: HeldShare) -> Self {
+    pub(crate) fn with(mut self, share: ShareGuard) -> Self {
         self.share = Some(share);
         self
     }
 }
 
-impl Held {
+impl StreamCount {
     /// Whose stream it is from now on; `None`: nobody's, as long as it rests.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         if let Some(share) = &mut self.share {
@@ -79,7 +79,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for StreamCount {
     fn drop(&mut self) {
         self.first.remove();
         if let Some(second) = &self.second {
@@ -96,8 +96,8 @@ mod tests {
     async fn waiting_ends_with_the_last_one() {
         let counter = Arc::new(Counter::default());
         counter.zero().await;
-        let one = Held::new(&counter, None);
-        let two = Held::new(&counter, None);
+        let one = StreamCount::new(&counter, None);
+        let two = StreamCount::new(&counter, None);
         let waiting = tokio::spawn({
             let counter = counter.clone();
             async move { counter.zero().await }

@@ -29,26 +29,26 @@ const MAX_ROUNDS: usize = 16;
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// How a session ended.
-pub(crate) struct Ended {
+pub(crate) struct SessionEnd {
     /// Why, as a sentence.
     pub(crate) why: String,
     /// The other side closed the connection in good order: what it sent on legs before is still on its way.
     pub(crate) is_clean: bool,
 }
 
-impl Ended {
+impl SessionEnd {
     pub(crate) fn aborted(why: &str) -> Self {
         Self { why: why.to_owned(), is_clean: false }
     }
 }
 
 /// Drives the session until it is over. `on_event` gets what concerns more than a stream.
-pub(crate) async fn drive(carrier: impl Carrier, mux: Arc<Mux>, mut on_event: impl FnMut(Event) + Send) -> Ended {
+pub(crate) async fn drive(carrier: impl Carrier, mux: Arc<Mux>, mut on_event: impl FnMut(Event) + Send) -> SessionEnd {
     let mut driver = Driver { carrier, mux, out: Vec::new(), sent: 0, unflushed: false, sleep: None };
     let end = poll_fn(|cx| driver.poll(cx, &mut on_event)).await;
     let ended = match end {
-        End::Closed => Ended { why: "the other side closed the connection".to_owned(), is_clean: true },
-        End::Carrier(ref why) | End::Session(ref why) => Ended::aborted(why),
+        End::Closed => SessionEnd { why: "the other side closed the connection".to_owned(), is_clean: true },
+        End::Carrier(ref why) | End::Session(ref why) => SessionEnd::aborted(why),
     };
     driver.mux.end(&ended.why);
     if !matches!(end, End::Carrier(_)) {

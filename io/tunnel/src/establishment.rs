@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 /// travels over a leg, by the session's driver when it is multiplexed. So wait for it only while something reads.
 #[derive(Clone, Debug, Default)]
 pub struct Establishment {
-    shared: Arc<Shared>,
+    shared: Arc<EstablishmentState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct EstablishmentState {
     outcome: OnceLock<Outcome>,
     told: Notify,
 }

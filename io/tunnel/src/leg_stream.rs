@@ -13,7 +13,7 @@ use sallyport_wire::{FrameType, Open, OpenFailure, ResetCode, leg::MAX_DISCARD_T
 use tokio::io::ReadBuf;
 
 use crate::{
-    count::Held,
+    count::StreamCount,
     establishment::Establishment,
     leg::{Leg, LegEvent},
     life::Waiting,
@@ -87,12 +87,18 @@ pub(crate) struct LegStream {
     opening: Option<Box<Open>>,
     establishment: Establishment,
     read_end: ReadEnd,
-    held: Option<Held>,
+    held: Option<StreamCount>,
 }
 
 impl LegStream {
     /// A stream that the edge opens on an idle leg.
-    pub(crate) fn open(leg: Leg, home: Arc<dyn LegHome>, open: Open, held: Held, establishment: Establishment) -> Self {
+    pub(crate) fn open(
+        leg: Leg,
+        home: Arc<dyn LegHome>,
+        open: Open,
+        held: StreamCount,
+        establishment: Establishment,
+    ) -> Self {
         let mut stream = Self::accept(leg, home, held);
         stream.opening = Some(Box::new(open));
         stream.establishment = establishment;
@@ -100,7 +106,7 @@ impl LegStream {
     }
 
     /// A stream that the connector was asked to open.
-    pub(crate) fn accept(mut leg: Leg, home: Arc<dyn LegHome>, held: Held) -> Self {
+    pub(crate) fn accept(mut leg: Leg, home: Arc<dyn LegHome>, held: StreamCount) -> Self {
         leg.taken_bytes = 0;
         Self {
             leg: Some(leg),
@@ -481,7 +487,7 @@ mod tests {
         let leg = |io, side| Leg::new(Box::new(io), side, Arc::new(LegRegistry::default()).admit(1).unwrap());
         let (near, mut far) = (leg(near, Side::Edge), leg(far, Side::Connector));
         let home = Arc::new(Home::default());
-        let held = Held::new(&Arc::<Counter>::default(), None);
+        let held = StreamCount::new(&Arc::<Counter>::default(), None);
         let mut stream = LegStream::open(near, home.clone(), open(), held, Establishment::default());
         let mut left = sent;
         while left > 0 {

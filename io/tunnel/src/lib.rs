@@ -20,11 +20,11 @@ mod driver;
 mod edge;
 mod establishment;
 mod flows;
+mod forwarded;
 mod leg;
 mod leg_stream;
 mod life;
 mod mux;
-mod passed;
 mod pool;
 mod roam;
 mod share;
@@ -44,7 +44,7 @@ pub use edge::{
 };
 pub use establishment::Establishment;
 pub use flows::{FlowHandle, FlowHandler, FlowSink};
-pub use passed::PassedStream;
+pub use forwarded::PassedStream;
 pub use sallyport_wire::{
     Carrier as CarrierKind, DatagramStats, EdgePlace, FlowEnd, FlowOpen, Neighbours, SessionConfig,
     frame::MAX_DATAGRAM_BYTES,

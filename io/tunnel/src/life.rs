@@ -44,7 +44,7 @@ impl LegLife {
     pub(crate) fn with_writer(&self, cx: &Context<'_>) -> Option<Waker> {
         let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         let writer = wakers[Waiting::Write as usize].as_ref()?;
-        (!writer.will_wake(cx.waker())).then(|| Waker::from(Arc::new(Both([writer.clone(), cx.waker().clone()]))))
+        (!writer.will_wake(cx.waker())).then(|| Waker::from(Arc::new(WakerPair([writer.clone(), cx.waker().clone()]))))
     }
 
     /// Wakes the task that waits to write, when there is one.
@@ -70,9 +70,9 @@ impl LegLife {
 }
 
 /// Two tasks that wait for the same.
-struct Both([Waker; 2]);
+struct WakerPair([Waker; 2]);
 
-impl Wake for Both {
+impl Wake for WakerPair {
     fn wake(self: Arc<Self>) {
         for waker in &self.0 {
             waker.wake_by_ref();

@@ -22,7 +22,7 @@ use sallyport_wire::{
 };
 use tokio::{io::ReadBuf, runtime::Handle};
 
-use crate::{count::Held, establishment::Establishment};
+use crate::{count::StreamCount, establishment::Establishment};
 
 /// How many streams there may be already when one shares the control connection that could have a leg.
 const MAX_SHARED_STREAMS: usize = 1_024;
@@ -221,7 +221,7 @@ impl Mux {
     pub(crate) fn open(
         self: &Arc<Self>,
         open: Open,
-        held: Held,
+        held: StreamCount,
         establishment: Establishment,
     ) -> Result<MuxStream, OpenError> {
         let mut state = self.lock();
@@ -234,7 +234,7 @@ impl Mux {
     }
 
     /// The stream that the edge opened (connector's side).
-    pub(crate) fn accept(self: &Arc<Self>, id: StreamId, held: Held) -> MuxStream {
+    pub(crate) fn accept(self: &Arc<Self>, id: StreamId, held: StreamCount) -> MuxStream {
         let establishment = self.lock().streams.entry(id).or_default().establishment.clone();
         MuxStream::new(self.clone(), id, establishment, held)
     }
@@ -407,11 +407,11 @@ pub(crate) struct MuxStream {
     establishment: Establishment,
     read_ended: bool,
     finished: bool,
-    held: Option<Held>,
+    held: Option<StreamCount>,
 }
 
 impl MuxStream {
-    fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, held: Held) -> Self {
+    fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, held: StreamCount) -> Self {
         let held = Some(held);
         Self { mux, id, establishment, read_ended: false, finished: false, held }
     }

@@ -21,7 +21,7 @@ pub(crate) struct FairShare {
 }
 
 /// One of them, which a client has until this is dropped.
-pub(crate) struct HeldShare {
+pub(crate) struct ShareGuard {
     of: FairShare,
     /// Nobody, while what it is for rests.
     client: Option<Client>,
@@ -39,14 +39,14 @@ impl FairShare {
     }
 
     /// One for this client, who may go beyond its share: what it has counts.
-    pub(crate) fn hold(&self, client: SocketAddr) -> HeldShare {
-        let mut held = HeldShare { of: self.clone(), client: None };
+    pub(crate) fn hold(&self, client: SocketAddr) -> ShareGuard {
+        let mut held = ShareGuard { of: self.clone(), client: None };
         held.set_client(Some(client));
         held
     }
 }
 
-impl HeldShare {
+impl ShareGuard {
     /// It is this client's from now on, or nobody's.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         let client = client.map(Client::from);
@@ -63,7 +63,7 @@ impl HeldShare {
     }
 }
 
-impl Drop for HeldShare {
+impl Drop for ShareGuard {
     fn drop(&mut self) {
         self.set_client(None);
     }

@@ -10,7 +10,9 @@ use std::{
 use sallyport_wire::{FailureReason, OpenFailure, ResetCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{establishment::Establishment, leg_stream::LegStream, mux::MuxStream, passed::PassedStream, watch::Watch};
+use crate::{
+    establishment::Establishment, forwarded::PassedStream, leg_stream::LegStream, mux::MuxStream, watch::Watch,
+};
 
 /// How many bytes a single write takes at best: with its header, this fills whole TLS records.
 pub const BEST_WRITE_BYTES: usize = 65_532;

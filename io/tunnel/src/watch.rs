@@ -18,10 +18,10 @@ use crate::mux::Mux;
 pub(crate) struct Watch {
     mux: Arc<Mux>,
     awaited: Awaited,
-    alarm: Option<Alarm>,
+    alarm: Option<WatchTimer>,
 }
 
-struct Alarm {
+struct WatchTimer {
     sleep: Pin<Box<Sleep>>,
     /// A timer stays with the scheduler that it was made in.
     shard: ShardId,
@@ -59,7 +59,7 @@ impl Watch {
                 Some(alarm) => alarm,
                 None => {
                     let Some(after) = self.awaited.look_after() else { return };
-                    self.alarm.insert(Alarm { sleep: Box::pin(sleep(after)), shard: here })
+                    self.alarm.insert(WatchTimer { sleep: Box::pin(sleep(after)), shard: here })
                 }
             };
             if alarm.sleep.as_mut().poll(cx).is_pending() {

@@ -223,8 +223,6 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
     files::allow_many();
     if carries_traffic(&cli.command) {
-        // Where that is not allowed, turns stay as long as they are.
-        drop(sallyport_net::take_short_turns());
         // Where the system refuses the thread, memory goes back later.
         let _ = memory::give_back_unused();
     }
@@ -245,8 +243,7 @@ fn is_daemon(command: &Command) -> bool {
     matches!(command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }))
 }
 
-/// Whether others' requests and connections go through it. Programs that a command starts would inherit what it asks
-/// for.
+/// Whether a command carries the requests and connections of others.
 fn carries_traffic(command: &Command) -> bool {
     let connects =
         matches!(command, Command::Connect(_) | Command::Run(_) | Command::Tunnel(TunnelCommand::Connect(_)));
@@ -354,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_traffic_takes_short_turns_and_what_starts_other_programs_does_not() {
+    fn what_carries_traffic_is_told_from_what_starts_other_programs() {
         let carries = |words: &[&str]| carries_traffic(&Cli::try_parse_from(words).unwrap().command);
         for words in [
             &["sallyport", "up"][..],

@@ -11,8 +11,8 @@ use tracing::{debug, warn};
 
 use super::{Nats, OPEN_AGAIN};
 use crate::asks::{
-    ASK_TIME, Answer, Answered, Ask, Gathered, MAX_ANSWER_BYTES, MAX_ASK_BYTES, Responder, Silence, Silent, ask_bytes,
-    read,
+    ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ASK_BYTES, NoAnswerReason, Responder, Silent,
+    ask_bytes, read,
 };
 
 /// What is left of the largest message for what the bus itself adds, in bytes.
@@ -60,11 +60,11 @@ pub async fn answer_asks(nats: Nats, edge: EdgeId, responder: Arc<dyn Responder>
 impl Nats {
     /// Asks all of these at once, and waits for each no longer than [`ASK_TIME`]; no longer for any once an answer is the
     /// one that is wanted.
-    pub(crate) async fn gather(&self, asks: Vec<(Ask, Arc<EdgeCard>)>, is_it: impl Fn(&Answer) -> bool) -> Gathered {
-        let mut gathered = Gathered::default();
+    pub(crate) async fn gather(&self, asks: Vec<(Ask, Arc<EdgeCard>)>, is_it: impl Fn(&Answer) -> bool) -> AskResults {
+        let mut gathered = AskResults::default();
         // What is asked now must not arrive at some time, when the bus is back.
         if !self.link().is_up {
-            let silent = |(_, edge)| Silent { edge, why: Silence::BusAway };
+            let silent = |(_, edge)| Silent { edge, why: NoAnswerReason::BusAway };
             gathered.silent = asks.into_iter().map(silent).collect();
             return gathered;
         }
@@ -93,19 +93,19 @@ impl Nats {
         gathered
     }
 
-    async fn ask(&self, edge: EdgeId, ask: &Ask) -> Result<Answer, Silence> {
-        let bytes = ask_bytes(ask).map_err(|_| Silence::OtherVersion)?;
+    async fn ask(&self, edge: EdgeId, ask: &Ask) -> Result<Answer, NoAnswerReason> {
+        let bytes = ask_bytes(ask).map_err(|_| NoAnswerReason::OtherVersion)?;
         let request = async_nats::Request::new().payload(bytes.into()).timeout(None);
         let client = self.jetstream.client();
         let asked = tokio::time::timeout(ASK_TIME, client.send_request(subject(edge), request)).await;
-        let asked = asked.map_err(|_| Silence::TimedOut)?;
+        let asked = asked.map_err(|_| NoAnswerReason::TimedOut)?;
         let message = asked.map_err(|error| match error.kind() {
-            RequestErrorKind::NoResponders => Silence::NobodyThere,
-            RequestErrorKind::TimedOut => Silence::TimedOut,
-            _ => Silence::BusAway,
+            RequestErrorKind::NoResponders => NoAnswerReason::NobodyThere,
+            RequestErrorKind::TimedOut => NoAnswerReason::TimedOut,
+            _ => NoAnswerReason::BusAway,
         })?;
         match read(&message.payload, MAX_ANSWER_BYTES) {
-            Some(Answer::NotUnderstood) | None => Err(Silence::OtherVersion),
+            Some(Answer::NotUnderstood) | None => Err(NoAnswerReason::OtherVersion),
             Some(answer) => Ok(answer),
         }
     }

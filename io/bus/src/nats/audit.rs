@@ -94,7 +94,7 @@ async fn put_all(
             .map_err(|error| format!("the bus has not taken it: {error}"))?;
         let from = source.clone();
         blocking(move || from.is_out()).await?;
-        stats.is_out(events);
+        stats.record_published(events);
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn make(nats: &Nats, replicas: usize) -> Result<(), String> {
 }
 
 /// A bucket that is followed: first all that is in it, then what changes.
-pub(super) struct Followed {
+pub(super) struct BucketWatch {
     watch: Watch,
     /// The last revision that was there when this began.
     listed_to: u64,
@@ -48,13 +48,13 @@ pub(super) struct Followed {
 }
 
 /// What came.
-pub(super) struct Came {
+pub(super) struct BucketEntry {
     pub(super) entry: Entry,
     /// Whether it was written after the following began.
     pub(super) is_told: bool,
 }
 
-impl Followed {
+impl BucketWatch {
     /// Begins to follow.
     pub(super) async fn begin(nats: &Nats, bucket: &str) -> Result<Self, String> {
         let store = nats.jetstream.get_key_value(bucket).await;
@@ -67,14 +67,14 @@ impl Followed {
     }
 
     /// What comes next. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Came, String> {
+    pub(super) async fn next(&mut self) -> Result<BucketEntry, String> {
         let watch = &mut self.watch;
         match std::future::poll_fn(|context| Pin::new(&mut *watch).poll_next(context)).await {
             None => Err("the bucket is followed no more".to_owned()),
             Some(Err(error)) => Err(format!("the bucket cannot be followed: {error}")),
             Some(Ok(entry)) => {
                 self.is_complete |= entry.delta == 0;
-                Ok(Came { is_told: entry.revision > self.listed_to, entry })
+                Ok(BucketEntry { is_told: entry.revision > self.listed_to, entry })
             }
         }
     }

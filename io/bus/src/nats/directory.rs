@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     DIRECTORY_BUCKET, Nats, OPEN_AGAIN,
-    buckets::{Came, Followed},
+    buckets::{BucketEntry, BucketWatch},
 };
 use crate::{Directory, Fleet};
 
@@ -172,7 +172,7 @@ impl Part {
 
     /// Follows until it cannot any longer, and gives why; `Ok` when the edge has said its last word.
     async fn follow(&mut self, nats: &Nats) -> Result<(), String> {
-        let mut followed = Followed::begin(nats, DIRECTORY_BUCKET).await?;
+        let mut followed = BucketWatch::begin(nats, DIRECTORY_BUCKET).await?;
         let store = followed.store.clone();
         let mut changes = self.edge.as_ref().map(|own| own.directory.subscribe());
         self.take_all_own();
@@ -309,8 +309,8 @@ impl Part {
         present.into_iter().for_each(|presence| own.holder.handle_up(presence));
     }
 
-    fn read(&mut self, came: Came) {
-        let Came { entry, is_told } = came;
+    fn read(&mut self, came: BucketEntry) {
+        let BucketEntry { entry, is_told } = came;
         let now = Instant::now();
         if self.echo.as_ref() == Some(&entry.key) {
             if is_told {
@@ -324,7 +324,7 @@ impl Part {
         let read = if entry.key.starts_with("edge.") {
             Lease::from_bytes(&entry.value).map(|lease| {
                 if is_told {
-                    self.fleet.is_heard(lease.card.edge, now);
+                    self.fleet.record_heard(lease.card.edge, now);
                 }
                 self.reader.handle_lease(lease, is_told, now)
             })

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     CONFIG_BUCKET, Nats, OPEN_AGAIN,
-    buckets::{Came, Followed},
+    buckets::{BucketEntry, BucketWatch},
     publish::META_KEY,
 };
 use crate::{Bus, ConfigKey, ConfigValue, Snapshot};
@@ -27,11 +27,11 @@ const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
 /// How far an edge has come in following: for metrics and for health.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigFollowed {
-    shared: Arc<Shared>,
+    shared: Arc<ConfigCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ConfigCounts {
     revision: AtomicU64,
     entries: AtomicU64,
     refused: AtomicU64,
@@ -145,7 +145,7 @@ pub async fn follow_config(nats: Nats, bus: Bus, dir: PathBuf, known: Snapshot, 
 impl Follower {
     /// Follows until it cannot any longer; gives why. May be dropped at any time.
     async fn follow(&mut self, nats: &Nats) -> String {
-        let mut followed = match Followed::begin(nats, CONFIG_BUCKET).await {
+        let mut followed = match BucketWatch::begin(nats, CONFIG_BUCKET).await {
             Ok(followed) => followed,
             Err(error) => return error,
         };
@@ -164,7 +164,7 @@ impl Follower {
                     continue;
                 }
             };
-            let Came { entry, .. } = match came {
+            let BucketEntry { entry, .. } = match came {
                 Ok(came) => came,
                 Err(error) => return error,
             };

@@ -9,10 +9,10 @@
 mod asks;
 mod audit;
 mod buckets;
+mod controls;
 mod directory;
 mod follow;
 mod publish;
-mod said;
 
 use std::{
     path::PathBuf,
@@ -29,10 +29,10 @@ use tracing::{debug, info, warn};
 
 pub use asks::answer_asks;
 pub use audit::{AUDIT_STREAM, AUDIT_STREAM_AGE, MAX_AUDIT_STREAM_BYTES, publish_audit, take_audit};
+pub use controls::talk_to_controls;
 pub use directory::{DirectoryRole, follow_directory};
 pub use follow::{ConfigFollowed, follow_config};
 pub use publish::{ConfigSource, PublishStats, SourceFuture, prepare, publish_config};
-pub use said::talk_to_controls;
 
 /// What edges need to know.
 pub const CONFIG_BUCKET: &str = "sallyport_config";

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     CONFIG_BUCKET, Nats, OPEN_AGAIN,
-    buckets::{self, Came, Followed},
+    buckets::{self, BucketEntry, BucketWatch},
 };
 use crate::{Bus, ConfigKey, ConfigValue, config_entry::CONFIG_SCHEMA};
 
@@ -141,7 +141,7 @@ async fn publish(
 ) -> String {
     let work = async {
         buckets::make(nats, replicas).await?;
-        let mut followed = Followed::begin(nats, CONFIG_BUCKET).await?;
+        let mut followed = BucketWatch::begin(nats, CONFIG_BUCKET).await?;
         let (max_bytes, too_large) = (buckets::max_entry_bytes(nats), HashSet::new());
         let mut publisher = Publisher { source, stats, keeper: Keeper::new(), max_bytes, too_large };
         while !followed.is_complete {
@@ -178,8 +178,8 @@ async fn publish(
 
 impl Publisher<'_> {
     /// Learns what is in the bucket; gives what another control has changed.
-    fn read(&mut self, came: Came) -> Option<ConfigKey> {
-        let Came { entry, is_told } = came;
+    fn read(&mut self, came: BucketEntry) -> Option<ConfigKey> {
+        let BucketEntry { entry, is_told } = came;
         let is_others = self.keeper.handle_entry(&entry.key, kept(&entry));
         entry.key.parse().ok().filter(|_| is_told && is_others)
     }

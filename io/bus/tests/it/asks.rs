@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use sallyport_bus::{ASK_TIME, Answer, Ask, Asker, LiveFlow, LiveFlows, Nats, Responder, Silence, answer_asks};
+use sallyport_bus::{ASK_TIME, Answer, Ask, Asker, LiveFlow, LiveFlows, Nats, NoAnswerReason, Responder, answer_asks};
 use sallyport_model::{AccountId, EdgeId, SocketId, SocketType};
 
 use crate::{
@@ -43,7 +43,7 @@ async fn answering(server: &Server, number: u8, responder: Arc<dyn Responder>) -
 }
 
 /// What all edges together have, and who has not said so.
-async fn listed(asker: &Asker) -> (Vec<String>, Vec<(String, Silence)>) {
+async fn listed(asker: &Asker) -> (Vec<String>, Vec<(String, NoAnswerReason)>) {
     let gathered = asker.ask_all(&Ask::Flows { organisation: ours(), after: String::new(), limit: 100 }).await;
     let mut ids = Vec::new();
     for answered in gathered.answered {
@@ -72,7 +72,7 @@ async fn all_edges_are_asked_and_those_that_are_silent_named() {
     loop {
         let (ids, silent) = listed(&asker).await;
         if ids == expected {
-            assert_eq!(silent, [("edge-3".to_owned(), Silence::NobodyThere)]);
+            assert_eq!(silent, [("edge-3".to_owned(), NoAnswerReason::NobodyThere)]);
             break;
         }
         assert!(Instant::now() < end, "{ids:?} {silent:?}");
@@ -84,7 +84,7 @@ async fn all_edges_are_asked_and_those_that_are_silent_named() {
     loop {
         let began = Instant::now();
         let (ids, silent) = listed(&asker).await;
-        if silent == [("edge-3".to_owned(), Silence::TimedOut)] && ids == expected {
+        if silent == [("edge-3".to_owned(), NoAnswerReason::TimedOut)] && ids == expected {
             assert!(began.elapsed() >= ASK_TIME);
             break;
         }
@@ -105,7 +105,7 @@ async fn all_edges_are_asked_and_those_that_are_silent_named() {
     let began = Instant::now();
     let (ids, silent) = listed(&asker).await;
     assert!(
-        ids.is_empty() && silent.len() == 3 && silent.iter().all(|(_, why)| *why == Silence::BusAway),
+        ids.is_empty() && silent.len() == 3 && silent.iter().all(|(_, why)| *why == NoAnswerReason::BusAway),
         "{silent:?}"
     );
     assert!(began.elapsed() < ASK_TIME, "nobody was waited for");

@@ -11,5 +11,7 @@ mod listening;
 mod outside_clients;
 mod pinning;
 mod proxies;
+mod proxy_corpus;
+mod proxy_fuzz;
 mod support;
 mod udp;

@@ -6,8 +6,8 @@ use tokio::{runtime::Handle, sync::mpsc};
 
 use super::{
     ConnectorConfig, ConnectorEvent, Dial, OriginHandler,
-    session::{ConnectorSession, News},
-    supervisor::{MAX_QUEUED_NEWS, Shared},
+    session::{ConnectorSession, SessionEvent},
+    supervisor::{ConnectorContext, MAX_QUEUED_NEWS},
 };
 use crate::BoxedCarrier;
 
@@ -26,7 +26,7 @@ pub async fn answer_link(
     leaving: impl Future<Output = ()> + Send,
 ) -> String {
     let (news_in, mut news) = mpsc::channel(MAX_QUEUED_NEWS);
-    let shared = Arc::new(Shared { config, origin, events, runtime: Handle::current() });
+    let shared = Arc::new(ConnectorContext { config, origin, events, runtime: Handle::current() });
     let session = ConnectorSession::between_edges(shared, dial, news_in);
     let mut running = pin!(session.clone().run(carrier));
     let mut leaving = pin!(leaving);
@@ -36,8 +36,8 @@ pub async fn answer_link(
         tokio::select! {
             () = &mut running => break,
             Some((_, told)) = news.recv() => match told {
-                News::Ended { why: ended } => why = ended,
-                News::Refused(refusal) => why = refusal.to_string(),
+                SessionEvent::Ended { why: ended } => why = ended,
+                SessionEvent::Refused(refusal) => why = refusal.to_string(),
                 _ => {}
             },
             () = &mut leaving, if !is_leaving => {
@@ -47,7 +47,7 @@ pub async fn answer_link(
         }
     }
     while let Ok((_, told)) = news.try_recv() {
-        if let News::Ended { why: ended } = told {
+        if let SessionEvent::Ended { why: ended } = told {
             why = ended;
         }
     }

@@ -24,10 +24,10 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{DEFAULT_TRANSPORT, Dial, TunnelCredential, random, supervisor::Shared};
+use super::{DEFAULT_TRANSPORT, Dial, TunnelCredential, random, supervisor::ConnectorContext};
 use crate::{
     BoxFuture, BoxedCarrier, FlowHandler, IncomingStream, TunnelStream,
-    count::{Counter, Held},
+    count::{Counter, StreamCount},
     driver::drive,
     flows::{FlowLeg, driver::drive_flows},
     leg::Leg,
@@ -51,7 +51,7 @@ const FLOWS_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const LASTING: Duration = Duration::from_secs(10);
 
 /// What a session tells the connector.
-pub(super) enum News {
+pub(super) enum SessionEvent {
     NotDialed(io::Error),
     Dialed(Arc<ConnectorSession>),
     Welcomed { rtt: Duration, transport: &'static str, welcome: Box<Welcome> },
@@ -69,7 +69,7 @@ pub(super) struct ConnectorSession {
     pub(super) number: u64,
     pub(super) mux: Arc<Mux>,
     pub(super) streams: Arc<Counter>,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectorContext>,
     dial: Arc<dyn Dial>,
     legs: Arc<LegRegistry>,
     handshakes: Semaphore,
@@ -84,33 +84,33 @@ pub(super) struct ConnectorSession {
     /// A datagram leg is wanted, and a task keeps one.
     keeps_datagrams: AtomicBool,
     flows: Mutex<Option<Arc<FlowLeg>>>,
-    news: mpsc::Sender<(u64, News)>,
+    news: mpsc::Sender<(u64, SessionEvent)>,
 }
 
 impl ConnectorSession {
     pub(super) fn new(
         number: u64,
-        shared: Arc<Shared>,
+        shared: Arc<ConnectorContext>,
         dial: Arc<dyn Dial>,
-        news: mpsc::Sender<(u64, News)>,
+        news: mpsc::Sender<(u64, SessionEvent)>,
     ) -> Arc<Self> {
         Self::with(number, shared, dial, news, false)
     }
 
     /// A session with another edge, which has called this one.
     pub(super) fn between_edges(
-        shared: Arc<Shared>,
+        shared: Arc<ConnectorContext>,
         dial: Arc<dyn Dial>,
-        news: mpsc::Sender<(u64, News)>,
+        news: mpsc::Sender<(u64, SessionEvent)>,
     ) -> Arc<Self> {
         Self::with(0, shared, dial, news, true)
     }
 
     fn with(
         number: u64,
-        shared: Arc<Shared>,
+        shared: Arc<ConnectorContext>,
         dial: Arc<dyn Dial>,
-        news: mpsc::Sender<(u64, News)>,
+        news: mpsc::Sender<(u64, SessionEvent)>,
         is_between_edges: bool,
     ) -> Arc<Self> {
         let config = &shared.config;
@@ -160,7 +160,7 @@ impl ConnectorSession {
         let end = drive(carrier, self.mux.clone(), |event| self.on_event(event)).await;
         presence.is_clean = end.is_clean;
         drop(presence);
-        let _ = self.news.send((self.number, News::Ended { why: end.why })).await;
+        let _ = self.news.send((self.number, SessionEvent::Ended { why: end.why })).await;
     }
 
     pub(super) fn attach(&self, tunnel: &TunnelCredential, home: Option<&RegionName>) {
@@ -181,26 +181,26 @@ impl ConnectorSession {
                     self.open_all();
                 }
                 let (rtt, transport) = (self.started.elapsed(), self.transport);
-                self.tell(News::Welcomed { rtt, transport, welcome: Box::new(welcome) });
+                self.tell(SessionEvent::Welcomed { rtt, transport, welcome: Box::new(welcome) });
             }
-            Event::Edges(edges) => self.tell(News::Edges(edges)),
+            Event::Edges(edges) => self.tell(SessionEvent::Edges(edges)),
             Event::Attached { tunnel, url, datagrams } => {
                 if datagrams {
                     self.open_datagrams();
                 }
                 self.open_first_legs();
-                self.tell(News::Attached { tunnel, url });
+                self.tell(SessionEvent::Attached { tunnel, url });
             }
-            Event::NotAttached { tunnel, refusal } => self.tell(News::NotAttached { tunnel, refusal }),
-            Event::Detached { tunnel, code, message } => self.tell(News::Detached { tunnel, code, message }),
+            Event::NotAttached { tunnel, refusal } => self.tell(SessionEvent::NotAttached { tunnel, refusal }),
+            Event::Detached { tunnel, code, message } => self.tell(SessionEvent::Detached { tunnel, code, message }),
             Event::LegsWanted(count) => self.want_legs(usize::from(count)),
-            Event::GoAway { message, .. } => self.tell(News::GoAway { message }),
-            Event::Refused(refusal) => self.tell(News::Refused(refusal)),
+            Event::GoAway { message, .. } => self.tell(SessionEvent::GoAway { message }),
+            Event::Refused(refusal) => self.tell(SessionEvent::Refused(refusal)),
             Event::RequestLog(record) => self.shared.tell_logged(super::ConnectorEvent::Request(record)),
             Event::FlowLog(record) => self.shared.tell_logged(super::ConnectorEvent::Flow(record)),
             Event::HealthLog(record) => self.shared.tell_logged(super::ConnectorEvent::Health(record)),
             Event::StreamOpen(id, open) => {
-                let held = Held::new(&self.streams, None);
+                let held = StreamCount::new(&self.streams, None);
                 let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, held)));
                 tokio::spawn(self.shared.origin.serve(open, stream));
             }
@@ -208,7 +208,7 @@ impl ConnectorSession {
         }
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, news: SessionEvent) {
         if self.news.try_send((self.number, news)).is_err() {
             self.mux.close("the edge sends more than can be taken in");
         }
@@ -353,7 +353,7 @@ impl ConnectorSession {
     }
 
     fn start(self: Arc<Self>, leg: Leg, open: Open) -> BoxFuture<'static, ()> {
-        let held = Held::new(&self.streams, None);
+        let held = StreamCount::new(&self.streams, None);
         let origin = self.shared.origin.clone();
         let stream = LegStream::accept(leg, self, held);
         origin.serve(open, IncomingStream::new(TunnelStream::on_leg(stream)))

@@ -25,7 +25,7 @@ use tracing::debug;
 
 use super::{
     ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelChange, TunnelCredential, random,
-    session::{ConnectorSession, News},
+    session::{ConnectorSession, SessionEvent},
 };
 use crate::mux::now;
 
@@ -50,7 +50,7 @@ const FLOWS_MOVE_TIME: Duration = Duration::from_secs(5);
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// What all sessions of a connector share.
-pub(super) struct Shared {
+pub(super) struct ConnectorContext {
     pub(super) config: ConnectorConfig,
     pub(super) origin: Arc<dyn OriginHandler>,
     pub(super) events: mpsc::Sender<ConnectorEvent>,
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     pub(super) runtime: Handle,
 }
 
-impl Shared {
+impl ConnectorContext {
     /// Tells of a request or a flow while there is room enough for what matters more.
     pub(super) fn tell_logged(&self, event: ConnectorEvent) {
         if self.events.capacity() > self.events.max_capacity() / 4 {
@@ -68,7 +68,7 @@ impl Shared {
 }
 
 /// An attempt to have a session, or one that there is.
-struct Post {
+struct SessionSlot {
     /// Which edge it is, as far as is known.
     edge: Option<EdgeName>,
     dial: Arc<dyn Dial>,
@@ -103,9 +103,9 @@ struct Doubt {
 /// Dials a control connection, and drives the session on it: all in one scheduler, and the streams on it too.
 async fn dial_and_drive(
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectorContext>,
     dial: Arc<dyn Dial>,
-    news: mpsc::Sender<(u64, News)>,
+    news: mpsc::Sender<(u64, SessionEvent)>,
     mut given_up: oneshot::Receiver<()>,
 ) {
     let dialed = tokio::select! {
@@ -114,11 +114,11 @@ async fn dial_and_drive(
     };
     let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the edge did not answer in time"));
     match dialed.unwrap_or_else(late) {
-        Err(error) => drop(news.send((number, News::NotDialed(error))).await),
+        Err(error) => drop(news.send((number, SessionEvent::NotDialed(error))).await),
         Ok(carrier) => {
             let session = ConnectorSession::new(number, shared, dial, news.clone());
             // Where nobody waits for it any more, the connection is dropped.
-            if news.send((number, News::Dialed(session.clone()))).await.is_ok() {
+            if news.send((number, SessionEvent::Dialed(session.clone()))).await.is_ok() {
                 session.run(carrier).await;
             }
         }
@@ -127,18 +127,18 @@ async fn dial_and_drive(
 
 /// All that a connector does beside its streams.
 pub(super) struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectorContext>,
     /// The way to the address that was given.
     dial: Arc<dyn Dial>,
     /// The tunnels that are still wanted.
     tunnels: Vec<TunnelCredential>,
     places: Places,
-    posts: BTreeMap<u64, Post>,
+    posts: BTreeMap<u64, SessionSlot>,
     /// Sessions that are going away or were let go of, until their streams are done.
     retiring: Vec<Live>,
     doubts: HashMap<TunnelId, Doubt>,
     tasks: JoinSet<()>,
-    news_in: mpsc::Sender<(u64, News)>,
+    news_in: mpsc::Sender<(u64, SessionEvent)>,
     next_number: u64,
 }
 
@@ -152,7 +152,7 @@ impl Supervisor {
         Self {
             tunnels: config.tunnels.clone(),
             places: Places::new(config.redundancy, config.home.clone(), config.edges.clone(), random()),
-            shared: Arc::new(Shared { config, origin, events, runtime: Handle::current() }),
+            shared: Arc::new(ConnectorContext { config, origin, events, runtime: Handle::current() }),
             dial,
             posts: BTreeMap::new(),
             retiring: Vec::new(),
@@ -217,7 +217,7 @@ impl Supervisor {
             self.start(self.next_number, &target);
         }
         while let Some(number) = self.places.release(now()) {
-            let Some(Post { live: Some(live), edge, .. }) = self.posts.remove(&number) else { continue };
+            let Some(SessionSlot { live: Some(live), edge, .. }) = self.posts.remove(&number) else { continue };
             for tunnel in &live.attached {
                 live.session.mux.detach(*tunnel, "moved", "the connector holds it at other edges");
             }
@@ -239,7 +239,7 @@ impl Supervisor {
         let (attempt, given_up) = oneshot::channel();
         let task = dial_and_drive(number, self.shared.clone(), dial.clone(), self.news_in.clone(), given_up);
         self.shared.config.shards.spawn_among(&mut self.tasks, task);
-        self.posts.insert(number, Post { edge, dial, _attempt: attempt, live: None, attach_at: None });
+        self.posts.insert(number, SessionSlot { edge, dial, _attempt: attempt, live: None, attach_at: None });
     }
 
     /// Finished tasks are collected so that they do not pile up over years.
@@ -284,19 +284,19 @@ impl Supervisor {
     }
 
     /// An error means that there is nothing left to do.
-    fn on_news(&mut self, number: u64, news: News) -> Result<(), ConnectorError> {
+    fn on_news(&mut self, number: u64, news: SessionEvent) -> Result<(), ConnectorError> {
         self.collect_finished();
         let Some(post) = self.posts.get_mut(&number) else {
             match news {
-                News::Ended { .. } => self.retiring.retain(|live| live.session.number != number),
-                News::Dialed(session) => session.mux.close("nobody waits for it any more"),
+                SessionEvent::Ended { .. } => self.retiring.retain(|live| live.session.number != number),
+                SessionEvent::Dialed(session) => session.mux.close("nobody waits for it any more"),
                 _ => {}
             }
             return Ok(());
         };
         match (news, &mut post.live) {
-            (News::NotDialed(error), _) => self.lost(number, error.to_string()),
-            (News::Dialed(session), live) => {
+            (SessionEvent::NotDialed(error), _) => self.lost(number, error.to_string()),
+            (SessionEvent::Dialed(session), live) => {
                 *live = Some(Live {
                     session,
                     is_welcomed: false,
@@ -309,9 +309,11 @@ impl Supervisor {
                 });
             }
             (_, None) => {}
-            (News::Welcomed { rtt, transport, welcome }, _) => self.on_welcomed(number, rtt, transport, *welcome),
-            (News::Edges(Edges { edges, leave }), _) => self.places.handle_edges(number, edges, leave),
-            (News::Attached { tunnel, url }, Some(live)) => {
+            (SessionEvent::Welcomed { rtt, transport, welcome }, _) => {
+                self.on_welcomed(number, rtt, transport, *welcome)
+            }
+            (SessionEvent::Edges(Edges { edges, leave }), _) => self.places.handle_edges(number, edges, leave),
+            (SessionEvent::Attached { tunnel, url }, Some(live)) => {
                 live.attached.insert(tunnel);
                 live.refused.remove(&tunnel);
                 live.was_attached = true;
@@ -321,20 +323,20 @@ impl Supervisor {
                 self.release_retiring();
                 self.tell(ConnectorEvent::Attached { tunnel, url, edge });
             }
-            (News::NotAttached { tunnel, refusal }, Some(live)) => {
+            (SessionEvent::NotAttached { tunnel, refusal }, Some(live)) => {
                 live.refused.insert(tunnel);
                 self.look_whether_holding(number);
                 self.on_not_attached(number, tunnel, refusal)?;
             }
-            (News::Detached { tunnel, code, message }, Some(live)) => {
+            (SessionEvent::Detached { tunnel, code, message }, Some(live)) => {
                 live.attached.remove(&tunnel);
                 let event = ConnectorEvent::Detached { tunnel, code: code.clone(), message: message.clone() };
                 self.tell(event);
                 self.give_up(tunnel, ConnectorError::Detached { code, message })?;
             }
-            (News::GoAway { message }, Some(_)) => self.on_go_away(number, message),
-            (News::Refused(refusal), Some(live)) => live.refusal = Some(refusal),
-            (News::Ended { why }, Some(live)) => {
+            (SessionEvent::GoAway { message }, Some(_)) => self.on_go_away(number, message),
+            (SessionEvent::Refused(refusal), Some(live)) => live.refusal = Some(refusal),
+            (SessionEvent::Ended { why }, Some(live)) => {
                 let refusal = live.refusal.take();
                 let done = refusal.is_none().then(|| post.dial.lost(live.since.elapsed())).flatten();
                 let is_for_good = |refusal: &Refusal| !refusal.retry && refusal.code != "nothing-attached";
@@ -358,7 +360,7 @@ impl Supervisor {
         let Welcome { edge, region, edges, leave, .. } = welcome;
         if self.places.handle_welcome(number, edge.clone(), region.clone(), now(), random()) == Welcomed::Twice {
             debug!(?edge, "there is a session with this edge already");
-            if let Some(Post { live: Some(live), .. }) = self.posts.remove(&number) {
+            if let Some(SessionSlot { live: Some(live), .. }) = self.posts.remove(&number) {
                 live.session.mux.close("there is another session with this edge");
             }
             return;
@@ -384,7 +386,7 @@ impl Supervisor {
     }
 
     fn on_not_attached(&mut self, number: u64, tunnel: TunnelId, refusal: Refusal) -> Result<(), ConnectorError> {
-        let is_held = |post: &Post| post.live.as_ref().is_some_and(|live| live.attached.contains(&tunnel));
+        let is_held = |post: &SessionSlot| post.live.as_ref().is_some_and(|live| live.attached.contains(&tunnel));
         let is_held_elsewhere = self.posts.values().any(is_held);
         let has_others = self.has_others(number);
         let Some(post) = self.posts.get_mut(&number) else { return Ok(()) };
@@ -428,7 +430,7 @@ impl Supervisor {
     fn lost(&mut self, number: u64, reason: String) {
         self.places.handle_lost(number, now(), random());
         let edge = self.posts.remove(&number).and_then(|post| post.edge);
-        let is_held = |post: &&Post| post.live.as_ref().is_some_and(|live| !live.attached.is_empty());
+        let is_held = |post: &&SessionSlot| post.live.as_ref().is_some_and(|live| !live.attached.is_empty());
         let held_by = self.posts.values().filter(is_held).count();
         self.tell(ConnectorEvent::Disconnected { edge, reason, held_by });
         self.dial_and_release();
@@ -440,7 +442,7 @@ impl Supervisor {
     }
 
     fn on_go_away(&mut self, number: u64, message: String) {
-        let Some(Post { live: Some(live), edge, .. }) = self.posts.remove(&number) else { return };
+        let Some(SessionSlot { live: Some(live), edge, .. }) = self.posts.remove(&number) else { return };
         // The edge that just said so may still be listening: only a session that worked is worth a try at once.
         self.places.handle_gone_away(number, live.was_attached, now(), random());
         self.retiring.push(live);
@@ -475,7 +477,7 @@ impl Supervisor {
     }
 
     /// Takes the tunnels back, lets their streams finish, and closes.
-    async fn stop(mut self, mut news: mpsc::Receiver<(u64, News)>) {
+    async fn stop(mut self, mut news: mpsc::Receiver<(u64, SessionEvent)>) {
         let posts = std::mem::take(&mut self.posts);
         let lives: Vec<_> = posts.into_values().filter_map(|post| post.live).chain(self.retiring.drain(..)).collect();
         for live in &lives {

@@ -15,7 +15,7 @@ use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, LogShare
 use super::EdgeSession;
 use crate::{
     Establishment, FlowHandle, FlowSink, SessionId, TunnelStream,
-    count::{Counter, Held},
+    count::{Counter, StreamCount},
     leg_stream::LegStream,
     mux::MuxStream,
     watch::Watch,
@@ -241,8 +241,8 @@ impl TunnelHandle {
         session.mux.open(open, held, establishment).map_err(why_not_multiplexed)
     }
 
-    fn held(&self) -> Held {
-        Held::new(&self.inner.streams, Some(&self.inner.all_streams))
+    fn held(&self) -> StreamCount {
+        StreamCount::new(&self.inner.streams, Some(&self.inner.all_streams))
     }
 
     /// Whether its clients send datagrams.

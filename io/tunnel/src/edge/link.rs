@@ -15,8 +15,8 @@ use sallyport_wire::{LogBudget, SessionConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
-    EdgeSession, EdgeTunnels, FIRST_FRAME_TIME, Unmade, With,
-    first::{First, FirstError, read_first_frame},
+    EdgeSession, EdgeTunnels, FIRST_FRAME_TIME, SessionError, SessionPeer,
+    first_frame::{FirstFrame, FirstFrameError, read_first_frame},
     handle::{HandleInner, RequestLog, TunnelHandle},
 };
 use crate::{SessionId, count::Counter};
@@ -133,9 +133,9 @@ impl EdgeTunnels {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let first = match tokio::time::timeout(FIRST_FRAME_TIME, read_first_frame(&mut io)).await {
-            Ok(Ok(First::Control { hello, frame })) => Ok((hello, frame)),
+            Ok(Ok(FirstFrame::Control { hello, frame })) => Ok((hello, frame)),
             Ok(Ok(_)) => Err("it says something else than HELLO".to_owned()),
-            Ok(Err(FirstError::Hello(violation))) => Err(violation.to_string()),
+            Ok(Err(FirstFrameError::Hello(violation))) => Err(violation.to_string()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("it says nothing".to_owned()),
         };
@@ -148,13 +148,13 @@ impl EdgeTunnels {
         };
         let (usable, streams) = (Arc::new(AtomicBool::new(true)), Arc::<Counter>::default());
         let state = LinkState { usable: usable.clone() };
-        let session = match self.shared.new_session(peer, &hello, &frame, With::Edge(state, config)) {
+        let session = match self.shared.new_session(peer, &hello, &frame, SessionPeer::Edge(state, config)) {
             Ok(session) => session,
             Err(unmade) => {
                 let why = unmade.to_string();
                 told(Err(match unmade {
-                    Unmade::Hello(_) => LinkError::First(why.clone()),
-                    Unmade::Random => LinkError::Refused(why.clone()),
+                    SessionError::Hello(_) => LinkError::First(why.clone()),
+                    SessionError::Random => LinkError::Refused(why.clone()),
                 }));
                 return why;
             }

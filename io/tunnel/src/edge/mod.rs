@@ -1,11 +1,11 @@
 //! The edge's end of all tunnels: takes carriers from connectors, keeps sessions and legs, opens streams.
 
 mod attach_budget;
-mod crowd;
-mod first;
+mod first_frame;
 mod handle;
 mod link;
 mod registry;
+mod request_load;
 
 use std::{
     net::SocketAddr,
@@ -29,10 +29,10 @@ use tracing::debug;
 
 use self::{
     attach_budget::AttachBudget,
-    crowd::Crowd,
-    first::{First, FirstError, is_same_secret, read_first_frame, send_refusal},
+    first_frame::{FirstFrame, FirstFrameError, is_same_secret, read_first_frame, send_refusal},
     link::LinkState,
-    registry::{Presence, Shared, Unmade, With},
+    registry::{EdgeContext, Presence, SessionError, SessionPeer},
+    request_load::RequestLoad,
 };
 pub use self::{
     handle::{OpenError, OpenFlowError, TunnelHandle},
@@ -40,7 +40,7 @@ pub use self::{
 };
 use crate::{
     SessionId,
-    driver::{Ended, drive},
+    driver::{SessionEnd, drive},
     flows::{FlowLeg, driver::drive_flows},
     leg::Leg,
     mux::Mux,
@@ -140,7 +140,7 @@ pub struct TunnelStats {
 /// All tunnels of this edge.
 #[derive(Clone)]
 pub struct EdgeTunnels {
-    shared: Arc<Shared>,
+    shared: Arc<EdgeContext>,
 }
 
 /// One connector's session at the edge.
@@ -170,7 +170,7 @@ struct EdgeSession {
     /// A tunnel whose clients send datagrams is attached, so a datagram leg may join.
     takes_datagrams: AtomicBool,
     /// The requests of its tunnels that are under way.
-    requests: Crowd,
+    requests: RequestLoad,
     /// The datagram leg, when there is one.
     flows: Mutex<Option<Arc<FlowLeg>>>,
     /// It is a session with another edge.
@@ -210,7 +210,7 @@ impl EdgeTunnels {
         let registry = Mutex::default();
         let refusals = Mutex::new(LogBudget::new(Instant::now()));
         let (streams, datagram_legs) = Default::default();
-        Self { shared: Arc::new(Shared { config, admission, registry, refusals, streams, datagram_legs }) }
+        Self { shared: Arc::new(EdgeContext { config, admission, registry, refusals, streams, datagram_legs }) }
     }
 
     /// Takes a connection with our ALPN from a connector. Returns when it was handed over (a leg) or is over (a control
@@ -236,7 +236,7 @@ impl EdgeTunnels {
     {
         let first = match tokio::time::timeout(FIRST_FRAME_TIME, read_first_frame(&mut io)).await {
             Ok(Ok(first)) => first,
-            Ok(Err(FirstError::Hello(violation))) => return refuse_hello(io, peer, &violation).await,
+            Ok(Err(FirstFrameError::Hello(violation))) => return refuse_hello(io, peer, &violation).await,
             Ok(Err(error)) => return debug!(%peer, %error, "closed a tunnel connection with a wrong start"),
             Err(_) => return debug!(%peer, "closed a tunnel connection that did not say in time what it is"),
         };
@@ -245,11 +245,11 @@ impl EdgeTunnels {
             Err(refusal) => return refuse(io, peer, &refusal).await,
         };
         match first {
-            First::Control { hello, frame } => {
+            FirstFrame::Control { hello, frame } => {
                 let _kept = kept;
                 self.serve_session(io, peer, &hello, &frame).await;
             }
-            First::Datagrams(join) => {
+            FirstFrame::Datagrams(join) => {
                 let _kept = kept;
                 match self.join_datagrams(&join) {
                     Ok((session, leg)) => {
@@ -260,7 +260,7 @@ impl EdgeTunnels {
                     Err(refusal) => refuse(io, peer, &refusal).await,
                 }
             }
-            First::Leg(join) => {
+            FirstFrame::Leg(join) => {
                 if let Err((io, refusal)) = self.join(io, &join, kept) {
                     refuse(io, peer, &refusal).await;
                 }
@@ -372,10 +372,10 @@ impl EdgeTunnels {
     {
         let mut neighbours = self.shared.config.neighbours.clone();
         let known = neighbours.borrow_and_update().clone();
-        let session = match self.shared.new_session(peer, hello, frame, With::Connector(&known)) {
+        let session = match self.shared.new_session(peer, hello, frame, SessionPeer::Connector(&known)) {
             Ok(session) => session,
-            Err(Unmade::Random) => return debug!(%peer, "closed a tunnel connection: {}", Unmade::Random),
-            Err(Unmade::Hello(violation)) => return refuse_hello(io, peer, &violation).await,
+            Err(SessionError::Random) => return debug!(%peer, "closed a tunnel connection: {}", SessionError::Random),
+            Err(SessionError::Hello(violation)) => return refuse_hello(io, peer, &violation).await,
         };
         if let Some(refusal) = self.shared.add_session(&session) {
             debug!(%peer, %refusal, "refused a session");
@@ -396,7 +396,7 @@ impl EdgeTunnels {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let mut presence = Presence { shared: &self.shared, session, end: Ended::aborted("the edge stops") };
+        let mut presence = Presence { shared: &self.shared, session, end: SessionEnd::aborted("the edge stops") };
         let (shared, of) = (self.shared.clone(), session.clone());
         let on_event = move |event| shared.on_event(&of, event);
         let driving = roam(Box::pin(drive(io, session.mux.clone(), on_event)), session.mux.clone());
@@ -420,7 +420,7 @@ impl EdgeTunnels {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            end = driving => presence.end = end.unwrap_or_else(|| Ended::aborted("the edge stops")),
+            end = driving => presence.end = end.unwrap_or_else(|| SessionEnd::aborted("the edge stops")),
             () = tending => {}
             () = telling => {}
         }

@@ -19,14 +19,14 @@ use tracing::{debug, info};
 use super::{
     Admission, EdgeSession, EdgeTunnelsConfig,
     attach_budget::AttachBudget,
-    crowd::Crowd,
     handle::{HandleInner, RequestLog, TunnelHandle},
     link::LinkState,
+    request_load::RequestLoad,
 };
 use crate::{
     SessionId,
     count::Counter,
-    driver::Ended,
+    driver::SessionEnd,
     flows::DatagramLegs,
     mux::{Mux, now},
     pool::LegPool,
@@ -47,7 +47,7 @@ const TOO_OFTEN: &str = "the session attaches tunnels too often: attach each onc
 const MIN_LOG_BUDGETS: usize = 64;
 
 /// What all sessions of an edge share.
-pub(super) struct Shared {
+pub(super) struct EdgeContext {
     pub(super) config: EdgeTunnelsConfig,
     pub(super) admission: Arc<dyn Admission>,
     pub(super) registry: Mutex<Registry>,
@@ -91,7 +91,7 @@ impl Registry {
 }
 
 /// Whom a session is with.
-pub(super) enum With<'a> {
+pub(super) enum SessionPeer<'a> {
     /// A connector, and the edges that it is told of.
     Connector(&'a Neighbours),
     /// Another edge, and how the session behaves.
@@ -100,7 +100,7 @@ pub(super) enum With<'a> {
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unmade {
+pub(super) enum SessionError {
     #[error("the system gives no random numbers")]
     Random,
     #[error(transparent)]
@@ -109,9 +109,9 @@ pub(super) enum Unmade {
 
 /// The session's place in the registry, for as long as its driver runs; whatever ends that.
 pub(super) struct Presence<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a EdgeContext,
     pub(super) session: &'a Arc<EdgeSession>,
-    pub(super) end: Ended,
+    pub(super) end: SessionEnd,
 }
 
 impl Drop for Presence<'_> {
@@ -128,7 +128,7 @@ impl Drop for Presence<'_> {
     }
 }
 
-impl Shared {
+impl EdgeContext {
     pub(super) fn lock(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,20 +139,22 @@ impl Shared {
         peer: SocketAddr,
         hello: &Hello,
         frame: &[u8],
-        with: With<'_>,
-    ) -> Result<Arc<EdgeSession>, Unmade> {
+        with: SessionPeer<'_>,
+    ) -> Result<Arc<EdgeSession>, SessionError> {
         let config = &self.config;
         let (mut id, mut leg_secret) = ([0; 16], [0; 32]);
-        getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut leg_secret)).map_err(|_| Unmade::Random)?;
+        getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut leg_secret)).map_err(|_| SessionError::Random)?;
         let (link, mut session) = match with {
-            With::Edge(link, session) => (Some(link), Session::edge(session, id, leg_secret, now()).between_edges()),
-            With::Connector(neighbours) => {
+            SessionPeer::Edge(link, session) => {
+                (Some(link), Session::edge(session, id, leg_secret, now()).between_edges())
+            }
+            SessionPeer::Connector(neighbours) => {
                 let mut session = Session::edge(config.session.clone(), id, leg_secret, now());
                 session.tell_edges(neighbours);
                 (None, session)
             }
         };
-        session.handle_input(frame, now()).map_err(Unmade::Hello)?;
+        session.handle_input(frame, now()).map_err(SessionError::Hello)?;
         let max_legs = usize::from(hello.max_legs).min(config.max_legs_per_session);
         let max_streams = session.max_streams() as usize;
         let is_link = link.is_some();
@@ -173,7 +175,7 @@ impl Shared {
             takes_legs: AtomicBool::new(is_link),
             has_datagrams: hello.has(feature::DATAGRAMS),
             takes_datagrams: AtomicBool::new(is_link),
-            requests: Crowd::new(Instant::now()),
+            requests: RequestLoad::new(Instant::now()),
             flows: Mutex::default(),
             link,
         });
@@ -206,7 +208,7 @@ impl Shared {
         None
     }
 
-    fn remove_session(&self, session: &Arc<EdgeSession>, end: &Ended) {
+    fn remove_session(&self, session: &Arc<EdgeSession>, end: &SessionEnd) {
         session.leave_link();
         let mut registry = self.lock();
         registry.sessions.remove(&session.id);

@@ -1,0 +1,10 @@
+//! The record layer of TLS 1.3, from outside.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
+
+mod forger;
+mod openssl;
+mod record_corpus;
+mod record_fuzz;
+mod section_5;
+mod side;

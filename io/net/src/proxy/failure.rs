@@ -1,0 +1,48 @@
+//! Why a proxy did not lead to a server.
+
+use std::fmt;
+
+/// What to do about a proxy that is none, or is not there.
+pub(crate) const CHECK_PROXY: &str =
+    "check its address (--proxy, or HTTPS_PROXY in the environment), or go without it by --proxy none";
+
+/// Why a proxy did not lead to a server. It is inside the [`io::Error`] that [`crate::connect_tcp_by`] gives.
+#[derive(Debug)]
+pub struct ProxyFailure {
+    sentence: String,
+    advice: Option<String>,
+}
+
+impl ProxyFailure {
+    pub(crate) fn new(sentence: String) -> Self {
+        Self { sentence, advice: None }
+    }
+
+    /// With what to do about it.
+    pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn sentence(&self) -> &str {
+        &self.sentence
+    }
+
+    /// What to do about it, where it is about the proxy and not about what is behind it.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+}
+
+impl fmt::Display for ProxyFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.advice {
+            Some(advice) => write!(f, "{}: {advice}", self.sentence),
+            None => f.write_str(&self.sentence),
+        }
+    }
+}
+
+impl std::error::Error for ProxyFailure {}

@@ -1,0 +1,30 @@
+//! TCP: names and addresses, opening and connecting sockets, their options, and streams around them.
+//!
+//! May use no other room.
+
+mod acceptor;
+mod congestion;
+mod connect;
+mod listen;
+mod pass_writes;
+mod read_ahead;
+mod relay;
+mod replay;
+mod reset_watcher;
+mod resolve;
+mod shard_stream;
+mod socket_options;
+
+pub use acceptor::Acceptor;
+pub use congestion::{Congestion, CongestionError};
+pub use connect::connect_tcp_to;
+pub(crate) use connect::{SocketChoice, connect_host, display_host_port};
+pub use listen::{BACKLOG, ListenError, listen, listen_by};
+pub(crate) use listen::{adopt_listener, why_not_open};
+pub use read_ahead::ReadAhead;
+pub use relay::{Broke, Carried, Pace, RelayEnd, Side, Unpaced, relay};
+pub use replay::{MAX_RECORDED_BYTES, Recorded};
+pub use reset_watcher::GivenUp;
+pub use resolve::{MAX_ADDRESSES, resolve};
+pub use shard_stream::NearTcp;
+pub use socket_options::{acknowledge, keep_for_end, set_notsent_lowat, set_user_timeout};
