@@ -1,11 +1,11 @@
 //! A client's TCP connection, below TLS.
 
-use sallyport_net::{NearTcp, ReadAhead, Recorded, RelayEnd};
+use sallyport_net::{ReadAhead, RelayEnd, ReplayStream, ShardTcpStream};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 /// A client's TCP connection below TLS: its first bytes can be read again.
-pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
+pub(crate) type ClientTcp = ReplayStream<ReadAhead<ShardTcpStream>>;
 
 /// A client's connection that is passed on as it is.
 pub(crate) trait ClientIo: RelayEnd + Send + 'static {
@@ -13,13 +13,13 @@ pub(crate) trait ClientIo: RelayEnd + Send + 'static {
     fn socket(&self) -> &TcpStream;
 }
 
-impl ClientIo for NearTcp {
+impl ClientIo for ShardTcpStream {
     fn socket(&self) -> &TcpStream {
         self.get_ref()
     }
 }
 
-impl ClientIo for Recorded<ReadAhead<NearTcp>> {
+impl ClientIo for ReplayStream<ReadAhead<ShardTcpStream>> {
     fn socket(&self) -> &TcpStream {
         self.get_ref().get_ref().get_ref()
     }

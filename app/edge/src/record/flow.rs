@@ -6,7 +6,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_bus::FlowStay;
+use sallyport_bus::FlowGuard;
 use sallyport_model::{FlowRecord, Identity, SocketRoute};
 use sallyport_net::Carried;
 
@@ -35,7 +35,7 @@ pub(crate) struct FlowContext {
     provider: Option<Box<str>>,
     rule: Option<String>,
     audit: Option<Audited>,
-    live: FlowStay,
+    live: FlowGuard,
 }
 
 impl FlowContext {
@@ -83,7 +83,7 @@ impl FlowContext {
     }
 
     /// Where others see it, and cut it.
-    pub(crate) fn live(&self) -> &FlowStay {
+    pub(crate) fn live(&self) -> &FlowGuard {
         &self.live
     }
 

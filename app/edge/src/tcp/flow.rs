@@ -11,7 +11,7 @@ use std::{
 use sallyport_balance::{Attempts, Delivery, Next, ejection};
 use sallyport_bus::LiveFlow;
 use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
-use sallyport_net::{Broke, Carried, Pace, ProxiedAddresses, Side, header_v1, header_v2, relay};
+use sallyport_net::{Carried, Pace, ProxiedAddresses, RelayError, Side, header_v1, header_v2, relay};
 use sallyport_wire::ResetCode;
 use tokio::net::TcpStream;
 
@@ -110,7 +110,7 @@ pub(crate) fn serve<S: ClientIo>(
                 Ok(()) => {
                     relay(&mut io, &mut stream, &mut Watched { pass: &mut pass, live: &live }, &mut carried).await
                 }
-                Err(error) => Err(Broke { side: Side::First, is_done: false, error }),
+                Err(error) => Err(RelayError { side: Side::First, is_done: false, error }),
             };
             end.map_err(|broke| broke_off(&broke, stream))
         };
@@ -227,7 +227,7 @@ fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
 }
 
 /// What it means that one side broke off, which the other one is told.
-fn broke_off(broke: &Broke, stream: OriginStream) -> Verdict {
+fn broke_off(broke: &RelayError, stream: OriginStream) -> Verdict {
     tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
     if broke.side == Side::First {
         stream.reset(ResetCode::Cancelled);

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use anyhow::Context as _;
 use sallyport_audit::AuditLog;
-use sallyport_bus::ConfigFollowed;
+use sallyport_bus::ConfigProgress;
 use sallyport_control::Control;
 use sallyport_net::{HandOver, Shutdown, TakeoverOffer};
 use sallyport_store::DataDirLock;
@@ -29,7 +29,7 @@ pub(crate) struct WhenReplaced {
     /// Tasks that write into the data directory, or speak for the machine on the bus. They end.
     pub(crate) tasks: Vec<AbortHandle>,
     /// What writes the snapshot of an edge. It stops.
-    pub(crate) snapshot: Option<ConfigFollowed>,
+    pub(crate) snapshot: Option<ConfigProgress>,
     /// A control without a bus. It begins to read what the successor changes.
     pub(crate) follower: Option<Control>,
 }

@@ -23,7 +23,7 @@ impl Responder for Asleep {
     }
 }
 
-fn flows(ids: &[&str]) -> (LiveFlows, Vec<sallyport_bus::FlowStay>) {
+fn flows(ids: &[&str]) -> (LiveFlows, Vec<sallyport_bus::FlowGuard>) {
     let flows = LiveFlows::default();
     let begin = |id: &&str| {
         let of = (ours(), SocketId::from_random([1; 16]), "calm-bay-1000".parse().unwrap(), SocketType::Tcp);

@@ -63,7 +63,7 @@ pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// As `base`, for connectors: with this protocol (ALPN) alone, as [`crate::LeanTls`] needs it.
+/// As `base`, for connectors: with this protocol (ALPN) alone, as [`crate::UnbufferedTlsStream`] needs it.
 #[must_use]
 pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
     let mut config = lean(base);
@@ -71,9 +71,9 @@ pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
-/// As `base`, as [`crate::LeanTls`] needs it.
+/// As `base`, as [`crate::UnbufferedTlsStream`] needs it.
 #[must_use]
-pub fn lean_server_config(base: &ServerConfig) -> Arc<ServerConfig> {
+pub fn unbuffered_server_config(base: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(lean(base))
 }
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicI64, Ordering::Relaxed},
 };
 
-use sallyport_bus::{ConfigFollowed, Fleet, Nats};
+use sallyport_bus::{ConfigProgress, Fleet, Nats};
 use sallyport_edge::Edge;
 use tokio::sync::watch;
 
@@ -16,7 +16,7 @@ use crate::daemon::{AuditStream, bus_health};
 pub(super) struct Health {
     pub(super) nats: Nats,
     pub(super) fleet: Fleet,
-    pub(super) config: ConfigFollowed,
+    pub(super) config: ConfigProgress,
     pub(super) audit: AuditStream,
     /// When the certificates of the machine end, in seconds since 1970.
     pub(super) certified_until: Arc<AtomicI64>,

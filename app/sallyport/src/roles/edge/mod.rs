@@ -22,7 +22,7 @@ use std::{
 use anyhow::Context as _;
 use sallyport_api::ToldTunnel;
 use sallyport_audit::AuditLog;
-use sallyport_bus::{Bus, ConfigFollowed, DirectoryRole, Nats, Snapshot, answer_asks, follow_config, follow_directory};
+use sallyport_bus::{Bus, ConfigProgress, DirectoryRole, Nats, Snapshot, answer_asks, follow_config, follow_directory};
 use sallyport_control::Secrets;
 use sallyport_edge::{AskTunnel, Edge, EdgeAudit, TunnelStatus};
 use sallyport_model::{EdgeName, RegionName};
@@ -112,7 +112,7 @@ async fn serve(
     state.epoch = next_epoch(state.epoch);
     state.write(data)?;
     let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
-    let (bus, followed) = (Bus::default(), ConfigFollowed::default());
+    let (bus, followed) = (Bus::default(), ConfigProgress::default());
     let snapshot = restored(data, &bus);
     let link = join::link(&state)?;
 
