@@ -5,11 +5,8 @@ use std::fmt;
 
 use sallyport_api::Secret;
 use sallyport_model::{AccountId, Email, MIN_HOOK_SECRET_BYTES, ProviderConfig, ProviderConfigError, ProviderKind};
-use sallyport_oidc::{HookCall, Providers, Reach};
+use sallyport_oidc::{HookCall, HookError, Providers, Reach};
 use serde_json::json;
-use time::format_description::well_known::Rfc3339;
-
-use crate::{App, clock::date, problem::ApiError};
 
 /// Where messages to owners of accounts are sent by.
 #[derive(Clone)]
@@ -53,6 +50,19 @@ impl Mail {
         let caller = Providers::new(Reach::Anywhere, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
         Self { hook, caller }
     }
+
+    /// Gives the hook a message with this body at this time, in seconds since 1970.
+    pub(crate) async fn send(&self, body: &str, at: i64) -> Result<(), HookError> {
+        let MailHook { config, secret } = &self.hook;
+        let call = HookCall {
+            url: config.hook.as_deref().unwrap_or_default(),
+            ca_pem: config.ca_pem.as_deref(),
+            secret: secret.expose(),
+            body,
+            at,
+        };
+        self.caller.tell_hook(call).await
+    }
 }
 
 /// A message to somebody who has an account, or may have one soon.
@@ -75,60 +85,11 @@ pub(crate) struct Message<'a> {
 
 /// What became of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// The hook has taken it.
-    Yes,
+pub(crate) enum Delivery {
+    /// The hook took the message.
+    Delivered,
     /// There is no hook.
     NoHook,
-    /// The hook has not taken it; why, in a sentence.
-    No(String),
-}
-
-impl App {
-    /// Gives a message to the server's hook, where there is one.
-    pub(crate) async fn send_mail(&self, message: Message<'_>) -> Result<Sent, ApiError> {
-        let Some(mail) = &self.mail else {
-            self.metrics.account_message("shown");
-            return Ok(Sent::NoHook);
-        };
-        let body = json!({
-            "kind": message.kind,
-            "email": message.email.as_str(),
-            "name": message.name,
-            "link": message.link,
-            "code": message.code,
-            "command": message.command,
-            "expires_at": date(message.expires_at).format(&Rfc3339).map_err(ApiError::internal)?,
-            "provider": null,
-            "organisation": message.organisation,
-            "organisation_name": message.organisation_name,
-        });
-        let MailHook { config, secret } = &mail.hook;
-        let call = HookCall {
-            url: config.hook.as_deref().unwrap_or_default(),
-            ca_pem: config.ca_pem.as_deref(),
-            secret: secret.expose(),
-            body: &body.to_string(),
-            at: self.clock.now().unix_seconds,
-        };
-        match mail.caller.tell_hook(call).await {
-            Ok(()) => {
-                self.metrics.account_message("sent");
-                Ok(Sent::Yes)
-            }
-            Err(error) => {
-                self.metrics.account_message("failed");
-                tracing::warn!(kind = message.kind, %error, "a message to the owner of an account was not sent");
-                Ok(Sent::No(error.to_string()))
-            }
-        }
-    }
-
-    /// The address of the API, as people type it.
-    pub(crate) fn api_url(&self) -> String {
-        match self.config.public_port {
-            443 => format!("https://api.{}", self.config.domain),
-            port => format!("https://api.{}:{port}", self.config.domain),
-        }
-    }
+    /// The hook did not take the message: the reason, a sentence.
+    Failed(String),
 }

@@ -121,7 +121,7 @@ impl ApiError {
     }
 }
 
-/// The error travels to [`crate::finish`] beside an empty response, and gets its body there.
+/// The error travels to [`crate::request::middleware`] beside an empty response, and gets its body there.
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();

@@ -26,7 +26,14 @@ use super::{
     page::{self, LoginError, other_way, page, ways_on, wrong as wrong_text},
     services::ways_to,
 };
-use crate::{App, attempts::Attempt, client::ClientAddress, limits::Client, random};
+use crate::{
+    security::{
+        attempts::Attempt,
+        client::{Client, ClientAddress},
+        random,
+    },
+    state::App,
+};
 
 /// How long codes may take to be set up, in seconds.
 const SETTING_UP_SECONDS: i64 = 600;

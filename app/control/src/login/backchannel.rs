@@ -13,7 +13,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::start::parameters;
-use crate::{App, extract, limits::Client, problem::ApiError};
+use crate::{problem::ApiError, request::extract, security::client::Client, state::App};
 
 /// Why a logout is not done, as the provider is told it (section 2.8).
 struct Refusal {

@@ -18,7 +18,7 @@ use super::{
     page::LoginError,
     start::{ProviderLogin, failed, not_ours, parameters},
 };
-use crate::{App, limits::Client};
+use crate::{security::client::Client, state::App};
 
 /// The longest code that is passed on, in bytes.
 const MAX_CODE_BYTES: usize = 4_096;

@@ -18,7 +18,7 @@ use super::{
     page::{LoginError, page, ways_on},
     start::parameters,
 };
-use crate::{App, limits::Client, problem::ApiError};
+use crate::{problem::ApiError, security::client::Client, state::App};
 
 /// The longest ID token that stands in an address, in bytes: servers take addresses of 8 KiB.
 const MAX_HINT_BYTES: usize = 4_096;

@@ -15,7 +15,7 @@ use super::{
     page::{LoginError, page},
     start::parameters,
 };
-use crate::{App, limits::Client, problem::ApiError};
+use crate::{problem::ApiError, security::client::Client, state::App};
 
 /// The answer to a link that is not good, whyever.
 fn not_good() -> LoginError {

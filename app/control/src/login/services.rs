@@ -6,7 +6,7 @@ use sallyport_http::page::Escaped;
 use sallyport_model::{AccountId, Person, SocketType};
 
 use super::page::ways_on;
-use crate::{App, problem::ApiError};
+use crate::{problem::ApiError, state::App};
 
 /// How many services are shown.
 const MAX_SHOWN_SERVICES: usize = 20;

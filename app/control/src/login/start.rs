@@ -21,7 +21,10 @@ use super::{
     cookies,
     page::{LoginError, equal_ways, page, see_other},
 };
-use crate::{App, limits::Client, random};
+use crate::{
+    security::{client::Client, random},
+    state::App,
+};
 
 /// A login at a provider that has begun. It lies sealed in a cookie of the browser that began it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,7 +188,7 @@ pub(super) async fn sign_on(
         .await
         .map_err(|error| if error.status() == StatusCode::NOT_FOUND { no_such_service() } else { error.into() })?;
     let is_ours = |page: &str| to == page || to.strip_prefix(page).is_some_and(|rest| rest.starts_with(['?', '/']));
-    if safe_return_to(to) != to || !crate::client::PAGES.iter().any(|page| is_ours(page)) {
+    if safe_return_to(to) != to || !super::PAGES.iter().any(|page| is_ours(page)) {
         return Err(not_ours());
     }
     let request = LoginRequest {

@@ -13,14 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ACCESS_TOKEN,
-    words::{KeyToSign, SignedKey},
+    messages::{KeyToSign, SignedKey},
 };
 use crate::{
-    App,
-    client::{ClientAddress, MysocketClient},
-    extract::{Input, json},
     problem::ApiError,
-    signed_token::TokenError,
+    request::extract::{Input, json},
+    security::{client::ClientAddress, mysocket_client_token::MysocketClient, signed_token::TokenError},
+    state::App,
 };
 
 /// What the recipe for `ProxyCommand` of the original clients puts behind the name of a socket.

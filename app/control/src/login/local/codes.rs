@@ -15,14 +15,14 @@ use super::{
     qr, step_form,
 };
 use crate::{
-    App,
-    limits::Client,
     login::{
         form,
         page::{LoginError, wrong as wrong_text},
     },
     metrics::LoginOutcome,
-    second_factor::{CodeCheck, KeptTotp, in_groups},
+    security::client::Client,
+    service::second_factor::{CodeCheck, TotpState, in_groups},
+    state::App,
 };
 
 /// Codes that are to be asked for from now on.
@@ -100,7 +100,7 @@ pub(in crate::login) async fn check_code(
     typed: &str,
 ) -> Result<bool, LoginError> {
     let kept =
-        KeptTotp { owner: person.id.into(), sealed: secrets.totp_secret.as_deref(), used_step: secrets.totp_step };
+        TotpState { owner: person.id.into(), sealed: secrets.totp_secret.as_deref(), used_step: secrets.totp_step };
     let checked = app.check_totp(kept, typed).await?;
     if checked == CodeCheck::Recovery {
         app.audit_person(person.organisation, person.email.as_str(), "person.recovery-code");

@@ -10,14 +10,14 @@ use sallyport_model::PersonEmail;
 
 use super::Going;
 use crate::{
-    App,
-    limits::Client,
     login::{
         form,
         page::{LoginError, page, ways_on},
         start::{not_ours, parameters},
     },
-    work::LinkFor,
+    security::client::Client,
+    service::LinkFor,
+    state::App,
 };
 
 /// Where there is nothing that could send a message.

@@ -14,9 +14,6 @@ use sallyport_model::{Email, IdentitySettings, Person, check_password};
 use sallyport_store::LocalPerson;
 
 use crate::{
-    App,
-    client::ClientAddress,
-    limits::Client,
     login::{
         form,
         page::{LoginError, page, wrong as wrong_text},
@@ -24,8 +21,12 @@ use crate::{
         start::parameters,
     },
     problem::ApiError,
-    random,
-    work::LINK_PREFIX,
+    security::{
+        client::{Client, ClientAddress},
+        random,
+    },
+    service::LINK_PREFIX,
+    state::App,
 };
 
 /// The longest key that is looked at, in bytes.

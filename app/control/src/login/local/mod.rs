@@ -38,7 +38,11 @@ use super::{
     page::{LoginError, see_other, written},
     start::{host_of, make_room, not_ours, parameters},
 };
-use crate::{App, limits::Client, metrics::LoginOutcome, random};
+use crate::{
+    metrics::LoginOutcome,
+    security::{client::Client, random},
+    state::App,
+};
 
 /// How far a login has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

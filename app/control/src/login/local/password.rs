@@ -11,15 +11,13 @@ use sallyport_store::LocalPerson;
 
 use super::{Going, Step, step_form};
 use crate::{
-    App,
-    attempts::Attempt,
-    limits::Client,
     login::{
         form,
         page::{LoginError, wrong as wrong_text},
     },
     metrics::LoginOutcome,
-    random,
+    security::{attempts::Attempt, client::Client, random},
+    state::App,
 };
 
 /// How much of an address that was typed is kept, in characters: as much as the field takes.

@@ -1,0 +1,94 @@
+//! `/v1/accounts` and `/v1/account`.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{Account, CreateAccount, Problem};
+use sallyport_bus::ssh_login_name;
+use sallyport_model::Scope;
+use sallyport_store::AccountAccess;
+
+use crate::{
+    clock::date,
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        creation::located,
+        extract::{Input, json},
+    },
+    security::client::Client,
+    state::App,
+};
+
+fn shown(account: &sallyport_model::Account, access: Option<&AccountAccess>) -> Account {
+    Account {
+        id: account.id,
+        name: account.name.clone(),
+        email: account.email.clone(),
+        ssh_user: ssh_login_name(account.id),
+        totp: access.is_some_and(|access| access.totp_secret.is_some()),
+        recovery_codes: access.map_or(0, |access| access.recovery_codes),
+        created_at: date(account.created_at),
+    }
+}
+
+/// Make an account
+///
+/// The first account of a server that others can reach takes its setup token. Where sign-up is closed, every other one takes an
+/// invitation of its address (`member add`).
+///
+/// It takes no idempotency key: the e-mail address makes it once.
+#[utoipa::path(
+    post, path = "/v1/accounts", tag = "accounts", operation_id = "create_account", security(()),
+    request_body = CreateAccount,
+    responses(
+        (status = 201, description = "The account.", body = Account),
+        (status = 403, description = "`sign-up-closed`; `no-invitation`: none of this address has this code; \
+         `setup-token-needed`: it would be the first of a server that others can reach", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`email-taken`", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    client: Client,
+    input: Input<CreateAccount>,
+) -> Result<Response, ApiError> {
+    let account = app.create_account(client, input.value).await?;
+    Ok(located(json(StatusCode::CREATED, &shown(&account, None)), "/v1/account"))
+}
+
+/// The account that asks
+#[utoipa::path(
+    get, path = "/v1/account", tag = "accounts", operation_id = "get_account",
+    responses(
+        (status = 200, description = "The account.", body = Account),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+    caller.require(Scope::AccountRead)?;
+    let access = app.store.account_access(&caller.who.email).await?.map(|(_, access)| access);
+    Ok(json(StatusCode::OK, &shown(&caller.who, access.as_ref())))
+}
+
+/// Delete the account that asks, with its organisation and everything in it
+#[utoipa::path(
+    delete, path = "/v1/account", tag = "accounts", operation_id = "delete_account",
+    responses(
+        (status = 204, description = "It is gone."),
+        (status = 409, description = "`has-members`: others belong to its organisation; remove them first. \
+         `owns-installation`: name another owner first",
+         body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+    caller.require(Scope::AccountWrite)?;
+    caller.require_own()?;
+    app.delete_account(caller.who.id).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,272 @@
+//! `/v1/invitations`, which organisations send, and `/v1/account/invitations`, which accounts get.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{
+    AcceptInvitation, CreateInvitation, CreatedInvitation, Invitation, MAX_PAGE_ITEMS, Organisation, Page, PageQuery,
+    Problem, ReceivedInvitation, Secret,
+};
+use sallyport_model::{InvitationId, Scope};
+use sallyport_store::{Invited, Inviting, Withdrawing};
+
+use super::members::may_not_give;
+use crate::{
+    audit,
+    clock::date,
+    mail::{Delivery, Message},
+    metrics::AccountChange,
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        creation::located,
+        extract::{Input, PageOf, json},
+    },
+    security::{client::Client, random},
+    state::App,
+};
+
+/// What codes of invitations begin with.
+const CODE_PREFIX: &str = "spi_";
+/// How long an invitation is good.
+const INVITATION_SECONDS: i64 = 7 * 86_400;
+
+fn shown(invitation: sallyport_store::Invitation) -> Invitation {
+    let sallyport_store::Invitation { id, email, role, invited_by, created_at, expires_at, .. } = invitation;
+    Invitation { id, email, role, invited_by, created_at: date(created_at), expires_at: date(expires_at) }
+}
+
+fn received(invited: Invited) -> ReceivedInvitation {
+    let Invited { invitation, organisation_name } = invited;
+    ReceivedInvitation {
+        id: invitation.id,
+        organisation: invitation.organisation,
+        organisation_name,
+        role: invitation.role,
+        created_at: date(invitation.created_at),
+        expires_at: date(invitation.expires_at),
+    }
+}
+
+/// The invitations of the organisation that are open, oldest first
+#[utoipa::path(
+    get, path = "/v1/invitations", tag = "organisations", operation_id = "list_invitations", params(PageQuery),
+    responses(
+        (status = 200, description = "One page.", body = Page<Invitation>),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
+    caller.require(Scope::OrganisationRead)?;
+    let now = app.clock.now().unix_seconds;
+    let rows = app.store.invitations(caller.organisation, now, page.after, page.rows()).await?;
+    Ok(json(StatusCode::OK, &page.page(rows, shown)))
+}
+
+/// Invite somebody into the organisation
+///
+/// By an e-mail address; whether there is an account with it, the answer does not say. Whoever is invited needs the code that is in
+/// the answer, within 7 days: it makes an account with that address, also where sign-up is closed, or is accepted by the one that
+/// there is. Where the server has a mail hook, the code is sent too. Another invitation for the same address takes the place of the
+/// former.
+#[utoipa::path(
+    post, path = "/v1/invitations", tag = "organisations", operation_id = "create_invitation",
+    request_body = CreateInvitation,
+    responses(
+        (status = 201, description = "The invitation, with its code.", body = CreatedInvitation),
+        (status = 403, description = "`missing-role`: only owners invite owners, or put another invitation in the place of such a one", body = Problem,
+         content_type = "application/problem+json"),
+        (status = 409, description = "`already-member` or `limit-reached`", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    client: Client,
+    caller: Caller,
+    input: Input<CreateInvitation>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::OrganisationWrite)?;
+    let CreateInvitation { email, role } = input.value;
+    if !caller.role.may_give(role) {
+        return Err(may_not_give(caller.role));
+    }
+    let now = app.clock.now();
+    app.limits.invite(caller.organisation, now.monotonic)?;
+    let (code, hash) = random::secret(CODE_PREFIX)?;
+    let new = sallyport_store::Invitation {
+        id: InvitationId::from_random(random::bytes()?),
+        organisation: caller.organisation,
+        email,
+        role,
+        invited_by: caller.who.id,
+        created_at: now.unix_seconds,
+        expires_at: now.unix_seconds + INVITATION_SECONDS,
+    };
+    audit::set_target(format_args!("{} as {role}", new.email));
+    match app.store.invite(&new, hash).await? {
+        Inviting::Done => {
+            let location = format!("/v1/invitations/{}", new.id);
+            tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "somebody was invited");
+            let sent = app.send_invitation(client, &new, &code).await?;
+            let is_sent = sent == Delivery::Delivered;
+            let problem = if let Delivery::Failed(problem) = sent { Some(problem) } else { None };
+            let created = CreatedInvitation { details: shown(new), code, sent: is_sent, problem };
+            Ok(located(json(StatusCode::CREATED, &created), &location))
+        }
+        Inviting::IsMember => {
+            let detail = "somebody with this address belongs to the organisation already";
+            Err(ApiError::new(StatusCode::CONFLICT, "already-member", detail))
+        }
+        Inviting::NotAllowed => Err(may_not_give(caller.role)),
+    }
+}
+
+impl App {
+    /// Sends an invitation, where there is a hook.
+    async fn send_invitation(
+        &self,
+        client: Client,
+        invitation: &sallyport_store::Invitation,
+        code: &Secret,
+    ) -> Result<Delivery, ApiError> {
+        if self.mail.is_none() {
+            return Ok(Delivery::NoHook);
+        }
+        let (email, now) = (&invitation.email, self.clock.now().monotonic);
+        // Whoever invites decides who gets a message: nobody gets many.
+        if self.limits.wish_for_message(client, now).is_err() || !self.limits.message_to_account(email.as_str(), now) {
+            let problem = "too many messages were asked for: give the code to them yourself";
+            return Ok(Delivery::Failed(problem.to_owned()));
+        }
+        let membership = self.store.membership(invitation.organisation, invitation.invited_by).await?;
+        let name = membership.map(|membership| membership.name).unwrap_or_default();
+        let command = format!(
+            "sallyport account create --api {} --name \"YOUR NAME\" --email {email} --invitation {}",
+            self.api_url(),
+            code.expose()
+        );
+        let message = Message {
+            kind: "account-invitation",
+            email,
+            name: None,
+            link: None,
+            code: code.expose(),
+            command: &command,
+            expires_at: invitation.expires_at,
+            organisation: invitation.organisation,
+            organisation_name: &name,
+        };
+        self.send_mail(message).await
+    }
+}
+
+/// Take an invitation back
+#[utoipa::path(
+    delete, path = "/v1/invitations/{id}", tag = "organisations", operation_id = "delete_invitation",
+    params(("id" = uuid::Uuid, Path, description = "The invitation's id.")),
+    responses(
+        (status = 204, description = "Its code is good for nothing now."),
+        (status = 403, description = "`missing-role`: only owners take invitations of owners back", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::OrganisationWrite)?;
+    let id = id.parse().map_err(|_| ApiError::not_found("invitation"))?;
+    let gone = match app.store.withdraw_invitation(caller.organisation, id, caller.role).await? {
+        Withdrawing::Done(gone) => gone,
+        Withdrawing::NotFound => return Err(ApiError::not_found("invitation")),
+        Withdrawing::NotAllowed => return Err(may_not_give(caller.role)),
+    };
+    audit::set_target(&gone.email);
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// The invitations that the account has, those that end first before the others
+///
+/// All on one page, 100 at most.
+#[utoipa::path(
+    get, path = "/v1/account/invitations", tag = "organisations", operation_id = "list_received_invitations",
+    responses(
+        (status = 200, description = "All.", body = Page<ReceivedInvitation>),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list_received(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+    caller.require(Scope::AccountRead)?;
+    caller.require_own()?;
+    let now = app.clock.now().unix_seconds;
+    let invited = app.store.invitations_of(&caller.who.email, now, MAX_PAGE_ITEMS).await?;
+    Ok(json(StatusCode::OK, &Page { items: invited.into_iter().map(received).collect(), next: None }))
+}
+
+/// Accept an invitation
+///
+/// With its code, as the account whose address was invited.
+#[utoipa::path(
+    post, path = "/v1/account/invitations/accept", tag = "organisations", operation_id = "accept_invitation",
+    request_body = AcceptInvitation,
+    responses(
+        (status = 200, description = "The organisation that the account belongs to now.", body = Organisation),
+        (status = 404, description = "`not-found`: no invitation that is open has this code and this address",
+         body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`limit-reached`", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn accept(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<AcceptInvitation>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::AccountWrite)?;
+    caller.require_own()?;
+    let (account, now) = (&caller.who, app.clock.now());
+    app.limits.try_code(account.id, now.monotonic)?;
+    let hash = random::hash(input.value.code.expose());
+    let accepted = app.store.accept_invitation(account, hash, now.unix_seconds).await?;
+    let accepted = accepted.ok_or_else(|| {
+        let detail = "no open invitation of your address has this code: check it, or ask for another one";
+        ApiError::new(StatusCode::NOT_FOUND, "not-found", detail)
+    })?;
+    audit::set_target(format_args!("{} as {}", account.email, accepted.role));
+    audit::add_organisation(accepted.organisation);
+    app.metrics.account_change(AccountChange::Invitation);
+    tracing::info!(organisation = %accepted.organisation, account = %account.id, "an invitation was accepted");
+    let membership = app.store.membership(accepted.organisation, account.id).await?;
+    let membership = membership.ok_or_else(|| ApiError::not_found("organisation"))?;
+    let organisation =
+        Organisation { id: membership.organisation, name: membership.name, role: membership.role, own: false };
+    Ok(json(StatusCode::OK, &organisation))
+}
+
+/// Decline an invitation
+#[utoipa::path(
+    delete, path = "/v1/account/invitations/{id}", tag = "organisations", operation_id = "decline_invitation",
+    params(("id" = uuid::Uuid, Path, description = "The invitation's id.")),
+    responses(
+        (status = 204, description = "Its code is good for nothing now."),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn decline(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::AccountWrite)?;
+    caller.require_own()?;
+    let missing = || ApiError::not_found("invitation");
+    let id = id.parse().map_err(|_| missing())?;
+    app.store.decline_invitation(&caller.who.email, id).await?.ok_or_else(missing)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

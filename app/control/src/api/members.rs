@@ -1,0 +1,134 @@
+//! `/v1/members`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{Member, Page, PageQuery, Problem, UpdateMember};
+use sallyport_model::{AccountId, Role, Scope};
+use sallyport_store::MemberChange;
+
+use crate::{
+    audit,
+    clock::date,
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        extract::{Input, PageOf, json},
+    },
+    state::App,
+};
+
+fn shown(member: sallyport_store::Member, organisation: AccountId) -> Member {
+    let sallyport_store::Member { account, role, since } = member;
+    Member {
+        id: account.id,
+        founder: account.id == organisation,
+        name: account.name,
+        email: account.email,
+        role,
+        since: date(since),
+    }
+}
+
+/// Those who belong to the organisation: its founder, then the others, oldest first
+#[utoipa::path(
+    get, path = "/v1/members", tag = "organisations", operation_id = "list_members", params(PageQuery),
+    responses(
+        (status = 200, description = "One page.", body = Page<Member>),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
+    caller.require(Scope::OrganisationRead)?;
+    let rows = app.store.members(caller.organisation, page.after, page.rows()).await?;
+    Ok(json(StatusCode::OK, &page.page(rows, |member| shown(member, caller.organisation))))
+}
+
+/// Give a member another role
+///
+/// At once, for their API tokens too; invitations that they sent end. Only owners make and unmake owners, and the founder
+/// stays one.
+#[utoipa::path(
+    patch, path = "/v1/members/{id}", tag = "organisations", operation_id = "update_member",
+    params(("id" = String, Path, description = "The member's id or e-mail address.")), request_body = UpdateMember,
+    responses(
+        (status = 200, description = "The member as they are now.", body = Member),
+        (status = 403, description = "`missing-role`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`founder`", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<UpdateMember>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::OrganisationWrite)?;
+    let (organisation, role) = (caller.organisation, input.value.role);
+    let member = find(&app, organisation, &id).await?;
+    audit::set_target(format_args!("{} as {role}", member.account.email));
+    done(app.store.change_role(organisation, member.account.id, role, caller.role).await?, caller.role)?;
+    tracing::info!(%organisation, account = %member.account.id, %role, "a member has another role");
+    Ok(json(StatusCode::OK, &shown(sallyport_store::Member { role, ..member }, organisation)))
+}
+
+/// Send a member away
+///
+/// At once: the API tokens that they have for the organisation end, and the invitations that they sent. What they made
+/// stays.
+#[utoipa::path(
+    delete, path = "/v1/members/{id}", tag = "organisations", operation_id = "delete_member",
+    params(("id" = String, Path, description = "The member's id or e-mail address.")),
+    responses(
+        (status = 204, description = "They do not belong to it any more."),
+        (status = 403, description = "`missing-role`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`founder`", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::OrganisationWrite)?;
+    let organisation = caller.organisation;
+    let member = find(&app, organisation, &id).await?;
+    audit::set_target(&member.account.email);
+    done(app.store.remove_member(organisation, member.account.id, caller.role).await?, caller.role)?;
+    tracing::info!(%organisation, account = %member.account.id, "a member was sent away");
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn find(app: &App, organisation: AccountId, id_or_email: &str) -> Result<sallyport_store::Member, ApiError> {
+    let missing = || ApiError::not_found("member");
+    let found = match id_or_email.parse() {
+        Ok(id) => app.store.member(organisation, id).await?,
+        Err(_) => {
+            let email = id_or_email.parse().map_err(|_| missing())?;
+            app.store.member_with_address(organisation, &email).await?
+        }
+    };
+    found.ok_or_else(missing)
+}
+
+fn done(change: MemberChange, by: Role) -> Result<(), ApiError> {
+    match change {
+        MemberChange::Done => Ok(()),
+        MemberChange::NotFound => Err(ApiError::not_found("member")),
+        MemberChange::Founder => {
+            let detail = "the organisation was made with this account: it stays an owner";
+            Err(ApiError::new(StatusCode::CONFLICT, "founder", detail))
+        }
+        MemberChange::NotAllowed => Err(may_not_give(by)),
+    }
+}
+
+/// The refusal of a role that one may not give or take.
+pub(crate) fn may_not_give(by: Role) -> ApiError {
+    let detail = format!("only an owner makes and unmakes owners, and you are {by} of this organisation");
+    ApiError::new(StatusCode::FORBIDDEN, "missing-role", detail)
+}

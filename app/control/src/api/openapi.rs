@@ -1,0 +1,136 @@
+//! The description of the API, made from the handlers themselves.
+
+use sallyport_api::named_objects;
+use utoipa::{
+    Modify, OpenApi,
+    openapi::{
+        Ref, RefOr, Required, Schema,
+        schema::ArrayItems,
+        security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+    },
+};
+
+use super::{
+    account_access, accounts, audit, edges, flow_log, flows, info, invitations, login_sessions, logins, members,
+    organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats,
+    tokens, tunnels,
+};
+use crate::device;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Sallyport",
+        description = "Public doors for private services. Errors are `application/problem+json` (RFC 9457); lists come \
+                       page by page; creations that take an `Idempotency-Key` can be repeated. Requests are for the \
+                       organisation of the token; `Sallyport-Organisation` says another one, by its id or name.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        info::get, accounts::create, accounts::get, accounts::delete, logins::login, logins::refresh, logins::logout,
+        account_access::forgot, account_access::reset, account_access::set_password, account_access::change_password,
+        account_access::begin_totp, account_access::confirm_totp, account_access::disable_totp, account_access::renew_codes,
+        account_access::list_sessions, account_access::end_session, account_access::end_others,
+        organisations::list, organisations::get, organisations::update, organisations::leave,
+        members::list, members::update, members::delete,
+        invitations::list, invitations::create, invitations::delete,
+        invitations::list_received, invitations::accept, invitations::decline,
+        tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
+        sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::update, tunnels::delete,
+        tunnels::rotate, tunnels::sign_key,
+        origins::list, origins::create, origins::get, origins::update, origins::delete, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
+        policies::list, policies::create, policies::get, policies::update, policies::delete, policies::attach,
+        policies::detach, policies::test,
+        providers::list, providers::create, providers::get, providers::update, providers::delete, providers::test,
+        persons::list, persons::create, persons::get, persons::update, persons::delete, persons::reset,
+        login_sessions::list, login_sessions::end, login_sessions::delete,
+        device::show, device::end, device::exchange_code, device::begin_device, device::exchange_device,
+        device::tls_certificate, device::ssh_certificate, ssh_authorities::sign_host_key, ssh_authorities::show, ssh_authorities::update,
+        service_tokens::list, service_tokens::create, service_tokens::get, service_tokens::certificate,
+        service_tokens::delete,
+        audit::list, audit::verify, flows::list, flows::kill, flow_log::list, stats::get,
+        edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens, edges::delete_token, edges::hand_over,
+    ),
+    modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach),
+    security(("bearer" = [])),
+    tags(
+        (name = "info", description = "What a client needs to know first."),
+        (name = "accounts", description = "Who owns sockets."),
+        (name = "organisations", description = "Whom accounts act for together, and who belongs to one."),
+        (name = "sessions", description = "Logging in and out."),
+        (name = "tokens", description = "API tokens, for programs."),
+        (name = "sockets", description = "Public endpoints."),
+        (name = "tunnels", description = "Origins' places at a socket."),
+        (name = "origins", description = "Addresses that edges dial themselves, beside the tunnels of a socket."),
+        (name = "policies", description = "Named rules about who may come in."),
+        (name = "programs", description = "Programs of persons who log in to a socket, and the certificates that they get."),
+        (name = "identity", description = "Who may come to sockets that ask who comes."),
+        (name = "audit", description = "Who did what, and who does."),
+        (name = "ssh keys", description = "With which stock ssh clients log in."),
+        (name = "providers", description = "Identity providers: who vouches for persons."),
+        (name = "persons", description = "Persons whose passwords this installation keeps."),
+        (name = "edges", description = "The machines that take clients and tunnels, where there are several."),
+        (name = "login sessions", description = "Persons who have logged in to sockets."),
+    ),
+)]
+struct Api;
+
+struct BearerToken;
+
+impl Modify for BearerToken {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("An access token from a login, or an API token (`spt_...`)."))
+            .build();
+        openapi.components.get_or_insert_default().add_security_scheme("bearer", SecurityScheme::Http(scheme));
+    }
+}
+
+/// What is sent where all of the body may be left out: the body may be, too. It is not `null`, which is how an optional type
+/// would be described.
+const BODY_MAY_BE_ABSENT: [&str; 4] =
+    ["/v1/sockets/{id}/tunnels", "/v1/persons/{id}/reset", "/v1/edges/{id}/drain", "/v1/edge-tokens"];
+
+struct BodyMayBeAbsent;
+
+impl Modify for BodyMayBeAbsent {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        for path in BODY_MAY_BE_ABSENT {
+            let path = openapi.paths.paths.get_mut(path);
+            if let Some(RefOr::T(body)) = path.and_then(|path| path.post.as_mut()?.request_body.as_mut()) {
+                body.required = Some(Required::False);
+            }
+        }
+    }
+}
+
+/// What a name of its own describes is referred to by that name, in pages as well: a generated client has one type of each.
+struct OneTypeOfEach;
+
+impl Modify for OneTypeOfEach {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let components = openapi.components.get_or_insert_default();
+        components.schemas.extend(named_objects().into_iter().map(|(name, object)| (name.to_owned(), object.into())));
+        let pages = components.schemas.iter_mut().filter_map(|(name, page)| Some((name.strip_prefix("Page_")?, page)));
+        for (item, page) in pages {
+            if let RefOr::T(Schema::Object(page)) = page
+                && let Some(RefOr::T(Schema::Array(items))) = page.properties.get_mut("items")
+            {
+                items.items = ArrayItems::RefOrSchema(Box::new(Ref::from_schema_name(item).into()));
+            }
+        }
+    }
+}
+
+/// The description of the API.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Api::openapi()
+}
+
+/// The description of the API as it is committed in `api/openapi.json`.
+#[must_use]
+pub fn openapi_json() -> String {
+    openapi().to_pretty_json().map(|json| json + "\n").unwrap_or_default()
+}

@@ -1,0 +1,112 @@
+//! `/v1/organisations` and `/v1/organisation`.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{Organisation, Page, Problem, UpdateOrganisation};
+use sallyport_model::{AccountId, Role, Scope};
+use sallyport_store::{MemberChange, Membership};
+
+use crate::{
+    audit,
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        extract::{Input, json},
+    },
+    state::App,
+};
+
+fn shown(membership: Membership, account: AccountId) -> Organisation {
+    let Membership { organisation, name, role } = membership;
+    Organisation { id: organisation, name, role, own: organisation == account }
+}
+
+/// The organisations that the account belongs to, its own first
+///
+/// All on one page. An API token sees the one that it is for.
+#[utoipa::path(
+    get, path = "/v1/organisations", tag = "organisations", operation_id = "list_organisations",
+    responses(
+        (status = 200, description = "All.", body = Page<Organisation>),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+    caller.require(Scope::AccountRead)?;
+    let account = caller.who.id;
+    let all = app.store.memberships(account).await?.into_iter();
+    let seen = all.filter(|one| !caller.is_bound || one.organisation == caller.organisation);
+    Ok(json(StatusCode::OK, &Page { items: seen.map(|one| shown(one, account)).collect(), next: None }))
+}
+
+/// The organisation that is asked for
+#[utoipa::path(
+    get, path = "/v1/organisation", tag = "organisations", operation_id = "get_organisation",
+    responses(
+        (status = 200, description = "The organisation.", body = Organisation),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+    caller.require(Scope::OrganisationRead)?;
+    answer(&app, &caller).await
+}
+
+/// Give the organisation another name
+#[utoipa::path(
+    patch, path = "/v1/organisation", tag = "organisations", operation_id = "update_organisation",
+    request_body = UpdateOrganisation,
+    responses(
+        (status = 200, description = "The organisation as it is now.", body = Organisation),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<UpdateOrganisation>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::OrganisationWrite)?;
+    app.store.rename_organisation(caller.organisation, &input.value.name).await?;
+    audit::set_target(caller.organisation);
+    answer(&app, &caller).await
+}
+
+/// Leave the organisation
+///
+/// At once, and the API tokens that the account has for it end. What it made there stays. The organisation that was made
+/// with the account cannot be left.
+#[utoipa::path(
+    post, path = "/v1/organisation/leave", tag = "organisations", operation_id = "leave_organisation",
+    responses(
+        (status = 204, description = "The account does not belong to it any more."),
+        (status = 409, description = "`founder`", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn leave(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+    caller.require(Scope::AccountWrite)?;
+    audit::set_target(&caller.who.email);
+    // Nobody is kept: whatever the role, it may be laid down.
+    match app.store.remove_member(caller.organisation, caller.who.id, Role::Owner).await? {
+        MemberChange::Done => {
+            tracing::info!(organisation = %caller.organisation, account = %caller.who.id, "a member left");
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        MemberChange::Founder => {
+            let detail = "this organisation was made with your account and goes with it: it cannot be left";
+            Err(ApiError::new(StatusCode::CONFLICT, "founder", detail))
+        }
+        MemberChange::NotFound | MemberChange::NotAllowed => Err(ApiError::not_found("organisation")),
+    }
+}
+
+async fn answer(app: &App, caller: &Caller) -> Result<Response, ApiError> {
+    let account = caller.who.id;
+    let membership = app.store.membership(caller.organisation, account).await?;
+    let membership = membership.ok_or_else(|| ApiError::not_found("organisation"))?;
+    Ok(json(StatusCode::OK, &shown(membership, account)))
+}

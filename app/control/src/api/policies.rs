@@ -1,0 +1,192 @@
+//! `/v1/policies`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{
+    CreatePolicy, Page, PageQuery, Policy, PolicyPlace, PolicyTest, Problem, TestPolicy, UpdatePolicy,
+};
+use sallyport_model::Scope;
+
+use crate::{
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        creation::located,
+        extract::{Input, PageOf, json},
+    },
+    service::PlaceChange,
+    state::App,
+};
+
+/// The organisation's policies, oldest first
+#[utoipa::path(
+    get, path = "/v1/policies", tag = "policies", operation_id = "list_policies", params(PageQuery),
+    responses(
+        (status = 200, description = "One page.", body = Page<Policy>),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let rows = app.store.policies(caller.organisation, page.after, page.rows()).await?;
+    let rows = rows.into_iter().map(|(position, policy)| Ok((position, app.shown_policy(policy)?)));
+    let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;
+    Ok(json(StatusCode::OK, &page.page(rows, |policy| policy)))
+}
+
+/// Make a policy
+///
+/// Attached to nothing, it says nothing yet. Rules that nobody could meet are refused.
+#[utoipa::path(
+    post, path = "/v1/policies", tag = "policies", operation_id = "create_policy",
+    request_body = CreatePolicy,
+    responses(
+        (status = 201, description = "The policy.", body = Policy),
+        (status = 409, description = "`policy-name-taken` or `limit-reached`", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<CreatePolicy>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let policy = app.create_policy(caller.organisation, input.value).await?;
+    let location = format!("/v1/policies/{}", policy.id);
+    Ok(located(json(StatusCode::CREATED, &policy), &location))
+}
+
+/// Show a policy
+#[utoipa::path(
+    get, path = "/v1/policies/{id}", tag = "policies", operation_id = "get_policy",
+    params(("id" = String, Path, description = "The policy's id or name.")),
+    responses(
+        (status = 200, description = "The policy.", body = Policy),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let policy = app.find_policy(caller.organisation, &id).await?;
+    Ok(json(StatusCode::OK, &app.shown_policy(policy)?))
+}
+
+/// Change a policy
+///
+/// When this returns, edges keep to it, at open connections within seconds.
+#[utoipa::path(
+    patch, path = "/v1/policies/{id}", tag = "policies", operation_id = "update_policy",
+    params(("id" = String, Path, description = "The policy's id or name.")),
+    request_body = UpdatePolicy,
+    responses(
+        (status = 200, description = "The policy as it is now.", body = Policy),
+        (status = 409, description = "`policy-name-taken`, `closes-sockets` or `limit-reached`", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<UpdatePolicy>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let policy = app.update_policy(caller.organisation, &id, input.value).await?;
+    Ok(json(StatusCode::OK, &policy))
+}
+
+/// Delete a policy that is attached to nothing
+#[utoipa::path(
+    delete, path = "/v1/policies/{id}", tag = "policies", operation_id = "delete_policy",
+    params(("id" = String, Path, description = "The policy's id or name.")),
+    responses(
+        (status = 204, description = "It is gone."),
+        (status = 409, description = "`policy-attached`: detach it first", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    app.delete_policy(caller.organisation, &id).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Attach a policy to a socket, or to all
+///
+/// From then on nobody enters there whom no rule allows. Attaching it twice changes nothing.
+#[utoipa::path(
+    post, path = "/v1/policies/{id}/attach", tag = "policies", operation_id = "attach_policy",
+    params(("id" = String, Path, description = "The policy's id or name.")),
+    request_body = PolicyPlace,
+    responses(
+        (status = 200, description = "The policy as it is now; the edge of `up` keeps to it already, edges on other machines do a moment later.", body = Policy),
+        (status = 409, description = "`closes-sockets`: nobody could use a socket then; or `limit-reached`",
+         body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn attach(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<PolicyPlace>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let policy = app.place_policy(caller.organisation, &id, input.value, PlaceChange::Attach).await?;
+    Ok(json(StatusCode::OK, &policy))
+}
+
+/// Detach a policy from a socket, or from all
+///
+/// Where it was the last that said who may come in, everybody may: that is refused unless it is asked for.
+#[utoipa::path(
+    post, path = "/v1/policies/{id}/detach", tag = "policies", operation_id = "detach_policy",
+    params(("id" = String, Path, description = "The policy's id or name.")),
+    request_body = PolicyPlace,
+    responses(
+        (status = 200, description = "The policy as it is now; the edge of `up` keeps to it already, edges on other machines do a moment later.", body = Policy),
+        (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would be open to everybody, or to nobody",
+         body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn detach(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<PolicyPlace>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let policy = app.place_policy(caller.organisation, &id, input.value, PlaceChange::Detach).await?;
+    Ok(json(StatusCode::OK, &policy))
+}
+
+/// Ask what rules say of somebody, and why
+#[utoipa::path(
+    post, path = "/v1/policy-test", tag = "policies", operation_id = "test_policy",
+    request_body = TestPolicy,
+    responses(
+        (status = 200, description = "What they say.", body = PolicyTest),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn test(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<TestPolicy>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let says = app.test_policy(caller.organisation, input.value).await?;
+    Ok(json(StatusCode::OK, &says))
+}

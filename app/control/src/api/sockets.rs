@@ -1,0 +1,143 @@
+//! `/v1/sockets`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderName, HeaderValue, StatusCode};
+use sallyport_api::{CreateSocket, Page, PageQuery, Problem, Socket, UpdateSocket};
+use sallyport_model::{Scope, SocketId};
+use sallyport_store::{Creation, IfTaken};
+
+use crate::{
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        creation::located,
+        extract::{Input, PageOf, json, json_text},
+    },
+    service::Lifetime,
+    state::App,
+};
+
+/// Marks an answer that was given before.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+fn location(id: SocketId) -> String {
+    format!("/v1/sockets/{id}")
+}
+
+/// The organisation's sockets, oldest first
+#[utoipa::path(
+    get, path = "/v1/sockets", tag = "sockets", operation_id = "list_sockets", params(PageQuery),
+    responses(
+        (status = 200, description = "One page.", body = Page<Socket>),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsRead)?;
+    let rows = app.store.sockets(caller.organisation, page.after, page.rows()).await?;
+    let lacks = app.lacks_provider(caller.organisation, rows.iter().map(|(_, socket)| &socket.settings)).await?;
+    Ok(json(StatusCode::OK, &page.page(rows, |socket| app.shown_socket(socket, caller.is_own(), lacks))))
+}
+
+/// Make a socket
+///
+/// A repetition with the same idempotency key gets the first answer again.
+#[utoipa::path(
+    post, path = "/v1/sockets", tag = "sockets", operation_id = "create_socket",
+    params(("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
+         min_length = 1, max_length = 128, pattern = "^[!-~]+$")),
+    request_body = CreateSocket,
+    responses(
+        (status = 201, description = "The socket; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
+        (status = 409, description = "`limit-reached`, `name-taken`, `port-taken` or `ports-exhausted`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "`invalid-request` or `idempotency-key-reused`", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<CreateSocket>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let by_own = caller.is_own();
+    let kind = (Lifetime::Lasting, IfTaken::Refuse);
+    match app.create_socket(caller.organisation, input.value, kind, input.keyed.as_ref(), by_own).await? {
+        Creation::Made((socket, answer)) => Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id))),
+        Creation::Repeated(stored) => {
+            let answer = stored.answer.ok_or_else(|| ApiError::internal("an answer was not stored"))?;
+            let location = location(SocketId::from_bytes(stored.resource));
+            let mut response = located(json_text(StatusCode::CREATED, answer), &location);
+            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+            Ok(response)
+        }
+    }
+}
+
+/// One socket
+#[utoipa::path(
+    get, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "get_socket",
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
+    responses(
+        (status = 200, description = "The socket.", body = Socket),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
+    caller.require_or_connect(Scope::SocketsRead)?;
+    let socket = app.find_socket(caller.organisation, &id).await?;
+    let lacks = app.lacks_provider(caller.organisation, std::iter::once(&socket.settings)).await?;
+    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own(), lacks)))
+}
+
+/// Change a socket
+#[utoipa::path(
+    patch, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "update_socket",
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
+    request_body = UpdateSocket,
+    responses(
+        (status = 200, description = "The socket as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<UpdateSocket>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    // Who serves a socket may set a password or another one, but not take the gate away.
+    if input.value.identity.is_some() || matches!(input.value.protected, Some(None)) {
+        caller.require(Scope::IdentityWrite)?;
+    }
+    let socket = app.update_socket(caller.organisation, &id, input.value).await?;
+    let lacks = app.lacks_provider(caller.organisation, std::iter::once(&socket.settings)).await?;
+    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own(), lacks)))
+}
+
+/// Delete a socket with its tunnels
+///
+/// Its name is never given to another socket.
+#[utoipa::path(
+    delete, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "delete_socket",
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
+    responses(
+        (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let socket = app.find_socket(caller.organisation, &id).await?;
+    app.delete_socket(&socket).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,64 @@
+//! What edges ask about forwards of ssh clients that they hold.
+
+use axum::{extract::State, response::Response};
+use http::StatusCode;
+use sallyport_api::{AskForward, AskWorld, Done, ForwardTarget};
+use sallyport_model::AccountId;
+
+use super::join::EdgeCaller;
+use crate::{
+    problem::ApiError,
+    request::extract::{Input, json},
+    state::{
+        App, Control,
+        forwards::{ForwardRefusal, SshClient, SshTarget},
+    },
+};
+
+fn refused(refusal: ForwardRefusal) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, "forward-refused", refusal.message)
+}
+
+fn target(told: ForwardTarget) -> SshTarget {
+    let ForwardTarget { socket, tunnel, temporary, url, port } = told;
+    SshTarget { socket, tunnel, temporary, url, port }
+}
+
+/// What a forward means; what it needs is made, for as long as the edge holds it.
+pub(super) async fn open(
+    State(app): State<App>,
+    EdgeCaller(edge): EdgeCaller,
+    input: Input<AskForward>,
+) -> Result<Response, ApiError> {
+    let AskForward { account, key, only, client, address, port } = input.value;
+    let control = Control { app };
+    let only = only.map(|only| only.parse().map_err(|error| ApiError::field("only", error))).transpose()?;
+    let account: AccountId = match account {
+        Some(account) => account,
+        None => control.guest_account().await.map_err(refused)?,
+    };
+    let client = SshClient { account, key, only, address: client, holder: Some(*edge.id.as_bytes()) };
+    let meant = control.ssh_forward_target(&client, &address, port).await.map_err(refused)?;
+    let SshTarget { socket, tunnel, temporary, url, port } = meant;
+    Ok(json(StatusCode::OK, &ForwardTarget { socket, tunnel, temporary, url, port }))
+}
+
+/// A forward has ended.
+pub(super) async fn end(
+    State(app): State<App>,
+    EdgeCaller(_): EdgeCaller,
+    input: Input<ForwardTarget>,
+) -> Result<Response, ApiError> {
+    Control { app }.ssh_forward_ended(&target(input.value)).await;
+    Ok(json(StatusCode::OK, &Done {}))
+}
+
+/// The edge has been started again: it holds none of what a former life of it did.
+pub(super) async fn begin(
+    State(app): State<App>,
+    EdgeCaller(edge): EdgeCaller,
+    _: Input<AskWorld>,
+) -> Result<Response, ApiError> {
+    app.sweep_of_edge(edge.id).await?;
+    Ok(json(StatusCode::OK, &Done {}))
+}
