@@ -277,7 +277,7 @@ pub struct EdgeCertificates {
 
 /// What an edge needs to know of its installation, and keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EdgeWorld {
+pub struct EdgeBootstrap {
     /// The domain under which sockets get their names.
     pub domain: String,
     /// What the installation is called on pages that visitors see, when by another name than its domain.
@@ -329,7 +329,8 @@ pub struct JoinedEdge {
     /// Its certificates.
     pub certificates: EdgeCertificates,
     /// What it needs to know.
-    pub world: EdgeWorld,
+    #[serde(rename = "world")]
+    pub bootstrap: EdgeBootstrap,
     /// What time it is for control, in seconds since 1970.
     pub now: i64,
 }
@@ -345,7 +346,7 @@ pub struct EdgeSsh {
 
 /// What an edge asks about a forward that an ssh client wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AskForward {
+pub struct ForwardRequest {
     /// The account that it has logged in to; absent: a guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<AccountId>,
@@ -381,21 +382,21 @@ pub struct ForwardTarget {
 
 /// What an edge is told of what it has asked or said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {}
+pub struct Acknowledgement {}
 
 /// What an edge asks about a tunnel that a connector brings and that it does not know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AskTunnel {
+pub struct TunnelCheckRequest {
     /// The tunnel.
     pub tunnel: TunnelId,
     /// The hash of the credential that the connector shows.
     pub credential: CredentialHash,
 }
 
-/// The answer to [`AskTunnel`].
+/// The answer to [`TunnelCheckRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "status")]
-pub enum ToldTunnel {
+pub enum TunnelCheck {
     /// The tunnel is there, and has this credential.
     Known,
     /// There is no such tunnel.
@@ -406,13 +407,14 @@ pub enum ToldTunnel {
 
 /// What an edge says to learn what it needs to know now.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct AskWorld {}
+pub struct BootstrapRequest {}
 
-/// The answer to [`AskWorld`].
+/// The answer to [`BootstrapRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EdgeTold {
+pub struct BootstrapResponse {
     /// What it needs to know.
-    pub world: EdgeWorld,
+    #[serde(rename = "world")]
+    pub bootstrap: EdgeBootstrap,
     /// What time it is for control, in seconds since 1970.
     pub now: i64,
 }

@@ -47,9 +47,10 @@ pub use client::{
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
 };
 pub use edge::{
-    AskForward, AskTunnel, AskWorld, CreateEdgeToken, CreatedEdgeToken, Done, DrainEdge, Edge, EdgeCertificates,
-    EdgeSsh, EdgeState, EdgeToken, EdgeTokenState, EdgeTold, EdgeWorld, ForwardTarget, HandOver, JOIN_SECRET_PREFIX,
-    JoinEdge, JoinToken, JoinTokenError, JoinedEdge, RenewEdge, ToldTunnel,
+    Acknowledgement, BootstrapRequest, BootstrapResponse, CreateEdgeToken, CreatedEdgeToken, DrainEdge, Edge,
+    EdgeBootstrap, EdgeCertificates, EdgeSsh, EdgeState, EdgeToken, EdgeTokenState, ForwardRequest, ForwardTarget,
+    HandOver, JOIN_SECRET_PREFIX, JoinEdge, JoinToken, JoinTokenError, JoinedEdge, RenewEdge, TunnelCheck,
+    TunnelCheckRequest,
 };
 pub use flow::{EndedFlow, EndedFlowPage, EndedFlowQuery, Flow, FlowPage, SilentEdge};
 pub use health::{HealthCheck, HealthFailure, ProbeType};

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use sallyport_api::{EdgeCertificates, EdgeWorld};
+use sallyport_api::{EdgeBootstrap, EdgeCertificates};
 use sallyport_audit::AuditLog;
 use sallyport_bus::Asker;
 use sallyport_geo::Geo;
@@ -141,7 +141,7 @@ pub struct EdgesConfig {
     /// Signs their certificates.
     pub issuer: Arc<dyn EdgeIssuer>,
     /// What they are told.
-    pub world: EdgeWorld,
+    pub bootstrap: EdgeBootstrap,
     /// The fingerprint of the root of the installation's machines.
     pub fingerprint: String,
 }

@@ -20,10 +20,14 @@ mod sockets;
 mod tidy;
 
 pub use accounts::{
-    account::{Admission, Deletion, Entry, MAX_GUEST_SOCKETS, NewAccount, Setup, guest_account},
+    account::{
+        AccountDeletion, Admission, MAX_GUEST_SOCKETS, NewAccount, SetupRequirement, SignUpRequirement, guest_account,
+    },
     account_access::{AccountAccess, MAX_RESETS_PER_ACCOUNT, NewReset, ResetMaker},
-    invitations::{Invitation, Invited, Inviting, MAX_INVITATIONS_PER_ORGANISATION, Withdrawing},
-    organisations::{MAX_MEMBERS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT, Member, MemberChange, Membership},
+    invitations::{Invitation, InviteOutcome, MAX_INVITATIONS_PER_ORGANISATION, OpenInvitation, WithdrawOutcome},
+    organisations::{
+        MAX_MEMBERS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT, Member, MemberChangeOutcome, Membership,
+    },
     second_factor::{CodeOwner, RECOVERY_CODES},
     sessions::{MAX_SESSIONS_PER_ACCOUNT, NewSession, Rotation, SessionClient, SessionId, StoredSession},
     setup::StoredSetupToken,
@@ -40,7 +44,7 @@ pub use cluster::{
 pub use db::{
     Position, SecretHash, Store,
     error::StoreError,
-    idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer},
+    idempotency::{Creation, IdempotencyKey, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer},
     lock::{DataDirLock, LockError},
     open::DATABASE_FILE,
     postgres::PostgresAddress,
@@ -51,7 +55,7 @@ pub use identity::{
     device_logins::{DeviceAnswer, DeviceLogin, MAX_DEVICE_LOGINS, MAX_DEVICE_LOGINS_OF_ORGANISATION, NewDeviceLogin},
     person_sessions::{MAX_SESSIONS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON},
     persons::{LocalPerson, MAX_LINKS_PER_PERSON, MAX_PERSONS_PER_ORGANISATION, NewPersonLink, PersonSecrets},
-    provider_sessions::{DueCheck, LogoutOf, MAX_CLAIMED_CHECKS, NewProviderSession},
+    provider_sessions::{DueCheck, LogoutSubject, MAX_CLAIMED_CHECKS, NewProviderSession},
     providers::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider},
     service_tokens::{MAX_SERVICE_TOKENS, NewServiceToken, StoredServiceToken},
     used_once::MAX_USED_ONCE_PER_ORGANISATION,
@@ -59,8 +63,8 @@ pub use identity::{
 pub use sockets::{
     origins::DirectOriginChange,
     policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy, PolicyChange},
-    ports::PortWish,
+    ports::PortRequest,
     socket::{MAX_SOCKETS_PER_ACCOUNT, Maker, NewSocket, SocketChange},
-    socket_names::IfTaken,
+    socket_names::NameConflict,
     tunnels::NewTunnel,
 };

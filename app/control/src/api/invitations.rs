@@ -10,7 +10,7 @@ use sallyport_api::{
     Problem, ReceivedInvitation, Secret,
 };
 use sallyport_model::{InvitationId, Scope};
-use sallyport_store::{Invited, Inviting, Withdrawing};
+use sallyport_store::{InviteOutcome, OpenInvitation, WithdrawOutcome};
 
 use super::members::may_not_give;
 use crate::{
@@ -38,8 +38,8 @@ fn shown(invitation: sallyport_store::Invitation) -> Invitation {
     Invitation { id, email, role, invited_by, created_at: date(created_at), expires_at: date(expires_at) }
 }
 
-fn received(invited: Invited) -> ReceivedInvitation {
-    let Invited { invitation, organisation_name } = invited;
+fn received(invited: OpenInvitation) -> ReceivedInvitation {
+    let OpenInvitation { invitation, organisation_name } = invited;
     ReceivedInvitation {
         id: invitation.id,
         organisation: invitation.organisation,
@@ -108,7 +108,7 @@ pub(crate) async fn create(
     };
     audit::set_target(format_args!("{} as {role}", new.email));
     match app.store.invite(&new, hash).await? {
-        Inviting::Done => {
+        InviteOutcome::Done => {
             let location = format!("/v1/invitations/{}", new.id);
             tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "somebody was invited");
             let sent = app.send_invitation(client, &new, &code).await?;
@@ -117,11 +117,11 @@ pub(crate) async fn create(
             let created = CreatedInvitation { details: shown(new), code, sent: is_sent, problem };
             Ok(located(json(StatusCode::CREATED, &created), &location))
         }
-        Inviting::IsMember => {
+        InviteOutcome::IsMember => {
             let detail = "somebody with this address belongs to the organisation already";
             Err(ApiError::new(StatusCode::CONFLICT, "already-member", detail))
         }
-        Inviting::NotAllowed => Err(may_not_give(caller.role)),
+        InviteOutcome::NotAllowed => Err(may_not_give(caller.role)),
     }
 }
 
@@ -183,9 +183,9 @@ pub(crate) async fn delete(
     caller.require(Scope::OrganisationWrite)?;
     let id = id.parse().map_err(|_| ApiError::not_found("invitation"))?;
     let gone = match app.store.withdraw_invitation(caller.organisation, id, caller.role).await? {
-        Withdrawing::Done(gone) => gone,
-        Withdrawing::NotFound => return Err(ApiError::not_found("invitation")),
-        Withdrawing::NotAllowed => return Err(may_not_give(caller.role)),
+        WithdrawOutcome::Done(gone) => gone,
+        WithdrawOutcome::NotFound => return Err(ApiError::not_found("invitation")),
+        WithdrawOutcome::NotAllowed => return Err(may_not_give(caller.role)),
     };
     audit::set_target(&gone.email);
     Ok(StatusCode::NO_CONTENT.into_response())

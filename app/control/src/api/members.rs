@@ -7,7 +7,7 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{Member, Page, PageQuery, Problem, UpdateMember};
 use sallyport_model::{AccountId, Role, Scope};
-use sallyport_store::MemberChange;
+use sallyport_store::MemberChangeOutcome;
 
 use crate::{
     audit,
@@ -115,15 +115,15 @@ async fn find(app: &App, organisation: AccountId, id_or_email: &str) -> Result<s
     found.ok_or_else(missing)
 }
 
-fn done(change: MemberChange, by: Role) -> Result<(), ApiError> {
+fn done(change: MemberChangeOutcome, by: Role) -> Result<(), ApiError> {
     match change {
-        MemberChange::Done => Ok(()),
-        MemberChange::NotFound => Err(ApiError::not_found("member")),
-        MemberChange::Founder => {
+        MemberChangeOutcome::Done => Ok(()),
+        MemberChangeOutcome::NotFound => Err(ApiError::not_found("member")),
+        MemberChangeOutcome::Founder => {
             let detail = "the organisation was made with this account: it stays an owner";
             Err(ApiError::new(StatusCode::CONFLICT, "founder", detail))
         }
-        MemberChange::NotAllowed => Err(may_not_give(by)),
+        MemberChangeOutcome::NotAllowed => Err(may_not_give(by)),
     }
 }
 

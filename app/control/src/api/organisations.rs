@@ -7,7 +7,7 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{Organisation, Page, Problem, UpdateOrganisation};
 use sallyport_model::{AccountId, Role, Scope};
-use sallyport_store::{MemberChange, Membership};
+use sallyport_store::{MemberChangeOutcome, Membership};
 
 use crate::{
     audit,
@@ -92,15 +92,15 @@ pub(crate) async fn leave(State(app): State<App>, caller: Caller) -> Result<Resp
     audit::set_target(&caller.who.email);
     // Nobody is kept: whatever the role, it may be laid down.
     match app.store.remove_member(caller.organisation, caller.who.id, Role::Owner).await? {
-        MemberChange::Done => {
+        MemberChangeOutcome::Done => {
             tracing::info!(organisation = %caller.organisation, account = %caller.who.id, "a member left");
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        MemberChange::Founder => {
+        MemberChangeOutcome::Founder => {
             let detail = "this organisation was made with your account and goes with it: it cannot be left";
             Err(ApiError::new(StatusCode::CONFLICT, "founder", detail))
         }
-        MemberChange::NotFound | MemberChange::NotAllowed => Err(ApiError::not_found("organisation")),
+        MemberChangeOutcome::NotFound | MemberChangeOutcome::NotAllowed => Err(ApiError::not_found("organisation")),
     }
 }
 

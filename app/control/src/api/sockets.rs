@@ -7,7 +7,7 @@ use axum::{
 use http::{HeaderName, HeaderValue, StatusCode};
 use sallyport_api::{CreateSocket, Page, PageQuery, Problem, Socket, UpdateSocket};
 use sallyport_model::{Scope, SocketId};
-use sallyport_store::{Creation, IfTaken};
+use sallyport_store::{Creation, NameConflict};
 
 use crate::{
     problem::ApiError,
@@ -65,7 +65,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let by_own = caller.is_own();
-    let kind = (Lifetime::Lasting, IfTaken::Refuse);
+    let kind = (Lifetime::Lasting, NameConflict::Refuse);
     match app.create_socket(caller.organisation, input.value, kind, input.keyed.as_ref(), by_own).await? {
         Creation::Made((socket, answer)) => Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id))),
         Creation::Repeated(stored) => {

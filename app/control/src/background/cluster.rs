@@ -25,7 +25,7 @@ impl App {
 
     /// Says that this control lives, and learns who else does. Gives whether somebody is gone.
     pub(crate) async fn beat(&self) -> Result<bool, StoreError> {
-        let addresses = self.edges.get().map(|edges| edges.world.controls.join(",")).unwrap_or_default();
+        let addresses = self.edges.get().map(|edges| edges.bootstrap.controls.join(",")).unwrap_or_default();
         let stored = self.store.beat(self.config.id, &addresses, env!("CARGO_PKG_VERSION")).await?;
         let gone = self.peers.known().observe(stored, self.clock.now().monotonic);
         for (id, beat) in &gone {

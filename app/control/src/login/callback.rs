@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, Purpose};
 use sallyport_model::{AccountId, ProviderName};
 use sallyport_oidc::{Finish, OidcError};
-use sallyport_store::LogoutOf;
+use sallyport_store::LogoutSubject;
 use subtle::ConstantTimeEq as _;
 
 use super::{
@@ -153,7 +153,8 @@ async fn come_back(
     if let Some(sid) = &sid
         && app.has_ended_there(&provider, sid).await?
     {
-        app.end_at_provider(&provider, LogoutOf { subject: Some(&session.person.subject), sid: Some(sid) }).await?;
+        app.end_at_provider(&provider, LogoutSubject { subject: Some(&session.person.subject), sid: Some(sid) })
+            .await?;
         return Err(not_begun());
     }
     app.with_sign_on(app.grant(&route, &login.request, session.id)?, &session)

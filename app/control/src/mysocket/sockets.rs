@@ -10,7 +10,7 @@ use http::StatusCode;
 use sallyport_api::{CreateSocket, CreateTunnel, Protect, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{IdentitySettings, SocketType};
-use sallyport_store::{Creation, IfTaken, MAX_SOCKETS_PER_ACCOUNT};
+use sallyport_store::{Creation, MAX_SOCKETS_PER_ACCOUNT, NameConflict};
 
 use super::{
     Caller,
@@ -70,7 +70,7 @@ impl App {
             ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http))
         };
         // These clients know nothing of names that are unique.
-        let kind = (Lifetime::Lasting, IfTaken::Number);
+        let kind = (Lifetime::Lasting, NameConflict::AddNumber);
         match self.create_socket(caller.account.id, create, kind, None, true).await? {
             Creation::Made((socket, _)) => Ok(socket),
             Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key")),

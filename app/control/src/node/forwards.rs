@@ -2,7 +2,7 @@
 
 use axum::{extract::State, response::Response};
 use http::StatusCode;
-use sallyport_api::{AskForward, AskWorld, Done, ForwardTarget};
+use sallyport_api::{Acknowledgement, BootstrapRequest, ForwardRequest, ForwardTarget};
 use sallyport_model::AccountId;
 
 use super::join::EdgeCaller;
@@ -28,9 +28,9 @@ fn target(told: ForwardTarget) -> SshTarget {
 pub(super) async fn open(
     State(app): State<App>,
     EdgeCaller(edge): EdgeCaller,
-    input: Input<AskForward>,
+    input: Input<ForwardRequest>,
 ) -> Result<Response, ApiError> {
-    let AskForward { account, key, only, client, address, port } = input.value;
+    let ForwardRequest { account, key, only, client, address, port } = input.value;
     let control = Control { app };
     let only = only.map(|only| only.parse().map_err(|error| ApiError::field("only", error))).transpose()?;
     let account: AccountId = match account {
@@ -50,15 +50,15 @@ pub(super) async fn end(
     input: Input<ForwardTarget>,
 ) -> Result<Response, ApiError> {
     Control { app }.ssh_forward_ended(&target(input.value)).await;
-    Ok(json(StatusCode::OK, &Done {}))
+    Ok(json(StatusCode::OK, &Acknowledgement {}))
 }
 
 /// The edge has been started again: it holds none of what a former life of it did.
 pub(super) async fn begin(
     State(app): State<App>,
     EdgeCaller(edge): EdgeCaller,
-    _: Input<AskWorld>,
+    _: Input<BootstrapRequest>,
 ) -> Result<Response, ApiError> {
     app.sweep_of_edge(edge.id).await?;
-    Ok(json(StatusCode::OK, &Done {}))
+    Ok(json(StatusCode::OK, &Acknowledgement {}))
 }

@@ -5,7 +5,10 @@ use axum::{
     response::Response,
 };
 use http::{StatusCode, request::Parts};
-use sallyport_api::{AskTunnel, AskWorld, EdgeTold, EdgeWorld, JoinEdge, JoinedEdge, RenewEdge, ToldTunnel};
+use sallyport_api::{
+    BootstrapRequest, BootstrapResponse, EdgeBootstrap, JoinEdge, JoinedEdge, RenewEdge, TunnelCheck,
+    TunnelCheckRequest,
+};
 use sallyport_model::{EdgeId, EdgeOrders};
 use sallyport_store::{JoinRefusal, JoiningEdge, StoredEdge};
 
@@ -26,13 +29,13 @@ use crate::{
 pub(super) async fn check_tunnel(
     State(app): State<App>,
     EdgeCaller(_): EdgeCaller,
-    input: Input<AskTunnel>,
+    input: Input<TunnelCheckRequest>,
 ) -> Result<Response, ApiError> {
-    let AskTunnel { tunnel, credential } = input.value;
+    let TunnelCheckRequest { tunnel, credential } = input.value;
     let told = match app.store.tunnel_credential(tunnel).await? {
-        None => ToldTunnel::Unknown,
-        Some(stored) if stored == credential => ToldTunnel::Known,
-        Some(_) => ToldTunnel::BadCredential,
+        None => TunnelCheck::Unknown,
+        Some(stored) if stored == credential => TunnelCheck::Known,
+        Some(_) => TunnelCheck::BadCredential,
     };
     Ok(json(StatusCode::OK, &told))
 }
@@ -99,19 +102,19 @@ pub(super) async fn renew(
 pub(super) async fn show_bootstrap(
     State(app): State<App>,
     EdgeCaller(_): EdgeCaller,
-    _: Input<AskWorld>,
+    _: Input<BootstrapRequest>,
 ) -> Result<Response, ApiError> {
     let config = app.edges_config()?;
-    let world = EdgeWorld { controls: app.control_addresses(config), ..config.world.clone() };
-    Ok(json(StatusCode::OK, &EdgeTold { world, now: app.clock.now().unix_seconds }))
+    let bootstrap = EdgeBootstrap { controls: app.control_addresses(config), ..config.bootstrap.clone() };
+    Ok(json(StatusCode::OK, &BootstrapResponse { bootstrap, now: app.clock.now().unix_seconds }))
 }
 
 fn answer(app: &App, config: &EdgesConfig, request: &str, edge: StoredEdge) -> Result<JoinedEdge, ApiError> {
     let certificates = config.issuer.issue(request, edge.id, &edge.name).map_err(failed)?;
     let StoredEdge { id, name, region, .. } = edge;
     let now = app.clock.now().unix_seconds;
-    let world = EdgeWorld { controls: app.control_addresses(config), ..config.world.clone() };
-    Ok(JoinedEdge { id, name, region, certificates, world, now })
+    let bootstrap = EdgeBootstrap { controls: app.control_addresses(config), ..config.bootstrap.clone() };
+    Ok(JoinedEdge { id, name, region, certificates, bootstrap, now })
 }
 
 fn failed(failure: IssueFailure) -> ApiError {

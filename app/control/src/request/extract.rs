@@ -14,7 +14,7 @@ use sallyport_api::{
     DEFAULT_PAGE_ITEMS, FieldError, IDEMPOTENCY_KEY, MAX_BODY_BYTES, MAX_IDEMPOTENCY_KEY_BYTES, MAX_PAGE_ITEMS,
     ORGANISATION, Page,
 };
-use sallyport_store::{Keyed, Position};
+use sallyport_store::{IdempotencyKey, Position};
 use serde::{
     Serialize,
     de::{DeserializeOwned, IgnoredAny},
@@ -32,14 +32,14 @@ const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 pub(crate) struct Input<T> {
     pub(crate) value: T,
     /// The idempotency key with the hash of the whole request, when there is one.
-    pub(crate) keyed: Option<Keyed>,
+    pub(crate) keyed: Option<IdempotencyKey>,
 }
 
 /// A JSON body where all of it may be left out, and the body itself too: no body reads as `{}`.
 pub(crate) struct OptionalInput<T> {
     pub(crate) value: T,
     /// As in [`Input`].
-    pub(crate) keyed: Option<Keyed>,
+    pub(crate) keyed: Option<IdempotencyKey>,
 }
 
 impl<T: DeserializeOwned> FromRequest<App> for Input<T> {
@@ -63,7 +63,10 @@ impl<T: DeserializeOwned> FromRequest<App> for OptionalInput<T> {
 }
 
 /// The body, unless there is none, and the idempotency key.
-async fn read_input<T: DeserializeOwned>(request: Request, app: &App) -> Result<(Option<T>, Option<Keyed>), ApiError> {
+async fn read_input<T: DeserializeOwned>(
+    request: Request,
+    app: &App,
+) -> Result<(Option<T>, Option<IdempotencyKey>), ApiError> {
     let (parts, body) = request.into_parts();
     let key = idempotency_key(&parts.headers)?;
     let body = read(body).await?;
@@ -80,7 +83,7 @@ async fn read_input<T: DeserializeOwned>(request: Request, app: &App) -> Result<
     let json = if body.is_empty() { &b"{}"[..] } else { &body[..] };
     let request_hash = app.tokens.keyed_hash(&[method, path, organisation, json].join(&b'\n'));
     let request_hash = request_hash.map_err(ApiError::internal)?;
-    Ok((value, Some(Keyed { key, request_hash, now: app.clock.now().unix_seconds })))
+    Ok((value, Some(IdempotencyKey { key, request_hash, now: app.clock.now().unix_seconds })))
 }
 
 /// The whole of a body that is not too long.

@@ -4,7 +4,8 @@ use http::StatusCode;
 use sallyport_api::{CreateAccount, Secret};
 use sallyport_model::{Account, AccountId, Email, check_password};
 use sallyport_store::{
-    Admission, Deletion, Entry, NewAccount, NewSession, SessionClient, SessionId, Setup, StoreError,
+    AccountDeletion, Admission, NewAccount, NewSession, SessionClient, SessionId, SetupRequirement, SignUpRequirement,
+    StoreError,
 };
 
 use crate::{
@@ -70,13 +71,13 @@ impl App {
     /// How somebody with these comes in.
     fn admission(&self, invitation: Option<&Secret>, setup_token: Option<&Secret>) -> Admission {
         let setup = match &self.config.setup_token_file {
-            Some(_) => Setup::Token(setup_token.map(|token| random::hash(token.expose().trim()))),
-            None => Setup::Free,
+            Some(_) => SetupRequirement::Token(setup_token.map(|token| random::hash(token.expose().trim()))),
+            None => SetupRequirement::Free,
         };
         let entry = match (invitation, self.config.sign_up) {
-            (Some(code), _) => Entry::Invitation(random::hash(code.expose().trim())),
-            (None, SignUp::Open) => Entry::Open,
-            (None, SignUp::Closed) => Entry::Closed,
+            (Some(code), _) => SignUpRequirement::Invitation(random::hash(code.expose().trim())),
+            (None, SignUp::Open) => SignUpRequirement::Open,
+            (None, SignUp::Closed) => SignUpRequirement::Closed,
         };
         Admission { setup, entry }
     }
@@ -89,14 +90,14 @@ impl App {
         now: i64,
     ) -> Result<(), ApiError> {
         match (is_first, &admission.setup, &admission.entry) {
-            (true, Setup::Token(None), _) => Err(StoreError::SetupToken.into()),
-            (true, Setup::Token(Some(shown)), _) if !self.store.is_setup_token(*shown).await? => {
+            (true, SetupRequirement::Token(None), _) => Err(StoreError::SetupToken.into()),
+            (true, SetupRequirement::Token(Some(shown)), _) if !self.store.is_setup_token(*shown).await? => {
                 Err(StoreError::SetupToken.into())
             }
-            (_, _, Entry::Invitation(hash)) if !self.store.is_invited(email, *hash, now).await? => {
+            (_, _, SignUpRequirement::Invitation(hash)) if !self.store.is_invited(email, *hash, now).await? => {
                 Err(StoreError::NoInvitation.into())
             }
-            (false, _, Entry::Closed) => Err(StoreError::NotFirst.into()),
+            (false, _, SignUpRequirement::Closed) => Err(StoreError::NotFirst.into()),
             _ => Ok(()),
         }
     }
@@ -105,9 +106,9 @@ impl App {
     pub(crate) async fn delete_account(&self, account: AccountId) -> Result<(), ApiError> {
         self.check_that_it_is_not_needed(account).await?;
         let gone = match self.store.delete_account(account).await? {
-            Deletion::Done { sockets } => sockets,
-            Deletion::NotFound => return Err(ApiError::not_found("account")),
-            Deletion::HasMembers { others } => {
+            AccountDeletion::Done { sockets } => sockets,
+            AccountDeletion::NotFound => return Err(ApiError::not_found("account")),
+            AccountDeletion::HasMembers { others } => {
                 let detail = format!(
                     "others belong to this account's organisation, which would go with it ({others}): remove them first"
                 );

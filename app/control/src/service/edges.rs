@@ -17,7 +17,7 @@ impl App {
     /// The addresses at which edges find the controls that live now.
     pub(crate) fn control_addresses(&self, config: &EdgesConfig) -> Vec<String> {
         let mut all = self.peers.known().addresses();
-        all.extend(config.world.controls.iter().filter(|own| !all.contains(own)).cloned().collect::<Vec<_>>());
+        all.extend(config.bootstrap.controls.iter().filter(|own| !all.contains(own)).cloned().collect::<Vec<_>>());
         all
     }
 

@@ -7,7 +7,7 @@ use sallyport_api::{CreateDirectOrigin, UpdateDirectOrigin};
 use sallyport_model::{
     DEFAULT_WEIGHT, DirectOrigin, DirectOriginId, EdgeName, OriginAddr, OriginTlsSettings, Socket, SocketType,
 };
-use sallyport_store::{Creation, DirectOriginChange, Keyed, StoreError};
+use sallyport_store::{Creation, DirectOriginChange, IdempotencyKey, StoreError};
 
 use super::tunnels::{changed_path, checked_path, checked_weight};
 use crate::{audit, problem::ApiError, security::random, state::App};
@@ -18,7 +18,7 @@ impl App {
         &self,
         socket: &Socket,
         create: CreateDirectOrigin,
-        keyed: Option<&Keyed>,
+        keyed: Option<&IdempotencyKey>,
     ) -> Result<Creation<DirectOrigin>, ApiError> {
         self.limits.create(socket.account, self.clock.now().monotonic)?;
         let origin = DirectOrigin {

@@ -8,7 +8,7 @@ use sallyport_model::{
     SocketId, SocketName, SocketSettings, SocketType,
 };
 use sallyport_policy::PolicySet;
-use sallyport_store::{Creation, HolderId, IfTaken, Keyed, Maker, NewSocket, PortWish, SocketChange};
+use sallyport_store::{Creation, HolderId, IdempotencyKey, Maker, NameConflict, NewSocket, PortRequest, SocketChange};
 
 use super::{
     policies::{check_that_somebody_enters, note_on_logins},
@@ -177,15 +177,15 @@ impl App {
         &self,
         account: AccountId,
         create: CreateSocket,
-        (lifetime, if_taken): (Lifetime, IfTaken),
-        keyed: Option<&Keyed>,
+        (lifetime, name_conflict): (Lifetime, NameConflict),
+        keyed: Option<&IdempotencyKey>,
         by_own: bool,
     ) -> Result<Creation<(sallyport_model::Socket, String)>, ApiError> {
         check_name(&create.name)?;
         self.limits.create(account, self.clock.now().monotonic)?;
         let socket_type = create.socket_type;
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
-        let port = self.port_wish(socket_type, create.port)?;
+        let port = self.port_request(socket_type, create.port)?;
         let (wish, none) = (SettingsChange::of_new(&create), SocketSettings::default());
         self.keeps_guard(&wish)?;
         let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
@@ -205,7 +205,7 @@ impl App {
             id: SocketId::from_random(random::bytes()?),
             account,
             display_name: create.name,
-            if_taken,
+            name_conflict,
             socket_type,
             origin_protocol: create.origin_protocol,
             basic_auth,
@@ -262,15 +262,15 @@ impl App {
     }
 
     /// Which port a new socket gets.
-    fn port_wish(&self, socket_type: SocketType, port: Option<u16>) -> Result<PortWish, ApiError> {
+    fn port_request(&self, socket_type: SocketType, port: Option<u16>) -> Result<PortRequest, ApiError> {
         let range = &self.config.port_range;
         match port {
-            None if socket_type.has_port() => Ok(PortWish::Any(range.clone())),
-            None => Ok(PortWish::None),
+            None if socket_type.has_port() => Ok(PortRequest::Any(range.clone())),
+            None => Ok(PortRequest::None),
             Some(_) if !socket_type.has_port() => {
                 Err(ApiError::field("port", "only tcp, tls and udp sockets have a port of their own"))
             }
-            Some(port) if range.contains(&port) => Ok(PortWish::This(port)),
+            Some(port) if range.contains(&port) => Ok(PortRequest::This(port)),
             Some(_) => {
                 let detail = format!(
                     "this server gives out the ports from {} to {}: ask for one of them",

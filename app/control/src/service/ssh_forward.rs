@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use sallyport_api::{CreateSocket, CreateTunnel};
 use sallyport_model::{AccountId, Socket, SocketType, SshTunnelLogin, Tunnel};
-use sallyport_store::{Creation, IfTaken, Maker, guest_account};
+use sallyport_store::{Creation, Maker, NameConflict, guest_account};
 
 use super::Lifetime;
 use crate::{
@@ -183,10 +183,11 @@ impl App {
             self.remove_lost(maker).await?;
         }
         let lifetime = Lifetime::Temporary { maker, holder: client.holder.unwrap_or(self.temporary_forwards.holder) };
-        let socket = match self.create_socket(client.account, create, (lifetime, IfTaken::Number), None, true).await? {
-            Creation::Made((socket, _)) => socket,
-            Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
-        };
+        let socket =
+            match self.create_socket(client.account, create, (lifetime, NameConflict::AddNumber), None, true).await? {
+                Creation::Made((socket, _)) => socket,
+                Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
+            };
         self.audit_ssh(client, &socket, "socket.create", socket.name.as_str());
         match self.temporary_tunnel(client, &socket).await {
             Ok(target) => {

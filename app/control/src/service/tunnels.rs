@@ -5,7 +5,7 @@ use sallyport_model::{
     AccountId, CredentialHash, DEFAULT_WEIGHT, DisplayName, MAX_WEIGHT, PathPrefix, PathRoute, ShortId, Socket,
     SocketId, SocketType, Tunnel, TunnelId,
 };
-use sallyport_store::{Creation, HolderId, Keyed, NewTunnel, StoreError};
+use sallyport_store::{Creation, HolderId, IdempotencyKey, NewTunnel, StoreError};
 
 use super::sockets::check_name;
 use crate::{audit, problem::ApiError, security::random, state::App};
@@ -27,7 +27,7 @@ impl App {
         socket: &Socket,
         create: CreateTunnel,
         temporary: Option<HolderId>,
-        keyed: Option<&Keyed>,
+        keyed: Option<&IdempotencyKey>,
     ) -> Result<Creation<(Tunnel, Secret)>, ApiError> {
         self.limits.create(socket.account, self.clock.now().monotonic)?;
         create.name.as_ref().map(check_name).transpose()?;

@@ -14,7 +14,7 @@ use std::{
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use prometheus_client::registry::Registry;
-use sallyport_api::{EdgeSsh, EdgeWorld, Secret};
+use sallyport_api::{EdgeBootstrap, EdgeSsh, Secret};
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Asker, Bus, BusCredentials, Directory, DirectoryRole, Nats, Routes, follow_directory};
 use sallyport_control::{
@@ -141,7 +141,7 @@ async fn serve(
         config.ssh_authority = Some(ssh.authority.clone());
     }
     let control = Control::start(config, store, bus.clone(), secrets).await?;
-    control.take_edges(EdgesConfig { issuer: Arc::new(issuer), world, fingerprint: node_fingerprint });
+    control.take_edges(EdgesConfig { issuer: Arc::new(issuer), bootstrap: world, fingerprint: node_fingerprint });
     sallyport_bus::prepare(&nats, usize::from(args.bus_replicas)).await;
     if takes_over {
         sallyport_net::spawn_boxed(crate::up::reload_after_takeover(control.clone()));
@@ -317,7 +317,7 @@ fn world(
     edges: SocketAddr,
     ca: String,
     node_ca: String,
-) -> anyhow::Result<EdgeWorld> {
+) -> anyhow::Result<EdgeBootstrap> {
     let key = |purpose: &str| Secret::from(URL_SAFE_NO_PAD.encode(secrets.derived(purpose)));
     let controls = match args.advertise.as_slice() {
         [] if edges.ip().is_unspecified() => {
@@ -337,7 +337,7 @@ fn world(
         BusCredentials::Password { user, password } => (Some(user), Some(Secret::from(password)), None),
         BusCredentials::Token(token) => (None, None, Some(Secret::from(token))),
     };
-    let mut world = EdgeWorld {
+    let mut world = EdgeBootstrap {
         domain: args.domain.clone(),
         site_name: None,
         site_icon: None,

@@ -32,19 +32,19 @@ pub struct NewAccount {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission {
     /// What the first account needs besides.
-    pub setup: Setup,
+    pub setup: SetupRequirement,
     /// What every other one needs.
-    pub entry: Entry,
+    pub entry: SignUpRequirement,
 }
 
 impl Admission {
     /// For everybody.
-    pub const OPEN: Self = Self { setup: Setup::Free, entry: Entry::Open };
+    pub const OPEN: Self = Self { setup: SetupRequirement::Free, entry: SignUpRequirement::Open };
 }
 
 /// What the first account of an installation needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Setup {
+pub enum SetupRequirement {
     /// Nothing.
     Free,
     /// The setup token; this is the hash of what was shown as one.
@@ -53,7 +53,7 @@ pub enum Setup {
 
 /// What every account but the first needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum SignUpRequirement {
     /// Nothing.
     Open,
     /// There is no way in.
@@ -64,7 +64,7 @@ pub enum Entry {
 
 /// What became of deleting an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deletion {
+pub enum AccountDeletion {
     /// It is gone.
     Done {
         /// The sockets that are gone with it.
@@ -103,7 +103,7 @@ impl Store {
         let mut write = self.write().await?;
         let is_first = !setup::has_accounts(&mut write).await?;
         if is_first {
-            if let Setup::Token(shown) = new.admission.setup {
+            if let SetupRequirement::Token(shown) = new.admission.setup {
                 let is_right = match shown {
                     Some(shown) => setup::take(&mut write, shown).await?,
                     None => false,
@@ -121,8 +121,8 @@ impl Store {
         }
         let (email, now) = (&new.account.email, new.account.created_at);
         let invitation = match new.admission.entry {
-            Entry::Closed if !is_first => return Err(StoreError::NotFirst),
-            Entry::Invitation(hash) => {
+            SignUpRequirement::Closed if !is_first => return Err(StoreError::NotFirst),
+            SignUpRequirement::Invitation(hash) => {
                 let taken = invitations::take(&mut write, email, hash, now).await?;
                 Some(taken.ok_or(StoreError::NoInvitation)?)
             }
@@ -201,14 +201,14 @@ impl Store {
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn delete_account(&self, id: AccountId) -> Result<Deletion, StoreError> {
+    pub async fn delete_account(&self, id: AccountId) -> Result<AccountDeletion, StoreError> {
         let mut write = self.write().await?;
         let others: i64 = sql::query_scalar("SELECT count(*) FROM members WHERE organisation = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_one(write.sql())
             .await?;
         if others > 0 {
-            return Ok(Deletion::HasMembers { others: others.unsigned_abs() });
+            return Ok(AccountDeletion::HasMembers { others: others.unsigned_abs() });
         }
         let rows = sql::query("SELECT id FROM sockets WHERE account = $1")
             .bind(id.as_bytes().as_slice())
@@ -221,7 +221,7 @@ impl Store {
             .execute(write.sql())
             .await?;
         write.commit().await?;
-        Ok(if deleted.rows_affected() > 0 { Deletion::Done { sockets } } else { Deletion::NotFound })
+        Ok(if deleted.rows_affected() > 0 { AccountDeletion::Done { sockets } } else { AccountDeletion::NotFound })
     }
 
     /// How many accounts there are, without the one of guests.

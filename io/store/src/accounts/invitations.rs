@@ -39,7 +39,7 @@ pub struct Invitation {
 
 /// An invitation, as the one who is invited sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invited {
+pub struct OpenInvitation {
     /// What it is.
     pub invitation: Invitation,
     /// What the organisation is called.
@@ -48,7 +48,7 @@ pub struct Invited {
 
 /// What became of a new invitation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Inviting {
+pub enum InviteOutcome {
     /// It is there; a former one for the same address is not any more.
     Done,
     /// Somebody with this address belongs to the organisation.
@@ -59,7 +59,7 @@ pub enum Inviting {
 
 /// What became of an invitation that was to be taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Withdrawing {
+pub enum WithdrawOutcome {
     /// It is gone.
     Done(Invitation),
     /// There is none.
@@ -73,11 +73,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Limit`], or what stands in the way.
-    pub async fn invite(&self, new: &Invitation, hash: SecretHash) -> Result<Inviting, StoreError> {
+    pub async fn invite(&self, new: &Invitation, hash: SecretHash) -> Result<InviteOutcome, StoreError> {
         let mut write = self.write().await?;
         let role = role_in(&mut write, new.organisation, new.invited_by).await?;
         if !role.is_some_and(|role| role.may_give(new.role)) {
-            return Ok(Inviting::NotAllowed);
+            return Ok(InviteOutcome::NotAllowed);
         }
         let key = email_key(&new.email);
         let is_member: i64 = sql::query_scalar(
@@ -89,7 +89,7 @@ impl Store {
         .fetch_one(write.sql())
         .await?;
         if is_member > 0 {
-            return Ok(Inviting::IsMember);
+            return Ok(InviteOutcome::IsMember);
         }
         let formers =
             sql::query("SELECT role FROM invitations WHERE organisation = $1 AND email_key = $2 AND expires_at > $3")
@@ -101,7 +101,7 @@ impl Store {
         for former in &formers {
             let former: Role = row::parsed(former, "role")?;
             if !role.is_some_and(|role| role.may_give(former)) {
-                return Ok(Inviting::NotAllowed);
+                return Ok(InviteOutcome::NotAllowed);
             }
         }
         sql::query("DELETE FROM invitations WHERE organisation = $1 AND (email_key = $2 OR expires_at <= $3)")
@@ -117,7 +117,7 @@ impl Store {
         write.require_room(count, new.organisation.as_bytes(), MAX_INVITATIONS_PER_ORGANISATION, what).await?;
         insert(&mut write, new, &key, hash).await?;
         write.commit().await?;
-        Ok(Inviting::Done)
+        Ok(InviteOutcome::Done)
     }
 
     /// The organisation's open invitations after a position, oldest first, with their positions.
@@ -153,7 +153,7 @@ impl Store {
         organisation: AccountId,
         id: InvitationId,
         by: Role,
-    ) -> Result<Withdrawing, StoreError> {
+    ) -> Result<WithdrawOutcome, StoreError> {
         let mut write = self.write().await?;
         let found = sql::query(
             "DELETE FROM invitations WHERE id = $1 AND organisation = $2
@@ -163,19 +163,19 @@ impl Store {
         .bind(organisation.as_bytes().as_slice())
         .fetch_optional(write.sql())
         .await?;
-        let Some(found) = found.as_ref().map(invitation).transpose()? else { return Ok(Withdrawing::NotFound) };
+        let Some(found) = found.as_ref().map(invitation).transpose()? else { return Ok(WithdrawOutcome::NotFound) };
         if !by.may_give(found.role) {
-            return Ok(Withdrawing::NotAllowed);
+            return Ok(WithdrawOutcome::NotAllowed);
         }
         write.commit().await?;
-        Ok(Withdrawing::Done(found))
+        Ok(WithdrawOutcome::Done(found))
     }
 
     /// The open invitations of an address, those that end first before the others, `limit` at most.
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn invitations_of(&self, email: &Email, now: i64, limit: u32) -> Result<Vec<Invited>, StoreError> {
+    pub async fn invitations_of(&self, email: &Email, now: i64, limit: u32) -> Result<Vec<OpenInvitation>, StoreError> {
         let rows = sql::query(
             "SELECT i.id, i.organisation, i.email, i.role, i.invited_by, i.created_at, i.expires_at, o.name,
              o.organisation_name FROM invitations i JOIN accounts o ON o.id = i.organisation
@@ -187,7 +187,7 @@ impl Store {
         .fetch_all(&self.reader)
         .await?;
         let invited =
-            |found| Ok(Invited { invitation: invitation(found)?, organisation_name: organisation_name(found)? });
+            |found| Ok(OpenInvitation { invitation: invitation(found)?, organisation_name: organisation_name(found)? });
         rows.iter().map(invited).collect()
     }
 

@@ -43,7 +43,7 @@ pub struct Member {
 
 /// What became of a change to a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemberChange {
+pub enum MemberChangeOutcome {
     /// It is so now.
     Done,
     /// The account does not belong to the organisation.
@@ -204,7 +204,7 @@ impl Store {
         account: AccountId,
         role: Role,
         by: Role,
-    ) -> Result<MemberChange, StoreError> {
+    ) -> Result<MemberChangeOutcome, StoreError> {
         self.change_member(organisation, account, by, Some(role)).await
     }
 
@@ -218,7 +218,7 @@ impl Store {
         organisation: AccountId,
         account: AccountId,
         by: Role,
-    ) -> Result<MemberChange, StoreError> {
+    ) -> Result<MemberChangeOutcome, StoreError> {
         self.change_member(organisation, account, by, None).await
     }
 
@@ -228,14 +228,16 @@ impl Store {
         account: AccountId,
         by: Role,
         to: Option<Role>,
-    ) -> Result<MemberChange, StoreError> {
+    ) -> Result<MemberChangeOutcome, StoreError> {
         if organisation == account {
-            return Ok(MemberChange::Founder);
+            return Ok(MemberChangeOutcome::Founder);
         }
         let mut write = self.write().await?;
-        let Some(now) = role_in(&mut write, organisation, account).await? else { return Ok(MemberChange::NotFound) };
+        let Some(now) = role_in(&mut write, organisation, account).await? else {
+            return Ok(MemberChangeOutcome::NotFound);
+        };
         if !by.may_give(now) || to.is_some_and(|to| !by.may_give(to)) {
-            return Ok(MemberChange::NotAllowed);
+            return Ok(MemberChangeOutcome::NotAllowed);
         }
         match to {
             Some(role) => {
@@ -255,7 +257,7 @@ impl Store {
             .execute(write.sql())
             .await?;
         write.commit().await?;
-        Ok(MemberChange::Done)
+        Ok(MemberChangeOutcome::Done)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{account, organisations::role_in};
 use crate::db::{
     Position, SecretHash, Store,
     error::StoreError,
-    idempotency::{Creation, Keyed},
+    idempotency::{Creation, IdempotencyKey},
     row::{self, DbRow},
     sql,
 };
@@ -47,7 +47,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Limit`], [`StoreError::KeyReused`], [`StoreError::Gone`], or what stands in the way.
-    pub async fn create_token(&self, new: NewToken, keyed: Option<&Keyed>) -> Result<Creation<()>, StoreError> {
+    pub async fn create_token(
+        &self,
+        new: NewToken,
+        keyed: Option<&IdempotencyKey>,
+    ) -> Result<Creation<()>, StoreError> {
         let mut write = self.write().await?;
         if let Some(stored) = write.recall(new.account, keyed).await? {
             return Ok(Creation::Repeated(stored));

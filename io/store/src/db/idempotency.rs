@@ -11,7 +11,7 @@ pub const MAX_KEYS_PER_ACCOUNT: usize = 10_000;
 
 /// The idempotency key of a request.
 #[derive(Debug, Clone)]
-pub struct Keyed {
+pub struct IdempotencyKey {
     /// The key, as the client chose it.
     pub key: String,
     /// Hash of all that makes the request what it is: method, path, body.
@@ -46,7 +46,7 @@ impl Write {
     pub(crate) async fn recall(
         &mut self,
         account: AccountId,
-        keyed: Option<&Keyed>,
+        keyed: Option<&IdempotencyKey>,
     ) -> Result<Option<StoredAnswer>, StoreError> {
         let Some(keyed) = keyed else { return Ok(None) };
         let found = sql::query(
@@ -69,7 +69,7 @@ impl Write {
     pub(crate) async fn remember(
         &mut self,
         account: AccountId,
-        keyed: Option<&Keyed>,
+        keyed: Option<&IdempotencyKey>,
         resource: [u8; 16],
         answer: Option<String>,
     ) -> Result<(), StoreError> {

@@ -47,7 +47,7 @@ pub struct DueCheck {
 
 /// What of a person's logins at a provider is meant.
 #[derive(Debug, Clone, Copy)]
-pub struct LogoutOf<'a> {
+pub struct LogoutSubject<'a> {
     /// Of this person, as the provider calls them.
     pub subject: Option<&'a str>,
     /// The login that the provider calls so, and those of the person of which it has not said how it calls them.
@@ -84,7 +84,7 @@ impl Store {
         &self,
         organisation: AccountId,
         provider: ProviderId,
-        of: LogoutOf<'_>,
+        of: LogoutSubject<'_>,
     ) -> Result<Vec<LoginSession>, StoreError> {
         let mut write = self.write().await?;
         // One of which the provider has not said how it calls it may be the one that it means.

@@ -7,7 +7,7 @@ use sallyport_model::{
 use crate::db::{
     Position, SecretHash, Store,
     error::StoreError,
-    idempotency::{Creation, Keyed},
+    idempotency::{Creation, IdempotencyKey},
     row::{self, DbRow},
     sql,
 };
@@ -77,7 +77,7 @@ impl Store {
     pub async fn create_service_token(
         &self,
         new: &NewServiceToken,
-        keyed: Option<&Keyed>,
+        keyed: Option<&IdempotencyKey>,
     ) -> Result<Creation<()>, StoreError> {
         let mut write = self.write().await?;
         if let Some(stored) = write.recall(new.organisation, keyed).await? {

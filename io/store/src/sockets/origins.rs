@@ -9,7 +9,7 @@ use super::tunnels;
 use crate::db::{
     Position, Store,
     error::StoreError,
-    idempotency::{Creation, Keyed},
+    idempotency::{Creation, IdempotencyKey},
     row::{self, DbRow},
     sql,
     write::Write,
@@ -40,7 +40,7 @@ impl Store {
         &self,
         account: AccountId,
         new: &DirectOrigin,
-        keyed: Option<&Keyed>,
+        keyed: Option<&IdempotencyKey>,
     ) -> Result<Creation<DirectOrigin>, StoreError> {
         let mut write = self.write().await?;
         if let Some(stored) = write.recall(account, keyed).await? {

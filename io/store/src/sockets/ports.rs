@@ -6,7 +6,7 @@ use crate::db::{error::StoreError, sql, write::Write};
 
 /// Which port a socket gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PortWish {
+pub enum PortRequest {
     /// None.
     None,
     /// Any free port of the range: one that no socket ever had, else the one that was given back the longest ago, so
@@ -20,19 +20,19 @@ pub enum PortWish {
 /// inserted.
 pub(crate) async fn take_port(
     write: &mut Write,
-    wish: &PortWish,
+    wish: &PortRequest,
     former: Option<u16>,
 ) -> Result<Option<u16>, StoreError> {
     match wish {
-        PortWish::None => Ok(None),
-        PortWish::This(port) => {
+        PortRequest::None => Ok(None),
+        PortRequest::This(port) => {
             if is_taken(write, *port).await? {
                 Err(StoreError::PortTaken { port: *port })
             } else {
                 Ok(Some(*port))
             }
         }
-        PortWish::Any(range) => match former.filter(|port| range.contains(port)) {
+        PortRequest::Any(range) => match former.filter(|port| range.contains(port)) {
             Some(port) if !is_taken(write, port).await? => Ok(Some(port)),
             _ => any_port(write, range).await.map(Some),
         },

@@ -9,8 +9,8 @@ use sallyport_model::{
 
 use super::{
     origins, policies,
-    ports::{PortWish, take_port},
-    socket_names::{self, IfTaken},
+    ports::{PortRequest, take_port},
+    socket_names::{self, NameConflict},
     tunnels,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     db::{
         Position, Store,
         error::StoreError,
-        idempotency::{Creation, Keyed},
+        idempotency::{Creation, IdempotencyKey},
         row::{self, DbRow},
         sql,
         write::Write,
@@ -43,7 +43,7 @@ pub struct NewSocket {
     /// What its owner calls it.
     pub display_name: DisplayName,
     /// What happens when another socket of the account is called so.
-    pub if_taken: IfTaken,
+    pub name_conflict: NameConflict,
     /// What it speaks.
     pub socket_type: SocketType,
     /// Which HTTP version the origin is spoken to with.
@@ -51,7 +51,7 @@ pub struct NewSocket {
     /// A user name and password that every client must give.
     pub basic_auth: Option<BasicAuth>,
     /// Which port it gets for itself.
-    pub port: PortWish,
+    pub port: PortRequest,
     /// How many sockets with a port of their own the account may have, this one among them.
     pub max_ports: usize,
     /// What else its owner has set.
@@ -110,7 +110,7 @@ impl Store {
         &self,
         new: NewSocket,
         randoms: &[u64],
-        keyed: Option<&Keyed>,
+        keyed: Option<&IdempotencyKey>,
         answer: impl FnOnce(&Socket) -> String + Send,
     ) -> Result<Creation<(Socket, String)>, StoreError> {
         let mut write = self.write().await?;
@@ -129,10 +129,11 @@ impl Store {
         if count >= max as i64 {
             return Err(StoreError::Limit { what, max });
         }
-        if new.port != PortWish::None {
+        if new.port != PortRequest::None {
             bound_ports(&mut write, new.account, new.max_ports).await?;
         }
-        let display_name = socket_names::take(&mut write, new.account, new.id, new.display_name, new.if_taken).await?;
+        let display_name =
+            socket_names::take(&mut write, new.account, new.id, new.display_name, new.name_conflict).await?;
         let (name, former_port) = match former_name(&mut write, new.maker).await? {
             Some((name, port)) => (name, port),
             None => (take_name(&mut write, randoms, new.maker, new.created_at).await?, None),

@@ -9,11 +9,11 @@ use crate::db::{error::StoreError, name_keys::MAX_NUMBER, sql, write::Write};
 
 /// What happens when the name of a new socket is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IfTaken {
+pub enum NameConflict {
     /// It is not made.
     Refuse,
     /// It gets a number behind its name.
-    Number,
+    AddNumber,
 }
 
 /// The name that the socket gets: the one that was asked for, or that with a number.
@@ -22,10 +22,10 @@ pub(crate) async fn take(
     account: AccountId,
     socket: SocketId,
     wanted: DisplayName,
-    if_taken: IfTaken,
+    name_conflict: NameConflict,
 ) -> Result<DisplayName, StoreError> {
     let Err(error) = require_free(write, account, socket, &wanted).await else { return Ok(wanted) };
-    if !matches!(error, StoreError::NameTaken { .. }) || if_taken == IfTaken::Refuse {
+    if !matches!(error, StoreError::NameTaken { .. }) || name_conflict == NameConflict::Refuse {
         return Err(error);
     }
     let keys = sql::query_scalar::<String>("SELECT name_key FROM sockets WHERE account = $1 AND name_key IS NOT NULL");

@@ -11,7 +11,7 @@ use crate::{
     db::{
         Position, Store,
         error::StoreError,
-        idempotency::{Creation, Keyed},
+        idempotency::{Creation, IdempotencyKey},
         row::{self, DbRow},
         sql,
         write::Write,
@@ -51,7 +51,7 @@ impl Store {
         account: AccountId,
         new: &NewTunnel,
         forward_ports: &[u16],
-        keyed: Option<&Keyed>,
+        keyed: Option<&IdempotencyKey>,
     ) -> Result<Creation<Tunnel>, StoreError> {
         let mut write = self.write().await?;
         if let Some(stored) = write.recall(account, keyed).await? {
