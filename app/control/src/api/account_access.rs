@@ -8,7 +8,7 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{
     AccountReset, AccountSession, BeginTotp, BegunTotp, ChangePassword, ConfirmTotp, EndedAccountSessions,
-    ForgotPassword, Page, Problem, ProveTotp, RecoveryCodes, ResetAccount, SetPassword,
+    ForgotPassword, Page, ProveTotp, RecoveryCodes, ResetAccount, SetPassword,
 };
 use sallyport_model::Scope;
 use sallyport_store::{SessionId, StoredSession};
@@ -51,11 +51,9 @@ fn shown_codes(codes: Vec<String>) -> RecoveryCodes {
     request_body = ChangePassword,
     responses(
         (status = 204, description = "It is another one now."),
-        (status = 403, description = "`wrong-password`, or `login-needed`: an API token is not enough", body = Problem,
-         content_type = "application/problem+json"),
-        (status = 409, description = "`changed-meanwhile`", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`wrong-password`, or `login-needed`: an API token is not enough"),
+        (status = 409, description = "`changed-meanwhile`"),
+        (status = 429, description = "Too many attempts."),
     )
 )]
 pub(crate) async fn change_password(
@@ -80,10 +78,8 @@ pub(crate) async fn change_password(
     request_body = ForgotPassword,
     responses(
         (status = 202, description = "If there is such an account, a message is on its way."),
-        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
-        (status = 501, description = "`no-mail-hook`: this server sends no messages", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "Too many attempts."),
+        (status = 501, description = "`no-mail-hook`: this server sends no messages"),
     )
 )]
 pub(crate) async fn forgot(
@@ -102,9 +98,7 @@ pub(crate) async fn forgot(
     post, path = "/v1/accounts/reset", tag = "accounts", operation_id = "reset_account", request_body = ResetAccount,
     responses(
         (status = 200, description = "What became of the code, which is good for an hour.", body = AccountReset),
-        (status = 403, description = "`not-owner`, or `login-needed`: an API token is not enough", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`not-owner`, or `login-needed`: an API token is not enough"),
     )
 )]
 pub(crate) async fn reset(
@@ -136,8 +130,7 @@ pub(crate) async fn reset(
     request_body = SetPassword,
     responses(
         (status = 204, description = "It is the password now."),
-        (status = 404, description = "`bad-code`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "`bad-code`"),
     )
 )]
 pub(crate) async fn set_password(
@@ -158,10 +151,8 @@ pub(crate) async fn set_password(
     post, path = "/v1/account/totp", tag = "accounts", operation_id = "begin_account_totp", request_body = BeginTotp,
     responses(
         (status = 200, description = "What the authenticator is told.", body = BegunTotp),
-        (status = 403, description = "`wrong-password`, or `login-needed`: an API token is not enough", body = Problem,
-         content_type = "application/problem+json"),
-        (status = 409, description = "`totp-on`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`wrong-password`, or `login-needed`: an API token is not enough"),
+        (status = 409, description = "`totp-on`"),
     )
 )]
 pub(crate) async fn begin_totp(
@@ -190,11 +181,9 @@ pub(crate) async fn begin_totp(
     request_body = ConfirmTotp,
     responses(
         (status = 200, description = "Recovery codes.", body = RecoveryCodes),
-        (status = 403, description = "`wrong-code`, or `login-needed`: an API token is not enough", body = Problem,
-         content_type = "application/problem+json"),
-        (status = 409, description = "`totp-on`", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`wrong-code`, or `login-needed`: an API token is not enough"),
+        (status = 409, description = "`totp-on`"),
+        (status = 429, description = "Too many attempts."),
     )
 )]
 pub(crate) async fn confirm_totp(
@@ -216,11 +205,9 @@ pub(crate) async fn confirm_totp(
     request_body = ProveTotp,
     responses(
         (status = 204, description = "The password is enough."),
-        (status = 403, description = "`wrong-password`, `wrong-code`, or `login-needed`: an API token is not enough",
-         body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`totp-off`", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`wrong-password`, `wrong-code`, or `login-needed`: an API token is not enough"),
+        (status = 409, description = "`totp-off`"),
+        (status = 429, description = "Too many attempts."),
     )
 )]
 pub(crate) async fn disable_totp(
@@ -244,11 +231,9 @@ pub(crate) async fn disable_totp(
     request_body = ProveTotp,
     responses(
         (status = 200, description = "Recovery codes.", body = RecoveryCodes),
-        (status = 403, description = "`wrong-password`, `wrong-code`, or `login-needed`: an API token is not enough",
-         body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`totp-off`", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`wrong-password`, `wrong-code`, or `login-needed`: an API token is not enough"),
+        (status = 409, description = "`totp-off`"),
+        (status = 429, description = "Too many attempts."),
     )
 )]
 pub(crate) async fn renew_codes(
@@ -271,9 +256,7 @@ pub(crate) async fn renew_codes(
     get, path = "/v1/account/sessions", tag = "sessions", operation_id = "list_account_sessions",
     responses(
         (status = 200, description = "All.", body = Page<AccountSession>),
-        (status = 403, description = "`login-needed`: an API token is not enough", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`login-needed`: an API token is not enough"),
     )
 )]
 pub(crate) async fn list_sessions(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -290,9 +273,7 @@ pub(crate) async fn list_sessions(State(app): State<App>, caller: Caller) -> Res
     params(("id" = uuid::Uuid, Path, description = "The session's id.")),
     responses(
         (status = 204, description = "Its tokens are good for nothing now."),
-        (status = 403, description = "`login-needed`: an API token is not enough", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`login-needed`: an API token is not enough"),
     )
 )]
 pub(crate) async fn end_session(
@@ -312,9 +293,7 @@ pub(crate) async fn end_session(
     post, path = "/v1/account/sessions/end-others", tag = "sessions", operation_id = "end_other_account_sessions",
     responses(
         (status = 200, description = "How many ended.", body = EndedAccountSessions),
-        (status = 403, description = "`login-needed`: an API token is not enough", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`login-needed`: an API token is not enough"),
     )
 )]
 pub(crate) async fn end_others(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

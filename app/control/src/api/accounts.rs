@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{Account, CreateAccount, Problem};
+use sallyport_api::{Account, CreateAccount};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::Scope;
 use sallyport_store::AccountAccess;
@@ -46,10 +46,9 @@ fn shown(account: &sallyport_model::Account, access: Option<&AccountAccess>) -> 
     responses(
         (status = 201, description = "The account.", body = Account),
         (status = 403, description = "`sign-up-closed`; `no-invitation`: none of this address has this code; \
-         `setup-token-needed`: it would be the first of a server that others can reach", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`email-taken`", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+         `setup-token-needed`: it would be the first of a server that others can reach"),
+        (status = 409, description = "`email-taken`"),
+        (status = 429, description = "Too many attempts."),
     )
 )]
 pub(crate) async fn create(
@@ -66,7 +65,6 @@ pub(crate) async fn create(
     get, path = "/v1/account", tag = "accounts", operation_id = "get_account",
     responses(
         (status = 200, description = "The account.", body = Account),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -81,9 +79,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Respon
     responses(
         (status = 204, description = "It is gone."),
         (status = 409, description = "`has-members`: others belong to its organisation; remove them first. \
-         `owns-installation`: name another owner first",
-         body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+         `owns-installation`: name another owner first"),
     )
 )]
 pub(crate) async fn delete(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

@@ -9,7 +9,7 @@ use axum::{
 use http::{StatusCode, Uri};
 use sallyport_api::{
     AuditEvent, AuditOrder, AuditQuery, AuditVerification, DEFAULT_PAGE_ITEMS, MAX_AUDIT_WAIT_SECONDS, MAX_PAGE_ITEMS,
-    Page, Problem,
+    Page,
 };
 use sallyport_audit::{AuditError, AuditFilter, AuditLog};
 use sallyport_model::{AccountId, Scope};
@@ -28,7 +28,6 @@ use crate::{
     get, path = "/v1/audit", tag = "audit", operation_id = "list_audit_events", params(AuditQuery),
     responses(
         (status = 200, description = "One page.", body = Page<AuditEvent>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Response, ApiError> {
@@ -66,7 +65,6 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     get, path = "/v1/audit/verify", tag = "audit", operation_id = "verify_audit_log",
     responses(
         (status = 200, description = "What was found.", body = AuditVerification),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn verify(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

@@ -12,12 +12,13 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{
     CreateEdgeToken, CreatedEdgeToken, DrainEdge, Edge, EdgeState, EdgeToken, EdgeTokenState, HandOver,
-    JOIN_SECRET_PREFIX, JoinToken, Page, Problem,
+    JOIN_SECRET_PREFIX, JoinToken, Page,
 };
 use sallyport_bus::{Answer, Ask, EdgeFigures, EdgeState as Serving};
 use sallyport_model::{DrainOrder, EdgeId, EdgeOrders};
 use sallyport_store::{NewEdgeToken, StoredEdge, StoredEdgeToken};
 
+use super::params::EdgePath;
 use crate::{
     audit,
     clock::date,
@@ -98,8 +99,7 @@ fn shown(app: &App, edge: StoredEdge, said: Option<(EdgeFigures, Duration)>) -> 
     get, path = "/v1/edges", tag = "edges", operation_id = "list_edges",
     responses(
         (status = 200, description = "All of them.", body = Page<Edge>),
-        (status = 403, description = "`not-owner`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`not-owner`"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -125,10 +125,9 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
 /// on gives its connectors to other edges. Stop it too.
 #[utoipa::path(
     delete, path = "/v1/edges/{id}", tag = "edges", operation_id = "delete_edge",
-    params(("id" = uuid::Uuid, Path, description = "The edge's id.")),
+    params(EdgePath),
     responses(
         (status = 204, description = "It is gone."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(
@@ -153,12 +152,11 @@ pub(crate) async fn delete(
 /// meanwhile. What still runs there when the time is over is cut off. It stays so, past restarts too, until it is resumed.
 #[utoipa::path(
     post, path = "/v1/edges/{id}/drain", tag = "edges", operation_id = "drain_edge", request_body = DrainEdge,
-    params(("id" = uuid::Uuid, Path, description = "The edge's id.")),
+    params(EdgePath),
     responses(
         (status = 200, description = "The edge, which is told.", body = Edge),
-        (status = 403, description = "`not-owner`", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`edge-away`, `last-edge` or `edges-unknown`: `force` does it all the same.", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`not-owner`"),
+        (status = 409, description = "`edge-away`, `last-edge` or `edges-unknown`: `force` does it all the same."),
     )
 )]
 pub(crate) async fn drain(
@@ -213,11 +211,10 @@ fn may_be_emptied(app: &App, edge: &StoredEdge) -> Result<(), ApiError> {
 /// Have an edge serve again
 #[utoipa::path(
     post, path = "/v1/edges/{id}/resume", tag = "edges", operation_id = "resume_edge",
-    params(("id" = uuid::Uuid, Path, description = "The edge's id.")),
+    params(EdgePath),
     responses(
         (status = 200, description = "The edge, which is told.", body = Edge),
-        (status = 403, description = "`not-owner`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`not-owner`"),
     )
 )]
 pub(crate) async fn resume(
@@ -238,9 +235,8 @@ pub(crate) async fn resume(
     post, path = "/v1/edge-tokens", tag = "edges", operation_id = "create_edge_token", request_body = CreateEdgeToken,
     responses(
         (status = 201, description = "The token.", body = CreatedEdgeToken),
-        (status = 403, description = "`not-owner`", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`one-machine`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`not-owner`"),
+        (status = 409, description = "`one-machine`"),
     )
 )]
 pub(crate) async fn create_token(
@@ -278,8 +274,7 @@ pub(crate) async fn create_token(
     get, path = "/v1/edge-tokens", tag = "edges", operation_id = "list_edge_tokens",
     responses(
         (status = 200, description = "All of them.", body = Page<EdgeToken>),
-        (status = 403, description = "`not-owner`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`not-owner`"),
     )
 )]
 pub(crate) async fn list_tokens(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -312,7 +307,6 @@ pub(crate) async fn list_tokens(State(app): State<App>, caller: Caller) -> Resul
     params(("id" = String, Path, description = "The token's id.")),
     responses(
         (status = 204, description = "It is gone."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete_token(
@@ -336,10 +330,8 @@ pub(crate) async fn delete_token(
     put, path = "/v1/installation/owner", tag = "edges", operation_id = "hand_installation_over", request_body = HandOver,
     responses(
         (status = 204, description = "It is the other one's."),
-        (status = 403, description = "`not-owner`", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is no such account.", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`not-owner`"),
+        (status = 404, description = "There is no such account."),
     )
 )]
 pub(crate) async fn hand_over(

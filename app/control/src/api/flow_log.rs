@@ -8,7 +8,7 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{StatusCode, Uri};
-use sallyport_api::{DEFAULT_PAGE_ITEMS, EndedFlow, EndedFlowPage, EndedFlowQuery, MAX_PAGE_ITEMS, Problem};
+use sallyport_api::{DEFAULT_PAGE_ITEMS, EndedFlow, EndedFlowPage, EndedFlowQuery, MAX_PAGE_ITEMS};
 use sallyport_bus::{Answer, Answered, Ask};
 use sallyport_model::{EdgeId, Scope};
 
@@ -129,7 +129,6 @@ fn ms(us: u64) -> f64 {
     get, path = "/v1/flows/log", tag = "audit", operation_id = "list_ended_flows", params(EndedFlowQuery),
     responses(
         (status = 200, description = "What ended.", body = EndedFlowPage),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Response, ApiError> {

@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, Uri};
-use sallyport_api::{DEFAULT_PAGE_ITEMS, Flow, FlowPage, MAX_PAGE_ITEMS, PageQuery, Problem, SilentEdge};
+use sallyport_api::{DEFAULT_PAGE_ITEMS, Flow, FlowPage, MAX_PAGE_ITEMS, PageQuery, SilentEdge};
 use sallyport_bus::{Answer, Answered, Ask, FlowList, FlowSeen, Routes, Silent};
 use sallyport_model::{DirectOriginId, EdgeName, Scope, SocketId};
 
@@ -79,7 +79,6 @@ fn page(routes: &Routes, answered: Vec<Answered>, limit: usize) -> (Vec<Flow>, O
     get, path = "/v1/flows", tag = "audit", operation_id = "list_flows", params(PageQuery),
     responses(
         (status = 200, description = "One page, in no order that means anything.", body = FlowPage),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Response, ApiError> {
@@ -109,9 +108,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     params(("id" = String, Path, description = "The flow's id.")),
     responses(
         (status = 204, description = "It is told to end."),
-        (status = 503, description = "`edges-silent`: no edge that answered has it, and others did not answer.",
-         body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "`edges-silent`: no edge that answered has it, and others did not answer."),
     )
 )]
 pub(crate) async fn kill(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {

@@ -8,7 +8,7 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{StatusCode, header};
-use sallyport_api::{Info, Problem};
+use sallyport_api::Info;
 
 use crate::{
     request::{extract::json, via::Via},
@@ -20,7 +20,6 @@ use crate::{
     get, path = "/v1/info", tag = "info", operation_id = "get_info", security(()),
     responses(
         (status = 200, description = "What a client needs to know before it logs in.", body = Info),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, via: Via) -> Response {

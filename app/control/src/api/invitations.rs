@@ -7,12 +7,13 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{
     AcceptInvitation, CreateInvitation, CreatedInvitation, Invitation, MAX_PAGE_ITEMS, Organisation, Page, PageQuery,
-    Problem, ReceivedInvitation, Secret,
+    ReceivedInvitation, Secret,
 };
 use sallyport_model::{InvitationId, Scope};
 use sallyport_store::{InviteOutcome, OpenInvitation, WithdrawOutcome};
 
 use super::members::may_not_give;
+use super::params::InvitationPath;
 use crate::{
     audit,
     clock::date,
@@ -55,7 +56,6 @@ fn received(invited: OpenInvitation) -> ReceivedInvitation {
     get, path = "/v1/invitations", tag = "organisations", operation_id = "list_invitations", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Invitation>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -76,11 +76,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = CreateInvitation,
     responses(
         (status = 201, description = "The invitation, with its code.", body = CreatedInvitation),
-        (status = 403, description = "`missing-role`: only owners invite owners, or put another invitation in the place of such a one", body = Problem,
-         content_type = "application/problem+json"),
-        (status = 409, description = "`already-member` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`missing-role`: only owners invite owners, or put another invitation in the place of such a one"),
+        (status = 409, description = "`already-member` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -167,12 +164,10 @@ impl App {
 /// Take an invitation back
 #[utoipa::path(
     delete, path = "/v1/invitations/{id}", tag = "organisations", operation_id = "delete_invitation",
-    params(("id" = uuid::Uuid, Path, description = "The invitation's id.")),
+    params(InvitationPath),
     responses(
         (status = 204, description = "Its code is good for nothing now."),
-        (status = 403, description = "`missing-role`: only owners take invitations of owners back", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`missing-role`: only owners take invitations of owners back"),
     )
 )]
 pub(crate) async fn delete(
@@ -198,7 +193,6 @@ pub(crate) async fn delete(
     get, path = "/v1/account/invitations", tag = "organisations", operation_id = "list_received_invitations",
     responses(
         (status = 200, description = "All.", body = Page<ReceivedInvitation>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list_received(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -217,10 +211,8 @@ pub(crate) async fn list_received(State(app): State<App>, caller: Caller) -> Res
     request_body = AcceptInvitation,
     responses(
         (status = 200, description = "The organisation that the account belongs to now.", body = Organisation),
-        (status = 404, description = "`not-found`: no invitation that is open has this code and this address",
-         body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`limit-reached`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "`not-found`: no invitation that is open has this code and this address"),
+        (status = 409, description = "`limit-reached`"),
     )
 )]
 pub(crate) async fn accept(
@@ -252,10 +244,9 @@ pub(crate) async fn accept(
 /// Decline an invitation
 #[utoipa::path(
     delete, path = "/v1/account/invitations/{id}", tag = "organisations", operation_id = "decline_invitation",
-    params(("id" = uuid::Uuid, Path, description = "The invitation's id.")),
+    params(InvitationPath),
     responses(
         (status = 204, description = "Its code is good for nothing now."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn decline(

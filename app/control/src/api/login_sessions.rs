@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{EndLoginSessions, EndedLoginSessions, LoginSession, Page, PageQuery, Problem};
+use sallyport_api::{EndLoginSessions, EndedLoginSessions, LoginSession, Page, PageQuery};
 use sallyport_model::{LoginSessionId, Scope};
 
 use crate::{
@@ -36,7 +36,6 @@ fn shown(session: sallyport_model::LoginSession) -> LoginSession {
     get, path = "/v1/login-sessions", tag = "login sessions", operation_id = "list_login_sessions", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<LoginSession>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -54,7 +53,6 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = EndLoginSessions,
     responses(
         (status = 200, description = "How many ended.", body = EndedLoginSessions),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn end(
@@ -78,7 +76,6 @@ pub(crate) async fn end(
     params(("id" = uuid::Uuid, Path, description = "The login's id.")),
     responses(
         (status = 204, description = "It is worth nothing any more."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(

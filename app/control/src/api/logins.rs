@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{Login, Logout, Problem, Refresh, Secret, Session};
+use sallyport_api::{Login, Logout, Refresh, Secret, Session};
 use sallyport_store::Rotation;
 
 use crate::{
@@ -27,9 +27,8 @@ use crate::{
     request_body = Login,
     responses(
         (status = 200, description = "A session.", body = Session),
-        (status = 401, description = "`wrong-login`; `code-needed`: the account asks for a code of its authenticator, too; `wrong-code`", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "`wrong-login`; `code-needed`: the account asks for a code of its authenticator, too; `wrong-code`"),
+        (status = 429, description = "Too many attempts."),
     )
 )]
 pub(crate) async fn login(
@@ -53,9 +52,7 @@ pub(crate) async fn login(
     request_body = Refresh,
     responses(
         (status = 200, description = "The next session.", body = Session),
-        (status = 401, description = "`bad-refresh-token` or `refresh-token-reused`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "`bad-refresh-token` or `refresh-token-reused`"),
     )
 )]
 pub(crate) async fn refresh(
@@ -90,7 +87,6 @@ pub(crate) async fn refresh(
     request_body = Logout,
     responses(
         (status = 204, description = "The session has ended."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn logout(State(app): State<App>, client: Client, input: Input<Logout>) -> Result<Response, ApiError> {

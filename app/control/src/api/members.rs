@@ -5,10 +5,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{Member, Page, PageQuery, Problem, UpdateMember};
+use sallyport_api::{Member, Page, PageQuery, UpdateMember};
 use sallyport_model::{AccountId, Role, Scope};
 use sallyport_store::MemberChangeOutcome;
 
+use super::params::MemberPath;
 use crate::{
     audit,
     clock::date,
@@ -37,7 +38,6 @@ fn shown(member: sallyport_store::Member, organisation: AccountId) -> Member {
     get, path = "/v1/members", tag = "organisations", operation_id = "list_members", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Member>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -52,12 +52,11 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// stays one.
 #[utoipa::path(
     patch, path = "/v1/members/{id}", tag = "organisations", operation_id = "update_member",
-    params(("id" = String, Path, description = "The member's id or e-mail address.")), request_body = UpdateMember,
+    params(MemberPath), request_body = UpdateMember,
     responses(
         (status = 200, description = "The member as they are now.", body = Member),
-        (status = 403, description = "`missing-role`", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`founder`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`missing-role`"),
+        (status = 409, description = "`founder`"),
     )
 )]
 pub(crate) async fn update(
@@ -81,12 +80,11 @@ pub(crate) async fn update(
 /// stays.
 #[utoipa::path(
     delete, path = "/v1/members/{id}", tag = "organisations", operation_id = "delete_member",
-    params(("id" = String, Path, description = "The member's id or e-mail address.")),
+    params(MemberPath),
     responses(
         (status = 204, description = "They do not belong to it any more."),
-        (status = 403, description = "`missing-role`", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`founder`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`missing-role`"),
+        (status = 409, description = "`founder`"),
     )
 )]
 pub(crate) async fn delete(

@@ -16,6 +16,7 @@ mod members;
 mod openapi;
 mod organisations;
 mod origins;
+mod params;
 mod persons;
 mod policies;
 mod providers;

@@ -1,10 +1,12 @@
 //! The description of the API, made from the handlers themselves.
 
-use sallyport_api::named_objects;
+use std::collections::BTreeMap;
+
+use sallyport_api::{PROBLEM_JSON, Problem, named_objects};
 use utoipa::{
-    Modify, OpenApi,
+    IntoResponses, Modify, OpenApi,
     openapi::{
-        Ref, RefOr, Required, Schema,
+        Content, Ref, RefOr, Required, Response, ResponseBuilder, Responses, Schema,
         schema::ArrayItems,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
     },
@@ -51,7 +53,8 @@ use crate::device;
         audit::list, audit::verify, flows::list, flows::kill, flow_log::list, stats::get,
         edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens, edges::delete_token, edges::hand_over,
     ),
-    modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach),
+    components(schemas(Problem)),
+    modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach, &ProblemResponses),
     security(("bearer" = [])),
     tags(
         (name = "info", description = "What a client needs to know first."),
@@ -119,6 +122,44 @@ impl Modify for OneTypeOfEach {
             {
                 items.items = ArrayItems::RefOrSchema(Box::new(Ref::from_schema_name(item).into()));
             }
+        }
+    }
+}
+
+/// The responses that every operation has beside its own: an error, whose kind is in the `code` of the problem.
+struct ErrorResponses;
+
+impl IntoResponses for ErrorResponses {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let error = ResponseBuilder::new().description("Error; see `code`.").content(PROBLEM_JSON, problem()).build();
+        BTreeMap::from([("default".to_owned(), error.into())])
+    }
+}
+
+/// The body of every error.
+fn problem() -> Content {
+    Content::new(Some(Ref::from_schema_name("Problem")))
+}
+
+/// Adds [`ErrorResponses`] to every operation, and the body to the errors that operations name themselves.
+struct ProblemResponses;
+
+impl Modify for ProblemResponses {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let paths = openapi.paths.paths.values_mut();
+        let operations = paths.flat_map(|path| {
+            [&mut path.get, &mut path.post, &mut path.put, &mut path.patch, &mut path.delete].into_iter().flatten()
+        });
+        for Responses { responses, .. } in operations.map(|operation| &mut operation.responses) {
+            for (status, response) in responses.iter_mut() {
+                if let RefOr::T(response) = response
+                    && status.starts_with(['4', '5'])
+                    && response.content.is_empty()
+                {
+                    response.content.insert(PROBLEM_JSON.to_owned(), problem().into());
+                }
+            }
+            responses.extend(ErrorResponses::responses());
         }
     }
 }

@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{Organisation, Page, Problem, UpdateOrganisation};
+use sallyport_api::{Organisation, Page, UpdateOrganisation};
 use sallyport_model::{AccountId, Role, Scope};
 use sallyport_store::{MemberChangeOutcome, Membership};
 
@@ -31,7 +31,6 @@ fn shown(membership: Membership, account: AccountId) -> Organisation {
     get, path = "/v1/organisations", tag = "organisations", operation_id = "list_organisations",
     responses(
         (status = 200, description = "All.", body = Page<Organisation>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -47,7 +46,6 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
     get, path = "/v1/organisation", tag = "organisations", operation_id = "get_organisation",
     responses(
         (status = 200, description = "The organisation.", body = Organisation),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -61,7 +59,6 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Respon
     request_body = UpdateOrganisation,
     responses(
         (status = 200, description = "The organisation as it is now.", body = Organisation),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn update(
@@ -83,8 +80,7 @@ pub(crate) async fn update(
     post, path = "/v1/organisation/leave", tag = "organisations", operation_id = "leave_organisation",
     responses(
         (status = 204, description = "The account does not belong to it any more."),
-        (status = 409, description = "`founder`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`founder`"),
     )
 )]
 pub(crate) async fn leave(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

@@ -5,10 +5,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{CreateDirectOrigin, DirectOrigin, Page, PageQuery, Problem, UpdateDirectOrigin};
+use sallyport_api::{CreateDirectOrigin, DirectOrigin, Page, PageQuery, UpdateDirectOrigin};
 use sallyport_model::{DirectOriginId, Scope, SocketId};
 use sallyport_store::Creation;
 
+use super::params::{IdempotencyHeader, OriginPath, SocketPath};
 use crate::{
     clock::date,
     problem::ApiError,
@@ -43,10 +44,9 @@ fn shown(app: &App, origin: sallyport_model::DirectOrigin) -> DirectOrigin {
 /// The socket's direct origins, oldest first
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/origins", tag = "origins", operation_id = "list_direct_origins",
-    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."), PageQuery),
+    params(SocketPath, PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<DirectOrigin>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(
@@ -66,19 +66,12 @@ pub(crate) async fn list(
 /// Edges dial its address themselves, beside the socket's tunnels. The operator says into which networks they may.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/origins", tag = "origins", operation_id = "create_direct_origin",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
-         min_length = 1, max_length = 128, pattern = "^[!-~]+$"),
-    ),
+    params(SocketPath, IdempotencyHeader),
     request_body = CreateDirectOrigin,
     responses(
         (status = 201, description = "The origin; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = DirectOrigin),
-        (status = 403, description = "`direct-origins-off`: the operator allows none.", body = Problem,
-         content_type = "application/problem+json"),
-        (status = 409, description = "`origin-taken` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`direct-origins-off`: the operator allows none."),
+        (status = 409, description = "`origin-taken` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -104,13 +97,9 @@ pub(crate) async fn create(
 /// One direct origin
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/origins/{origin_id}", tag = "origins", operation_id = "get_direct_origin",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("origin_id" = uuid::Uuid, Path, description = "The origin's id."),
-    ),
+    params(OriginPath),
     responses(
         (status = 200, description = "The origin.", body = DirectOrigin),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(
@@ -127,14 +116,10 @@ pub(crate) async fn get(
 /// Change a direct origin
 #[utoipa::path(
     patch, path = "/v1/sockets/{id}/origins/{origin_id}", tag = "origins", operation_id = "update_direct_origin",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("origin_id" = uuid::Uuid, Path, description = "The origin's id."),
-    ),
+    params(OriginPath),
     request_body = UpdateDirectOrigin,
     responses(
         (status = 200, description = "The origin as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = DirectOrigin),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn update(
@@ -154,13 +139,9 @@ pub(crate) async fn update(
 /// What runs there finishes.
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}/origins/{origin_id}", tag = "origins", operation_id = "delete_direct_origin",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("origin_id" = uuid::Uuid, Path, description = "The origin's id."),
-    ),
+    params(OriginPath),
     responses(
         (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(

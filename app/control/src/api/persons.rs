@@ -6,10 +6,11 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{
-    CreatePerson, InvitedPerson, LocalPerson, Page, PageQuery, PersonState, Problem, ResetPerson, UpdatePerson,
+    CreatePerson, InvitedPerson, LocalPerson, Page, PageQuery, PersonState, ResetPerson, UpdatePerson,
 };
 use sallyport_model::{AccountId, PersonEmail, PersonId, Role, Scope};
 
+use super::params::PersonPath;
 use crate::{
     clock::date,
     problem::ApiError,
@@ -62,7 +63,6 @@ fn invited(app: &App, person: sallyport_store::LocalPerson, made: CreatedLink) -
     get, path = "/v1/persons", tag = "persons", operation_id = "list_persons", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<LocalPerson>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -81,9 +81,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = CreatePerson,
     responses(
         (status = 201, description = "The person, and what became of the link.", body = InvitedPerson),
-        (status = 409, description = "`person-taken`, `no-local-provider` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`person-taken`, `no-local-provider` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -100,10 +98,9 @@ pub(crate) async fn create(
 /// One person; for admins and owners
 #[utoipa::path(
     get, path = "/v1/persons/{id}", tag = "persons", operation_id = "get_person",
-    params(("id" = String, Path, description = "The person's id or e-mail address.")),
+    params(PersonPath),
     responses(
         (status = 200, description = "The person.", body = LocalPerson),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
@@ -118,10 +115,9 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 /// Who is disabled is logged out and cut off; who gets other groups or another name logs in again.
 #[utoipa::path(
     patch, path = "/v1/persons/{id}", tag = "persons", operation_id = "update_person",
-    params(("id" = String, Path, description = "The person's id or e-mail address.")), request_body = UpdatePerson,
+    params(PersonPath), request_body = UpdatePerson,
     responses(
         (status = 200, description = "The person.", body = LocalPerson),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn update(
@@ -139,10 +135,9 @@ pub(crate) async fn update(
 /// Delete a person, who is logged out and cut off
 #[utoipa::path(
     delete, path = "/v1/persons/{id}", tag = "persons", operation_id = "delete_person",
-    params(("id" = String, Path, description = "The person's id or e-mail address.")),
+    params(PersonPath),
     responses(
         (status = 204, description = "They are nobody any more."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(
@@ -161,11 +156,10 @@ pub(crate) async fn delete(
 /// They are logged out and cut off.
 #[utoipa::path(
     post, path = "/v1/persons/{id}/reset", tag = "persons", operation_id = "reset_person",
-    params(("id" = String, Path, description = "The person's id or e-mail address.")), request_body = ResetPerson,
+    params(PersonPath), request_body = ResetPerson,
     responses(
         (status = 200, description = "The person, and what became of the link.", body = InvitedPerson),
-        (status = 409, description = "`person-disabled`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`person-disabled`"),
     )
 )]
 pub(crate) async fn reset(

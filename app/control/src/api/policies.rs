@@ -5,11 +5,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{
-    CreatePolicy, Page, PageQuery, Policy, PolicyPlace, PolicyTest, Problem, TestPolicy, UpdatePolicy,
-};
+use sallyport_api::{CreatePolicy, Page, PageQuery, Policy, PolicyPlace, PolicyTest, TestPolicy, UpdatePolicy};
 use sallyport_model::Scope;
 
+use super::params::PolicyPath;
 use crate::{
     problem::ApiError,
     request::{
@@ -26,7 +25,6 @@ use crate::{
     get, path = "/v1/policies", tag = "policies", operation_id = "list_policies", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Policy>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -45,9 +43,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = CreatePolicy,
     responses(
         (status = 201, description = "The policy.", body = Policy),
-        (status = 409, description = "`policy-name-taken` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`policy-name-taken` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -64,10 +60,9 @@ pub(crate) async fn create(
 /// Show a policy
 #[utoipa::path(
     get, path = "/v1/policies/{id}", tag = "policies", operation_id = "get_policy",
-    params(("id" = String, Path, description = "The policy's id or name.")),
+    params(PolicyPath),
     responses(
         (status = 200, description = "The policy.", body = Policy),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
@@ -81,13 +76,11 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 /// When this returns, edges keep to it, at open connections within seconds.
 #[utoipa::path(
     patch, path = "/v1/policies/{id}", tag = "policies", operation_id = "update_policy",
-    params(("id" = String, Path, description = "The policy's id or name.")),
+    params(PolicyPath),
     request_body = UpdatePolicy,
     responses(
         (status = 200, description = "The policy as it is now.", body = Policy),
-        (status = 409, description = "`policy-name-taken`, `closes-sockets` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`policy-name-taken`, `closes-sockets` or `limit-reached`"),
     )
 )]
 pub(crate) async fn update(
@@ -104,12 +97,10 @@ pub(crate) async fn update(
 /// Delete a policy that is attached to nothing
 #[utoipa::path(
     delete, path = "/v1/policies/{id}", tag = "policies", operation_id = "delete_policy",
-    params(("id" = String, Path, description = "The policy's id or name.")),
+    params(PolicyPath),
     responses(
         (status = 204, description = "It is gone."),
-        (status = 409, description = "`policy-attached`: detach it first", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`policy-attached`: detach it first"),
     )
 )]
 pub(crate) async fn delete(
@@ -127,13 +118,11 @@ pub(crate) async fn delete(
 /// From then on nobody enters there whom no rule allows. Attaching it twice changes nothing.
 #[utoipa::path(
     post, path = "/v1/policies/{id}/attach", tag = "policies", operation_id = "attach_policy",
-    params(("id" = String, Path, description = "The policy's id or name.")),
+    params(PolicyPath),
     request_body = PolicyPlace,
     responses(
         (status = 200, description = "The policy as it is now; the edge of `up` keeps to it already, edges on other machines do a moment later.", body = Policy),
-        (status = 409, description = "`closes-sockets`: nobody could use a socket then; or `limit-reached`",
-         body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`closes-sockets`: nobody could use a socket then; or `limit-reached`"),
     )
 )]
 pub(crate) async fn attach(
@@ -152,13 +141,11 @@ pub(crate) async fn attach(
 /// Where it was the last that said who may come in, everybody may: that is refused unless it is asked for.
 #[utoipa::path(
     post, path = "/v1/policies/{id}/detach", tag = "policies", operation_id = "detach_policy",
-    params(("id" = String, Path, description = "The policy's id or name.")),
+    params(PolicyPath),
     request_body = PolicyPlace,
     responses(
         (status = 200, description = "The policy as it is now; the edge of `up` keeps to it already, edges on other machines do a moment later.", body = Policy),
-        (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would be open to everybody, or to nobody",
-         body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would be open to everybody, or to nobody"),
     )
 )]
 pub(crate) async fn detach(
@@ -178,7 +165,6 @@ pub(crate) async fn detach(
     request_body = TestPolicy,
     responses(
         (status = 200, description = "What they say.", body = PolicyTest),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn test(

@@ -5,10 +5,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, Uri};
-use sallyport_api::{CreateProvider, Page, PageQuery, Problem, Provider, ProviderFound, UpdateProvider};
+use sallyport_api::{CreateProvider, Page, PageQuery, Provider, ProviderFound, UpdateProvider};
 use sallyport_model::{AccountId, ProviderKind, Scope};
 use sallyport_store::StoredProvider;
 
+use super::params::ProviderPath;
 use crate::{
     clock::date,
     problem::ApiError,
@@ -62,7 +63,6 @@ fn shown(app: &App, provider: StoredProvider) -> Provider {
     get, path = "/v1/providers", tag = "providers", operation_id = "list_providers", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Provider>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -80,9 +80,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = CreateProvider,
     responses(
         (status = 201, description = "The provider.", body = Provider),
-        (status = 409, description = "`provider-taken`, `local-provider-taken` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`provider-taken`, `local-provider-taken` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -99,10 +97,9 @@ pub(crate) async fn create(
 /// One identity provider
 #[utoipa::path(
     get, path = "/v1/providers/{id}", tag = "providers", operation_id = "get_provider",
-    params(("id" = String, Path, description = "The provider's name.")),
+    params(ProviderPath),
     responses(
         (status = 200, description = "The provider.", body = Provider),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(
@@ -120,10 +117,9 @@ pub(crate) async fn get(
 /// When it becomes another one, by its issuer, its tenant or the client id, those for whom it vouched are logged out.
 #[utoipa::path(
     patch, path = "/v1/providers/{id}", tag = "providers", operation_id = "update_provider",
-    params(("id" = String, Path, description = "The provider's name.")), request_body = UpdateProvider,
+    params(ProviderPath), request_body = UpdateProvider,
     responses(
         (status = 200, description = "The provider.", body = Provider),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn update(
@@ -141,15 +137,11 @@ pub(crate) async fn update(
 /// Delete an identity provider; those for whom it vouched are logged out
 #[utoipa::path(
     delete, path = "/v1/providers/{id}", tag = "providers", operation_id = "delete_provider",
-    params(
-        ("id" = String, Path, description = "The provider's name."),
-        ("force" = Option<bool>, Query, description = "Delete it although nobody could log in at a socket then, or persons go with it."),
+    params(ProviderPath, ("force" = Option<bool>, Query, description = "Delete it although nobody could log in at a socket then, or persons go with it."),
     ),
     responses(
         (status = 204, description = "It vouches for nobody any more."),
-        (status = 409, description = "`provider-in-use`: a socket believes it, or it is the last one; `provider-has-persons`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`provider-in-use`: a socket believes it, or it is the last one; `provider-has-persons`"),
     )
 )]
 pub(crate) async fn delete(
@@ -172,10 +164,9 @@ pub(crate) async fn delete(
 /// Ask an identity provider what it is
 #[utoipa::path(
     post, path = "/v1/providers/{id}/test", tag = "providers", operation_id = "test_provider",
-    params(("id" = String, Path, description = "The provider's name.")),
+    params(ProviderPath),
     responses(
         (status = 200, description = "What was found.", body = ProviderFound),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn test(

@@ -6,7 +6,7 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{
-    AuditCertificate, CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, Page, PageQuery, Problem,
+    AuditCertificate, CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, Page, PageQuery,
     ServiceToken, ServiceTokenCertificate,
 };
 use sallyport_model::{AccountId, Scope, ServiceTokenId};
@@ -15,6 +15,7 @@ use sallyport_policy::check_scope;
 use sallyport_store::{AuthorityKind, Creation, IssuedCertificate, NewServiceToken, StoredServiceToken};
 use time::Duration;
 
+use super::params::{IdempotencyHeader, TokenPath};
 use crate::{
     clock::date,
     problem::ApiError,
@@ -57,7 +58,6 @@ fn location(id: ServiceTokenId) -> String {
     get, path = "/v1/service-tokens", tag = "identity", operation_id = "list_service_tokens", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<ServiceToken>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -72,14 +72,11 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// `secret-already-shown` and the token's location. What it may do is for policies to say, which name it.
 #[utoipa::path(
     post, path = "/v1/service-tokens", tag = "identity", operation_id = "create_service_token",
-    params(("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
-         min_length = 1, max_length = 128, pattern = "^[!-~]+$")),
+    params(IdempotencyHeader),
     request_body = CreateServiceToken,
     responses(
         (status = 201, description = "The token, with its secret.", body = CreatedServiceToken),
-        (status = 409, description = "`secret-already-shown`, `name-taken` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`secret-already-shown`, `name-taken` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -141,10 +138,9 @@ pub(crate) async fn create(
 /// A service token
 #[utoipa::path(
     get, path = "/v1/service-tokens/{id}", tag = "identity", operation_id = "get_service_token",
-    params(("id" = uuid::Uuid, Path, description = "The token's id.")),
+    params(TokenPath),
     responses(
         (status = 200, description = "What it is; its secret is not shown again.", body = ServiceToken),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
@@ -160,12 +156,11 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 #[utoipa::path(
     post, path = "/v1/service-tokens/{id}/certificate", tag = "identity",
     operation_id = "create_service_token_certificate",
-    params(("id" = uuid::Uuid, Path, description = "The token's id.")),
+    params(TokenPath),
     request_body = CreateServiceTokenCertificate,
     responses(
         (status = 200, description = "The certificate.", body = ServiceTokenCertificate),
-        (status = 409, description = "`token-ended`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`token-ended`"),
     )
 )]
 pub(crate) async fn certificate(
@@ -248,10 +243,9 @@ impl App {
 /// Whoever came in with it is cut off.
 #[utoipa::path(
     delete, path = "/v1/service-tokens/{id}", tag = "identity", operation_id = "delete_service_token",
-    params(("id" = uuid::Uuid, Path, description = "The token's id.")),
+    params(TokenPath),
     responses(
         (status = 204, description = "It is good for nothing now."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(

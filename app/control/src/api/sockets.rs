@@ -5,10 +5,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode};
-use sallyport_api::{CreateSocket, Page, PageQuery, Problem, Socket, UpdateSocket};
+use sallyport_api::{CreateSocket, Page, PageQuery, Socket, UpdateSocket};
 use sallyport_model::{Scope, SocketId};
 use sallyport_store::{Creation, NameConflict};
 
+use super::params::{IdempotencyHeader, SocketPath};
 use crate::{
     problem::ApiError,
     request::{
@@ -32,7 +33,6 @@ fn location(id: SocketId) -> String {
     get, path = "/v1/sockets", tag = "sockets", operation_id = "list_sockets", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Socket>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -47,15 +47,12 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// A repetition with the same idempotency key gets the first answer again.
 #[utoipa::path(
     post, path = "/v1/sockets", tag = "sockets", operation_id = "create_socket",
-    params(("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
-         min_length = 1, max_length = 128, pattern = "^[!-~]+$")),
+    params(IdempotencyHeader),
     request_body = CreateSocket,
     responses(
         (status = 201, description = "The socket; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
-        (status = 409, description = "`limit-reached`, `name-taken`, `port-taken` or `ports-exhausted`", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "`invalid-request` or `idempotency-key-reused`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`limit-reached`, `name-taken`, `port-taken` or `ports-exhausted`"),
+        (status = 422, description = "`invalid-request` or `idempotency-key-reused`"),
     )
 )]
 pub(crate) async fn create(
@@ -81,10 +78,9 @@ pub(crate) async fn create(
 /// One socket
 #[utoipa::path(
     get, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "get_socket",
-    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
+    params(SocketPath),
     responses(
         (status = 200, description = "The socket.", body = Socket),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
@@ -97,11 +93,10 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 /// Change a socket
 #[utoipa::path(
     patch, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "update_socket",
-    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
+    params(SocketPath),
     request_body = UpdateSocket,
     responses(
         (status = 200, description = "The socket as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn update(
@@ -125,10 +120,9 @@ pub(crate) async fn update(
 /// Its name is never given to another socket.
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "delete_socket",
-    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
+    params(SocketPath),
     responses(
         (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(

@@ -5,13 +5,12 @@ use axum::{
     response::Response,
 };
 use http::StatusCode;
-use sallyport_api::{
-    AuditCertificate, CreateSshHostCertificate, Problem, SshAuthority, SshHostCertificate, UpdateSshAuthority,
-};
+use sallyport_api::{AuditCertificate, CreateSshHostCertificate, SshAuthority, SshHostCertificate, UpdateSshAuthority};
 use sallyport_model::Scope;
 use sallyport_pki::{SSH_HOST_SECONDS, SshSignError};
 use sallyport_store::{AuthorityKind, IssuedCertificate};
 
+use super::params::SocketPath;
 use crate::{
     clock::date,
     problem::ApiError,
@@ -37,7 +36,6 @@ fn shown(public_key: String, options: SshOptions) -> SshAuthority {
     get, path = "/v1/ssh-authority", tag = "programs", operation_id = "get_ssh_authority",
     responses(
         (status = 200, description = "Its public key, and what it signs.", body = SshAuthority),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn show(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -52,7 +50,6 @@ pub(crate) async fn show(State(app): State<App>, caller: Caller) -> Result<Respo
     request_body = UpdateSshAuthority,
     responses(
         (status = 200, description = "As it is now; certificates that were given stay as they are.", body = SshAuthority),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn update(
@@ -82,11 +79,10 @@ pub(crate) async fn update(
 /// fingerprint.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/ssh-host-certificate", tag = "programs", operation_id = "sign_ssh_host_key",
-    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
+    params(SocketPath),
     request_body = CreateSshHostCertificate,
     responses(
         (status = 200, description = "The certificate.", body = SshHostCertificate),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn sign_host_key(

@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{CreateSshKey, Page, PageQuery, Problem, SshKey};
+use sallyport_api::{CreateSshKey, Page, PageQuery, SshKey};
 use sallyport_model::{SHA1_REFUSED, Scope};
 use uuid::Uuid;
 
@@ -37,7 +37,6 @@ fn shown(key: sallyport_store::SshKey) -> SshKey {
     get, path = "/v1/ssh-keys", tag = "ssh keys", operation_id = "list_ssh_keys", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<SshKey>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -55,9 +54,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = CreateSshKey,
     responses(
         (status = 201, description = "The key; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = SshKey),
-        (status = 409, description = "`ssh-key-taken` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`ssh-key-taken` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -79,7 +76,6 @@ pub(crate) async fn create(
     params(("id" = Uuid, Path, description = "The key's id.")),
     responses(
         (status = 204, description = "It lets nobody in any more."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(

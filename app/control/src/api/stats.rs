@@ -7,11 +7,12 @@ use axum::{
     response::Response,
 };
 use http::StatusCode;
-use sallyport_api::{Counts, EdgeCounts, OriginCounts, Problem, Quantiles, RegionCounts, SocketStats};
+use sallyport_api::{Counts, EdgeCounts, OriginCounts, Quantiles, RegionCounts, SocketStats};
 use sallyport_bus::{Answer, Ask, OriginUse, SocketUse};
 use sallyport_model::{DirectOriginId, RegionName, Scope, SpanBounds, SpanCounts, TunnelId};
 
 use super::flows::silent;
+use super::params::SocketPath;
 use crate::{
     clock::date_of_ms,
     problem::ApiError,
@@ -92,10 +93,9 @@ fn add(to: &mut SocketUse, from: &SocketUse) {
 /// and by origin. All edges are asked; those that do not answer within a second are named in `silent`.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/stats", tag = "sockets", operation_id = "get_socket_stats",
-    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
+    params(SocketPath),
     responses(
         (status = 200, description = "What was counted.", body = SocketStats),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {

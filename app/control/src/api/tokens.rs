@@ -5,10 +5,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{CreateToken, CreatedToken, Page, PageQuery, Problem, Token};
+use sallyport_api::{CreateToken, CreatedToken, Page, PageQuery, Token};
 use sallyport_model::{Scope, TokenId};
 use sallyport_store::{Creation, NewToken, StoredToken};
 
+use super::params::{IdempotencyHeader, TokenPath};
 use crate::{
     clock::date,
     problem::ApiError,
@@ -41,7 +42,6 @@ fn location(id: TokenId) -> String {
     get, path = "/v1/tokens", tag = "tokens", operation_id = "list_tokens", params(PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Token>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
@@ -56,16 +56,12 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// `secret-already-shown` and the token's location.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "tokens", operation_id = "create_token",
-    params(("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
-         min_length = 1, max_length = 128, pattern = "^[!-~]+$")),
+    params(IdempotencyHeader),
     request_body = CreateToken,
     responses(
         (status = 201, description = "The token, with its secret.", body = CreatedToken),
-        (status = 403, description = "`missing-scope`: it may not do more than its maker.", body = Problem,
-         content_type = "application/problem+json"),
-        (status = 409, description = "`secret-already-shown` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`missing-scope`: it may not do more than its maker."),
+        (status = 409, description = "`secret-already-shown` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -115,10 +111,9 @@ pub(crate) async fn create(
 /// Delete an API token
 #[utoipa::path(
     delete, path = "/v1/tokens/{id}", tag = "tokens", operation_id = "delete_token",
-    params(("id" = uuid::Uuid, Path, description = "The token's id.")),
+    params(TokenPath),
     responses(
         (status = 204, description = "It is good for nothing now."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(

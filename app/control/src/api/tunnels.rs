@@ -8,13 +8,14 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{
-    ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret,
-    SshCertificate, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
+    ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Secret, SshCertificate,
+    Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
 use sallyport_bus::{Answer, Ask, EdgeState, HeldBy, HeldTunnel};
 use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
 use sallyport_store::Creation;
 
+use super::params::{IdempotencyHeader, SocketPath, TunnelPath};
 use crate::{
     clock::date,
     problem::ApiError,
@@ -152,10 +153,9 @@ fn serving_edges(app: &App) -> Vec<ConnectEdge> {
 /// With `-` in the place of the socket: those of all sockets, without what edges would have to be asked for.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "list_tunnels",
-    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."), PageQuery),
+    params(SocketPath, PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Tunnel>),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn list(
@@ -182,17 +182,11 @@ pub(crate) async fn list(
 /// `secret-already-shown` and the tunnel's location, where a new credential can be had.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "create_tunnel",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
-         min_length = 1, max_length = 128, pattern = "^[!-~]+$"),
-    ),
+    params(SocketPath, IdempotencyHeader),
     request_body = CreateTunnel,
     responses(
         (status = 201, description = "The tunnel, with its credential; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = CreatedTunnel),
-        (status = 409, description = "`secret-already-shown` or `limit-reached`", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`secret-already-shown` or `limit-reached`"),
     )
 )]
 pub(crate) async fn create(
@@ -219,13 +213,9 @@ pub(crate) async fn create(
 /// One tunnel
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "get_tunnel",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
-    ),
+    params(TunnelPath),
     responses(
         (status = 200, description = "The tunnel.", body = Tunnel),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn get(
@@ -242,14 +232,10 @@ pub(crate) async fn get(
 /// Change a tunnel
 #[utoipa::path(
     patch, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "update_tunnel",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
-    ),
+    params(TunnelPath),
     request_body = UpdateTunnel,
     responses(
         (status = 200, description = "The tunnel as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Tunnel),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn update(
@@ -274,13 +260,9 @@ pub(crate) async fn update(
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", tag = "tunnels",
     operation_id = "rotate_tunnel_credential",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
-    ),
+    params(TunnelPath),
     responses(
         (status = 200, description = "The tunnel, with its new credential.", body = CreatedTunnel),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn rotate(
@@ -302,16 +284,11 @@ pub(crate) async fn rotate(
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", tag = "tunnels",
     operation_id = "sign_ssh_key_for_tunnel",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
-    ),
+    params(TunnelPath),
     request_body = CreateSshCertificate,
     responses(
         (status = 200, description = "The certificate; it is kept nowhere else.", body = SshCertificate),
-        (status = 501, description = "`not-offered`: the server takes no ssh clients.", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 501, description = "`not-offered`: the server takes no ssh clients."),
     )
 )]
 pub(crate) async fn sign_key(
@@ -329,13 +306,9 @@ pub(crate) async fn sign_key(
 /// Delete a tunnel
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "delete_tunnel",
-    params(
-        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
-        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
-    ),
+    params(TunnelPath),
     responses(
         (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(

@@ -7,8 +7,7 @@ use axum::{
 use http::{StatusCode, header, request::Parts};
 use sallyport_api::{
     AuditCertificate, BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken,
-    CreateClientCertificate, CreateClientSshCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode, Problem,
-    Secret,
+    CreateClientCertificate, CreateClientSshCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode, Secret,
 };
 use sallyport_identity::Purpose;
 use sallyport_model::{LoginSession, LoginSessionId, SocketId};
@@ -230,8 +229,7 @@ impl App {
     get, path = "/v1/client", tag = "programs", operation_id = "get_client_login",
     responses(
         (status = 200, description = "The person.", body = ClientLogin),
-        (status = 401, description = "`login-required`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "`login-required`"),
     )
 )]
 pub(crate) async fn show(State(_app): State<App>, caller: ClientCaller) -> Response {
@@ -253,9 +251,7 @@ pub(crate) async fn show(State(_app): State<App>, caller: ClientCaller) -> Respo
     delete, path = "/v1/client", tag = "programs", operation_id = "end_client_login",
     responses(
         (status = 204, description = "The login has ended."),
-        (status = 401, description = "`login-required`: it had ended before.", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "`login-required`: it had ended before."),
     )
 )]
 pub(crate) async fn end(State(app): State<App>, caller: ClientCaller) -> Result<Response, ApiError> {
@@ -273,8 +269,7 @@ pub(crate) async fn end(State(app): State<App>, caller: ClientCaller) -> Result<
     request_body = ExchangeClientCode,
     responses(
         (status = 200, description = "The token.", body = ClientToken),
-        (status = 400, description = "`bad-code`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "`bad-code`"),
     )
 )]
 pub(crate) async fn exchange_code(
@@ -303,7 +298,6 @@ pub(crate) async fn exchange_code(
     request_body = BeginDeviceLogin,
     responses(
         (status = 200, description = "What the person types, and where.", body = DeviceLogin),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn begin_device(
@@ -350,9 +344,7 @@ pub(crate) async fn begin_device(
     responses(
         (status = 200, description = "The token: it is given once.", body = ClientToken),
         (status = 400, description = "`authorization-pending`: ask again after the interval. `slow-down`: ask 5 seconds \
-         later from now on. `access-denied`, `expired-code`: it is over.", body = Problem,
-         content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+         later from now on. `access-denied`, `expired-code`: it is over."),
     )
 )]
 pub(crate) async fn exchange_device(
@@ -391,10 +383,8 @@ pub(crate) async fn exchange_device(
     request_body = CreateClientCertificate,
     responses(
         (status = 200, description = "The certificate.", body = ClientCertificate),
-        (status = 401, description = "`login-required`: log in again.", body = Problem,
-         content_type = "application/problem+json"),
-        (status = 403, description = "`not-allowed`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "`login-required`: log in again."),
+        (status = 403, description = "`not-allowed`"),
     )
 )]
 pub(crate) async fn tls_certificate(
@@ -417,10 +407,8 @@ pub(crate) async fn tls_certificate(
     request_body = CreateClientSshCertificate,
     responses(
         (status = 200, description = "The certificate.", body = ClientSshCertificate),
-        (status = 401, description = "`login-required`: log in again.", body = Problem,
-         content_type = "application/problem+json"),
-        (status = 403, description = "`not-allowed`", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "`login-required`: log in again."),
+        (status = 403, description = "`not-allowed`"),
     )
 )]
 pub(crate) async fn ssh_certificate(
