@@ -80,8 +80,8 @@ pub use tunnel::{
     ConnectEdge, ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
 
-/// The header that says for which organisation a request is: its id, or its name. Without it, for that of the token, which
-/// is the account's own for everybody who logged in.
+/// The header that says for which organisation a request is: its id, or its name. Without it, for that of the token,
+/// which is the account's own for everybody who logged in.
 pub const ORGANISATION: &str = "sallyport-organisation";
 /// The longest value of [`ORGANISATION`], in bytes: a name of 100 characters.
 pub const MAX_ORGANISATION_BYTES: usize = 400;

@@ -22,8 +22,8 @@ use crate::mail::MailHook;
 /// The ports that `tcp`, `tls` and `udp` sockets get for themselves, unless the operator gives others.
 pub const DEFAULT_PORT_RANGE: RangeInclusive<u16> = 20_000..=20_999;
 
-/// How many ports of this range one account may have, unless the operator says so: half of them, but no more than 100 and
-/// no fewer than 10.
+/// How many ports of this range one account may have, unless the operator says so: half of them, but no more than 100
+/// and no fewer than 10.
 #[must_use]
 pub fn default_ports_per_account(range: &RangeInclusive<u16>) -> usize {
     (range.len() / 2).clamp(10, 100)
@@ -40,8 +40,8 @@ pub struct SshInfo {
     pub known_hosts: Vec<String>,
 }
 
-/// Who may make an account, besides those who are invited. The first account can always be made, by whoever has the setup token
-/// where there is one: an installation without one is of no use.
+/// Who may make an account, besides those who are invited. The first account can always be made, by whoever has the
+/// setup token where there is one: an installation without one is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignUp {
     /// Everybody who reaches the API.
@@ -118,7 +118,8 @@ pub struct AddressDatabases {
 
 /// Signs certificates for edges.
 pub trait EdgeIssuer: Send + Sync {
-    /// Certificates for the key of this request (PKCS #10 in PEM): the edge's among machines, and the domain's for clients.
+    /// Certificates for the key of this request (PKCS #10 in PEM): the edge's among machines, and the domain's for
+    /// clients.
     ///
     /// # Errors
     /// The request is of no use, in a sentence; or no certificate can be signed.

@@ -1,8 +1,9 @@
 //! Control: the API over the store. Control also publishes to edges which sockets there are.
 //!
 //! A request runs through `request::middleware` (id, problem body, metrics). `request` takes it apart, and a handler in
-//! `api`, `login`, `device`, `mysocket` or `node` answers it. `service` does the work. A change is committed to the store
-//! first and published to the edges after. When the answer says "done", the next request at an edge sees the change.
+//! `api`, `login`, `device`, `mysocket` or `node` answers it. `service` does the work. A change is committed to the
+//! store first and published to the edges after. When the answer says "done", the next request at an edge sees the
+//! change.
 //!
 //! The rooms from bottom to top; each uses only what stands before it:
 //! `clock`, `problem`, `metrics`, `cluster`, `security`, `mail`, `config`, `state`, `audit`, `request`, `service`,

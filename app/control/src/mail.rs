@@ -1,5 +1,5 @@
-//! Messages to owners of accounts, by the hook that the operator has set up for this server: the protocol is the one of the
-//! hooks of local providers.
+//! Messages to owners of accounts, by the hook that the operator has set up for this server: the protocol is the one of
+//! the hooks of local providers.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ pub struct MailHook {
 }
 
 impl MailHook {
-    /// A hook at this address, with the secret that signs, and the authorities that its certificate is verified with, in PEM, in
-    /// place of the system's.
+    /// A hook at this address, with the secret that signs, and the authorities that its certificate is verified with,
+    /// in PEM, in place of the system's.
     ///
     /// # Errors
     /// What is wrong with them, in a sentence.

@@ -136,7 +136,8 @@ impl Control {
         Ok(Self { app })
     }
 
-    /// Asks providers about the logins of which it is time to ask; that happens by itself, too. Gives how many those were.
+    /// Asks providers about the logins of which it is time to ask; that happens by itself, too. Gives how many those
+    /// were.
     ///
     /// # Errors
     /// The store cannot be read.

@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl Store {
-    /// Forgets what is over: login sessions that ended, idempotency keys that are too old, links and used states that are
-    /// not good any more, invitations and certificates that ended long ago.
+    /// Forgets what is over: login sessions that ended, idempotency keys that are too old, links and used states that
+    /// are not good any more, invitations and certificates that ended long ago.
     ///
     /// # Errors
     /// What stands in the way; nothing is lost, it can be tried again.

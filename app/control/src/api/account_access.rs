@@ -1,5 +1,5 @@
-//! `/v1/account/password`, `/v1/account/totp`, `/v1/account/sessions`, and `/v1/accounts/forgot`, `/reset`, `/password`: what
-//! lets the owner of an account in.
+//! `/v1/account/password`, `/v1/account/totp`, `/v1/account/sessions`, and `/v1/accounts/forgot`, `/reset`,
+//! `/password`: what lets the owner of an account in.
 
 use axum::{
     extract::{Path, State},
@@ -43,15 +43,15 @@ fn shown_codes(codes: Vec<String>) -> RecoveryCodes {
     RecoveryCodes { recovery_codes: codes.into_iter().map(Into::into).collect() }
 }
 
-/// Set another password
+/// Change the password
 ///
-/// With the one of now. The other sessions end at once; API tokens and ssh keys stay.
+/// The request shows the present password. The other sessions end at once. API tokens and ssh keys stay.
 #[utoipa::path(
     post, path = "/v1/account/password", tag = "accounts", operation_id = "change_account_password",
     request_body = ChangePassword,
     responses(
-        (status = 204, description = "It is another one now."),
-        (status = 403, description = "`wrong-password`, or `login-needed`: an API token is not enough"),
+        (status = 204, description = "The password is changed."),
+        (status = 403, description = "`wrong-password`; `login-needed`: an API token is not enough."),
         (status = 409, description = "`changed-meanwhile`"),
         (status = 429, description = "Too many attempts."),
     )
@@ -69,17 +69,17 @@ pub(crate) async fn change_password(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Have a message sent to somebody who has forgotten a password
+/// Send a message to the owner of an account who has forgotten the password
 ///
-/// With a link and a code for another one, by the server's mail hook. The answer is the same whether there is such an account
-/// or not.
+/// The message has a link and a code to set another password, and goes by the server's mail hook. The answer is the
+/// same whether the account exists or not.
 #[utoipa::path(
     post, path = "/v1/accounts/forgot", tag = "accounts", operation_id = "forgot_account_password", security(()),
     request_body = ForgotPassword,
     responses(
         (status = 202, description = "If there is such an account, a message is on its way."),
         (status = 429, description = "Too many attempts."),
-        (status = 501, description = "`no-mail-hook`: this server sends no messages"),
+        (status = 501, description = "`no-mail-hook`: this server sends no messages."),
     )
 )]
 pub(crate) async fn forgot(
@@ -91,14 +91,15 @@ pub(crate) async fn forgot(
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-/// Take an account's password away, and make a code for another one
+/// Remove an account's password, and make a code for another one
 ///
-/// For the account that owns the installation. All sessions of the account end at once; API tokens and ssh keys stay.
+/// Only the account that owns the installation may do so. All sessions of the account end at once. API tokens and ssh
+/// keys stay.
 #[utoipa::path(
     post, path = "/v1/accounts/reset", tag = "accounts", operation_id = "reset_account", request_body = ResetAccount,
     responses(
-        (status = 200, description = "What became of the code, which is good for an hour.", body = AccountReset),
-        (status = 403, description = "`not-owner`, or `login-needed`: an API token is not enough"),
+        (status = 200, description = "The result, with a code that is good for an hour.", body = AccountReset),
+        (status = 403, description = "`not-owner`; `login-needed`: an API token is not enough."),
     )
 )]
 pub(crate) async fn reset(
@@ -129,7 +130,7 @@ pub(crate) async fn reset(
     post, path = "/v1/accounts/password", tag = "accounts", operation_id = "set_account_password", security(()),
     request_body = SetPassword,
     responses(
-        (status = 204, description = "It is the password now."),
+        (status = 204, description = "The password is set."),
         (status = 404, description = "`bad-code`"),
     )
 )]
@@ -144,14 +145,14 @@ pub(crate) async fn set_password(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Begin to have codes of an authenticator asked for
+/// Begin to use codes of an authenticator
 ///
-/// Nothing changes before the first code is confirmed.
+/// Nothing changes before the account confirms the first code.
 #[utoipa::path(
     post, path = "/v1/account/totp", tag = "accounts", operation_id = "begin_account_totp", request_body = BeginTotp,
     responses(
-        (status = 200, description = "What the authenticator is told.", body = BegunTotp),
-        (status = 403, description = "`wrong-password`, or `login-needed`: an API token is not enough"),
+        (status = 200, description = "The secret for the authenticator.", body = BegunTotp),
+        (status = 403, description = "`wrong-password`; `login-needed`: an API token is not enough."),
         (status = 409, description = "`totp-on`"),
     )
 )]
@@ -173,15 +174,15 @@ pub(crate) async fn begin_totp(
     Ok(json(StatusCode::OK, &shown))
 }
 
-/// Have codes asked for from now on
+/// Confirm the first code of an authenticator
 ///
-/// With the first code. The other sessions end at once; API tokens are good without codes.
+/// From then on, a login needs a code. The other sessions end at once. API tokens need no codes.
 #[utoipa::path(
     post, path = "/v1/account/totp/confirm", tag = "accounts", operation_id = "confirm_account_totp",
     request_body = ConfirmTotp,
     responses(
         (status = 200, description = "Recovery codes.", body = RecoveryCodes),
-        (status = 403, description = "`wrong-code`, or `login-needed`: an API token is not enough"),
+        (status = 403, description = "`wrong-code`; `login-needed`: an API token is not enough."),
         (status = 409, description = "`totp-on`"),
         (status = 429, description = "Too many attempts."),
     )
@@ -199,13 +200,13 @@ pub(crate) async fn confirm_totp(
     Ok(json(StatusCode::OK, &shown_codes(codes)))
 }
 
-/// Have no codes asked for any more
+/// Stop the use of codes
 #[utoipa::path(
     post, path = "/v1/account/totp/disable", tag = "accounts", operation_id = "disable_account_totp",
     request_body = ProveTotp,
     responses(
-        (status = 204, description = "The password is enough."),
-        (status = 403, description = "`wrong-password`, `wrong-code`, or `login-needed`: an API token is not enough"),
+        (status = 204, description = "A login needs the password alone."),
+        (status = 403, description = "`wrong-password`; `wrong-code`; `login-needed`: an API token is not enough."),
         (status = 409, description = "`totp-off`"),
         (status = 429, description = "Too many attempts."),
     )
@@ -223,15 +224,15 @@ pub(crate) async fn disable_totp(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Get other recovery codes
+/// Get new recovery codes
 ///
-/// The former are good for nothing.
+/// The former codes are no longer good.
 #[utoipa::path(
     post, path = "/v1/account/totp/codes", tag = "accounts", operation_id = "renew_account_recovery_codes",
     request_body = ProveTotp,
     responses(
         (status = 200, description = "Recovery codes.", body = RecoveryCodes),
-        (status = 403, description = "`wrong-password`, `wrong-code`, or `login-needed`: an API token is not enough"),
+        (status = 403, description = "`wrong-password`; `wrong-code`; `login-needed`: an API token is not enough."),
         (status = 409, description = "`totp-off`"),
         (status = 429, description = "Too many attempts."),
     )
@@ -255,8 +256,8 @@ pub(crate) async fn renew_codes(
 #[utoipa::path(
     get, path = "/v1/account/sessions", tag = "sessions", operation_id = "list_account_sessions",
     responses(
-        (status = 200, description = "All.", body = Page<AccountSession>),
-        (status = 403, description = "`login-needed`: an API token is not enough"),
+        (status = 200, description = "All invitations.", body = Page<AccountSession>),
+        (status = 403, description = "`login-needed`: an API token is not enough."),
     )
 )]
 pub(crate) async fn list_sessions(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -267,13 +268,13 @@ pub(crate) async fn list_sessions(State(app): State<App>, caller: Caller) -> Res
     Ok(json(StatusCode::OK, &Page { items, next: None }))
 }
 
-/// End a session of the account, at once
+/// End a session of the account
 #[utoipa::path(
     delete, path = "/v1/account/sessions/{id}", tag = "sessions", operation_id = "end_account_session",
     params(("id" = uuid::Uuid, Path, description = "The session's id.")),
     responses(
-        (status = 204, description = "Its tokens are good for nothing now."),
-        (status = 403, description = "`login-needed`: an API token is not enough"),
+        (status = 204, description = "The tokens of the session are no longer good."),
+        (status = 403, description = "`login-needed`: an API token is not enough."),
     )
 )]
 pub(crate) async fn end_session(
@@ -288,12 +289,12 @@ pub(crate) async fn end_session(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// End all sessions of the account but the one that asks, at once
+/// End all sessions of the account but the one of the request
 #[utoipa::path(
     post, path = "/v1/account/sessions/end-others", tag = "sessions", operation_id = "end_other_account_sessions",
     responses(
-        (status = 200, description = "How many ended.", body = EndedAccountSessions),
-        (status = 403, description = "`login-needed`: an API token is not enough"),
+        (status = 200, description = "The number of sessions that ended.", body = EndedAccountSessions),
+        (status = 403, description = "`login-needed`: an API token is not enough."),
     )
 )]
 pub(crate) async fn end_others(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

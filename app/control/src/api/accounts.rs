@@ -36,17 +36,17 @@ fn shown(account: &sallyport_model::Account, access: Option<&AccountAccess>) -> 
 
 /// Make an account
 ///
-/// The first account of a server that others can reach takes its setup token. Where sign-up is closed, every other one takes an
-/// invitation of its address (`member add`).
+/// The first account of a server that others can reach takes the server's setup token. Where sign-up is closed, every
+/// other account takes an invitation of its address (`member add`).
 ///
-/// It takes no idempotency key: the e-mail address makes it once.
+/// The request takes no idempotency key: an e-mail address has one account.
 #[utoipa::path(
     post, path = "/v1/accounts", tag = "accounts", operation_id = "create_account", security(()),
     request_body = CreateAccount,
     responses(
         (status = 201, description = "The account.", body = Account),
-        (status = 403, description = "`sign-up-closed`; `no-invitation`: none of this address has this code; \
-         `setup-token-needed`: it would be the first of a server that others can reach"),
+        (status = 403, description = "`sign-up-closed`; `no-invitation`: no invitation of this address has this \
+             code; `setup-token-needed`: the first account of a server that others can reach needs the setup token."),
         (status = 409, description = "`email-taken`"),
         (status = 429, description = "Too many attempts."),
     )
@@ -60,7 +60,7 @@ pub(crate) async fn create(
     Ok(located(json(StatusCode::CREATED, &shown(&account, None)), "/v1/account"))
 }
 
-/// The account that asks
+/// Show the account of the token
 #[utoipa::path(
     get, path = "/v1/account", tag = "accounts", operation_id = "get_account",
     responses(
@@ -73,13 +73,13 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Respon
     Ok(json(StatusCode::OK, &shown(&caller.who, access.as_ref())))
 }
 
-/// Delete the account that asks, with its organisation and everything in it
+/// Delete the account of the token, with its organisation and everything in it
 #[utoipa::path(
     delete, path = "/v1/account", tag = "accounts", operation_id = "delete_account",
     responses(
-        (status = 204, description = "It is gone."),
-        (status = 409, description = "`has-members`: others belong to its organisation; remove them first. \
-         `owns-installation`: name another owner first"),
+        (status = 204, description = "The removal is done."),
+        (status = 409, description = "`has-members`: the organisation has other members; remove them first. \
+             `owns-installation`: name another owner first."),
     )
 )]
 pub(crate) async fn delete(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

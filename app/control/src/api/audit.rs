@@ -20,10 +20,10 @@ use crate::{
     state::App,
 };
 
-/// Who did what
+/// List events of the audit log
 ///
-/// The newest first, unless the order says otherwise. A page may have fewer events than were asked for, or none, and still
-/// a `next`: then the rest has not been looked through yet.
+/// The newest come first, unless `order` says otherwise. A page may have fewer events than `limit`, or none, and still
+/// a `next`: the search is not complete then.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "audit", operation_id = "list_audit_events", params(AuditQuery),
     responses(
@@ -58,13 +58,14 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     }
 }
 
-/// Look whether anything is missing
+/// Check the audit log
 ///
-/// Looks through the whole log of this server, of all organisations: whether every event is as it was written.
+/// The check reads the whole log of this server, of all organisations, and reports every event that is changed or
+/// missing.
 #[utoipa::path(
     get, path = "/v1/audit/verify", tag = "audit", operation_id = "verify_audit_log",
     responses(
-        (status = 200, description = "What was found.", body = AuditVerification),
+        (status = 200, description = "The result of the check.", body = AuditVerification),
     )
 )]
 pub(crate) async fn verify(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -77,8 +78,8 @@ pub(crate) async fn verify(State(app): State<App>, caller: Caller) -> Result<Res
 }
 
 impl App {
-    /// What stands in events about the socket that somebody names by its id, its label, its DNS name, its URL or its name: some
-    /// have the one, and some the other.
+    /// What stands in events about the socket that somebody names by its id, its label, its DNS name, its URL or its
+    /// name: some have the one, and some the other.
     async fn words_for_socket(&self, organisation: AccountId, text: &str) -> Result<Vec<String>, ApiError> {
         let host = text.trim().split_once("://").map_or(text.trim(), |(_, rest)| rest);
         let label = host.split(['.', ':', '/', '?', '#']).next().unwrap_or_default().to_ascii_lowercase();

@@ -91,14 +91,14 @@ fn shown(app: &App, edge: StoredEdge, said: Option<(EdgeFigures, Duration)>) -> 
     }
 }
 
-/// The edges of this installation, by name
+/// List the edges of this installation, by name
 ///
-/// For the account that owns it. On one machine there are none. All that are there are asked how they are; of those that do not
-/// answer within a second, that is absent.
+/// Only the account that owns the installation may do so. One machine has no edges. Control asks every edge for its
+/// figures. The figures of an edge that does not answer within a second are absent.
 #[utoipa::path(
     get, path = "/v1/edges", tag = "edges", operation_id = "list_edges",
     responses(
-        (status = 200, description = "All of them.", body = Page<Edge>),
+        (status = 200, description = "All items, on one page.", body = Page<Edge>),
         (status = 403, description = "`not-owner`"),
     )
 )]
@@ -121,13 +121,13 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
 
 /// Remove an edge
 ///
-/// Its certificates are not renewed any more, and control takes nothing from it; other edges send nobody there. A program that runs
-/// on gives its connectors to other edges. Stop it too.
+/// Control neither renews the edge's certificates nor takes anything from the edge. Other edges send the edge no
+/// clients. A program that runs on hands its connectors to other edges; stop the program too.
 #[utoipa::path(
     delete, path = "/v1/edges/{id}", tag = "edges", operation_id = "delete_edge",
     params(EdgePath),
     responses(
-        (status = 204, description = "It is gone."),
+        (status = 204, description = "The removal is done."),
     )
 )]
 pub(crate) async fn delete(
@@ -146,17 +146,18 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Empty an edge
+/// Drain an edge
 ///
-/// It gives its connectors to other edges and says on `/readyz` that it is not ready, so that clients go elsewhere; nobody is refused
-/// meanwhile. What still runs there when the time is over is cut off. It stays so, past restarts too, until it is resumed.
+/// The edge hands its connectors to other edges and reports on `/readyz` that it is not ready, so that clients go
+/// elsewhere. The edge refuses nobody meanwhile. Flows that still run at the end of the time are cut. The edge stays
+/// drained, past restarts too, until `resume`.
 #[utoipa::path(
     post, path = "/v1/edges/{id}/drain", tag = "edges", operation_id = "drain_edge", request_body = DrainEdge,
     params(EdgePath),
     responses(
-        (status = 200, description = "The edge, which is told.", body = Edge),
+        (status = 200, description = "The edge.", body = Edge),
         (status = 403, description = "`not-owner`"),
-        (status = 409, description = "`edge-away`, `last-edge` or `edges-unknown`: `force` does it all the same."),
+        (status = 409, description = "`edge-away`, `last-edge` or `edges-unknown`, unless `force` is set."),
     )
 )]
 pub(crate) async fn drain(
@@ -208,12 +209,12 @@ fn may_be_emptied(app: &App, edge: &StoredEdge) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Have an edge serve again
+/// Let an edge serve again
 #[utoipa::path(
     post, path = "/v1/edges/{id}/resume", tag = "edges", operation_id = "resume_edge",
     params(EdgePath),
     responses(
-        (status = 200, description = "The edge, which is told.", body = Edge),
+        (status = 200, description = "The edge.", body = Edge),
         (status = 403, description = "`not-owner`"),
     )
 )]
@@ -230,7 +231,7 @@ pub(crate) async fn resume(
 
 /// Make a token with which one edge may join
 ///
-/// For the account that owns the installation. The token is in the answer and never shown again.
+/// Only the account that owns the installation may do so. The answer has the token, which the API never shows again.
 #[utoipa::path(
     post, path = "/v1/edge-tokens", tag = "edges", operation_id = "create_edge_token", request_body = CreateEdgeToken,
     responses(
@@ -266,14 +267,14 @@ pub(crate) async fn create_token(
     Ok(json(StatusCode::CREATED, &created))
 }
 
-/// The tokens with which edges may join, or have joined
+/// List the tokens with which edges may join, or have joined
 ///
-/// For the account that owns the installation; the newest first, without their secrets. Those that were used or have ended are
-/// remembered for 30 days.
+/// Only the account that owns the installation may do so. The newest come first, without their secrets. Control
+/// remembers used and ended tokens for 30 days.
 #[utoipa::path(
     get, path = "/v1/edge-tokens", tag = "edges", operation_id = "list_edge_tokens",
     responses(
-        (status = 200, description = "All of them.", body = Page<EdgeToken>),
+        (status = 200, description = "All items, on one page.", body = Page<EdgeToken>),
         (status = 403, description = "`not-owner`"),
     )
 )]
@@ -299,14 +300,14 @@ pub(crate) async fn list_tokens(State(app): State<App>, caller: Caller) -> Resul
     Ok(json(StatusCode::OK, &Page::<EdgeToken> { items, next: None }))
 }
 
-/// Remove a token with which an edge might join
+/// Remove a join token
 ///
-/// An edge that has joined with it stays; `DELETE /v1/edges/{id}` removes that.
+/// An edge that joined with the token stays; `DELETE /v1/edges/{id}` removes the edge.
 #[utoipa::path(
     delete, path = "/v1/edge-tokens/{id}", tag = "edges", operation_id = "delete_edge_token",
     params(("id" = String, Path, description = "The token's id.")),
     responses(
-        (status = 204, description = "It is gone."),
+        (status = 204, description = "The removal is done."),
     )
 )]
 pub(crate) async fn delete_token(
@@ -325,11 +326,11 @@ pub(crate) async fn delete_token(
 
 /// Make another account the owner of the installation
 ///
-/// For the account that owns it, which does not own it any more then.
+/// Only the present owner may do so, and owns the installation no longer.
 #[utoipa::path(
     put, path = "/v1/installation/owner", tag = "edges", operation_id = "hand_installation_over", request_body = HandOver,
     responses(
-        (status = 204, description = "It is the other one's."),
+        (status = 204, description = "The other account owns the installation."),
         (status = 403, description = "`not-owner`"),
         (status = 404, description = "There is no such account."),
     )

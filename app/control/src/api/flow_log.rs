@@ -120,15 +120,16 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
 }
 
-/// What ended lately
+/// List flows and requests that ended lately
 ///
-/// Flows and requests of the organisation's sockets, in the order in which they ended. Each edge keeps the last ones of each
-/// socket in memory: up to 256, and of many at once up to 50 in a second. Without `after` the newest ones; with it, what ended
-/// since. Addresses, identities and rules are for those who may read the audit log.
+/// The answer has flows and requests of the organisation's sockets, in the order of their ends. Each edge keeps the
+/// last ones of each socket in memory: up to 256, and up to 50 a second. Without `after`, the answer has the newest
+/// ones; with `after`, those that ended since. Addresses, identities and rules are for tokens that may read the audit
+/// log.
 #[utoipa::path(
     get, path = "/v1/flows/log", tag = "audit", operation_id = "list_ended_flows", params(EndedFlowQuery),
     responses(
-        (status = 200, description = "What ended.", body = EndedFlowPage),
+        (status = 200, description = "The flows and requests.", body = EndedFlowPage),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Response, ApiError> {

@@ -71,14 +71,14 @@ fn page(routes: &Routes, answered: Vec<Answered>, limit: usize) -> (Vec<Flow>, O
     (flows, next)
 }
 
-/// Which flows run
+/// List the flows that run
 ///
-/// Connections and flows of datagrams, and HTTP connections that became WebSockets; not single requests. All edges are
-/// asked; those that do not answer within a second are named in `silent`.
+/// Flows are connections, flows of datagrams, and HTTP connections that became WebSockets; not single requests. Control
+/// asks all edges. `silent` names the edges that do not answer within a second.
 #[utoipa::path(
     get, path = "/v1/flows", tag = "audit", operation_id = "list_flows", params(PageQuery),
     responses(
-        (status = 200, description = "One page, in no order that means anything.", body = FlowPage),
+        (status = 200, description = "One page, in no particular order.", body = FlowPage),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Response, ApiError> {
@@ -102,13 +102,14 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
 
 /// Cut a flow
 ///
-/// Both sides see it broken off. Who may come may come again: to keep somebody out, change who may, or end their login.
+/// Both sides see the connection break. The client may connect again: to keep the client out, change the policies, or
+/// end the login.
 #[utoipa::path(
     delete, path = "/v1/flows/{id}", tag = "audit", operation_id = "kill_flow",
     params(("id" = String, Path, description = "The flow's id.")),
     responses(
-        (status = 204, description = "It is told to end."),
-        (status = 503, description = "`edges-silent`: no edge that answered has it, and others did not answer."),
+        (status = 204, description = "The edge cuts the flow."),
+        (status = 503, description = "`edges-silent`: no edge that answered has the flow, and others did not answer."),
     )
 )]
 pub(crate) async fn kill(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {

@@ -15,11 +15,11 @@ use crate::{
     state::App,
 };
 
-/// What this installation is
+/// Show what this installation is
 #[utoipa::path(
     get, path = "/v1/info", tag = "info", operation_id = "get_info", security(()),
     responses(
-        (status = 200, description = "What a client needs to know before it logs in.", body = Info),
+        (status = 200, description = "The facts that a client needs before a login.", body = Info),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, via: Via) -> Response {
@@ -35,7 +35,8 @@ pub(crate) async fn get(State(app): State<App>, via: Via) -> Response {
     json(StatusCode::OK, &info)
 }
 
-/// The description of the API, as it is committed: making it anew would take half a megabyte of program. `build.rs` packs it.
+/// The description of the API, as it is committed: making it anew would take half a megabyte of program. `build.rs`
+/// packs it.
 const DESCRIPTION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.deflate"));
 const MAX_DESCRIPTION_BYTES: usize = 4 << 20;
 

@@ -51,7 +51,7 @@ fn received(invited: OpenInvitation) -> ReceivedInvitation {
     }
 }
 
-/// The invitations of the organisation that are open, oldest first
+/// List the open invitations of the organisation, oldest first
 #[utoipa::path(
     get, path = "/v1/invitations", tag = "organisations", operation_id = "list_invitations", params(PageQuery),
     responses(
@@ -65,18 +65,18 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     Ok(json(StatusCode::OK, &page.page(rows, shown)))
 }
 
-/// Invite somebody into the organisation
+/// Invite an e-mail address into the organisation
 ///
-/// By an e-mail address; whether there is an account with it, the answer does not say. Whoever is invited needs the code that is in
-/// the answer, within 7 days: it makes an account with that address, also where sign-up is closed, or is accepted by the one that
-/// there is. Where the server has a mail hook, the code is sent too. Another invitation for the same address takes the place of the
-/// former.
+/// The answer does not tell whether the address has an account. The answer has a code, good for 7 days. With the code,
+/// an account of the address accepts the invitation, or the address gets an account, also where sign-up is closed. A
+/// mail hook of the server sends the code too. An invitation replaces a former one for the same address.
 #[utoipa::path(
     post, path = "/v1/invitations", tag = "organisations", operation_id = "create_invitation",
     request_body = CreateInvitation,
     responses(
         (status = 201, description = "The invitation, with its code.", body = CreatedInvitation),
-        (status = 403, description = "`missing-role`: only owners invite owners, or put another invitation in the place of such a one"),
+        (status = 403, description = "`missing-role`: only owners invite owners, or replace the invitation of an \
+             owner."),
         (status = 409, description = "`already-member` or `limit-reached`"),
     )
 )]
@@ -161,13 +161,13 @@ impl App {
     }
 }
 
-/// Take an invitation back
+/// Withdraw an invitation
 #[utoipa::path(
     delete, path = "/v1/invitations/{id}", tag = "organisations", operation_id = "delete_invitation",
     params(InvitationPath),
     responses(
-        (status = 204, description = "Its code is good for nothing now."),
-        (status = 403, description = "`missing-role`: only owners take invitations of owners back"),
+        (status = 204, description = "The code is no longer good."),
+        (status = 403, description = "`missing-role`: only owners withdraw invitations of owners."),
     )
 )]
 pub(crate) async fn delete(
@@ -186,13 +186,13 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The invitations that the account has, those that end first before the others
+/// List the invitations of the account, those that end first before the others
 ///
-/// All on one page, 100 at most.
+/// The answer is one page, of 100 at most.
 #[utoipa::path(
     get, path = "/v1/account/invitations", tag = "organisations", operation_id = "list_received_invitations",
     responses(
-        (status = 200, description = "All.", body = Page<ReceivedInvitation>),
+        (status = 200, description = "All invitations.", body = Page<ReceivedInvitation>),
     )
 )]
 pub(crate) async fn list_received(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -205,13 +205,13 @@ pub(crate) async fn list_received(State(app): State<App>, caller: Caller) -> Res
 
 /// Accept an invitation
 ///
-/// With its code, as the account whose address was invited.
+/// The request shows the code, for the account of the invited address.
 #[utoipa::path(
     post, path = "/v1/account/invitations/accept", tag = "organisations", operation_id = "accept_invitation",
     request_body = AcceptInvitation,
     responses(
-        (status = 200, description = "The organisation that the account belongs to now.", body = Organisation),
-        (status = 404, description = "`not-found`: no invitation that is open has this code and this address"),
+        (status = 200, description = "The organisation that the account joined.", body = Organisation),
+        (status = 404, description = "`not-found`: no open invitation has this code and this address."),
         (status = 409, description = "`limit-reached`"),
     )
 )]
@@ -246,7 +246,7 @@ pub(crate) async fn accept(
     delete, path = "/v1/account/invitations/{id}", tag = "organisations", operation_id = "decline_invitation",
     params(InvitationPath),
     responses(
-        (status = 204, description = "Its code is good for nothing now."),
+        (status = 204, description = "The code is no longer good."),
     )
 )]
 pub(crate) async fn decline(

@@ -31,7 +31,7 @@ fn shown(session: sallyport_model::LoginSession) -> LoginSession {
     }
 }
 
-/// Who is logged in at the organisation's sockets, oldest first
+/// List the logins of persons at the organisation's sockets, oldest first
 #[utoipa::path(
     get, path = "/v1/login-sessions", tag = "login sessions", operation_id = "list_login_sessions", params(PageQuery),
     responses(
@@ -47,12 +47,12 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// End logins: of an e-mail address, of a provider, or all
 ///
-/// At once: the next request needs a new login, and connections that are open are cut.
+/// Logins end at once: the next request needs a new login, and open connections are cut.
 #[utoipa::path(
     post, path = "/v1/login-sessions/end", tag = "login sessions", operation_id = "end_login_sessions",
     request_body = EndLoginSessions,
     responses(
-        (status = 200, description = "How many ended.", body = EndedLoginSessions),
+        (status = 200, description = "The number of sessions that ended.", body = EndedLoginSessions),
     )
 )]
 pub(crate) async fn end(
@@ -75,7 +75,7 @@ pub(crate) async fn end(
     delete, path = "/v1/login-sessions/{id}", tag = "login sessions", operation_id = "delete_login_session",
     params(("id" = uuid::Uuid, Path, description = "The login's id.")),
     responses(
-        (status = 204, description = "It is worth nothing any more."),
+        (status = 204, description = "The login has ended."),
     )
 )]
 pub(crate) async fn delete(

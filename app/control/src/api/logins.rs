@@ -27,7 +27,8 @@ use crate::{
     request_body = Login,
     responses(
         (status = 200, description = "A session.", body = Session),
-        (status = 401, description = "`wrong-login`; `code-needed`: the account asks for a code of its authenticator, too; `wrong-code`"),
+        (status = 401, description = "`wrong-login`; `code-needed`: the account needs a code of its authenticator, \
+             too; `wrong-code`."),
         (status = 429, description = "Too many attempts."),
     )
 )]
@@ -46,7 +47,8 @@ pub(crate) async fn login(
 
 /// Get the next session
 ///
-/// Each refresh token is good once. One that comes a second time was stolen, so all sessions of its login end.
+/// Each refresh token is good once. A second use shows that somebody stole the token, so that all sessions of its login
+/// end.
 #[utoipa::path(
     post, path = "/v1/login/refresh", tag = "sessions", operation_id = "refresh", security(()),
     request_body = Refresh,

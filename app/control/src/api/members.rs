@@ -48,13 +48,13 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Give a member another role
 ///
-/// At once, for their API tokens too; invitations that they sent end. Only owners make and unmake owners, and the founder
-/// stays one.
+/// The role changes at once, for the member's API tokens too. Invitations that the member sent end. Only owners make
+/// owners or take the role away, and the founder stays an owner.
 #[utoipa::path(
     patch, path = "/v1/members/{id}", tag = "organisations", operation_id = "update_member",
     params(MemberPath), request_body = UpdateMember,
     responses(
-        (status = 200, description = "The member as they are now.", body = Member),
+        (status = 200, description = "The member after the change.", body = Member),
         (status = 403, description = "`missing-role`"),
         (status = 409, description = "`founder`"),
     )
@@ -74,15 +74,15 @@ pub(crate) async fn update(
     Ok(json(StatusCode::OK, &shown(sallyport_store::Member { role, ..member }, organisation)))
 }
 
-/// Send a member away
+/// Remove a member
 ///
-/// At once: the API tokens that they have for the organisation end, and the invitations that they sent. What they made
-/// stays.
+/// The member's API tokens for the organisation end at once, and so do the invitations that the member sent. What the
+/// member made stays.
 #[utoipa::path(
     delete, path = "/v1/members/{id}", tag = "organisations", operation_id = "delete_member",
     params(MemberPath),
     responses(
-        (status = 204, description = "They do not belong to it any more."),
+        (status = 204, description = "The account is no longer a member."),
         (status = 403, description = "`missing-role`"),
         (status = 409, description = "`founder`"),
     )

@@ -23,9 +23,9 @@ use crate::device;
 #[openapi(
     info(
         title = "Sallyport",
-        description = "Public doors for private services. Errors are `application/problem+json` (RFC 9457); lists come \
-                       page by page; creations that take an `Idempotency-Key` can be repeated. Requests are for the \
-                       organisation of the token; `Sallyport-Organisation` says another one, by its id or name.",
+        description = "Public addresses for private services. Errors are `application/problem+json` (RFC 9457). Lists \
+                       come in pages. A creation with an `Idempotency-Key` can be repeated. A request is for the \
+                       organisation of its token, or for the one that `Sallyport-Organisation` names by id or name.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(
@@ -57,23 +57,23 @@ use crate::device;
     modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach, &ProblemResponses),
     security(("bearer" = [])),
     tags(
-        (name = "info", description = "What a client needs to know first."),
-        (name = "accounts", description = "Who owns sockets."),
-        (name = "organisations", description = "Whom accounts act for together, and who belongs to one."),
-        (name = "sessions", description = "Logging in and out."),
+        (name = "info", description = "Facts that a client needs before a login."),
+        (name = "accounts", description = "Owners of sockets."),
+        (name = "organisations", description = "Organisations, and the accounts that belong to them."),
+        (name = "sessions", description = "Logins and logouts of accounts."),
         (name = "tokens", description = "API tokens, for programs."),
         (name = "sockets", description = "Public endpoints."),
-        (name = "tunnels", description = "Origins' places at a socket."),
+        (name = "tunnels", description = "Tunnels from sockets to origins."),
         (name = "origins", description = "Addresses that edges dial themselves, beside the tunnels of a socket."),
-        (name = "policies", description = "Named rules about who may come in."),
-        (name = "programs", description = "Programs of persons who log in to a socket, and the certificates that they get."),
-        (name = "identity", description = "Who may come to sockets that ask who comes."),
-        (name = "audit", description = "Who did what, and who does."),
-        (name = "ssh keys", description = "With which stock ssh clients log in."),
-        (name = "providers", description = "Identity providers: who vouches for persons."),
-        (name = "persons", description = "Persons whose passwords this installation keeps."),
-        (name = "edges", description = "The machines that take clients and tunnels, where there are several."),
-        (name = "login sessions", description = "Persons who have logged in to sockets."),
+        (name = "policies", description = "Named rules for access."),
+        (name = "programs", description = "Logins of programs for persons, and their certificates."),
+        (name = "identity", description = "Identities of machines, for sockets that ask for one."),
+        (name = "audit", description = "The audit log, and running flows."),
+        (name = "ssh keys", description = "Keys with which stock ssh clients log in."),
+        (name = "providers", description = "Identity providers, which vouch for persons."),
+        (name = "persons", description = "Persons with passwords at this installation."),
+        (name = "edges", description = "The machines that serve clients and tunnels, where there are several."),
+        (name = "login sessions", description = "Logins of persons at sockets."),
     ),
 )]
 struct Api;
@@ -90,8 +90,8 @@ impl Modify for BearerToken {
     }
 }
 
-/// What is sent where all of the body may be left out: the body may be, too. It is not `null`, which is how an optional type
-/// would be described.
+/// What is sent where all of the body may be left out: the body may be, too. It is not `null`, which is how an optional
+/// type would be described.
 const BODY_MAY_BE_ABSENT: [&str; 4] =
     ["/v1/sockets/{id}/tunnels", "/v1/persons/{id}/reset", "/v1/edges/{id}/drain", "/v1/edge-tokens"];
 
@@ -108,7 +108,8 @@ impl Modify for BodyMayBeAbsent {
     }
 }
 
-/// What a name of its own describes is referred to by that name, in pages as well: a generated client has one type of each.
+/// What a name of its own describes is referred to by that name, in pages as well: a generated client has one type of
+/// each.
 struct OneTypeOfEach;
 
 impl Modify for OneTypeOfEach {

@@ -24,13 +24,13 @@ fn shown(membership: Membership, account: AccountId) -> Organisation {
     Organisation { id: organisation, name, role, own: organisation == account }
 }
 
-/// The organisations that the account belongs to, its own first
+/// List the organisations of the account, its own first
 ///
-/// All on one page. An API token sees the one that it is for.
+/// The answer is one page. An API token sees the one organisation that it is for.
 #[utoipa::path(
     get, path = "/v1/organisations", tag = "organisations", operation_id = "list_organisations",
     responses(
-        (status = 200, description = "All.", body = Page<Organisation>),
+        (status = 200, description = "All invitations.", body = Page<Organisation>),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -41,7 +41,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
     Ok(json(StatusCode::OK, &Page { items: seen.map(|one| shown(one, account)).collect(), next: None }))
 }
 
-/// The organisation that is asked for
+/// Show the organisation of the request
 #[utoipa::path(
     get, path = "/v1/organisation", tag = "organisations", operation_id = "get_organisation",
     responses(
@@ -58,7 +58,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Respon
     patch, path = "/v1/organisation", tag = "organisations", operation_id = "update_organisation",
     request_body = UpdateOrganisation,
     responses(
-        (status = 200, description = "The organisation as it is now.", body = Organisation),
+        (status = 200, description = "The organisation after the change.", body = Organisation),
     )
 )]
 pub(crate) async fn update(
@@ -74,12 +74,12 @@ pub(crate) async fn update(
 
 /// Leave the organisation
 ///
-/// At once, and the API tokens that the account has for it end. What it made there stays. The organisation that was made
-/// with the account cannot be left.
+/// The account leaves at once, and its API tokens for the organisation end. What the account made there stays. An
+/// account cannot leave the organisation that was made with it.
 #[utoipa::path(
     post, path = "/v1/organisation/leave", tag = "organisations", operation_id = "leave_organisation",
     responses(
-        (status = 204, description = "The account does not belong to it any more."),
+        (status = 204, description = "The account is no longer a member."),
         (status = 409, description = "`founder`"),
     )
 )]

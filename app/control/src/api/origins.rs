@@ -63,13 +63,14 @@ pub(crate) async fn list(
 
 /// Make a direct origin at a socket
 ///
-/// Edges dial its address themselves, beside the socket's tunnels. The operator says into which networks they may.
+/// Edges dial the address themselves, beside the socket's tunnels. The operator decides which networks edges may dial.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/origins", tag = "origins", operation_id = "create_direct_origin",
     params(SocketPath, IdempotencyHeader),
     request_body = CreateDirectOrigin,
     responses(
-        (status = 201, description = "The origin; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = DirectOrigin),
+        (status = 201, description = "The origin. The edge of `up` uses it already; edges on other machines do a \
+             moment later.", body = DirectOrigin),
         (status = 403, description = "`direct-origins-off`: the operator allows none."),
         (status = 409, description = "`origin-taken` or `limit-reached`"),
     )
@@ -119,7 +120,8 @@ pub(crate) async fn get(
     params(OriginPath),
     request_body = UpdateDirectOrigin,
     responses(
-        (status = 200, description = "The origin as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = DirectOrigin),
+        (status = 200, description = "The origin after the change. The edge of `up` applies the change already; \
+             edges on other machines do a moment later.", body = DirectOrigin),
     )
 )]
 pub(crate) async fn update(
@@ -136,12 +138,13 @@ pub(crate) async fn update(
 
 /// Delete a direct origin
 ///
-/// What runs there finishes.
+/// Running requests finish.
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}/origins/{origin_id}", tag = "origins", operation_id = "delete_direct_origin",
     params(OriginPath),
     responses(
-        (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
+        (status = 204, description = "The removal is done. The edge of `up` applies it already; edges on other \
+             machines do a moment later."),
     )
 )]
 pub(crate) async fn delete(

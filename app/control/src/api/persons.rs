@@ -56,9 +56,9 @@ fn invited(app: &App, person: sallyport_store::LocalPerson, made: CreatedLink) -
     }
 }
 
-/// The persons of the account's provider of kind `local`, in the order in which they were added
+/// List the persons of the account's provider of kind `local`, oldest first
 ///
-/// For admins and owners.
+/// Only admins and owners may do so.
 #[utoipa::path(
     get, path = "/v1/persons", tag = "persons", operation_id = "list_persons", params(PageQuery),
     responses(
@@ -72,15 +72,15 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     Ok(json(StatusCode::OK, &page.page(rows, |person| shown(&app, person))))
 }
 
-/// Add a person, who gets a link to set a password
+/// Add a person
 ///
-/// The link goes to the hook of the provider of kind `local`. Where there is none, or it does not take the link, the answer
-/// has it, once.
+/// The person gets a link to set a password, by the hook of the provider of kind `local`. Without a hook, or when the
+/// hook does not take the link, the answer has the link, once.
 #[utoipa::path(
     post, path = "/v1/persons", tag = "persons", operation_id = "create_person",
     request_body = CreatePerson,
     responses(
-        (status = 201, description = "The person, and what became of the link.", body = InvitedPerson),
+        (status = 201, description = "The person, and how the link goes on.", body = InvitedPerson),
         (status = 409, description = "`person-taken`, `no-local-provider` or `limit-reached`"),
     )
 )]
@@ -95,7 +95,9 @@ pub(crate) async fn create(
     Ok(located(json(StatusCode::CREATED, &invited(&app, person, made)), &location))
 }
 
-/// One person; for admins and owners
+/// Show a person
+///
+/// Only admins and owners may do so.
 #[utoipa::path(
     get, path = "/v1/persons/{id}", tag = "persons", operation_id = "get_person",
     params(PersonPath),
@@ -112,7 +114,8 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 
 /// Change a person
 ///
-/// Who is disabled is logged out and cut off; who gets other groups or another name logs in again.
+/// Disabling a person ends the person's logins and cuts the connections. A person with other groups or another name
+/// logs in again.
 #[utoipa::path(
     patch, path = "/v1/persons/{id}", tag = "persons", operation_id = "update_person",
     params(PersonPath), request_body = UpdatePerson,
@@ -132,12 +135,14 @@ pub(crate) async fn update(
     Ok(json(StatusCode::OK, &shown(&app, person)))
 }
 
-/// Delete a person, who is logged out and cut off
+/// Delete a person
+///
+/// The person's logins end, and the person's connections are cut.
 #[utoipa::path(
     delete, path = "/v1/persons/{id}", tag = "persons", operation_id = "delete_person",
     params(PersonPath),
     responses(
-        (status = 204, description = "They are nobody any more."),
+        (status = 204, description = "The person is deleted."),
     )
 )]
 pub(crate) async fn delete(
@@ -151,14 +156,14 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Take a person's password away, and give them a link to set another one
+/// Remove a person's password, and give the person a link to set another one
 ///
-/// They are logged out and cut off.
+/// The person's logins end, and the person's connections are cut.
 #[utoipa::path(
     post, path = "/v1/persons/{id}/reset", tag = "persons", operation_id = "reset_person",
     params(PersonPath), request_body = ResetPerson,
     responses(
-        (status = 200, description = "The person, and what became of the link.", body = InvitedPerson),
+        (status = 200, description = "The person, and how the link goes on.", body = InvitedPerson),
         (status = 409, description = "`person-disabled`"),
     )
 )]

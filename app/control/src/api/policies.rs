@@ -37,7 +37,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Make a policy
 ///
-/// Attached to nothing, it says nothing yet. Rules that nobody could meet are refused.
+/// A policy that is attached to nothing has no effect. Control refuses rules that nobody could meet.
 #[utoipa::path(
     post, path = "/v1/policies", tag = "policies", operation_id = "create_policy",
     request_body = CreatePolicy,
@@ -73,13 +73,13 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 
 /// Change a policy
 ///
-/// When this returns, edges keep to it, at open connections within seconds.
+/// Edges keep to the change from the answer on, and apply it to open connections within seconds.
 #[utoipa::path(
     patch, path = "/v1/policies/{id}", tag = "policies", operation_id = "update_policy",
     params(PolicyPath),
     request_body = UpdatePolicy,
     responses(
-        (status = 200, description = "The policy as it is now.", body = Policy),
+        (status = 200, description = "The policy after the change.", body = Policy),
         (status = 409, description = "`policy-name-taken`, `closes-sockets` or `limit-reached`"),
     )
 )]
@@ -99,8 +99,8 @@ pub(crate) async fn update(
     delete, path = "/v1/policies/{id}", tag = "policies", operation_id = "delete_policy",
     params(PolicyPath),
     responses(
-        (status = 204, description = "It is gone."),
-        (status = 409, description = "`policy-attached`: detach it first"),
+        (status = 204, description = "The removal is done."),
+        (status = 409, description = "`policy-attached`: detach the policy first."),
     )
 )]
 pub(crate) async fn delete(
@@ -115,14 +115,15 @@ pub(crate) async fn delete(
 
 /// Attach a policy to a socket, or to all
 ///
-/// From then on nobody enters there whom no rule allows. Attaching it twice changes nothing.
+/// From then on only those enter whom a rule allows. Attaching a policy twice changes nothing.
 #[utoipa::path(
     post, path = "/v1/policies/{id}/attach", tag = "policies", operation_id = "attach_policy",
     params(PolicyPath),
     request_body = PolicyPlace,
     responses(
-        (status = 200, description = "The policy as it is now; the edge of `up` keeps to it already, edges on other machines do a moment later.", body = Policy),
-        (status = 409, description = "`closes-sockets`: nobody could use a socket then; or `limit-reached`"),
+        (status = 200, description = "The policy after the change. The edge of `up` applies the change already; \
+             edges on other machines do a moment later.", body = Policy),
+        (status = 409, description = "`closes-sockets`: nobody could use a socket then; `limit-reached`."),
     )
 )]
 pub(crate) async fn attach(
@@ -138,14 +139,16 @@ pub(crate) async fn attach(
 
 /// Detach a policy from a socket, or from all
 ///
-/// Where it was the last that said who may come in, everybody may: that is refused unless it is asked for.
+/// Without its last policy a socket is open to everybody: control refuses that unless `force` is set.
 #[utoipa::path(
     post, path = "/v1/policies/{id}/detach", tag = "policies", operation_id = "detach_policy",
     params(PolicyPath),
     request_body = PolicyPlace,
     responses(
-        (status = 200, description = "The policy as it is now; the edge of `up` keeps to it already, edges on other machines do a moment later.", body = Policy),
-        (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would be open to everybody, or to nobody"),
+        (status = 200, description = "The policy after the change. The edge of `up` applies the change already; \
+             edges on other machines do a moment later.", body = Policy),
+        (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would be open to everybody, or \
+             to nobody."),
     )
 )]
 pub(crate) async fn detach(
@@ -159,12 +162,12 @@ pub(crate) async fn detach(
     Ok(json(StatusCode::OK, &policy))
 }
 
-/// Ask what rules say of somebody, and why
+/// Test rules against a client, and explain the result
 #[utoipa::path(
     post, path = "/v1/policy-test", tag = "policies", operation_id = "test_policy",
     request_body = TestPolicy,
     responses(
-        (status = 200, description = "What they say.", body = PolicyTest),
+        (status = 200, description = "The result of the rules.", body = PolicyTest),
     )
 )]
 pub(crate) async fn test(

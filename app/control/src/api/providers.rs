@@ -73,8 +73,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Add an identity provider
 ///
-/// Nobody is asked whether it works: `POST /v1/providers/{id}/test` does that. The provider must be told the provider's
-/// `redirect_uri`.
+/// Control does not test the provider; `POST /v1/providers/{id}/test` does. Register the `redirect_uri` of the answer
+/// at the provider.
 #[utoipa::path(
     post, path = "/v1/providers", tag = "providers", operation_id = "create_provider",
     request_body = CreateProvider,
@@ -114,7 +114,7 @@ pub(crate) async fn get(
 
 /// Change an identity provider
 ///
-/// When it becomes another one, by its issuer, its tenant or the client id, those for whom it vouched are logged out.
+/// Another issuer, tenant or client id ends the logins that the provider vouched for.
 #[utoipa::path(
     patch, path = "/v1/providers/{id}", tag = "providers", operation_id = "update_provider",
     params(ProviderPath), request_body = UpdateProvider,
@@ -134,14 +134,18 @@ pub(crate) async fn update(
     Ok(json(StatusCode::OK, &shown(&app, provider)))
 }
 
-/// Delete an identity provider; those for whom it vouched are logged out
+/// Delete an identity provider
+///
+/// The logins that the provider vouched for end.
 #[utoipa::path(
     delete, path = "/v1/providers/{id}", tag = "providers", operation_id = "delete_provider",
-    params(ProviderPath, ("force" = Option<bool>, Query, description = "Delete it although nobody could log in at a socket then, or persons go with it."),
+    params(ProviderPath, ("force" = Option<bool>, Query, description = "Whether to delete the provider although \
+         nobody could log in at a socket then, or its persons go too."),
     ),
     responses(
-        (status = 204, description = "It vouches for nobody any more."),
-        (status = 409, description = "`provider-in-use`: a socket believes it, or it is the last one; `provider-has-persons`"),
+        (status = 204, description = "The provider is deleted."),
+        (status = 409, description = "`provider-in-use`: a socket names the provider, or it is the last one; \
+             `provider-has-persons`."),
     )
 )]
 pub(crate) async fn delete(
@@ -161,12 +165,12 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Ask an identity provider what it is
+/// Test an identity provider
 #[utoipa::path(
     post, path = "/v1/providers/{id}/test", tag = "providers", operation_id = "test_provider",
     params(ProviderPath),
     responses(
-        (status = 200, description = "What was found.", body = ProviderFound),
+        (status = 200, description = "The result of the check.", body = ProviderFound),
     )
 )]
 pub(crate) async fn test(

@@ -66,10 +66,11 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     Ok(json(StatusCode::OK, &page.page(rows, shown)))
 }
 
-/// Make a service token, with which a machine comes to sockets that ask who comes
+/// Make a service token
 ///
-/// Its secret is in the answer and never shown again. A repetition with the same idempotency key therefore gets 409
-/// `secret-already-shown` and the token's location. What it may do is for policies to say, which name it.
+/// A machine shows a service token to sockets that ask for an identity. The answer has the secret, which the API never
+/// shows again. A repetition with the same idempotency key therefore gets 409 `secret-already-shown` and the token's
+/// location. Policies name the token and say what it may do.
 #[utoipa::path(
     post, path = "/v1/service-tokens", tag = "identity", operation_id = "create_service_token",
     params(IdempotencyHeader),
@@ -140,7 +141,7 @@ pub(crate) async fn create(
     get, path = "/v1/service-tokens/{id}", tag = "identity", operation_id = "get_service_token",
     params(TokenPath),
     responses(
-        (status = 200, description = "What it is; its secret is not shown again.", body = ServiceToken),
+        (status = 200, description = "The token, without its secret.", body = ServiceToken),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
@@ -151,8 +152,8 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 
 /// Get a client certificate for a service token
 ///
-/// Whoever has its key comes in as the token, at sockets of HTTP and `tls` sockets of the organisation that ask who comes.
-/// It ends with the token at the latest: deleting the token ends its certificates at once.
+/// The holder of the key enters as the token, at `tls` sockets and HTTP sockets of the organisation that ask for an
+/// identity. The certificate ends with the token at the latest. Deleting the token ends its certificates at once.
 #[utoipa::path(
     post, path = "/v1/service-tokens/{id}/certificate", tag = "identity",
     operation_id = "create_service_token_certificate",
@@ -240,12 +241,12 @@ impl App {
 
 /// Delete a service token
 ///
-/// Whoever came in with it is cut off.
+/// Connections that came in with the token are cut.
 #[utoipa::path(
     delete, path = "/v1/service-tokens/{id}", tag = "identity", operation_id = "delete_service_token",
     params(TokenPath),
     responses(
-        (status = 204, description = "It is good for nothing now."),
+        (status = 204, description = "The token is no longer good."),
     )
 )]
 pub(crate) async fn delete(

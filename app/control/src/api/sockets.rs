@@ -50,7 +50,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     params(IdempotencyHeader),
     request_body = CreateSocket,
     responses(
-        (status = 201, description = "The socket; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
+        (status = 201, description = "The socket. The edge of `up` serves it already; edges on other machines do a \
+             moment later.", body = Socket),
         (status = 409, description = "`limit-reached`, `name-taken`, `port-taken` or `ports-exhausted`"),
         (status = 422, description = "`invalid-request` or `idempotency-key-reused`"),
     )
@@ -96,7 +97,8 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     params(SocketPath),
     request_body = UpdateSocket,
     responses(
-        (status = 200, description = "The socket as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
+        (status = 200, description = "The socket after the change. The edge of `up` applies the change already; \
+             edges on other machines do a moment later.", body = Socket),
     )
 )]
 pub(crate) async fn update(
@@ -117,12 +119,13 @@ pub(crate) async fn update(
 
 /// Delete a socket with its tunnels
 ///
-/// Its name is never given to another socket.
+/// No other socket ever gets the name.
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "delete_socket",
     params(SocketPath),
     responses(
-        (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
+        (status = 204, description = "The removal is done. The edge of `up` applies it already; edges on other \
+             machines do a moment later."),
     )
 )]
 pub(crate) async fn delete(

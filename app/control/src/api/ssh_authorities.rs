@@ -31,11 +31,11 @@ fn shown(public_key: String, options: SshOptions) -> SshAuthority {
     SshAuthority { public_key, extensions, force_command, mysocket_principal }
 }
 
-/// The organisation's authority for ssh keys
+/// Show the organisation's authority for ssh keys
 #[utoipa::path(
     get, path = "/v1/ssh-authority", tag = "programs", operation_id = "get_ssh_authority",
     responses(
-        (status = 200, description = "Its public key, and what it signs.", body = SshAuthority),
+        (status = 200, description = "The public key, and the settings for certificates.", body = SshAuthority),
     )
 )]
 pub(crate) async fn show(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -49,7 +49,7 @@ pub(crate) async fn show(State(app): State<App>, caller: Caller) -> Result<Respo
     patch, path = "/v1/ssh-authority", tag = "programs", operation_id = "update_ssh_authority",
     request_body = UpdateSshAuthority,
     responses(
-        (status = 200, description = "As it is now; certificates that were given stay as they are.", body = SshAuthority),
+        (status = 200, description = "The settings after the change. Issued certificates stay as they are.", body = SshAuthority),
     )
 )]
 pub(crate) async fn update(
@@ -73,9 +73,9 @@ pub(crate) async fn update(
     Ok(json(StatusCode::OK, &shown(line, options)))
 }
 
-/// Get a host key signed
+/// Sign a host key
 ///
-/// ssh clients that trust the organisation's authority then know the host behind the socket, and ask nobody about a
+/// ssh clients that trust the organisation's authority then know the host behind the socket without a question about a
 /// fingerprint.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/ssh-host-certificate", tag = "programs", operation_id = "sign_ssh_host_key",

@@ -53,7 +53,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     post, path = "/v1/ssh-keys", tag = "ssh keys", operation_id = "create_ssh_key",
     request_body = CreateSshKey,
     responses(
-        (status = 201, description = "The key; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = SshKey),
+        (status = 201, description = "The key. The edge of `up` knows the key already; edges on other machines do a \
+             moment later.", body = SshKey),
         (status = 409, description = "`ssh-key-taken` or `limit-reached`"),
     )
 )]
@@ -75,7 +76,7 @@ pub(crate) async fn create(
     delete, path = "/v1/ssh-keys/{id}", tag = "ssh keys", operation_id = "delete_ssh_key",
     params(("id" = Uuid, Path, description = "The key's id.")),
     responses(
-        (status = 204, description = "It lets nobody in any more."),
+        (status = 204, description = "The key is no longer good."),
     )
 )]
 pub(crate) async fn delete(

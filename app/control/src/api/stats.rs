@@ -69,8 +69,8 @@ fn add_all(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     }
 }
 
-/// Adds what another edge counted. What was observed of the last minute is what the edge observed that knows most of it: one that
-/// has just begun has counted all that there was at it.
+/// Adds what another edge counted. What was observed of the last minute is what the edge observed that knows most of
+/// it: one that has just begun has counted all that there was at it.
 fn add(to: &mut SocketUse, from: &SocketUse) {
     to.since_ms = if to.since_ms == 0 { from.since_ms } else { to.since_ms.min(from.since_ms) };
     add_all(&mut to.requests, &from.requests);
@@ -87,15 +87,16 @@ fn add(to: &mut SocketUse, from: &SocketUse) {
     to.first_bytes.add(&from.first_bytes);
 }
 
-/// What a socket did, edge by edge
+/// Show the counters of a socket, edge by edge
 ///
-/// Requests and flows by how they ended, bytes, what runs now, times, and the rate of the last minute: of all edges, of each,
-/// and by origin. All edges are asked; those that do not answer within a second are named in `silent`.
+/// The counters are requests and flows by verdict, bytes, running flows, durations, and the rate of the last minute: of
+/// all edges, of each edge, and by origin. Control asks all edges. `silent` names the edges that do not answer within a
+/// second.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/stats", tag = "sockets", operation_id = "get_socket_stats",
     params(SocketPath),
     responses(
-        (status = 200, description = "What was counted.", body = SocketStats),
+        (status = 200, description = "The counters.", body = SocketStats),
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {

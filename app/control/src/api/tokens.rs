@@ -52,15 +52,16 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Make an API token, for one organisation
 ///
-/// It may do what its scopes and the role of its maker both allow, at the time it is used. Its secret is in the answer and never shown again. A repetition with the same idempotency key therefore gets 409
-/// `secret-already-shown` and the token's location.
+/// The token may do what its scopes and the present role of its maker both allow. The answer has the secret, which the
+/// API never shows again. A repetition with the same idempotency key therefore gets 409 `secret-already-shown` and the
+/// token's location.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "tokens", operation_id = "create_token",
     params(IdempotencyHeader),
     request_body = CreateToken,
     responses(
         (status = 201, description = "The token, with its secret.", body = CreatedToken),
-        (status = 403, description = "`missing-scope`: it may not do more than its maker."),
+        (status = 403, description = "`missing-scope`: a token may not do more than its maker."),
         (status = 409, description = "`secret-already-shown` or `limit-reached`"),
     )
 )]
@@ -113,7 +114,7 @@ pub(crate) async fn create(
     delete, path = "/v1/tokens/{id}", tag = "tokens", operation_id = "delete_token",
     params(TokenPath),
     responses(
-        (status = 204, description = "It is good for nothing now."),
+        (status = 204, description = "The token is no longer good."),
     )
 )]
 pub(crate) async fn delete(

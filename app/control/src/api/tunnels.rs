@@ -65,8 +65,9 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
 }
 
-/// The edge and the region at which a tunnel is at home: the region that its connector says, else that of the edge which has it
-/// longest; and of the edges there the one that has it longest. Where none of them is there, the edge is one elsewhere.
+/// The edge and the region at which a tunnel is at home: the region that its connector says, else that of the edge
+/// which has it longest; and of the edges there the one that has it longest. Where none of them is there, the edge is
+/// one elsewhere.
 fn home(held: &[HeldBy]) -> Option<(EdgeName, RegionName)> {
     let longest = |one: &&HeldBy| (one.presence.since, one.card.name.clone());
     let said = held.iter().filter(|one| one.presence.home.is_some()).min_by_key(longest);
@@ -148,9 +149,10 @@ fn serving_edges(app: &App) -> Vec<ConnectEdge> {
     edges.into_iter().map(|(_, edge)| edge).take(MAX_CONNECT_EDGES).collect()
 }
 
-/// The socket's tunnels, oldest first
+/// List the socket's tunnels, oldest first
 ///
-/// With `-` in the place of the socket: those of all sockets, without what edges would have to be asked for.
+/// With `-` in the place of the socket, the answer has the tunnels of all sockets, without the fields that only edges
+/// know.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "list_tunnels",
     params(SocketPath, PageQuery),
@@ -178,14 +180,15 @@ pub(crate) async fn list(
 
 /// Make a tunnel at a socket
 ///
-/// Its credential is in the answer and never shown again. A repetition with the same idempotency key therefore gets 409
-/// `secret-already-shown` and the tunnel's location, where a new credential can be had.
+/// The answer has the credential, which the API never shows again. A repetition with the same idempotency key therefore
+/// gets 409 `secret-already-shown` and the tunnel's location, where a new credential can be had.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "create_tunnel",
     params(SocketPath, IdempotencyHeader),
     request_body = CreateTunnel,
     responses(
-        (status = 201, description = "The tunnel, with its credential; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = CreatedTunnel),
+        (status = 201, description = "The tunnel, with its credential. The edge of `up` knows the tunnel already; \
+             edges on other machines do a moment later.", body = CreatedTunnel),
         (status = 409, description = "`secret-already-shown` or `limit-reached`"),
     )
 )]
@@ -235,7 +238,8 @@ pub(crate) async fn get(
     params(TunnelPath),
     request_body = UpdateTunnel,
     responses(
-        (status = 200, description = "The tunnel as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Tunnel),
+        (status = 200, description = "The tunnel after the change. The edge of `up` applies the change already; \
+             edges on other machines do a moment later.", body = Tunnel),
     )
 )]
 pub(crate) async fn update(
@@ -256,7 +260,7 @@ pub(crate) async fn update(
 
 /// Give a tunnel a new credential
 ///
-/// The old one is good for nothing from then on.
+/// The former credential is no longer good.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", tag = "tunnels",
     operation_id = "rotate_tunnel_credential",
@@ -279,15 +283,15 @@ pub(crate) async fn rotate(
 
 /// Sign an ssh key for a tunnel
 ///
-/// With the certificate, a stock ssh client logs in within five minutes, serves this tunnel, and can do nothing else: the
-/// key is not added to the account. Such a login ends with its tunnel.
+/// With the certificate, a stock ssh client logs in within five minutes and serves this tunnel alone. The key is not
+/// added to the account. Such a login ends with its tunnel.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", tag = "tunnels",
     operation_id = "sign_ssh_key_for_tunnel",
     params(TunnelPath),
     request_body = CreateSshCertificate,
     responses(
-        (status = 200, description = "The certificate; it is kept nowhere else.", body = SshCertificate),
+        (status = 200, description = "The certificate, which the server does not keep.", body = SshCertificate),
         (status = 501, description = "`not-offered`: the server takes no ssh clients."),
     )
 )]
@@ -308,7 +312,8 @@ pub(crate) async fn sign_key(
     delete, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "delete_tunnel",
     params(TunnelPath),
     responses(
-        (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
+        (status = 204, description = "The removal is done. The edge of `up` applies it already; edges on other \
+             machines do a moment later."),
     )
 )]
 pub(crate) async fn delete(

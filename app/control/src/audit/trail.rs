@@ -1,8 +1,8 @@
 //! What each request leaves in the audit log: nothing that changes something can be forgotten, since the router's own
 //! words name it.
 //!
-//! While a request runs, whoever finds out who asks ([`set_actor`]) and what it is about ([`set_target`]) says so here. When it is
-//! over, a request that may have changed something is recorded, whichever handler answered it.
+//! While a request runs, whoever finds out who asks ([`set_actor`]) and what it is about ([`set_target`]) says so here.
+//! When it is over, a request that may have changed something is recorded, whichever handler answered it.
 
 use std::{
     fmt::Display,
@@ -167,8 +167,8 @@ impl Trail {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request is over: what changed something is recorded, what the token was not allowed to, and a token that is not
-    /// taken.
+    /// The request is over: what changed something is recorded, what the token was not allowed to, and a token that is
+    /// not taken.
     pub(crate) fn ends(&self, app: &App, method: &Method, route: Option<&str>, answer: &Response) {
         let mut found = std::mem::take(&mut *self.found());
         if let Some((why, whose)) = found.bad_token.take() {

@@ -1,4 +1,5 @@
-//! What a control has in common with others over one store: who lives, what each has counted, what is left of who is gone.
+//! What a control has in common with others over one store: who lives, what each has counted, what is left of who is
+//! gone.
 
 use std::{collections::HashSet, sync::Weak};
 

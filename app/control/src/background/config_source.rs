@@ -33,7 +33,8 @@ fn said(error: impl std::fmt::Display) -> String {
     format!("the store cannot be read: {error}")
 }
 
-/// What is wanted of an edge. There is something for each that has joined and was not removed: by that edges know one another.
+/// What is wanted of an edge. There is something for each that has joined and was not removed: by that edges know one
+/// another.
 fn orders(edge: &StoredEdge) -> EdgeOrders {
     EdgeOrders { edge: edge.id, drain: edge.drain_until.map(|until| DrainOrder { until }) }
 }
@@ -96,8 +97,8 @@ impl App {
 }
 
 impl Control {
-    /// Keeps edges told of what they need to know, from now on and for as long as the program runs; `bus` is the one that control
-    /// was started with.
+    /// Keeps edges told of what they need to know, from now on and for as long as the program runs; `bus` is the one
+    /// that control was started with.
     #[must_use]
     pub fn publish_to(&self, nats: Nats, bus: Bus, replicas: usize) -> ConfigPublishing {
         let (changed, stats) = (Arc::new(Notify::new()), PublishStats::default());

@@ -42,8 +42,8 @@ impl Control {
         Ok(differed)
     }
 
-    /// Reads from the store who may come, for a process that only finishes what runs while another one takes what is new:
-    /// whoever is sent away there is sent away here. What is gone from the store stays as it was.
+    /// Reads from the store who may come, for a process that only finishes what runs while another one takes what is
+    /// new: whoever is sent away there is sent away here. What is gone from the store stays as it was.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -1,7 +1,7 @@
 //! What controls tell each other of who tries what, so that somebody who tries at several of them gains nothing.
 //!
-//! Each control counts by itself, and takes what the others have counted for its own. A word that is lost gives somebody one more
-//! try; while the bus is away each counts alone.
+//! Each control counts by itself, and takes what the others have counted for its own. A word that is lost gives
+//! somebody one more try; while the bus is away each counts alone.
 
 use std::{
     net::IpAddr,

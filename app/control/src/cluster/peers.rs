@@ -1,7 +1,7 @@
 //! Which controls live over one store, as each of them sees it. Pure: time is an argument.
 //!
-//! Each counts on in the store; one whose number has not grown for a while is gone. No clock is compared with another machine's, and
-//! a time in which the store itself could not be read counts for nobody.
+//! Each counts on in the store; one whose number has not grown for a while is gone. No clock is compared with another
+//! machine's, and a time in which the store itself could not be read counts for nobody.
 
 use std::{
     collections::HashMap,

@@ -224,7 +224,7 @@ impl App {
     }
 }
 
-/// Who has logged in with this token
+/// Show the person of the token
 #[utoipa::path(
     get, path = "/v1/client", tag = "programs", operation_id = "get_client_login",
     responses(
@@ -243,15 +243,15 @@ pub(crate) async fn show(State(_app): State<App>, caller: ClientCaller) -> Respo
     json(StatusCode::OK, &login)
 }
 
-/// Log out: end the login that this token is of
+/// Log out: end the login of the token
 ///
-/// At once, and wherever the same login is used: other programs of the person, and the browser that it was made with.
-/// Connections that are open by it are cut.
+/// The login ends at once, also for other programs of the person and for the browser that made it. Open connections of
+/// the login are cut.
 #[utoipa::path(
     delete, path = "/v1/client", tag = "programs", operation_id = "end_client_login",
     responses(
         (status = 204, description = "The login has ended."),
-        (status = 401, description = "`login-required`: it had ended before."),
+        (status = 401, description = "`login-required`: the login had ended before."),
     )
 )]
 pub(crate) async fn end(State(app): State<App>, caller: ClientCaller) -> Result<Response, ApiError> {
@@ -297,7 +297,7 @@ pub(crate) async fn exchange_code(
     post, path = "/v1/client/device", tag = "programs", operation_id = "begin_device_login", security(()),
     request_body = BeginDeviceLogin,
     responses(
-        (status = 200, description = "What the person types, and where.", body = DeviceLogin),
+        (status = 200, description = "The code that the person types, and the page for it.", body = DeviceLogin),
     )
 )]
 pub(crate) async fn begin_device(
@@ -342,9 +342,9 @@ pub(crate) async fn begin_device(
     post, path = "/v1/client/device/token", tag = "programs", operation_id = "exchange_device_code", security(()),
     request_body = ExchangeDeviceCode,
     responses(
-        (status = 200, description = "The token: it is given once.", body = ClientToken),
-        (status = 400, description = "`authorization-pending`: ask again after the interval. `slow-down`: ask 5 seconds \
-         later from now on. `access-denied`, `expired-code`: it is over."),
+        (status = 200, description = "The token; the API gives it once.", body = ClientToken),
+        (status = 400, description = "`authorization-pending`: ask again after the interval. `slow-down`: add 5 \
+             seconds to the interval. `access-denied`, `expired-code`: the login has ended."),
     )
 )]
 pub(crate) async fn exchange_device(
@@ -376,8 +376,8 @@ pub(crate) async fn exchange_device(
 
 /// Get a client certificate for a socket
 ///
-/// It is given while the login is good and the socket's policies let the person in from this address; edges look at both
-/// again at every connection.
+/// Control issues the certificate while the login is good and the socket's policies allow the person from this address.
+/// Edges check both again at every connection.
 #[utoipa::path(
     post, path = "/v1/client/tls-certificate", tag = "programs", operation_id = "create_client_certificate",
     request_body = CreateClientCertificate,
@@ -398,10 +398,10 @@ pub(crate) async fn tls_certificate(
     Ok(json(StatusCode::OK, &app.sign_client(&admitted, &csr).await?))
 }
 
-/// Get an ssh key signed
+/// Sign a person's ssh key
 ///
-/// Hosts that trust the organisation's authority let its holder in for some minutes, as the users whose principals they
-/// list.
+/// Hosts that trust the organisation's authority let the holder of the key in for some minutes, as the users whose
+/// principals the hosts list.
 #[utoipa::path(
     post, path = "/v1/client/ssh-certificate", tag = "programs", operation_id = "create_client_ssh_certificate",
     request_body = CreateClientSshCertificate,

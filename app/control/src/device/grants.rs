@@ -65,12 +65,14 @@ impl Consent {
 }
 
 impl Code {
-    /// Until when it has to be remembered that it was used, in seconds since 1970: clocks may be set back by less than that.
+    /// Until when it has to be remembered that it was used, in seconds since 1970: clocks may be set back by less than
+    /// that.
     pub(super) fn ends_at(&self) -> i64 {
         self.at.saturating_add(CODE_SECONDS + LEEWAY_SECONDS)
     }
 
-    /// Whether it is exchanged for who knows this verifier, at this address. Whether it was used is for the caller to know.
+    /// Whether it is exchanged for who knows this verifier, at this address. Whether it was used is for the caller to
+    /// know.
     pub(super) fn is_for(&self, verifier: &str, redirect_uri: &str, now: i64) -> bool {
         let is_verifier = (43..=128).contains(&verifier.len())
             && verifier.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));

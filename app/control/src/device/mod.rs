@@ -5,8 +5,8 @@
 //! A program never sees a password or a cookie. It opens the browser at `/client` of the login host (RFC 8252), where
 //! the person logs in and agrees; the code that comes back to the program's own port is exchanged for a token with the
 //! verifier that only the program knows (PKCE, RFC 7636). Where there is no browser, the person types a code elsewhere
-//! (RFC 8628). The token is good as long as the login, and buys certificates: each for one socket, for minutes, and only
-//! while the socket's policies let the person in.
+//! (RFC 8628). The token is good as long as the login, and buys certificates: each for one socket, for minutes, and
+//! only while the socket's policies let the person in.
 
 mod admission;
 mod api;

@@ -1,5 +1,5 @@
-//! `/account`: who is logged in in this browser, and what is open to them; a person's own password and codes, where this
-//! installation keeps them.
+//! `/account`: who is logged in in this browser, and what is open to them; a person's own password and codes, where
+//! this installation keeps them.
 
 use std::{collections::HashMap, sync::Arc};
 

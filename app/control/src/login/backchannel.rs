@@ -111,8 +111,8 @@ async fn end(app: &App, provider: &StoredProvider, token: &str) -> Result<usize,
     }
     let of = LogoutSubject { subject: said.subject.as_deref(), sid: said.sid.as_deref() };
     let ended = app.end_at_provider(provider, of).await?;
-    // Only now: where something failed on the way, the provider tries again with the same token. One that comes twice at
-    // once ends the same logins twice.
+    // Only now: where something failed on the way, the provider tries again with the same token. One that comes twice
+    // at once ends the same logins twice.
     app.store.use_once(provider.organisation, said.id, said.good_until, now).await?;
     Ok(ended)
 }

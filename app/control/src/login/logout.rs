@@ -71,8 +71,8 @@ pub(super) async fn ask(
     Ok(page(StatusCode::OK, "Log out", text))
 }
 
-/// The service that the browser came from, as its edge has said in the query: its host and its address. It is one of this
-/// installation, whatever the query says.
+/// The service that the browser came from, as its edge has said in the query: its host and its address. It is one of
+/// this installation, whatever the query says.
 async fn came_from(app: &App, query: Option<&str>) -> Result<Option<(String, String)>, LoginError> {
     let Some(from) = parameters(query).and_then(|mut parameters| parameters.remove("from")) else { return Ok(None) };
     let found = app.asking_socket(&from).await.ok();
@@ -154,7 +154,8 @@ async fn end(app: &App, session: &LoginSession, socket: Option<SocketId>, left: 
         let state = app.seal(Purpose::LoggedOut, &came_from)?;
         let back = app.post_logout_redirect_uri();
         let mut parameters = vec![("client_id", provider.config.client_id.as_str())];
-        // By GET, which every provider takes, though all should take POST as well; so there is not room for every token.
+        // By GET, which every provider takes, though all should take POST as well; so there is not room for every
+        // token.
         parameters
             .extend(hint.as_deref().filter(|hint| hint.len() <= MAX_HINT_BYTES).map(|hint| ("id_token_hint", hint)));
         parameters.extend([("post_logout_redirect_uri", back.as_str()), ("state", state.as_str())]);

@@ -2,10 +2,11 @@
 //!
 //! May use: `service`, `request`, and what those may use.
 //!
-//! A socket's edge sends a browser to `/start` with a sealed request. From there it goes to an identity provider and comes
-//! back to `/callback/...`, or straight on where it is known already; in the end it goes back to the socket with a sealed
-//! grant. Where this installation keeps the passwords itself, `local` is the provider, and has its pages here. Nothing here believes a host, an organisation or a return address from the browser: all of it comes from what
-//! this installation sealed, and from the store.
+//! A socket's edge sends a browser to `/start` with a sealed request. From there it goes to an identity provider and
+//! comes back to `/callback/...`, or straight on where it is known already; in the end it goes back to the socket with
+//! a sealed grant. Where this installation keeps the passwords itself, `local` is the provider, and has its pages here.
+//! Nothing here believes a host, an organisation or a return address from the browser: all of it comes from what this
+//! installation sealed, and from the store.
 
 mod account;
 mod backchannel;
@@ -72,8 +73,8 @@ async fn no_such_page() -> LoginError {
         .link("/", "To the start page")
 }
 
-/// Runs the request to its end, and writes the page that it has become. It runs in a task of its own: a browser that goes
-/// away does not stop a login between the store and the edges.
+/// Runs the request to its end, and writes the page that it has become. It runs in a task of its own: a browser that
+/// goes away does not stop a login between the store and the edges.
 async fn finish_page(State(app): State<App>, request: Request, next: Next) -> Response {
     let request_id = middleware::request_id(request.headers());
     let path = request.uri().path().to_owned();

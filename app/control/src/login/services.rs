@@ -19,8 +19,8 @@ pub(super) struct Service {
 }
 
 impl App {
-    /// The services of an organisation that let this person in from this address, in the order of their names. Nobody is told
-    /// of those that do not.
+    /// The services of an organisation that let this person in from this address, in the order of their names. Nobody
+    /// is told of those that do not.
     pub(super) async fn services_for(
         &self,
         organisation: AccountId,

@@ -1,7 +1,7 @@
 //! `/mtls-ca/socket/{dnsname}`: how the original clients let persons into `tls` sockets and to ssh hosts.
 //!
-//! They open a browser at `auth` and listen at a port of `localhost` for what comes back, without anything that ties the
-//! two together. So a person must agree, and what comes back is good for minutes and one socket.
+//! They open a browser at `auth` and listen at a port of `localhost` for what comes back, without anything that ties
+//! the two together. So a person must agree, and what comes back is good for minutes and one socket.
 
 use axum::{
     extract::{FromRequestParts, OriginalUri, Path, Query, State},
@@ -50,8 +50,8 @@ impl FromRequestParts<App> for Person {
     }
 }
 
-/// The name that a client means by this: an ssh configuration of theirs puts a word behind it, which not all of them take
-/// away again.
+/// The name that a client means by this: an ssh configuration of theirs puts a word behind it, which not all of them
+/// take away again.
 fn meant(dnsname: &str) -> &str {
     let end = dnsname.len().saturating_sub(DUMMY.len());
     match dnsname.split_at_checked(end) {

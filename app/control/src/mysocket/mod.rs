@@ -49,8 +49,8 @@ pub(crate) fn routes() -> Router<App> {
         .route("/mtls-ca/socket/{dnsname}/ssh", post(client::ssh))
 }
 
-/// The Go clients ask for a version before they log in, and go no further without one. Where it is another than theirs, they
-/// say that there is a newer one.
+/// The Go clients ask for a version before they log in, and go no further without one. Where it is another than theirs,
+/// they say that there is a newer one.
 async fn latest_version() -> Response {
     let text = concat!(env!("CARGO_PKG_VERSION"), "\n");
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()

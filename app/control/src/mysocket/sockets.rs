@@ -160,8 +160,8 @@ pub(super) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
 }
 
-/// Changes a socket; what is absent stays. These clients have no word for force, and `cloud_authentication_enabled: false` can
-/// only mean that nobody is asked any more. A protected socket without a new password keeps the one it has.
+/// Changes a socket; what is absent stays. These clients have no word for force, and `cloud_authentication_enabled:
+/// false` can only mean that nobody is asked any more. A protected socket without a new password keeps the one it has.
 pub(super) async fn update(
     State(app): State<App>,
     caller: Caller,

@@ -65,8 +65,8 @@ impl Caller {
         self.organisation == self.who.id
     }
 
-    /// Refuses unless the caller asks for the organisation that is its own: for what belongs to the person and not to an
-    /// organisation.
+    /// Refuses unless the caller asks for the organisation that is its own: for what belongs to the person and not to
+    /// an organisation.
     pub(crate) fn require_own(&self) -> Result<(), ApiError> {
         if self.is_own() {
             return Ok(());
@@ -91,7 +91,8 @@ impl Caller {
         Ok(())
     }
 
-    /// The session of the login, for what lets the person in: a token is not enough to change that, whatever its scopes.
+    /// The session of the login, for what lets the person in: a token is not enough to change that, whatever its
+    /// scopes.
     pub(crate) fn require_login(&self) -> Result<SessionId, ApiError> {
         self.require_own()?;
         self.session.ok_or_else(|| {

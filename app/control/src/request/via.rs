@@ -8,7 +8,8 @@ use sallyport_model::{ClientAddr, EdgeId};
 
 use crate::state::App;
 
-/// Who is at the other end of a connection between machines. Requests to [`Control::node_router`] carry it as an extension.
+/// Who is at the other end of a connection between machines. Requests to [`Control::node_router`] carry it as an
+/// extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodePeer {
     /// The edge whose certificate was shown, and verified, in the handshake.

@@ -22,8 +22,8 @@ use crate::{
 const LOGINS_OF_CLIENT: Rate = Rate { burst: 20, every: Duration::from_secs(6) };
 /// Failed logins of one client with one e-mail address: slows down guessing one account, and nobody but the guesser.
 const LOGINS_OF_PAIR: Rate = Rate { burst: 10, every: Duration::from_secs(30) };
-/// Failed logins with one e-mail address, from anywhere: past it, a client that failed with it has to wait. Others go on,
-/// so that nobody can lock an account's owner out.
+/// Failed logins with one e-mail address, from anywhere: past it, a client that failed with it has to wait. Others go
+/// on, so that nobody can lock an account's owner out.
 const LOGINS_OF_EMAIL: Rate = Rate { burst: 30, every: Duration::from_secs(10) };
 /// New accounts of one client.
 const ACCOUNTS_OF_CLIENT: Rate = Rate { burst: 30, every: Duration::from_secs(60) };
@@ -55,8 +55,8 @@ const BAD_TOKENS_OF_CLIENT: Rate = Rate { burst: 6, every: Duration::from_secs(1
 /// An e-mail address, in small letters, and a client that logs in with it.
 type Pair = (String, IpAddr);
 
-/// All limits. Those that slow down guessing hold for all controls together; those that keep a process from being filled are each
-/// process's own.
+/// All limits. Those that slow down guessing hold for all controls together; those that keep a process from being
+/// filled are each process's own.
 #[derive(Debug)]
 pub(crate) struct AttemptLimits {
     logins_of_client: Mutex<Limiter<IpAddr>>,

@@ -1,8 +1,8 @@
 //! Who tries passwords and codes of persons, and how long they wait: longer after each that was wrong. Pure: time is an
 //! argument.
 //!
-//! A wait is of the address that was typed, whether anybody has it or not, so that it tells nothing. It is short at first and
-//! for one client; many clients together make everybody wait who has not been this person before.
+//! A wait is of the address that was typed, whether anybody has it or not, so that it tells nothing. It is short at
+//! first and for one client; many clients together make everybody wait who has not been this person before.
 
 use std::{
     collections::HashMap,

@@ -8,8 +8,8 @@ use super::{
     signed_token::{SignedTokens, TokenError, TokenKind},
 };
 
-/// The token that goes to the original programs: a JSON Web Token for minutes and for one socket, since it travels in an
-/// address of the browser.
+/// The token that goes to the original programs: a JSON Web Token for minutes and for one socket, since it travels in
+/// an address of the browser.
 pub(crate) struct MysocketClientTokens(SignedTokens);
 
 const MYSOCKET: TokenKind =

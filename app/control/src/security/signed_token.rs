@@ -1,4 +1,5 @@
-//! JSON Web Tokens (RFC 7519) signed with HMAC-SHA-256: what all kinds of them have in common. Pure: time is an argument.
+//! JSON Web Tokens (RFC 7519) signed with HMAC-SHA-256: what all kinds of them have in common. Pure: time is an
+//! argument.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};

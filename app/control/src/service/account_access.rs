@@ -1,4 +1,5 @@
-//! What lets the owner of an account in: changing and resetting the password, codes beside it, and the sessions that follow.
+//! What lets the owner of an account in: changing and resetting the password, codes beside it, and the sessions that
+//! follow.
 
 use http::StatusCode;
 use sallyport_api::Secret;
@@ -26,7 +27,8 @@ const MAX_RESET_BYTES: usize = 64;
 /// How long codes of an authenticator may take to be set up, in seconds.
 const SETTING_UP_SECONDS: i64 = 600;
 
-/// For whom tries of codes of accounts are counted: persons of an organisation may have the same addresses, and are others.
+/// For whom tries of codes of accounts are counted: persons of an organisation may have the same addresses, and are
+/// others.
 fn realm() -> AccountId {
     AccountId::from_random(*b"accounts-s-codes")
 }
@@ -197,8 +199,8 @@ impl App {
         Ok(CreatedReset { link, code, expires_at, sent })
     }
 
-    /// Somebody has forgotten a password: who has this address gets a message. All that depends on the address happens when the
-    /// answer is on its way.
+    /// Somebody has forgotten a password: who has this address gets a message. All that depends on the address happens
+    /// when the answer is on its way.
     pub(crate) fn forgot_password(&self, client: Client, email: Email) -> Result<(), ApiError> {
         if self.mail.is_none() {
             let detail =

@@ -34,7 +34,8 @@ impl App {
         };
         self.limits.create_account(client, now.monotonic)?;
         let admission = self.admission(invitation.as_ref(), setup_token.as_ref());
-        // Nobody has a password hashed for nothing; the store looks again, since others may make one meanwhile, here or elsewhere.
+        // Nobody has a password hashed for nothing; the store looks again, since others may make one meanwhile, here or
+        // elsewhere.
         let is_first = self.store.count_accounts().await? == 0;
         self.check_admission(&admission, is_first, &email, now.unix_seconds).await?;
         let password_hash = self.passwords.hash(password).await?;
@@ -127,8 +128,8 @@ impl App {
         Ok(())
     }
 
-    /// The account that logs in with this address, password and, where it asks for one, code; with the revision of what let it
-    /// in.
+    /// The account that logs in with this address, password and, where it asks for one, code; with the revision of what
+    /// let it in.
     pub(crate) async fn check_login(
         &self,
         client: Client,

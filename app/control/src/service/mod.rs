@@ -1,4 +1,5 @@
-//! What is done, whichever path asked for it: `/v1`, the paths of the original clients, or ssh. Every rule is here once.
+//! What is done, whichever path asked for it: `/v1`, the paths of the original clients, or ssh. Every rule is here
+//! once.
 //!
 //! May use: `audit`, `mail`, `state`, `security`, `config`, `problem`.
 

@@ -16,8 +16,8 @@ pub struct OperatorReset {
     pub expires_at: i64,
 }
 
-/// Takes the password of the account with this address away, and its codes too if wished, and makes a code that sets another one;
-/// its sessions end. `None` when there is no such account. Whatever serves the store may go on meanwhile.
+/// Takes the password of the account with this address away, and its codes too if wished, and makes a code that sets
+/// another one; its sessions end. `None` when there is no such account. Whatever serves the store may go on meanwhile.
 ///
 /// # Errors
 /// What stands in the way.

@@ -124,8 +124,8 @@ impl App {
         Ok(address)
     }
 
-    /// The edge that serves clients there, by the port that all sockets share or by that of one, as far as is known now. Edges
-    /// look at it themselves whenever they dial.
+    /// The edge that serves clients there, by the port that all sockets share or by that of one, as far as is known
+    /// now. Edges look at it themselves whenever they dial.
     fn edge_at(&self, ip: IpAddr, port: u16) -> Option<EdgeName> {
         let there = self.fleet.at(ip);
         let of_all = there.iter().find(|(_, shared)| *shared == port);

@@ -366,8 +366,8 @@ pub(super) fn check_that_somebody_enters(
     })
 }
 
-/// Says that people cannot log in, where the organisation has no provider and the socket would let some of them in. It may
-/// get one later: until then nobody comes in who should not.
+/// Says that people cannot log in, where the organisation has no provider and the socket would let some of them in. It
+/// may get one later: until then nobody comes in who should not.
 pub(super) fn note_on_logins(
     policies: &[AttachedPolicy],
     identity: Option<&IdentitySettings>,

@@ -1,8 +1,8 @@
 //! Asks providers, again and again, whether the logins that were made there are good still.
 //!
-//! What is asked with (a refresh token, or an access token and introspection) lies sealed in the store, and never leaves
-//! control. A provider that says that a login is over ends it here, at edges too. One that cannot be asked ends nothing:
-//! nobody is thrown out because a provider is down, and the next question waits longer each time.
+//! What is asked with (a refresh token, or an access token and introspection) lies sealed in the store, and never
+//! leaves control. A provider that says that a login is over ends it here, at edges too. One that cannot be asked ends
+//! nothing: nobody is thrown out because a provider is down, and the next question waits longer each time.
 
 use std::{
     sync::{Arc, Weak},

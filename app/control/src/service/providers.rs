@@ -34,8 +34,8 @@ impl App {
         if port == 443 { format!("https://login.{domain}") } else { format!("https://login.{domain}:{port}") }
     }
 
-    /// Where a provider sends browsers back to: an address of its own for each, so that what one says is never taken for
-    /// what another says (RFC 9700 section 4.4.2).
+    /// Where a provider sends browsers back to: an address of its own for each, so that what one says is never taken
+    /// for what another says (RFC 9700 section 4.4.2).
     pub(crate) fn redirect_uri(&self, organisation: AccountId, name: &ProviderName) -> String {
         format!("{}/callback/{}/{name}", self.login_url(), organisation.uuid().simple())
     }
@@ -100,7 +100,8 @@ impl App {
         Ok(provider)
     }
 
-    /// Whether people are asked for a login at one of these sockets and the organisation has no provider to log in with.
+    /// Whether people are asked for a login at one of these sockets and the organisation has no provider to log in
+    /// with.
     pub(crate) async fn lacks_provider(
         &self,
         organisation: AccountId,
@@ -193,8 +194,8 @@ impl App {
         let who = |config: &ProviderConfig| (config.issuer.clone(), config.tenant.clone(), config.client_id.clone());
         let wants_codes = provider.config.require_totp && !former.require_totp;
         let has_other_groups = former.groups_claim != provider.config.groups_claim;
-        // Whom another provider meant by a name, or an address that is believed no longer, is nobody now; nor is known who
-        // has logged in without a code, or which groups those are in of whom another claim was read.
+        // Whom another provider meant by a name, or an address that is believed no longer, is nobody now; nor is known
+        // who has logged in without a code, or which groups those are in of whom another claim was read.
         let is_other = who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email;
         if is_other || wants_codes || has_other_groups {
             self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;
@@ -310,8 +311,8 @@ fn can_end(found: &Found, config: &ProviderConfig) -> String {
     format!("; it {tells}; {asked}{hint}")
 }
 
-/// Who knows only how to speak of itself needs no secret; GitHub, Google, Facebook and Microsoft give one to each; with the
-/// one of a hook, messages are signed.
+/// Who knows only how to speak of itself needs no secret; GitHub, Google, Facebook and Microsoft give one to each; with
+/// the one of a hook, messages are signed.
 fn check_secret(config: &ProviderConfig, secret: Option<&Secret>) -> Result<(), ApiError> {
     let length = secret.map_or(0, |secret| secret.expose().len());
     match (config.kind, &config.hook) {

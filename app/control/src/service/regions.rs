@@ -24,8 +24,8 @@ impl Served {
 }
 
 impl App {
-    /// Where origins of this socket, or of a new one, may be, when dials are wished for: in the regions of the edges that
-    /// have joined, and in those that its origins say.
+    /// Where origins of this socket, or of a new one, may be, when dials are wished for: in the regions of the edges
+    /// that have joined, and in those that its origins say.
     pub(super) async fn served_where_dialed(
         &self,
         socket: Option<SocketId>,
@@ -65,8 +65,8 @@ impl App {
     }
 }
 
-/// Refuses dials that leave nothing: edges would serve all the same, and whoever wants to serve nobody gives the origins the
-/// weight 0, or deletes the socket.
+/// Refuses dials that leave nothing: edges would serve all the same, and whoever wants to serve nobody gives the
+/// origins the weight 0, or deletes the socket.
 pub(super) fn check_dials(served: Option<&Served>, settings: &SocketSettings) -> Result<(), ApiError> {
     if !served.is_some_and(|served| served.is_closed_by(&settings.regions)) {
         return Ok(());

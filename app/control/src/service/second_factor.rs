@@ -1,4 +1,5 @@
-//! Codes of an authenticator beside a password (RFC 6238), and those that stand in for them: of persons and of accounts.
+//! Codes of an authenticator beside a password (RFC 6238), and those that stand in for them: of persons and of
+//! accounts.
 
 use sallyport_identity::{Purpose, TOTP_DIGITS, TOTP_SECRET_BYTES, base32, totp_step_of};
 use sallyport_model::PersonId;
@@ -89,8 +90,8 @@ impl App {
         Ok(if is_right { CodeCheck::Totp } else { CodeCheck::Wrong })
     }
 
-    /// Has codes of this secret asked for from now on, when the first one is right. Gives recovery codes, to be shown once;
-    /// `None` where the code is wrong, or codes are asked for already.
+    /// Has codes of this secret asked for from now on, when the first one is right. Gives recovery codes, to be shown
+    /// once; `None` where the code is wrong, or codes are asked for already.
     pub(crate) async fn begin_totp(
         &self,
         owner: CodeOwner,

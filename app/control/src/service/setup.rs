@@ -1,7 +1,7 @@
 //! The setup token: where strangers come, the first account is made by whoever has it, and not by whoever comes first.
 //!
-//! It is made where there is no account, and is the same for all controls over one store. The store keeps its hash, and the token
-//! itself sealed, so that each control can say it; it is gone with the first account.
+//! It is made where there is no account, and is the same for all controls over one store. The store keeps its hash, and
+//! the token itself sealed, so that each control can say it; it is gone with the first account.
 
 use std::{
     fs::{self, OpenOptions},
@@ -29,8 +29,8 @@ struct SealedSetupToken {
 }
 
 impl App {
-    /// Makes sure that there is a setup token while the first account needs one, and says it to the operator; takes it away
-    /// when there is an account.
+    /// Makes sure that there is a setup token while the first account needs one, and says it to the operator; takes it
+    /// away when there is an account.
     pub(crate) async fn prepare_setup(&self) -> Result<(), ApiError> {
         let Some(path) = &self.config.setup_token_file else { return Ok(()) };
         let Some(token) = self.setup_token().await? else {

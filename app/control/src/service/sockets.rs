@@ -55,8 +55,8 @@ impl Lifetime {
 }
 
 impl App {
-    /// The socket as its owner sees it; `by_own`: somebody whose own organisation it belongs to, where alone ssh keys lead;
-    /// `lacks_provider`: see [`App::lacks_provider`].
+    /// The socket as its owner sees it; `by_own`: somebody whose own organisation it belongs to, where alone ssh keys
+    /// lead; `lacks_provider`: see [`App::lacks_provider`].
     pub(crate) fn shown_socket(&self, socket: sallyport_model::Socket, by_own: bool, lacks_provider: bool) -> Socket {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
@@ -136,8 +136,8 @@ impl App {
         })
     }
 
-    /// The account's socket with this id or DNS name, else the one that is called so, else the one whose id begins so. What
-    /// cannot change goes first, so that nobody takes the place of another by a name.
+    /// The account's socket with this id or DNS name, else the one that is called so, else the one whose id begins so.
+    /// What cannot change goes first, so that nobody takes the place of another by a name.
     pub(crate) async fn find_socket(
         &self,
         account: AccountId,

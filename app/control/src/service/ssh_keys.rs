@@ -181,8 +181,8 @@ impl App {
         Ok(())
     }
 
-    /// A certificate with which a key logs in for one tunnel of the account, and nothing else; `field` is where the text
-    /// came from.
+    /// A certificate with which a key logs in for one tunnel of the account, and nothing else; `field` is where the
+    /// text came from.
     pub(crate) fn sign_ssh_key(
         &self,
         account: AccountId,

@@ -56,7 +56,8 @@ impl App {
         }
     }
 
-    /// Random forward ports. None is of the range of sockets' own ports, which ssh clients ask for with another meaning.
+    /// Random forward ports. None is of the range of sockets' own ports, which ssh clients ask for with another
+    /// meaning.
     fn forward_ports(&self) -> Result<Vec<u16>, ApiError> {
         let mut ports = Vec::with_capacity(MAX_FORWARD_PORT_TRIES);
         for _ in 0..MAX_FORWARD_PORT_TRIES {
@@ -68,8 +69,8 @@ impl App {
         Ok(ports)
     }
 
-    /// A tunnel of the account, at this socket or, where that is [`ANY_SOCKET`], at any: the one with this id, else the one
-    /// that is called so, else the one whose id begins so.
+    /// A tunnel of the account, at this socket or, where that is [`ANY_SOCKET`], at any: the one with this id, else the
+    /// one that is called so, else the one whose id begins so.
     pub(crate) async fn find_tunnel(&self, account: AccountId, socket: &str, id: &str) -> Result<Tunnel, ApiError> {
         let socket = if socket == ANY_SOCKET { None } else { Some(self.find_socket(account, socket).await?) };
         let place = socket.as_ref().map_or(ANY_SOCKET, |socket| socket.name.as_str());

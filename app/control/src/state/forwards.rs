@@ -143,8 +143,8 @@ impl TemporaryForwards {
         now.saturating_duration_since(since) >= MAX_ABSENCE
     }
 
-    /// Removes from the store what was made for forwards by who is gone: by a former life of this process, and by those of whom
-    /// `lives` says so. Gives the sockets that are gone, and those that lost a tunnel.
+    /// Removes from the store what was made for forwards by who is gone: by a former life of this process, and by those
+    /// of whom `lives` says so. Gives the sockets that are gone, and those that lost a tunnel.
     pub(crate) async fn sweep(
         &self,
         store: &Store,

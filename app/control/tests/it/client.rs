@@ -508,7 +508,8 @@ async fn the_original_clients_log_in_with_their_own_words() {
     assert_eq!(page, format!("/client/mysocket?host={}&port=4711", world.host()));
     assert_eq!(world.get_page(page, None).await.status, StatusCode::SEE_OTHER);
     let consent = world.get_page(page, Some(&world.cookie)).await;
-    // From the program the browser goes on to a page of the program's own site, by which a browser judges the form as well.
+    // From the program the browser goes on to a page of the program's own site, by which a browser judges the form as
+    // well.
     let policy = consent.header("content-security-policy").unwrap();
     let forms = "form-action 'self' http://127.0.0.1:* http://localhost:* https:";
     assert!(policy.split("; ").any(|directive| directive == forms), "{policy}");

@@ -1,7 +1,7 @@
 //! The description of the API, held against what is really asked and answered.
 //!
-//! Every answer that a test gets from a described path must be described: its status, its kind, every field of it. So must
-//! every request that is accepted: its parameters, its body, and that it has one where one is needed.
+//! Every answer that a test gets from a described path must be described: its status, its kind, every field of it. So
+//! must every request that is accepted: its parameters, its body, and that it has one where one is needed.
 
 use std::sync::LazyLock;
 

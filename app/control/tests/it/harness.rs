@@ -73,7 +73,8 @@ impl TestClock {
     }
 }
 
-/// A port that is free. It is below those that the system gives out by itself, so that nobody gets it before it is used.
+/// A port that is free. It is below those that the system gives out by itself, so that nobody gets it before it is
+/// used.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();

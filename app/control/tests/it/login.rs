@@ -1,5 +1,5 @@
-//! Logging in with a browser, without an edge: from a sealed request to a sealed grant, and every way in which that must
-//! not work.
+//! Logging in with a browser, without an edge: from a sealed request to a sealed grant, and every way in which that
+//! must not work.
 
 use std::collections::{BTreeMap, HashMap};
 

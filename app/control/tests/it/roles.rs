@@ -1,8 +1,8 @@
 //! Every endpoint of the description, asked by those who may not: nothing of an organisation is reached by anybody who
 //! does not belong to it, and nothing is changed by somebody who may only look.
 //!
-//! The endpoints come from the description of the API. One that is new is looked at without being named here; if it is an
-//! exception, it has to be named.
+//! The endpoints come from the description of the API. One that is new is looked at without being named here; if it is
+//! an exception, it has to be named.
 
 use std::time::SystemTime;
 

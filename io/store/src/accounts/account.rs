@@ -58,7 +58,8 @@ pub enum SignUpRequirement {
     Open,
     /// There is no way in.
     Closed,
-    /// An invitation of its address, whose code has this hash. It is used up, and the account belongs to the organisation.
+    /// An invitation of its address, whose code has this hash. It is used up, and the account belongs to the
+    /// organisation.
     Invitation(SecretHash),
 }
 
@@ -97,8 +98,8 @@ impl Store {
     /// Makes an account. Gives the invitation by which it came, which is used up.
     ///
     /// # Errors
-    /// [`StoreError::EmailTaken`], [`StoreError::NotFirst`], [`StoreError::SetupToken`], [`StoreError::NoInvitation`], or what
-    /// stands in the way.
+    /// [`StoreError::EmailTaken`], [`StoreError::NotFirst`], [`StoreError::SetupToken`], [`StoreError::NoInvitation`],
+    /// or what stands in the way.
     pub async fn create_account(&self, new: NewAccount) -> Result<Option<Invitation>, StoreError> {
         let mut write = self.write().await?;
         let is_first = !setup::has_accounts(&mut write).await?;

@@ -95,8 +95,8 @@ impl Store {
         Ok(Some((account::account(&found)?, access(&found)?)))
     }
 
-    /// Puts a password in the place of the former one, as long as nothing was changed since this revision. Its sessions end,
-    /// but for one, and so do codes that would set another. Gives whether it was done.
+    /// Puts a password in the place of the former one, as long as nothing was changed since this revision. Its sessions
+    /// end, but for one, and so do codes that would set another. Gives whether it was done.
     ///
     /// # Errors
     /// What stands in the way.
@@ -126,8 +126,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Takes the password of an account away, and the codes too if wished: only what sets another password lets its owner in
-    /// again. All its sessions end.
+    /// Takes the password of an account away, and the codes too if wished: only what sets another password lets its
+    /// owner in again. All its sessions end.
     ///
     /// # Errors
     /// What stands in the way.
@@ -194,8 +194,8 @@ impl Store {
         found.as_ref().map(account::account).transpose()
     }
 
-    /// Uses a code: the password is set, and the sessions and codes of the account end. Gives who had it made, when it was
-    /// good; it is used once.
+    /// Uses a code: the password is set, and the sessions and codes of the account end. Gives who had it made, when it
+    /// was good; it is used once.
     ///
     /// # Errors
     /// What stands in the way.

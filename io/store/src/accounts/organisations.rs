@@ -1,7 +1,7 @@
 //! Organisations: what they are called, who belongs to them.
 //!
-//! An organisation has the id of the account that it was made with. That account is its founder: an owner for as long as
-//! there is the account, which is why no table says so and no statement here can change it.
+//! An organisation has the id of the account that it was made with. That account is its founder: an owner for as long
+//! as there is the account, which is why no table says so and no statement here can change it.
 
 use sallyport_model::{Account, AccountId, DisplayName, Email, Role};
 

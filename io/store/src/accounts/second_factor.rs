@@ -52,8 +52,8 @@ impl CodeOwner {
 }
 
 impl Store {
-    /// Has codes asked for from now on, the last one used being of this step, with these recovery codes in the place of the
-    /// former. Gives `false` when codes are asked for already.
+    /// Has codes asked for from now on, the last one used being of this step, with these recovery codes in the place of
+    /// the former. Gives `false` when codes are asked for already.
     ///
     /// # Errors
     /// What stands in the way.

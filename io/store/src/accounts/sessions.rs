@@ -84,8 +84,8 @@ impl Store {
     /// Begins a session.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the account is gone, or its password or codes were changed meanwhile; or what stands in the
-    /// way.
+    /// [`StoreError::Gone`] when the account is gone, or its password or codes were changed meanwhile; or what stands
+    /// in the way.
     pub async fn begin_session(&self, new: &NewSession) -> Result<(), StoreError> {
         let NewSession { id, account, refresh, now, expires_at, .. } = *new;
         let mut write = self.write().await?;

@@ -87,8 +87,8 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("name")?, found.try_get("sealed")?))).collect()
     }
 
-    /// Keeps those keys of whose names there are none yet, all in one; what is there is never replaced. Gives all that are there
-    /// then.
+    /// Keeps those keys of whose names there are none yet, all in one; what is there is never replaced. Gives all that
+    /// are there then.
     ///
     /// # Errors
     /// What stands in the way.
@@ -108,7 +108,8 @@ impl Store {
     /// Seals the keys anew: those that are there are replaced, as long as they are still what they were.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when another one has changed them meanwhile, or what stands in the way; nothing is changed then.
+    /// [`StoreError::Gone`] when another one has changed them meanwhile, or what stands in the way; nothing is changed
+    /// then.
     pub async fn reseal_installation_keys(&self, keys: &[(String, String, String)]) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         for (name, former, sealed) in keys {

@@ -141,8 +141,8 @@ pub enum JoinRefusal {
 }
 
 impl Store {
-    /// The account that owns the installation: the first one that was made, or whom that has named. When it is gone, nobody does, until there is no account
-    /// at all and the next first one is made.
+    /// The account that owns the installation: the first one that was made, or whom that has named. When it is gone,
+    /// nobody does, until there is no account at all and the next first one is made.
     ///
     /// # Errors
     /// What stands in the way.
@@ -176,8 +176,8 @@ impl Store {
         write.commit().await
     }
 
-    /// The join tokens that are remembered, the newest first: those that wait, and those that were used or have ended in the last 30
-    /// days.
+    /// The join tokens that are remembered, the newest first: those that wait, and those that were used or have ended
+    /// in the last 30 days.
     ///
     /// # Errors
     /// What stands in the way.
@@ -334,7 +334,8 @@ impl Store {
         Ok((!keys.is_empty()).then_some(SshLogin { account, keys }))
     }
 
-    /// Has an edge emptied, with time until then for what runs; `None`: has it serve again. Gives the edge, if there is one.
+    /// Has an edge emptied, with time until then for what runs; `None`: has it serve again. Gives the edge, if there is
+    /// one.
     ///
     /// # Errors
     /// What stands in the way.

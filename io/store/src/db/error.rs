@@ -220,7 +220,8 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// What PostgreSQL says, as a SQLSTATE of five characters (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
+/// What PostgreSQL says, as a SQLSTATE of five characters
+/// (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
 pub(crate) fn postgres_code(error: &sqlx::Error) -> Option<&str> {
     let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
     Some(error.code())

@@ -73,8 +73,8 @@ impl DataDirLock {
         Ok(Self { _file: file, dir: dir.to_owned() })
     }
 
-    /// The process that held the directory last, and may hold it now. Nothing is made, changed or locked, so that one that starts
-    /// at this moment is not kept from it.
+    /// The process that held the directory last, and may hold it now. Nothing is made, changed or locked, so that one
+    /// that starts at this moment is not kept from it.
     ///
     /// # Errors
     /// The lock file cannot be read.

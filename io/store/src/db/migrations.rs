@@ -440,8 +440,8 @@ const MIGRATIONS: &[&str] = &[
         sealed TEXT NOT NULL
     ) STRICT;
     ",
-    // What providers gave with logins, and when they are asked next. Logins of before are over: groups that could not be
-    // kept were left out of them.
+    // What providers gave with logins, and when they are asked next. Logins of before are over: groups that could not
+    // be kept were left out of them.
     "
     DELETE FROM person_sessions;
     CREATE TABLE provider_sessions (
@@ -530,7 +530,8 @@ mod tests {
             sqlx::raw_sql(*text).execute(&pool).await.unwrap();
         }
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {at}"))).execute(&pool).await.unwrap();
-        // `eu-1` is there, and was another edge before; of the two `us-1` one cannot say which of two tokens it has used.
+        // `eu-1` is there, and was another edge before; of the two `us-1` one cannot say which of two tokens it has
+        // used.
         let before = "
             INSERT INTO edges (id, name, region, created_at) VALUES
                 (x'01010101010101010101010101010101', 'eu-1', 'eu', 150),

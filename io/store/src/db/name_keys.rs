@@ -14,8 +14,8 @@ use super::{
 /// The most numbers that are tried behind a name that is taken; an organisation has fewer sockets.
 pub(crate) const MAX_NUMBER: u32 = 10_000;
 
-/// Gives a key to every socket that was made before there were any. Of several with the same name the oldest keeps it, and the
-/// others get numbers.
+/// Gives a key to every socket that was made before there were any. Of several with the same name the oldest keeps it,
+/// and the others get numbers.
 pub(crate) async fn settle(writer: &DbPool) -> Result<(), StoreError> {
     let mut write = Write::begin(writer).await?;
     if settle_all(write.sql()).await? {

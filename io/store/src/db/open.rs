@@ -79,7 +79,8 @@ impl Store {
 }
 
 impl Store {
-    /// Writes the SQLite database in `dir` as it is at this moment into a file of the same name in `into`, while it is used.
+    /// Writes the SQLite database in `dir` as it is at this moment into a file of the same name in `into`, while it is
+    /// used.
     ///
     /// # Errors
     /// When it is damaged, of a newer version or of another program, or the file cannot be written.

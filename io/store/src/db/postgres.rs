@@ -33,9 +33,9 @@ const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '10s';
 const MARK: &str = "CREATE TABLE sallyport_schema (
     mark TEXT PRIMARY KEY CHECK (mark = 'sallyport'), version BIGINT NOT NULL, key_check BYTEA)";
 
-/// Where a PostgreSQL database is, and how it is spoken to: `postgres://user:password@host:port/name?sslmode=…`, with the
-/// words, environment variables and password file (`~/.pgpass`) of libpq. To other machines its certificate is verified
-/// (`sslmode=verify-full`) unless the address says otherwise.
+/// Where a PostgreSQL database is, and how it is spoken to: `postgres://user:password@host:port/name?sslmode=…`, with
+/// the words, environment variables and password file (`~/.pgpass`) of libpq. To other machines its certificate is
+/// verified (`sslmode=verify-full`) unless the address says otherwise.
 #[derive(Clone)]
 pub struct PostgresAddress {
     options: PgConnectOptions,
@@ -98,8 +98,8 @@ impl Store {
     /// Opens a database of PostgreSQL. An empty one gets our tables, an older one is brought to this version.
     ///
     /// # Errors
-    /// When the server cannot be reached, does not let us in or is read-only, or the database is of a newer version or of
-    /// another program. It is left as it is then.
+    /// When the server cannot be reached, does not let us in or is read-only, or the database is of a newer version or
+    /// of another program. It is left as it is then.
     pub async fn open_postgres(address: &PostgresAddress) -> Result<Self, StoreError> {
         examine(address).await?;
         let writer = writer(address).await?;
@@ -111,8 +111,8 @@ impl Store {
 }
 
 impl Store {
-    /// What the key of the installation that a shared database belongs to was made into; `None` where there is none yet,
-    /// and for a file, which is beside its key.
+    /// What the key of the installation that a shared database belongs to was made into; `None` where there is none
+    /// yet, and for a file, which is beside its key.
     ///
     /// # Errors
     /// What stands in the way.

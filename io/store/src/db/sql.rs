@@ -24,13 +24,14 @@ use super::{error::is_lost, postgres::MAX_READERS};
 const MAX_ANSWER: Duration = Duration::from_secs(15);
 /// How long the server may take to be reached by who found no connection in the pool.
 const MAX_PROBE: Duration = Duration::from_secs(1);
-/// How often a statement that only reads is tried, each time on another connection, when connections turn out to be lost: once
-/// more than there can be at rest in a pool, since a server that went away took them all.
+/// How often a statement that only reads is tried, each time on another connection, when connections turn out to be
+/// lost: once more than there can be at rest in a pool, since a server that went away took them all.
 const MAX_TRIES: u32 = MAX_READERS + 1;
 /// The same when nobody answered, which takes [`MAX_ANSWER`] each time.
 const MAX_SILENT_TRIES: u32 = 3;
-/// Who writes to PostgreSQL holds this lock until the transaction ends, in whichever process, so that there is one writer
-/// as with SQLite: what was counted holds, and `max(position) + 1` is nobody else's. The number is what marks files too.
+/// Who writes to PostgreSQL holds this lock until the transaction ends, in whichever process, so that there is one
+/// writer as with SQLite: what was counted holds, and `max(position) + 1` is nobody else's. The number is what marks
+/// files too.
 const BEGIN_WRITE: &str = "BEGIN; SELECT pg_advisory_xact_lock(1397772884)";
 
 /// Connections to one database.

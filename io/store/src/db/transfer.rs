@@ -72,10 +72,10 @@ struct Table {
 }
 
 impl Store {
-    /// Transfers all of the SQLite database in `dir` into an empty database of PostgreSQL, in one transaction: counts and
-    /// digests of every table are compared before it is committed, and whatever stops it leaves the target as it was. The
-    /// caller holds the directory. A database of an older version is brought to this version first. `dry` only reads, and
-    /// looks whether the target would do.
+    /// Transfers all of the SQLite database in `dir` into an empty database of PostgreSQL, in one transaction: counts
+    /// and digests of every table are compared before it is committed, and whatever stops it leaves the target as it
+    /// was. The caller holds the directory. A database of an older version is brought to this version first. `dry` only
+    /// reads, and looks whether the target would do.
     ///
     /// # Errors
     /// What stands in the way; the target is as it was then.

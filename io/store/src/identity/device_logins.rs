@@ -129,7 +129,8 @@ impl Store {
         Ok(answered.rows_affected() > 0)
     }
 
-    /// What a program that shows this is told; an answer is gone then. `None`: there is no such login, or its time is over.
+    /// What a program that shows this is told; an answer is gone then. `None`: there is no such login, or its time is
+    /// over.
     ///
     /// # Errors
     /// What stands in the way.

@@ -1,4 +1,5 @@
-//! Persons and programs that sockets ask for their identity: providers, logins, service tokens, certificate authorities.
+//! Persons and programs that sockets ask for their identity: providers, logins, service tokens, certificate
+//! authorities.
 //!
 //! May use: `accounts`, `db`.
 

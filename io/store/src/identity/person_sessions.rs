@@ -95,8 +95,8 @@ impl Store {
         found.as_ref().map(session).transpose()
     }
 
-    /// The organisation's logins that are not over, in the order in which they began, with their positions; of one address
-    /// or of all.
+    /// The organisation's logins that are not over, in the order in which they began, with their positions; of one
+    /// address or of all.
     ///
     /// # Errors
     /// What stands in the way.
@@ -120,8 +120,8 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, session(found)?))).collect()
     }
 
-    /// Ends logins of an organisation: the one with this id, those of this address, those for which this provider vouches;
-    /// what is `None` does not matter. Gives which ended.
+    /// Ends logins of an organisation: the one with this id, those of this address, those for which this provider
+    /// vouches; what is `None` does not matter. Gives which ended.
     ///
     /// # Errors
     /// What stands in the way.

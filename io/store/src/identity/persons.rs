@@ -95,8 +95,8 @@ impl Store {
     /// Adds a person.
     ///
     /// # Errors
-    /// [`StoreError::PersonTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the provider is gone, or what stands in
-    /// the way.
+    /// [`StoreError::PersonTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the provider is gone, or what
+    /// stands in the way.
     pub async fn create_person(&self, person: &LocalPerson) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let organisation = person.organisation.as_bytes().as_slice();
@@ -192,8 +192,8 @@ impl Store {
         found.as_ref().map(with_secrets).transpose()
     }
 
-    /// Puts this name, these groups and this state in the place of the former; links of who is disabled by that end. Gives
-    /// whether the person is there.
+    /// Puts this name, these groups and this state in the place of the former; links of who is disabled by that end.
+    /// Gives whether the person is there.
     ///
     /// # Errors
     /// What stands in the way.
@@ -283,8 +283,8 @@ impl Store {
         found.as_ref().map(person).transpose()
     }
 
-    /// Uses a link: the password is set, the address is proved, and all links of the person end. Gives whether the link was
-    /// good; it is used once.
+    /// Uses a link: the password is set, the address is proved, and all links of the person end. Gives whether the link
+    /// was good; it is used once.
     ///
     /// # Errors
     /// What stands in the way.

@@ -108,8 +108,8 @@ impl Store {
         Ok(ended)
     }
 
-    /// Takes up the questions to providers that are due, at most [`MAX_CLAIMED_CHECKS`]. No other control takes them up for
-    /// two minutes.
+    /// Takes up the questions to providers that are due, at most [`MAX_CLAIMED_CHECKS`]. No other control takes them up
+    /// for two minutes.
     ///
     /// # Errors
     /// What stands in the way.
@@ -158,8 +158,8 @@ impl Store {
         Ok(checks)
     }
 
-    /// Records what came of a question to a provider: when it is asked next, how often in a row it could not be asked, and
-    /// with what it is asked from now on, where that is something else.
+    /// Records what came of a question to a provider: when it is asked next, how often in a row it could not be asked,
+    /// and with what it is asked from now on, where that is something else.
     ///
     /// # Errors
     /// What stands in the way.
@@ -195,8 +195,8 @@ impl Store {
         found.as_ref().map(tokens).transpose()
     }
 
-    /// Puts what a provider says of the person now in the place of what it said at the login. Gives whether the login is
-    /// there.
+    /// Puts what a provider says of the person now in the place of what it said at the login. Gives whether the login
+    /// is there.
     ///
     /// # Errors
     /// What stands in the way.

@@ -39,8 +39,8 @@ impl Store {
     /// Adds a provider.
     ///
     /// # Errors
-    /// [`StoreError::ProviderTaken`], [`StoreError::LocalProviderTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the organisation is gone, or what
-    /// stands in the way.
+    /// [`StoreError::ProviderTaken`], [`StoreError::LocalProviderTaken`], [`StoreError::Limit`], [`StoreError::Gone`]
+    /// when the organisation is gone, or what stands in the way.
     pub async fn create_provider(&self, provider: &StoredProvider) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let organisation = provider.organisation.as_bytes().as_slice();
@@ -117,8 +117,8 @@ impl Store {
         found.as_ref().map(provider).transpose()
     }
 
-    /// Puts this configuration and, when there is one, this secret in the place of the former. Gives whether the provider
-    /// is there.
+    /// Puts this configuration and, when there is one, this secret in the place of the former. Gives whether the
+    /// provider is there.
     ///
     /// # Errors
     /// What stands in the way.

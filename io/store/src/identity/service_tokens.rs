@@ -72,8 +72,8 @@ impl Store {
     /// Makes a token. The answer is not remembered, since it holds the secret.
     ///
     /// # Errors
-    /// [`StoreError::ServiceTokenTaken`], [`StoreError::Limit`], [`StoreError::KeyReused`], [`StoreError::Gone`], or what stands in
-    /// the way.
+    /// [`StoreError::ServiceTokenTaken`], [`StoreError::Limit`], [`StoreError::KeyReused`], [`StoreError::Gone`], or
+    /// what stands in the way.
     pub async fn create_service_token(
         &self,
         new: &NewServiceToken,
@@ -185,8 +185,8 @@ impl Store {
         found.as_ref().map(stored).transpose()
     }
 
-    /// A client certificate of this token ends then: notes the latest end. Gives the token as it is now; `None` when there
-    /// is none any more.
+    /// A client certificate of this token ends then: notes the latest end. Gives the token as it is now; `None` when
+    /// there is none any more.
     ///
     /// # Errors
     /// What stands in the way.

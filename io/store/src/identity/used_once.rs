@@ -4,8 +4,8 @@ use sallyport_model::AccountId;
 
 use crate::db::{Store, error::StoreError, sql};
 
-/// How many used ones are remembered for one organisation; when there are as many, no more are taken until the oldest are
-/// over.
+/// How many used ones are remembered for one organisation; when there are as many, no more are taken until the oldest
+/// are over.
 pub const MAX_USED_ONCE_PER_ORGANISATION: usize = 50_000;
 
 impl Store {
@@ -24,8 +24,8 @@ impl Store {
         Ok(count > 0)
     }
 
-    /// Takes what is good once, until `expires_at`. Gives whether it comes for the first time; that survives a restart, and
-    /// holds for all who share the database.
+    /// Takes what is good once, until `expires_at`. Gives whether it comes for the first time; that survives a restart,
+    /// and holds for all who share the database.
     ///
     /// # Errors
     /// [`StoreError::Limit`], or what stands in the way; it was not taken then.

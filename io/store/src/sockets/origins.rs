@@ -79,8 +79,8 @@ impl Store {
         Ok(Creation::Made(new.clone()))
     }
 
-    /// The socket's direct origins after a position, oldest first, with their positions. Whose socket it is, the caller has
-    /// looked up.
+    /// The socket's direct origins after a position, oldest first, with their positions. Whose socket it is, the caller
+    /// has looked up.
     ///
     /// # Errors
     /// What stands in the way.

@@ -164,8 +164,8 @@ impl Store {
         found.map(|found| Ok(PolicyId::from_bytes(row::bytes(&found, "id")?))).transpose()
     }
 
-    /// The policies that concern a socket which the organisation makes, when these are attached to it: they, and those of
-    /// all its sockets.
+    /// The policies that concern a socket which the organisation makes, when these are attached to it: they, and those
+    /// of all its sockets.
     ///
     /// # Errors
     /// What stands in the way.
@@ -188,8 +188,8 @@ impl Store {
     }
 
     /// Changes a policy of the organisation, or where it is attached. `check` sees all sockets of the organisation as
-    /// they were and as they would be, without their tunnels, in the same order; nothing can change in between. Gives the
-    /// policy as it is afterwards, or `None` when there is none.
+    /// they were and as they would be, without their tunnels, in the same order; nothing can change in between. Gives
+    /// the policy as it is afterwards, or `None` when there is none.
     ///
     /// # Errors
     /// What `check` refuses, [`StoreError::PolicyNameTaken`], [`StoreError::Gone`] when the socket is none of the
@@ -328,7 +328,8 @@ pub(crate) async fn attached(
     connection: &mut DbConnection,
     of: Of,
 ) -> Result<Vec<(SocketId, AttachedPolicy)>, StoreError> {
-    // What is attached both to the socket and to all sockets concerns it once. Three texts, so that each uses its index.
+    // What is attached both to the socket and to all sockets concerns it once. Three texts, so that each uses its
+    // index.
     macro_rules! query {
         ($one:literal, $all:literal) => {
             concat!(

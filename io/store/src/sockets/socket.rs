@@ -30,7 +30,8 @@ use crate::{
 /// How many sockets an account may have.
 pub const MAX_SOCKETS_PER_ACCOUNT: usize = 1_000;
 
-/// Whoever makes a socket that is temporary, as a hash: with the same one a later socket gets its name and its port again.
+/// Whoever makes a socket that is temporary, as a hash: with the same one a later socket gets its name and its port
+/// again.
 pub type Maker = [u8; 32];
 
 /// A socket to be made.
@@ -104,8 +105,8 @@ impl Store {
     /// gets and what is remembered for a repetition; it must hold no secret.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`], [`StoreError::PortTaken`],
-    /// [`StoreError::KeyReused`], [`StoreError::Gone`], or what stands in the way.
+    /// [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`],
+    /// [`StoreError::PortTaken`], [`StoreError::KeyReused`], [`StoreError::Gone`], or what stands in the way.
     pub async fn create_socket(
         &self,
         new: NewSocket,

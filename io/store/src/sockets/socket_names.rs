@@ -33,8 +33,8 @@ pub(crate) async fn take(
     numbered(&wanted, &keys.into_iter().collect()).ok_or(error)
 }
 
-/// Refuses a name that another socket of the account has, and one that is or was the public name of another one: it would be
-/// taken for that.
+/// Refuses a name that another socket of the account has, and one that is or was the public name of another one: it
+/// would be taken for that.
 pub(crate) async fn require_free(
     write: &mut Write,
     account: AccountId,

@@ -284,8 +284,8 @@ impl Store {
         rows.iter().map(ids).collect()
     }
 
-    /// Gives a tunnel of the socket another weight, other paths, or both; `None` leaves as is. Gives it as it is now, or
-    /// `None` when there is none.
+    /// Gives a tunnel of the socket another weight, other paths, or both; `None` leaves as is. Gives it as it is now,
+    /// or `None` when there is none.
     ///
     /// # Errors
     /// What stands in the way.

@@ -1,8 +1,8 @@
 //! Logging in with a password that this installation keeps: the provider of kind `local`.
 //!
-//! A login goes from step to step ([`Step`]), each in a sealed cookie of the browser that began it, and ends as every other
-//! does: a [`sallyport_model::Person`], a session, a grant. Whatever is wrong with an address or a password is told in the
-//! same words, with the same status and after the same work.
+//! A login goes from step to step ([`Step`]), each in a sealed cookie of the browser that began it, and ends as every
+//! other does: a [`sallyport_model::Person`], a session, a grant. Whatever is wrong with an address or a password is
+//! told in the same words, with the same status and after the same work.
 
 mod codes;
 mod forgot;
@@ -198,8 +198,8 @@ impl App {
         Ok(response)
     }
 
-    /// A page of a login, whose forms may lead on to the socket: Chromium has `form-action` hold for where a form is sent
-    /// on to, too.
+    /// A page of a login, whose forms may lead on to the socket: Chromium has `form-action` hold for where a form is
+    /// sent on to, too.
     fn step_page(&self, going: &Going, status: StatusCode, title: &str, text: String) -> Result<Response, LoginError> {
         let service = self.service_url(&going.route);
         let text = format!("<p>For the service <code>{}</code></p>\n{text}", Escaped(host_of(&service)));
