@@ -84,7 +84,7 @@ impl Control {
         let mysocket_client_tokens = MysocketClientTokens::new(&secrets, &config.domain);
         let authorities = AuthorityCache::default();
         for authority in store.authorities().await.context("cannot read the authorities of organisations")? {
-            authorities.learn(&authority);
+            authorities.insert(&authority);
         }
         let attempt_gossip = AttemptGossip::default();
         let limits = AttemptLimits::new(attempt_gossip.clone());

@@ -27,7 +27,7 @@ use crate::{
     state::App,
 };
 
-fn shown_session(session: StoredSession, current: SessionId) -> AccountSession {
+fn session_to_api(session: StoredSession, current: SessionId) -> AccountSession {
     AccountSession {
         id: Uuid::from_bytes(session.id),
         current: session.id == current,
@@ -39,7 +39,7 @@ fn shown_session(session: StoredSession, current: SessionId) -> AccountSession {
     }
 }
 
-fn shown_codes(codes: Vec<String>) -> RecoveryCodes {
+fn codes_to_api(codes: Vec<String>) -> RecoveryCodes {
     RecoveryCodes { recovery_codes: codes.into_iter().map(Into::into).collect() }
 }
 
@@ -197,7 +197,7 @@ pub(crate) async fn confirm_totp(
     let session = caller.require_login()?;
     let ConfirmTotp { enrolment, code } = input.value;
     let codes = app.confirm_totp(client, &caller.who, session, (enrolment.expose(), code.expose())).await?;
-    Ok(json(StatusCode::OK, &shown_codes(codes)))
+    Ok(json(StatusCode::OK, &codes_to_api(codes)))
 }
 
 /// Stop the use of codes
@@ -247,7 +247,7 @@ pub(crate) async fn renew_codes(
     caller.require_login()?;
     let ProveTotp { current_password, code } = input.value;
     let codes = app.renew_recovery_codes(client, &caller.who, (current_password, code.expose())).await?;
-    Ok(json(StatusCode::OK, &shown_codes(codes)))
+    Ok(json(StatusCode::OK, &codes_to_api(codes)))
 }
 
 /// The sessions of the account, the oldest first
@@ -264,7 +264,7 @@ pub(crate) async fn list_sessions(State(app): State<App>, caller: Caller) -> Res
     caller.require(Scope::AccountRead)?;
     let current = caller.require_login()?;
     let sessions = app.store.account_sessions(caller.who.id, app.clock.now().unix_seconds).await?;
-    let items = sessions.into_iter().map(|session| shown_session(session, current)).collect();
+    let items = sessions.into_iter().map(|session| session_to_api(session, current)).collect();
     Ok(json(StatusCode::OK, &Page { items, next: None }))
 }
 

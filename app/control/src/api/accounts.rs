@@ -22,7 +22,7 @@ use crate::{
     state::App,
 };
 
-fn shown(account: &sallyport_model::Account, access: Option<&AccountAccess>) -> Account {
+fn to_api(account: &sallyport_model::Account, access: Option<&AccountAccess>) -> Account {
     Account {
         id: account.id,
         name: account.name.clone(),
@@ -57,7 +57,7 @@ pub(crate) async fn create(
     input: Input<CreateAccount>,
 ) -> Result<Response, ApiError> {
     let account = app.create_account(client, input.value).await?;
-    Ok(located(json(StatusCode::CREATED, &shown(&account, None)), "/v1/account"))
+    Ok(located(json(StatusCode::CREATED, &to_api(&account, None)), "/v1/account"))
 }
 
 /// Show the account of the token
@@ -70,7 +70,7 @@ pub(crate) async fn create(
 pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::AccountRead)?;
     let access = app.store.account_access(&caller.who.email).await?.map(|(_, access)| access);
-    Ok(json(StatusCode::OK, &shown(&caller.who, access.as_ref())))
+    Ok(json(StatusCode::OK, &to_api(&caller.who, access.as_ref())))
 }
 
 /// Delete the account of the token, with its organisation and everything in it

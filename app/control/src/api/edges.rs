@@ -58,7 +58,7 @@ async fn order(app: &App, id: EdgeId, drain: Option<DrainOrder>) -> Result<Store
     Ok(edge)
 }
 
-fn shown(app: &App, edge: StoredEdge, said: Option<(EdgeFigures, Duration)>) -> Edge {
+fn to_api(app: &App, edge: StoredEdge, said: Option<(EdgeFigures, Duration)>) -> Edge {
     let seen = app.fleet.edge(edge.id);
     let (figures, took) = said.unzip();
     let figures = figures.as_ref();
@@ -113,7 +113,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
     }
     let items = edges.into_iter().map(|edge| {
         let said = said.remove(&edge.id);
-        shown(&app, edge, said)
+        to_api(&app, edge, said)
     });
     let items = items.collect();
     Ok(json(StatusCode::OK, &Page::<Edge> { items, next: None }))
@@ -179,16 +179,16 @@ pub(crate) async fn drain(
         ));
     }
     if !force {
-        may_be_emptied(&app, &edge)?;
+        check_drainable(&app, &edge)?;
     }
     let until = app.clock.now().unix_seconds + i64::from(within);
     let edge = order(&app, id, Some(DrainOrder { until })).await?;
     tracing::info!(edge = %edge.name, within, "an edge is to be emptied");
-    Ok(json(StatusCode::OK, &shown(&app, edge, None)))
+    Ok(json(StatusCode::OK, &to_api(&app, edge, None)))
 }
 
 /// Whether others can take over what the edge has.
-fn may_be_emptied(app: &App, edge: &StoredEdge) -> Result<(), ApiError> {
+fn check_drainable(app: &App, edge: &StoredEdge) -> Result<(), ApiError> {
     let conflict = |code, detail: String| Err(ApiError::new(StatusCode::CONFLICT, code, detail));
     let StoredEdge { id, name, .. } = edge;
     if app.fleet.stale_since().is_some() {
@@ -226,7 +226,7 @@ pub(crate) async fn resume(
     caller.require_installation_owner(&app).await?;
     let edge = order(&app, edge_id(&id)?, None).await?;
     tracing::info!(edge = %edge.name, "an edge is to serve again");
-    Ok(json(StatusCode::OK, &shown(&app, edge, None)))
+    Ok(json(StatusCode::OK, &to_api(&app, edge, None)))
 }
 
 /// Make a token with which one edge may join
@@ -281,7 +281,7 @@ pub(crate) async fn create_token(
 pub(crate) async fn list_tokens(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require_installation_owner(&app).await?;
     let now = app.clock.now().unix_seconds;
-    let shown = |token: StoredEdgeToken| EdgeToken {
+    let token_to_api = |token: StoredEdgeToken| EdgeToken {
         id: token.id.iter().map(|byte| format!("{byte:02x}")).collect(),
         state: match &token.used_by {
             Some(_) => EdgeTokenState::Used,
@@ -296,7 +296,7 @@ pub(crate) async fn list_tokens(State(app): State<App>, caller: Caller) -> Resul
         created_at: date(token.created_at),
         expires_at: date(token.expires_at),
     };
-    let items = app.store.edge_tokens().await?.into_iter().map(shown).collect();
+    let items = app.store.edge_tokens().await?.into_iter().map(token_to_api).collect();
     Ok(json(StatusCode::OK, &Page::<EdgeToken> { items, next: None }))
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn address_of(routes: &Routes, socket: SocketId, origin: Option<Direc
     Some(routes.get(socket)?.origin(origin?)?.address.to_string())
 }
 
-fn shown(routes: &Routes, flow: FlowSeen, edge: Option<EdgeName>) -> Flow {
+fn to_api(routes: &Routes, flow: FlowSeen, edge: Option<EdgeName>) -> Flow {
     Flow {
         direct_origin: flow.direct_origin,
         direct_origin_address: address_of(routes, flow.socket, flow.direct_origin),
@@ -59,7 +59,7 @@ fn page(routes: &Routes, answered: Vec<Answered>, limit: usize) -> (Vec<Flow>, O
             known_to = Some(known_to.map_or_else(|| last.id.clone(), |to: String| to.min(last.id.clone())));
         }
         let edge = edge.map(|card| card.name.clone());
-        flows.extend(of_edge.into_iter().map(|flow| shown(routes, flow, edge.clone())));
+        flows.extend(of_edge.into_iter().map(|flow| to_api(routes, flow, edge.clone())));
     }
     flows.sort_unstable_by(|one, other| one.id.cmp(&other.id));
     if let Some(to) = known_to {

@@ -34,7 +34,7 @@ const CODE_PREFIX: &str = "spi_";
 /// How long an invitation is good.
 const INVITATION_SECONDS: i64 = 7 * 86_400;
 
-fn shown(invitation: sallyport_store::Invitation) -> Invitation {
+fn to_api(invitation: sallyport_store::Invitation) -> Invitation {
     let sallyport_store::Invitation { id, email, role, invited_by, created_at, expires_at, .. } = invitation;
     Invitation { id, email, role, invited_by, created_at: date(created_at), expires_at: date(expires_at) }
 }
@@ -62,7 +62,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     caller.require(Scope::OrganisationRead)?;
     let now = app.clock.now().unix_seconds;
     let rows = app.store.invitations(caller.organisation, now, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, shown)))
+    Ok(json(StatusCode::OK, &page.page(rows, to_api)))
 }
 
 /// Invite an e-mail address into the organisation
@@ -111,7 +111,7 @@ pub(crate) async fn create(
             let sent = app.send_invitation(client, &new, &code).await?;
             let is_sent = sent == Delivery::Delivered;
             let problem = if let Delivery::Failed(problem) = sent { Some(problem) } else { None };
-            let created = CreatedInvitation { details: shown(new), code, sent: is_sent, problem };
+            let created = CreatedInvitation { details: to_api(new), code, sent: is_sent, problem };
             Ok(located(json(StatusCode::CREATED, &created), &location))
         }
         InviteOutcome::IsMember => {
@@ -135,7 +135,9 @@ impl App {
         }
         let (email, now) = (&invitation.email, self.clock.now().monotonic);
         // Whoever invites decides who gets a message: nobody gets many.
-        if self.limits.wish_for_message(client, now).is_err() || !self.limits.message_to_account(email.as_str(), now) {
+        if self.limits.take_message_request(client, now).is_err()
+            || !self.limits.message_to_account(email.as_str(), now)
+        {
             let problem = "too many messages were asked for: give the code to them yourself";
             return Ok(Delivery::Failed(problem.to_owned()));
         }

@@ -18,7 +18,7 @@ use crate::{
     state::App,
 };
 
-fn shown(session: sallyport_model::LoginSession) -> LoginSession {
+fn to_api(session: sallyport_model::LoginSession) -> LoginSession {
     let person = session.person;
     LoginSession {
         id: session.id,
@@ -42,7 +42,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     caller.require(Scope::IdentityRead)?;
     let now = app.clock.now().unix_seconds;
     let rows = app.store.person_sessions(caller.organisation, now, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, shown)))
+    Ok(json(StatusCode::OK, &page.page(rows, to_api)))
 }
 
 /// End logins: of an e-mail address, of a provider, or all

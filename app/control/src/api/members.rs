@@ -21,7 +21,7 @@ use crate::{
     state::App,
 };
 
-fn shown(member: sallyport_store::Member, organisation: AccountId) -> Member {
+fn to_api(member: sallyport_store::Member, organisation: AccountId) -> Member {
     let sallyport_store::Member { account, role, since } = member;
     Member {
         id: account.id,
@@ -43,7 +43,7 @@ fn shown(member: sallyport_store::Member, organisation: AccountId) -> Member {
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::OrganisationRead)?;
     let rows = app.store.members(caller.organisation, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, |member| shown(member, caller.organisation))))
+    Ok(json(StatusCode::OK, &page.page(rows, |member| to_api(member, caller.organisation))))
 }
 
 /// Give a member another role
@@ -71,7 +71,7 @@ pub(crate) async fn update(
     audit::set_target(format_args!("{} as {role}", member.account.email));
     done(app.store.change_role(organisation, member.account.id, role, caller.role).await?, caller.role)?;
     tracing::info!(%organisation, account = %member.account.id, %role, "a member has another role");
-    Ok(json(StatusCode::OK, &shown(sallyport_store::Member { role, ..member }, organisation)))
+    Ok(json(StatusCode::OK, &to_api(sallyport_store::Member { role, ..member }, organisation)))
 }
 
 /// Remove a member

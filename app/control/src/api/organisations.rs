@@ -19,7 +19,7 @@ use crate::{
     state::App,
 };
 
-fn shown(membership: Membership, account: AccountId) -> Organisation {
+fn to_api(membership: Membership, account: AccountId) -> Organisation {
     let Membership { organisation, name, role } = membership;
     Organisation { id: organisation, name, role, own: organisation == account }
 }
@@ -38,7 +38,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
     let account = caller.who.id;
     let all = app.store.memberships(account).await?.into_iter();
     let seen = all.filter(|one| !caller.is_bound || one.organisation == caller.organisation);
-    Ok(json(StatusCode::OK, &Page { items: seen.map(|one| shown(one, account)).collect(), next: None }))
+    Ok(json(StatusCode::OK, &Page { items: seen.map(|one| to_api(one, account)).collect(), next: None }))
 }
 
 /// Show the organisation of the request
@@ -104,5 +104,5 @@ async fn answer(app: &App, caller: &Caller) -> Result<Response, ApiError> {
     let account = caller.who.id;
     let membership = app.store.membership(caller.organisation, account).await?;
     let membership = membership.ok_or_else(|| ApiError::not_found("organisation"))?;
-    Ok(json(StatusCode::OK, &shown(membership, account)))
+    Ok(json(StatusCode::OK, &to_api(membership, account)))
 }

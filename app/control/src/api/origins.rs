@@ -25,7 +25,7 @@ fn location(socket: SocketId, id: DirectOriginId) -> String {
     format!("/v1/sockets/{socket}/origins/{id}")
 }
 
-fn shown(app: &App, origin: sallyport_model::DirectOrigin) -> DirectOrigin {
+fn to_api(app: &App, origin: sallyport_model::DirectOrigin) -> DirectOrigin {
     DirectOrigin {
         id: origin.id,
         socket_id: origin.socket,
@@ -58,7 +58,7 @@ pub(crate) async fn list(
     caller.require(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.organisation, &socket).await?;
     let rows = app.store.direct_origins(socket.id, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, |origin| shown(&app, origin))))
+    Ok(json(StatusCode::OK, &page.page(rows, |origin| to_api(&app, origin))))
 }
 
 /// Make a direct origin at a socket
@@ -92,7 +92,7 @@ pub(crate) async fn create(
         }
     };
     let location = location(socket.id, origin.id);
-    Ok(located(json(status, &shown(&app, origin)), &location))
+    Ok(located(json(status, &to_api(&app, origin)), &location))
 }
 
 /// One direct origin
@@ -111,7 +111,7 @@ pub(crate) async fn get(
     caller.require(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.organisation, &socket).await?;
     let origin = app.find_direct_origin(&socket, &id).await?;
-    Ok(json(StatusCode::OK, &shown(&app, origin)))
+    Ok(json(StatusCode::OK, &to_api(&app, origin)))
 }
 
 /// Change a direct origin
@@ -133,7 +133,7 @@ pub(crate) async fn update(
     caller.require(Scope::SocketsWrite)?;
     let socket = app.find_socket(caller.organisation, &socket).await?;
     let origin = app.update_direct_origin(&socket, &id, input.value).await?;
-    Ok(json(StatusCode::OK, &shown(&app, origin)))
+    Ok(json(StatusCode::OK, &to_api(&app, origin)))
 }
 
 /// Delete a direct origin

@@ -23,7 +23,7 @@ use crate::{
     state::App,
 };
 
-fn shown(app: &App, person: sallyport_store::LocalPerson) -> LocalPerson {
+fn to_api(app: &App, person: sallyport_store::LocalPerson) -> LocalPerson {
     let now = app.clock.now();
     let locked_for = app.attempts.locked_for(person.organisation, person.email.as_str(), now.monotonic);
     let state = match (person.disabled, person.may_log_in()) {
@@ -48,7 +48,7 @@ fn shown(app: &App, person: sallyport_store::LocalPerson) -> LocalPerson {
 
 fn invited(app: &App, person: sallyport_store::LocalPerson, made: CreatedLink) -> InvitedPerson {
     InvitedPerson {
-        person: shown(app, person),
+        person: to_api(app, person),
         sent: made.sent,
         problem: made.problem,
         link: (!made.sent).then_some(made.link),
@@ -69,7 +69,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     caller.require(Scope::IdentityRead)?;
     caller.require_role(Role::Admin)?;
     let rows = app.store.persons(caller.organisation, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, |person| shown(&app, person))))
+    Ok(json(StatusCode::OK, &page.page(rows, |person| to_api(&app, person))))
 }
 
 /// Add a person
@@ -109,7 +109,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     caller.require(Scope::IdentityRead)?;
     caller.require_role(Role::Admin)?;
     let person = find(&app, caller.organisation, &id).await?;
-    Ok(json(StatusCode::OK, &shown(&app, person)))
+    Ok(json(StatusCode::OK, &to_api(&app, person)))
 }
 
 /// Change a person
@@ -132,7 +132,7 @@ pub(crate) async fn update(
     caller.require(Scope::IdentityWrite)?;
     let person = find(&app, caller.organisation, &id).await?;
     let person = app.update_person(person, input.value).await?;
-    Ok(json(StatusCode::OK, &shown(&app, person)))
+    Ok(json(StatusCode::OK, &to_api(&app, person)))
 }
 
 /// Delete a person

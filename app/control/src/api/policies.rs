@@ -16,7 +16,7 @@ use crate::{
         creation::located,
         extract::{Input, PageOf, json},
     },
-    service::PlaceChange,
+    service::AttachmentChange,
     state::App,
 };
 
@@ -30,7 +30,7 @@ use crate::{
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let rows = app.store.policies(caller.organisation, page.after, page.rows()).await?;
-    let rows = rows.into_iter().map(|(position, policy)| Ok((position, app.shown_policy(policy)?)));
+    let rows = rows.into_iter().map(|(position, policy)| Ok((position, app.policy_to_api(policy)?)));
     let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;
     Ok(json(StatusCode::OK, &page.page(rows, |policy| policy)))
 }
@@ -68,7 +68,7 @@ pub(crate) async fn create(
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let policy = app.find_policy(caller.organisation, &id).await?;
-    Ok(json(StatusCode::OK, &app.shown_policy(policy)?))
+    Ok(json(StatusCode::OK, &app.policy_to_api(policy)?))
 }
 
 /// Change a policy
@@ -133,7 +133,7 @@ pub(crate) async fn attach(
     input: Input<PolicyPlace>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let policy = app.place_policy(caller.organisation, &id, input.value, PlaceChange::Attach).await?;
+    let policy = app.place_policy(caller.organisation, &id, input.value, AttachmentChange::Attach).await?;
     Ok(json(StatusCode::OK, &policy))
 }
 
@@ -158,7 +158,7 @@ pub(crate) async fn detach(
     input: Input<PolicyPlace>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let policy = app.place_policy(caller.organisation, &id, input.value, PlaceChange::Detach).await?;
+    let policy = app.place_policy(caller.organisation, &id, input.value, AttachmentChange::Detach).await?;
     Ok(json(StatusCode::OK, &policy))
 }
 

@@ -21,7 +21,7 @@ use crate::{
     state::App,
 };
 
-fn shown(app: &App, provider: StoredProvider) -> Provider {
+fn to_api(app: &App, provider: StoredProvider) -> Provider {
     let has_secret = app.open_secret(&provider).is_some_and(|secret| !secret.is_empty());
     // Where nobody is asked, nobody comes back.
     let redirect_uri = match provider.config.kind {
@@ -68,7 +68,7 @@ fn shown(app: &App, provider: StoredProvider) -> Provider {
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let rows = app.store.providers(caller.organisation, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, |provider| shown(&app, provider))))
+    Ok(json(StatusCode::OK, &page.page(rows, |provider| to_api(&app, provider))))
 }
 
 /// Add an identity provider
@@ -91,7 +91,7 @@ pub(crate) async fn create(
     caller.require(Scope::IdentityWrite)?;
     let provider = app.create_provider(caller.organisation, input.value).await?;
     let location = format!("/v1/providers/{}", provider.name);
-    Ok(located(json(StatusCode::CREATED, &shown(&app, provider)), &location))
+    Ok(located(json(StatusCode::CREATED, &to_api(&app, provider)), &location))
 }
 
 /// One identity provider
@@ -109,7 +109,7 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let provider = find(&app, caller.organisation, &name).await?;
-    Ok(json(StatusCode::OK, &shown(&app, provider)))
+    Ok(json(StatusCode::OK, &to_api(&app, provider)))
 }
 
 /// Change an identity provider
@@ -131,7 +131,7 @@ pub(crate) async fn update(
     caller.require(Scope::IdentityWrite)?;
     let provider = find(&app, caller.organisation, &name).await?;
     let provider = app.update_provider(provider, input.value).await?;
-    Ok(json(StatusCode::OK, &shown(&app, provider)))
+    Ok(json(StatusCode::OK, &to_api(&app, provider)))
 }
 
 /// Delete an identity provider

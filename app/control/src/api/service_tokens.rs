@@ -35,7 +35,7 @@ const CERTIFICATE_DAYS: u32 = 30;
 /// How many sockets a token may name.
 const MAX_TOKEN_SOCKETS: usize = 100;
 
-fn shown(token: StoredServiceToken) -> ServiceToken {
+fn to_api(token: StoredServiceToken) -> ServiceToken {
     ServiceToken {
         id: token.id,
         name: token.name,
@@ -63,7 +63,7 @@ fn location(id: ServiceTokenId) -> String {
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let rows = app.store.service_tokens(caller.organisation, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, shown)))
+    Ok(json(StatusCode::OK, &page.page(rows, to_api)))
 }
 
 /// Make a service token
@@ -125,7 +125,7 @@ pub(crate) async fn create(
         Creation::Made(()) => {
             app.identities.put_token(new.route());
             tracing::info!(token = %id, organisation = %caller.organisation, "a service token was made");
-            let created = CreatedServiceToken { details: shown(new.token), secret };
+            let created = CreatedServiceToken { details: to_api(new.token), secret };
             Ok(located(json(StatusCode::CREATED, &created), &location(id)))
         }
         Creation::Repeated(stored) => Err(secret_already_shown(
@@ -147,7 +147,7 @@ pub(crate) async fn create(
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let found = app.service_token(caller.organisation, &id).await?;
-    Ok(json(StatusCode::OK, &shown(found.token)))
+    Ok(json(StatusCode::OK, &to_api(found.token)))
 }
 
 /// Get a client certificate for a service token

@@ -39,7 +39,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     caller.require(Scope::SocketsRead)?;
     let rows = app.store.sockets(caller.organisation, page.after, page.rows()).await?;
     let lacks = app.lacks_provider(caller.organisation, rows.iter().map(|(_, socket)| &socket.settings)).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, |socket| app.shown_socket(socket, caller.is_own(), lacks))))
+    Ok(json(StatusCode::OK, &page.page(rows, |socket| app.socket_to_api(socket, caller.is_own(), lacks))))
 }
 
 /// Make a socket
@@ -88,7 +88,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     caller.require_or_connect(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.organisation, &id).await?;
     let lacks = app.lacks_provider(caller.organisation, std::iter::once(&socket.settings)).await?;
-    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own(), lacks)))
+    Ok(json(StatusCode::OK, &app.socket_to_api(socket, caller.is_own(), lacks)))
 }
 
 /// Change a socket
@@ -114,7 +114,7 @@ pub(crate) async fn update(
     }
     let socket = app.update_socket(caller.organisation, &id, input.value).await?;
     let lacks = app.lacks_provider(caller.organisation, std::iter::once(&socket.settings)).await?;
-    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own(), lacks)))
+    Ok(json(StatusCode::OK, &app.socket_to_api(socket, caller.is_own(), lacks)))
 }
 
 /// Delete a socket with its tunnels

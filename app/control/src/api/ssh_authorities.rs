@@ -26,7 +26,7 @@ use crate::{
 /// What `ssh` may have behind the socket's name, so that its configuration knows which hosts are meant.
 const NAME_SUFFIXES: [&str; 3] = ["", ".sallyport", ".mysocket-dummy"];
 
-fn shown(public_key: String, options: SshOptions) -> SshAuthority {
+fn to_api(public_key: String, options: SshOptions) -> SshAuthority {
     let SshOptions { extensions, force_command, mysocket_principal } = options;
     SshAuthority { public_key, extensions, force_command, mysocket_principal }
 }
@@ -41,7 +41,7 @@ fn shown(public_key: String, options: SshOptions) -> SshAuthority {
 pub(crate) async fn show(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let (_, line, options) = app.ssh_authority(caller.organisation).await?;
-    Ok(json(StatusCode::OK, &shown(line, options)))
+    Ok(json(StatusCode::OK, &to_api(line, options)))
 }
 
 /// Change what certificates of persons allow
@@ -70,7 +70,7 @@ pub(crate) async fn update(
     let settings = serde_json::to_string(&options).map_err(ApiError::internal)?;
     app.store.set_authority_settings(organisation, AuthorityKind::Ssh, &settings).await?;
     tracing::info!(target: "audit", event = "ssh-authority-changed", %organisation, by = %caller.who.id, settings);
-    Ok(json(StatusCode::OK, &shown(line, options)))
+    Ok(json(StatusCode::OK, &to_api(line, options)))
 }
 
 /// Sign a host key

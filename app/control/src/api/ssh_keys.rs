@@ -20,7 +20,7 @@ use crate::{
     state::App,
 };
 
-fn shown(key: sallyport_store::SshKey) -> SshKey {
+fn to_api(key: sallyport_store::SshKey) -> SshKey {
     let is_rsa = key.public_key.starts_with("ssh-rsa ");
     SshKey {
         note: is_rsa.then(|| SHA1_REFUSED.to_owned()),
@@ -43,7 +43,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     caller.require(Scope::AccountRead)?;
     caller.require_own()?;
     let rows = app.store.ssh_keys(caller.who.id, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, shown)))
+    Ok(json(StatusCode::OK, &page.page(rows, to_api)))
 }
 
 /// Add an ssh key
@@ -68,7 +68,7 @@ pub(crate) async fn create(
     let CreateSshKey { name, public_key } = input.value;
     let key = app.add_ssh_key(caller.who.id, &public_key, name).await?;
     let location = format!("/v1/ssh-keys/{}", Uuid::from_bytes(key.id));
-    Ok(located(json(StatusCode::CREATED, &shown(key)), &location))
+    Ok(located(json(StatusCode::CREATED, &to_api(key)), &location))
 }
 
 /// Remove an ssh key

@@ -31,7 +31,7 @@ fn quantiles(spans: &SpanCounts, bounds: Option<SpanBounds>) -> Option<Quantiles
 }
 
 /// As clients are told.
-fn told(counted: &SocketUse) -> Counts {
+fn counts(counted: &SocketUse) -> Counts {
     Counts {
         since: (counted.since_ms > 0).then(|| date_of_ms(counted.since_ms)),
         requests: counted.requests.clone(),
@@ -124,7 +124,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
         edges.push(EdgeCounts {
             edge: card.map(|card| card.name.clone()),
             region: card.map(|card| card.region.clone()),
-            counts: told(&counted),
+            counts: counts(&counted),
         });
     }
     edges.sort_by(|one, other| one.edge.cmp(&other.edge));
@@ -143,9 +143,12 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
         socket: socket.id,
         socket_name: socket.name.as_str().to_owned(),
         transport: socket.socket_type.as_str().to_owned(),
-        total: told(&total),
+        total: counts(&total),
         edges,
-        regions: regions.into_iter().map(|(region, counted)| RegionCounts { region, counts: told(&counted) }).collect(),
+        regions: regions
+            .into_iter()
+            .map(|(region, counted)| RegionCounts { region, counts: counts(&counted) })
+            .collect(),
         origins: origins.collect(),
         silent: silent(&gathered.silent),
     };
@@ -173,7 +176,7 @@ mod tests {
         let mut total = SocketUse::default();
         add(&mut total, &counted(2_000, 5, 60, 60));
         add(&mut total, &counted(1_000, 7, 20, 10));
-        let told = told(&total);
+        let told = counts(&total);
         assert_eq!(
             (told.since, told.requests["2xx"], told.bytes_out, told.live),
             (Some(date_of_ms(1_000)), 12, 120, 2)
@@ -192,7 +195,7 @@ mod tests {
         one.duration_bounds = Some(SpanBounds { least_us: 59_900_000, most_us: us });
         let mut total = SocketUse::default();
         add(&mut total, &one);
-        let told = told(&total);
+        let told = counts(&total);
         assert!((told.per_second - 0.05).abs() < 0.001, "three in a minute: {}", told.per_second);
         let took = told.duration.unwrap();
         assert!((took.p99_ms - 60_000.0).abs() < 0.01, "nothing took longer than a minute: {took:?}");

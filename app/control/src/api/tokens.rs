@@ -22,7 +22,7 @@ use crate::{
     state::App,
 };
 
-fn shown(token: StoredToken) -> Token {
+fn to_api(token: StoredToken) -> Token {
     Token {
         id: token.id,
         organisation: token.organisation,
@@ -47,7 +47,7 @@ fn location(id: TokenId) -> String {
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::AccountRead)?;
     let rows = app.store.tokens(caller.who.id, caller.organisation, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, shown)))
+    Ok(json(StatusCode::OK, &page.page(rows, to_api)))
 }
 
 /// Make an API token, for one organisation
@@ -98,7 +98,7 @@ pub(crate) async fn create(
     match app.store.create_token(new, input.keyed.as_ref()).await? {
         Creation::Made(()) => {
             let location = location(token.id);
-            let created = CreatedToken { details: shown(token), token: secret };
+            let created = CreatedToken { details: to_api(token), token: secret };
             Ok(located(json(StatusCode::CREATED, &created), &location))
         }
         Creation::Repeated(stored) => Err(secret_already_shown(

@@ -78,11 +78,11 @@ fn home(held: &[HeldBy]) -> Option<(EdgeName, RegionName)> {
 }
 
 /// The tunnel as far as control itself knows it.
-fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
-    shown_with(app, tunnel, &TunnelHolders::new())
+fn to_api(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
+    to_api_with_holders(app, tunnel, &TunnelHolders::new())
 }
 
-fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &TunnelHolders) -> Tunnel {
+fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, said: &TunnelHolders) -> Tunnel {
     let presence = app.directory.get(tunnel.id);
     let held = app.fleet.held(tunnel.id);
     let said = said.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
@@ -124,11 +124,11 @@ fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &TunnelHolders)
     }
 }
 
-fn shown_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret, via: Via) -> CreatedTunnel {
+fn to_api_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret, via: Via) -> CreatedTunnel {
     let config = &app.config;
     let (port, quic_port) = (via.port(app).unwrap_or(config.public_port), config.quic_port);
     let connect = ConnectTo { host: config.tunnel_host.clone(), port, quic_port, edges: serving_edges(app) };
-    CreatedTunnel { details: shown(app, tunnel), credential, connect }
+    CreatedTunnel { details: to_api(app, tunnel), credential, connect }
 }
 
 /// How many edges connectors are told of at the beginning; the first one that answers tells of more.
@@ -169,13 +169,13 @@ pub(crate) async fn list(
     caller.require_or_connect(Scope::SocketsRead)?;
     if socket == ANY_SOCKET {
         let rows = app.store.tunnels_of_account(caller.organisation, page.after, page.rows()).await?;
-        return Ok(json(StatusCode::OK, &page.page(rows, |tunnel| shown(&app, &tunnel))));
+        return Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api(&app, &tunnel))));
     }
     let socket = app.find_socket(caller.organisation, &socket).await?;
     let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
     let ids: Vec<_> = rows.iter().map(|(_, tunnel)| tunnel.id).collect();
     let said = ask_holders(&app, caller.organisation, socket.id, &ids).await;
-    Ok(json(StatusCode::OK, &page.page(rows, |tunnel| shown_with(&app, &tunnel, &said))))
+    Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api_with_holders(&app, &tunnel, &said))))
 }
 
 /// Make a tunnel at a socket
@@ -203,7 +203,7 @@ pub(crate) async fn create(
     let socket = app.find_socket(caller.organisation, &socket).await?;
     match app.create_tunnel(&socket, input.value, None, input.keyed.as_ref()).await? {
         Creation::Made((tunnel, credential)) => {
-            let created = shown_with_credential(&app, &tunnel, credential, via);
+            let created = to_api_with_credential(&app, &tunnel, credential, via);
             Ok(located(json(StatusCode::CREATED, &created), &location(socket.id, tunnel.id)))
         }
         Creation::Repeated(stored) => {
@@ -229,7 +229,7 @@ pub(crate) async fn get(
     caller.require_or_connect(Scope::SocketsRead)?;
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     let said = ask_holders(&app, caller.organisation, tunnel.socket, &[tunnel.id]).await;
-    Ok(json(StatusCode::OK, &shown_with(&app, &tunnel, &said)))
+    Ok(json(StatusCode::OK, &to_api_with_holders(&app, &tunnel, &said)))
 }
 
 /// Change a tunnel
@@ -255,7 +255,7 @@ pub(crate) async fn update(
     }
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     let tunnel = app.change_tunnel(caller.organisation, tunnel, input.value).await?;
-    Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
+    Ok(json(StatusCode::OK, &to_api(&app, &tunnel)))
 }
 
 /// Give a tunnel a new credential
@@ -278,7 +278,7 @@ pub(crate) async fn rotate(
     caller.require(Scope::SocketsWrite)?;
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     let (tunnel, credential) = app.change_credential(&tunnel).await?;
-    Ok(json(StatusCode::OK, &shown_with_credential(&app, &tunnel, credential, via)))
+    Ok(json(StatusCode::OK, &to_api_with_credential(&app, &tunnel, credential, via)))
 }
 
 /// Sign an ssh key for a tunnel

@@ -14,13 +14,13 @@ use crate::{
 
 impl App {
     /// Counts what another control has counted.
-    pub(crate) fn hear(&self, word: &[u8]) {
+    pub(crate) fn record_remote(&self, word: &[u8]) {
         // One that is not understood is of another version.
         if let Ok(counted) = serde_json::from_slice::<CountedAttempt>(word) {
             let now = self.clock.now().monotonic;
-            self.limits.hear(&counted, now);
-            self.attempts.hear(&counted, now);
-            self.device_limits.hear(&counted, now);
+            self.limits.record_remote(&counted, now);
+            self.attempts.record_remote(&counted, now);
+            self.device_limits.record_remote(&counted, now);
         }
     }
 
@@ -43,7 +43,7 @@ impl App {
     /// Removes what was made for ssh clients that this edge held in a former life.
     pub(crate) async fn sweep_of_edge(&self, edge: EdgeId) -> Result<(), ApiError> {
         let swept = self.sweep_but(Some(*edge.as_bytes())).await?;
-        self.tell_swept(swept).await
+        self.publish_sweep(swept).await
     }
 
     async fn sweep_but(&self, gone: Option<HolderId>) -> Result<SweptForwards, StoreError> {
@@ -70,10 +70,10 @@ impl App {
     /// [`App::sweep`], and edges know it.
     pub(crate) async fn sweep_and_tell(&self) -> Result<(), ApiError> {
         let swept = self.sweep().await?;
-        self.tell_swept(swept).await
+        self.publish_sweep(swept).await
     }
 
-    async fn tell_swept(&self, swept: SweptForwards) -> Result<(), ApiError> {
+    async fn publish_sweep(&self, swept: SweptForwards) -> Result<(), ApiError> {
         let SweptForwards { gone, changed } = swept;
         if !gone.is_empty() || !changed.is_empty() {
             tracing::info!(sockets = gone.len(), tunnels = changed.len(), "what ssh clients left is removed");

@@ -29,7 +29,7 @@ struct Source {
     changed: Arc<Notify>,
 }
 
-fn said(error: impl std::fmt::Display) -> String {
+fn read_error(error: impl std::fmt::Display) -> String {
     format!("the store cannot be read: {error}")
 }
 
@@ -46,20 +46,20 @@ impl ConfigSource for Source {
             let now = app.clock.now().unix_seconds;
             Ok(match key {
                 ConfigKey::Route(id) => {
-                    let route = app.store.route(id).await.map_err(said)?;
+                    let route = app.store.route(id).await.map_err(read_error)?;
                     route.map(|route| ConfigValue::Route(Box::new(app.config.served(route))))
                 }
                 ConfigKey::SshLogin(account) => {
-                    app.store.ssh_login(account).await.map_err(said)?.map(ConfigValue::SshLogin)
+                    app.store.ssh_login(account).await.map_err(read_error)?.map(ConfigValue::SshLogin)
                 }
                 ConfigKey::Session(id) => {
-                    app.store.person_session(id, now).await.map_err(said)?.map(ConfigValue::Session)
+                    app.store.person_session(id, now).await.map_err(read_error)?.map(ConfigValue::Session)
                 }
                 ConfigKey::Token(id) => {
-                    app.store.service_token_route(id, now).await.map_err(said)?.map(ConfigValue::Token)
+                    app.store.service_token_route(id, now).await.map_err(read_error)?.map(ConfigValue::Token)
                 }
                 ConfigKey::Edge(id) => {
-                    app.store.edge(id).await.map_err(said)?.map(|edge| ConfigValue::Edge(orders(&edge)))
+                    app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
                 }
             })
         })
@@ -70,12 +70,16 @@ impl ConfigSource for Source {
             let app = &self.control.app;
             let now = app.clock.now().unix_seconds;
             let mut all = Vec::new();
-            let routes = app.store.routes().await.map_err(said)?;
+            let routes = app.store.routes().await.map_err(read_error)?;
             all.extend(routes.into_iter().map(|route| ConfigValue::Route(Box::new(app.config.served(route)))));
-            all.extend(app.store.ssh_logins().await.map_err(said)?.into_iter().map(ConfigValue::SshLogin));
-            all.extend(app.store.all_person_sessions(now).await.map_err(said)?.into_iter().map(ConfigValue::Session));
-            all.extend(app.store.service_token_routes(now).await.map_err(said)?.into_iter().map(ConfigValue::Token));
-            let edges = app.store.edges().await.map_err(said)?;
+            all.extend(app.store.ssh_logins().await.map_err(read_error)?.into_iter().map(ConfigValue::SshLogin));
+            all.extend(
+                app.store.all_person_sessions(now).await.map_err(read_error)?.into_iter().map(ConfigValue::Session),
+            );
+            all.extend(
+                app.store.service_token_routes(now).await.map_err(read_error)?.into_iter().map(ConfigValue::Token),
+            );
+            let edges = app.store.edges().await.map_err(read_error)?;
             all.extend(edges.iter().map(orders).map(ConfigValue::Edge));
             Ok(all)
         })
@@ -88,7 +92,7 @@ impl ConfigSource for Source {
 
 impl App {
     /// Reads from the store which edges there are. Whoever makes or removes one holds the turn to publish meanwhile.
-    pub(crate) async fn know_edges(&self) -> Result<(), StoreError> {
+    pub(crate) async fn reload_edge_orders(&self) -> Result<(), StoreError> {
         if self.edges.get().is_some() {
             self.orders.know(self.store.edges().await?.iter().map(orders));
         }
@@ -107,12 +111,13 @@ impl Control {
         tokio::spawn(publish_config(nats, bus, Arc::new(source), replicas, stats.clone()));
         if let Some(said) = self.app.attempt_gossip.begin() {
             let hearer = self.clone();
-            let talk = talk_to_controls(nats_of_talk, self.app.config.id, said, move |word| hearer.app.hear(word));
+            let talk =
+                talk_to_controls(nats_of_talk, self.app.config.id, said, move |word| hearer.app.record_remote(word));
             tokio::spawn(talk);
         }
         let control = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = control.app.know_edges().await {
+            if let Err(error) = control.app.reload_edge_orders().await {
                 tracing::warn!(%error, "which edges there are is not known yet");
             }
             loop {

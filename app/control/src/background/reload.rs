@@ -17,7 +17,7 @@ impl Control {
         // Before the turn: who makes something for an ssh client holds back the sweep, and publishes what it has made.
         app.sweep().await.context("cannot remove what ssh clients left")?;
         let _turn = app.publishing.lock().await;
-        app.know_edges().await.context("cannot read the edges again")?;
+        app.reload_edge_orders().await.context("cannot read the edges again")?;
         let stored = app.store.routes().await.context("cannot read the sockets again")?;
         let logins = app.store.ssh_logins().await.context("cannot read the ssh keys again")?;
         let accounts = app.store.count_accounts().await.context("cannot count the accounts again")?;
@@ -37,7 +37,7 @@ impl Control {
             app.ssh_logins.put(login);
         }
         without_keys.into_iter().for_each(|account| app.ssh_logins.remove(account));
-        app.follow_who_may_come(Newcomers::ComeIn).await?;
+        app.reload_identities(NewLogins::Publish).await?;
         app.metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
         Ok(differed)
     }
@@ -55,32 +55,32 @@ impl Control {
                 app.put(route);
             }
         }
-        app.follow_who_may_come(Newcomers::StayOut).await
+        app.reload_identities(NewLogins::Ignore).await
     }
 }
 
 /// What becomes of logins and service tokens that edges do not know yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Newcomers {
+enum NewLogins {
     /// Edges learn of them.
-    ComeIn,
+    Publish,
     /// They are for another process.
-    StayOut,
+    Ignore,
 }
 
 impl App {
     /// Takes logins and service tokens that the store does not have (any more) from the edges.
-    async fn follow_who_may_come(&self, newcomers: Newcomers) -> anyhow::Result<()> {
+    async fn reload_identities(&self, new_logins: NewLogins) -> anyhow::Result<()> {
         let now = self.clock.now().unix_seconds;
         let sessions = self.store.all_person_sessions(now).await.context("cannot read who is logged in")?;
         let good: HashSet<_> = sessions.iter().map(|session| session.id).collect();
         // Where logins begin, one that began since the store was read is not in it yet.
-        let is_new = |at: i64| newcomers == Newcomers::ComeIn && at >= now;
+        let is_new = |at: i64| new_logins == NewLogins::Publish && at >= now;
         self.identities.end_sessions(|session| !good.contains(&session.id) && !is_new(session.authenticated_at));
         let tokens = self.store.service_token_routes(now).await.context("cannot read the service tokens")?;
         let good: HashSet<_> = tokens.iter().map(|token| token.id).collect();
         self.identities.end_tokens(|token| !good.contains(&token.id));
-        if newcomers == Newcomers::ComeIn {
+        if new_logins == NewLogins::Publish {
             sessions.into_iter().for_each(|session| self.identities.put_session(session));
             tokens.into_iter().for_each(|token| self.identities.put_token(token));
         }

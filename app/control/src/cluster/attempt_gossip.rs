@@ -63,7 +63,7 @@ impl AttemptGossip {
     }
 
     /// Tells what was counted.
-    pub(crate) fn tell(&self, counted: impl FnOnce() -> CountedAttempt) {
+    pub(crate) fn send(&self, counted: impl FnOnce() -> CountedAttempt) {
         if let Some(sender) = self.0.get()
             && let Ok(word) = serde_json::to_vec(&counted())
         {

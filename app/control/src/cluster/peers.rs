@@ -20,7 +20,7 @@ pub(crate) const GONE_AFTER: Duration = Duration::from_secs(30);
 const MAX_GAP: Duration = Duration::from_secs(12);
 
 #[derive(Debug, Clone)]
-struct Seen {
+struct LastBeat {
     beat: i64,
     /// When it was first seen with this beat.
     since: Instant,
@@ -30,7 +30,7 @@ struct Seen {
 /// What was seen of all controls.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peers {
-    seen: HashMap<HolderId, Seen>,
+    seen: HashMap<HolderId, LastBeat>,
     read_at: Option<Instant>,
 }
 
@@ -42,9 +42,9 @@ impl Peers {
         let former = std::mem::take(&mut self.seen);
         for StoredControl { id, beat, addresses, .. } in stored {
             let since = former.get(&id).filter(|seen| seen.beat == beat && !is_gap).map_or(now, |seen| seen.since);
-            self.seen.insert(id, Seen { beat, since, addresses });
+            self.seen.insert(id, LastBeat { beat, since, addresses });
         }
-        let is_gone = |seen: &Seen| now.saturating_duration_since(seen.since) > GONE_AFTER;
+        let is_gone = |seen: &LastBeat| now.saturating_duration_since(seen.since) > GONE_AFTER;
         let gone = self.seen.iter().filter(|(_, seen)| is_gone(seen)).map(|(id, seen)| (*id, seen.beat));
         let gone: Vec<_> = gone.collect();
         self.seen.retain(|_, seen| !is_gone(seen));

@@ -27,7 +27,7 @@ impl App {
         let host = host.trim().trim_end_matches('.').to_ascii_lowercase();
         let label = host.strip_suffix(&self.config.domain).and_then(|name| name.strip_suffix('.'));
         let route = match label.and_then(|label| label.parse().ok()) {
-            Some(name) => self.route_called(&name).await?,
+            Some(name) => self.route_by_name(&name).await?,
             None => None,
         };
         let Some(route) = route else { return Err(ApiError::not_found("socket")) };
@@ -45,11 +45,11 @@ impl App {
         route: &SocketRoute,
     ) -> Result<Option<Arc<LoginSession>>, ApiError> {
         let session = self.signed_on(headers, route.account).await?;
-        Ok(session.filter(|session| self.believed(session, route).is_ok()))
+        Ok(session.filter(|session| self.require_accepted_session(session, route).is_ok()))
     }
 
     /// Refuses a login that is worth nothing at this socket.
-    pub(super) fn believed(&self, session: &LoginSession, route: &SocketRoute) -> Result<(), ApiError> {
+    pub(super) fn require_accepted_session(&self, session: &LoginSession, route: &SocketRoute) -> Result<(), ApiError> {
         let asked = route.settings.identity.as_ref();
         let identity = asked.ok_or_else(|| login_required("the socket asks nobody who they are"))?;
         is_worth(session, route.account, identity, self.clock.now().unix_seconds)
@@ -57,7 +57,7 @@ impl App {
     }
 
     /// Whether a person may look at the first page of this socket from this address now.
-    pub(crate) fn lets_visit(&self, route: &SocketRoute, person: &Person, address: IpAddr) -> bool {
+    pub(crate) fn allows_visit(&self, route: &SocketRoute, person: &Person, address: IpAddr) -> bool {
         let question = Question {
             now_unix: self.clock.now().unix_seconds,
             address,
@@ -82,7 +82,7 @@ impl App {
         let (route, host) = self.asking_socket(host).await?;
         let session = self.session(session).await?;
         let session = session.ok_or_else(|| login_required("this login has ended: log in again"))?;
-        self.believed(&session, &route)?;
+        self.require_accepted_session(&session, &route)?;
         let policies = policies_of(&route);
         // By which port the person will come is not known yet; the edge asks again with the one that it is.
         let ports = [route.port.unwrap_or(self.config.public_port), self.config.public_port];

@@ -17,7 +17,7 @@ use sallyport_store::{AuthorityKind, DeviceAnswer, IssuedCertificate, NewDeviceL
 
 use super::{
     admission::{Admitted, login_required},
-    codes::{shown, user_code},
+    codes::{format_user_code, user_code},
     grants::{Code, Token},
 };
 use crate::{
@@ -68,7 +68,7 @@ impl App {
         let gone = || login_required("this login has ended: log in again");
         let session = self.session(session).await?.ok_or_else(gone)?;
         let route = self.route(socket).await?.ok_or_else(|| ApiError::not_found("socket"))?;
-        self.believed(&session, &route)?;
+        self.require_accepted_session(&session, &route)?;
         let now = self.clock.now().unix_seconds;
         let token = Token { session: session.id, organisation: session.organisation, at: now };
         let token = self.sealer.seal(Purpose::ClientToken, &token, random::bytes()?);
@@ -325,7 +325,7 @@ pub(crate) async fn begin_device(
     }
     app.device_limits.begin_polling(hash, now);
     let verification_uri = format!("{}/device", app.login_url());
-    let user_code = shown(&code);
+    let user_code = format_user_code(&code);
     let login = DeviceLogin {
         device_code,
         verification_uri_complete: format!("{verification_uri}?code={user_code}"),

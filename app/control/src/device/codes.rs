@@ -14,7 +14,7 @@ pub(super) fn user_code(random: &[u8]) -> Option<String> {
 }
 
 /// The code as people see it.
-pub(super) fn shown(code: &str) -> String {
+pub(super) fn format_user_code(code: &str) -> String {
     match code.split_at_checked(CODE_LETTERS / 2) {
         Some((first, second)) => format!("{first}-{second}"),
         None => code.to_owned(),
@@ -22,7 +22,7 @@ pub(super) fn shown(code: &str) -> String {
 }
 
 /// The code that a person typed: in any case, with or without what stands between.
-pub(super) fn typed(text: &str) -> Option<String> {
+pub(super) fn parse_user_code(text: &str) -> Option<String> {
     let code: String = text
         .chars()
         .filter(|c| !matches!(c, '-' | ' '))
@@ -41,12 +41,12 @@ mod tests {
         let code = user_code(&[0, 1, 255, 2, 3, 240, 4, 5, 6, 7, 8]).unwrap();
         assert_eq!(code, "BCDFGHJK");
         assert_eq!(user_code(&[255; 64]), None);
-        assert_eq!(shown(&code), "BCDF-GHJK");
+        assert_eq!(format_user_code(&code), "BCDF-GHJK");
         for text in ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk "] {
-            assert_eq!(typed(text).as_deref(), Some("BCDFGHJK"), "{text}");
+            assert_eq!(parse_user_code(text).as_deref(), Some("BCDFGHJK"), "{text}");
         }
         for text in ["", "BCDFGHJ", "BCDFGHJKL", "BCDFGHJA", "BCDFGHJ\u{e9}"] {
-            assert_eq!(typed(text), None, "{text}");
+            assert_eq!(parse_user_code(text), None, "{text}");
         }
     }
 }

@@ -13,7 +13,7 @@ use sallyport_identity::Purpose;
 use sallyport_model::{LoginSession, SocketRoute};
 
 use super::{
-    codes::{shown, typed},
+    codes::{format_user_code, parse_user_code},
     grants::{Code, Consent, ConsentPurpose, is_challenge, is_loopback},
 };
 use crate::{
@@ -183,7 +183,7 @@ async fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap)
     };
     let now = app.clock.now().monotonic;
     app.device_limits.guess(address, now).map_err(ApiError::limited)?;
-    let waiting = match typed(text) {
+    let waiting = match parse_user_code(text) {
         Some(code) => app.store.device_login(&code, app.clock.now().unix_seconds).await.map_err(ApiError::from)?,
         None => None,
     };
@@ -196,14 +196,14 @@ async fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap)
         let body = format!("{wrong}{form}");
         return Ok(typing(StatusCode::NOT_FOUND, body));
     };
-    app.device_limits.guess_was_right(address, now);
+    app.device_limits.record_right_guess(address, now);
     let Some(session) = app.person_at(headers, &route).await? else {
         return Ok(app.to_sign_on(&app.dns_name(&route.name), uri));
     };
     let explanation = format!(
         "A program at the address <code>{}</code> that shows the code <code>{}</code> asks to log in as you.",
         Escaped(&waiting.client),
-        shown(&waiting.code)
+        format_user_code(&waiting.code)
     );
     app.consent(&session, &route, ConsentPurpose::Device { user_code: waiting.code }, ("/device", &explanation))
 }
@@ -246,7 +246,7 @@ async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response,
     );
     let host = app.dns_name(&route.name);
     let target = match &form.purpose {
-        ConsentPurpose::Device { user_code } => format!("{host} (code {})", shown(user_code)),
+        ConsentPurpose::Device { user_code } => format!("{host} (code {})", format_user_code(user_code)),
         ConsentPurpose::Code { .. } | ConsentPurpose::Mysocket { .. } => host,
     };
     let refused = (!agreed).then_some("the person refused");

@@ -113,7 +113,7 @@ async fn come_back(
         .filter(|provider| asks.providers.is_empty() || asks.providers.contains(&provider.name))
         .ok_or_else(not_begun)?;
     if let Some(error) = parameters.get("error") {
-        return Err(said_no(error, &service));
+        return Err(provider_refused(error, &service));
     }
     let code = parameters.get("code").filter(|code| (1..=MAX_CODE_BYTES).contains(&code.len())).ok_or_else(not_ours)?;
     let secret = app.open_secret(&provider).ok_or_else(|| {
@@ -161,7 +161,7 @@ async fn come_back(
 }
 
 /// The provider, or the person there, said no (RFC 6749 section 4.1.2.1).
-fn said_no(error: &str, service: &str) -> LoginError {
+fn provider_refused(error: &str, service: &str) -> LoginError {
     if error == "access_denied" {
         let detail = "You did not log in at the identity provider, or it does not let you.";
         return LoginError::new(StatusCode::FORBIDDEN, "Not logged in", detail).link(service, "Try again");

@@ -97,7 +97,7 @@ pub(super) async fn logout(
     app.limits.login_step(client, app.clock.now().monotonic)?;
     app.check_origin(&headers)?;
     let logins = logins(&app, &headers).await?;
-    let mut left = Left::default();
+    let mut left = RemainingLogouts::default();
     for session in &logins {
         end(&app, session, None, &mut left).await?;
     }
@@ -109,7 +109,7 @@ pub(super) async fn logout(
 
 async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
     let route = app.route(ticket.socket).await?;
-    let mut left = Left::default();
+    let mut left = RemainingLogouts::default();
     if let Some(session) = app.session(ticket.session).await?
         && route.as_ref().is_some_and(|route| route.account == session.organisation)
     {
@@ -128,7 +128,7 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
 
 /// What is left to do where logins have ended.
 #[derive(Default)]
-struct Left {
+struct RemainingLogouts {
     /// Whose next login asks.
     organisations: Vec<AccountId>,
     /// Whether a provider outside may still know the person.
@@ -138,7 +138,12 @@ struct Left {
 }
 
 /// Ends a login, and notes how the person logs out at the provider too.
-async fn end(app: &App, session: &LoginSession, socket: Option<SocketId>, left: &mut Left) -> Result<(), LoginError> {
+async fn end(
+    app: &App,
+    session: &LoginSession,
+    socket: Option<SocketId>,
+    left: &mut RemainingLogouts,
+) -> Result<(), LoginError> {
     let provider = app.store.provider(session.organisation, &session.person.provider).await?;
     let tokens = app.store.provider_tokens(session.id).await?;
     app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
@@ -150,7 +155,7 @@ async fn end(app: &App, session: &LoginSession, socket: Option<SocketId>, left: 
     left.is_known_elsewhere = true;
     let hint = tokens.and_then(|sealed| app.open_tokens(session.id, &sealed)).and_then(|tokens| tokens.id_token);
     if let Some(endpoint) = app.end_session_endpoint(&provider).await {
-        let came_from = LoggedOut { socket, at: app.clock.now().unix_seconds };
+        let came_from = LogoutReturn { socket, at: app.clock.now().unix_seconds };
         let state = app.seal(Purpose::LoggedOut, &came_from)?;
         let back = app.post_logout_redirect_uri();
         let mut parameters = vec![("client_id", provider.config.client_id.as_str())];
@@ -167,7 +172,7 @@ async fn end(app: &App, session: &LoginSession, socket: Option<SocketId>, left: 
 
 /// Where somebody was who has logged out at a provider.
 #[derive(Debug, Serialize, Deserialize)]
-struct LoggedOut {
+struct LogoutReturn {
     socket: Option<SocketId>,
     /// When, in seconds since 1970 (UTC).
     at: i64,
@@ -182,8 +187,8 @@ pub(super) async fn logged_out(
     let now = app.clock.now();
     app.limits.login_step(client, now.monotonic)?;
     let state = parameters(query.as_deref()).and_then(|mut parameters| parameters.remove("state"));
-    let from: Option<LoggedOut> = state.and_then(|sealed| app.sealer.open(Purpose::LoggedOut, &sealed));
-    let is_fresh = |from: &LoggedOut| (0..=LOGIN_SECONDS).contains(&now.unix_seconds.saturating_sub(from.at));
+    let from: Option<LogoutReturn> = state.and_then(|sealed| app.sealer.open(Purpose::LoggedOut, &sealed));
+    let is_fresh = |from: &LogoutReturn| (0..=LOGIN_SECONDS).contains(&now.unix_seconds.saturating_sub(from.at));
     let Some(from) = from.filter(is_fresh) else {
         let text = "<p>Whether this browser is still logged in is not known here.</p>".to_owned();
         return Ok(page(StatusCode::OK, "Log out", text + &ways_on(&[("/logout", "Log out")])));
@@ -201,7 +206,7 @@ fn again(service: Option<&str>) -> String {
     ways_on(&[(&to, "Log in again")])
 }
 
-fn done(cookies_gone: &[&str], service: Option<&str>, left: &Left) -> Result<Response, LoginError> {
+fn done(cookies_gone: &[&str], service: Option<&str>, left: &RemainingLogouts) -> Result<Response, LoginError> {
     let mut text = "<p>The login has ended, at every service that it was good for.".to_owned();
     if left.is_known_elsewhere {
         text.push_str(" The identity provider may still know you: log out there too when others use this browser.");

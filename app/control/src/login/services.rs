@@ -32,7 +32,7 @@ impl App {
             let Some(asks) = &route.settings.identity else { continue };
             let has_pages = matches!(route.socket_type, SocketType::Http | SocketType::Https);
             let may_vouch = asks.providers.is_empty() || asks.providers.contains(&person.provider);
-            if has_pages && may_vouch && self.lets_visit(&route, person, address) {
+            if has_pages && may_vouch && self.allows_visit(&route, person, address) {
                 found.push(Service { url: self.service_url(&route), host: self.dns_name(&route.name) });
             }
         }

@@ -62,7 +62,7 @@ fn meant(dnsname: &str) -> &str {
 
 impl Person {
     /// Refuses another socket than the one that the token is for.
-    fn is_for(&self, dnsname: &str) -> Result<(), ApiError> {
+    fn require_socket(&self, dnsname: &str) -> Result<(), ApiError> {
         if meant(dnsname).eq_ignore_ascii_case(&self.says.socket_dns) {
             return Ok(());
         }
@@ -116,7 +116,7 @@ pub(super) async fn csr(
     ClientAddress(address): ClientAddress,
     input: Input<Csr>,
 ) -> Result<Response, ApiError> {
-    person.is_for(&dnsname)?;
+    person.require_socket(&dnsname)?;
     let admitted = app.admit(person.session, &person.says.socket_dns, address).await?;
     let signed = app.sign_client(&admitted, &input.value.csr).await?;
     Ok(json(StatusCode::OK, &Certificate { client_certificate: signed.certificate }))
@@ -130,7 +130,7 @@ pub(super) async fn ssh(
     ClientAddress(address): ClientAddress,
     input: Input<KeyToSign>,
 ) -> Result<Response, ApiError> {
-    person.is_for(&dnsname)?;
+    person.require_socket(&dnsname)?;
     let admitted = app.admit(person.session, &person.says.socket_dns, address).await?;
     let signed = app.sign_person(&admitted, "ssh_public_key", &input.value.ssh_public_key, true).await?;
     Ok(json(StatusCode::OK, &SignedKey { signed_ssh_cert: signed.certificate }))

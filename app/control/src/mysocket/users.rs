@@ -23,7 +23,7 @@ use crate::{
     state::App,
 };
 
-async fn shown(app: &App, account: &Account) -> Result<User, ApiError> {
+async fn to_api(app: &App, account: &Account) -> Result<User, ApiError> {
     let keys = app.store.ssh_keys(account.id, 0, 1).await?;
     Ok(User {
         name: account.name.clone(),
@@ -44,7 +44,7 @@ pub(super) async fn create(
     let ssh_key = sshkey.filter(|key| !key.trim().is_empty());
     let create = CreateAccount { name, email, password, ssh_key, invitation, setup_token };
     let account = app.create_account(client, create).await?;
-    Ok(json(StatusCode::OK, &shown(&app, &account).await?))
+    Ok(json(StatusCode::OK, &to_api(&app, &account).await?))
 }
 
 /// The account that asks; others are not there for it.
@@ -56,7 +56,7 @@ pub(super) async fn get(
     if user_id.parse::<AccountId>() != Ok(caller.account.id) {
         return Err(ApiError::not_found("user"));
     }
-    Ok(json(StatusCode::OK, &shown(&app, &caller.account).await?))
+    Ok(json(StatusCode::OK, &to_api(&app, &caller.account).await?))
 }
 
 /// A token for a password.

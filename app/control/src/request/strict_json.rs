@@ -91,21 +91,21 @@ impl<'de> Deserialize<'de> for Strict {
 
 /// What is wrong, and where: `protected.username`, or nothing for the whole.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct ReadError {
     pub(crate) path: String,
     pub(crate) error: Error,
 }
 
 impl Strict {
     /// Reads a type.
-    pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Refused> {
+    pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, ReadError> {
         let path = RefCell::default();
-        T::deserialize(Reading { value: self, path: &path }).map_err(|error| Refused { path: path.take(), error })
+        T::deserialize(ValueReader { value: self, path: &path }).map_err(|error| ReadError { path: path.take(), error })
     }
 }
 
 /// A value that is read, and where that is. After an error the path stays at where it was.
-struct Reading<'p> {
+struct ValueReader<'p> {
     value: Strict,
     path: &'p RefCell<String>,
 }
@@ -151,7 +151,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         let (name, value) = self.named.take().ok_or_else(|| Error::custom("a field without a name"))?;
-        further(self.path, to_field(&name), || seed.deserialize(Reading { value, path: self.path }))
+        further(self.path, to_field(&name), || seed.deserialize(ValueReader { value, path: self.path }))
     }
 }
 
@@ -166,7 +166,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
         let Some((index, value)) = self.rest.next() else { return Ok(None) };
         let to_item = |path: &mut String| path.push_str(&format!("[{index}]"));
-        further(self.path, to_item, || seed.deserialize(Reading { value, path: self.path })).map(Some)
+        further(self.path, to_item, || seed.deserialize(ValueReader { value, path: self.path })).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -174,7 +174,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-impl<'de> Deserializer<'de> for Reading<'_> {
+impl<'de> Deserializer<'de> for ValueReader<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

@@ -14,7 +14,7 @@ pub(crate) const LIFETIME_SECONDS: i64 = 15 * 60;
 const KIND: TokenKind = TokenKind { name: "at+jwt", audience: "sallyport-api", lifetime_seconds: LIFETIME_SECONDS };
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Own {
+struct ExtraClaims {
     sub: AccountId,
 }
 
@@ -36,12 +36,12 @@ impl AccessTokens {
 
     /// A token for this account and session, and when it ends.
     pub(crate) fn issue(&self, bearer: Bearer, now: i64) -> Result<(String, i64), jsonwebtoken::errors::Error> {
-        self.0.issue(bearer.session, Own { sub: bearer.account }, now)
+        self.0.issue(bearer.session, ExtraClaims { sub: bearer.account }, now)
     }
 
     /// Who shows this token.
     pub(crate) fn verify(&self, token: &str, now: i64) -> Result<Bearer, TokenError> {
-        let (session, Own { sub: account }) = self.0.verify(token, now)?;
+        let (session, ExtraClaims { sub: account }) = self.0.verify(token, now)?;
         Ok(Bearer { account, session })
     }
 

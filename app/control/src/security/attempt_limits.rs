@@ -110,7 +110,7 @@ impl AttemptLimits {
     pub(crate) fn login(&self, client: Client, email: &Email, now: Instant) -> Result<(), ApiError> {
         open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)?;
         let pair = (email.as_str().to_lowercase(), client.0);
-        self.attempt_gossip.tell(|| CountedAttempt::Login { email: pair.0.clone(), client: client.0 });
+        self.attempt_gossip.send(|| CountedAttempt::Login { email: pair.0.clone(), client: client.0 });
         let failed_before = {
             let mut pairs = open(&self.logins_of_pair);
             let failed_before = pairs.has_tries(&pair, now);
@@ -126,9 +126,9 @@ impl AttemptLimits {
     }
 
     /// The login was right: it does not count.
-    pub(crate) fn login_was_right(&self, client: Client, email: &Email, now: Instant) {
+    pub(crate) fn record_right_login(&self, client: Client, email: &Email, now: Instant) {
         let pair = (email.as_str().to_lowercase(), client.0);
-        self.attempt_gossip.tell(|| CountedAttempt::LoginRight { email: pair.0.clone(), client: client.0 });
+        self.attempt_gossip.send(|| CountedAttempt::LoginRight { email: pair.0.clone(), client: client.0 });
         self.forgive_login(pair, now);
     }
 
@@ -141,7 +141,7 @@ impl AttemptLimits {
 
     pub(crate) fn create_account(&self, client: Client, now: Instant) -> Result<(), ApiError> {
         open(&self.accounts_of_client).take(&client.0, now).map_err(ApiError::limited)?;
-        self.attempt_gossip.tell(|| CountedAttempt::Account { client: client.0 });
+        self.attempt_gossip.send(|| CountedAttempt::Account { client: client.0 });
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl AttemptLimits {
     }
 
     /// Counts a wish for a message, whoever it would go to.
-    pub(crate) fn wish_for_message(&self, client: Client, now: Instant) -> Result<(), ApiError> {
+    pub(crate) fn take_message_request(&self, client: Client, now: Instant) -> Result<(), ApiError> {
         open(&self.messages_of_client).take(&client.0, now).map_err(ApiError::limited)
     }
 
@@ -170,7 +170,7 @@ impl AttemptLimits {
     pub(crate) fn message(&self, person: PersonId, now: Instant) -> bool {
         let may = open(&self.messages_of_person).take(&person, now).is_ok();
         if may {
-            self.attempt_gossip.tell(|| CountedAttempt::Message { person });
+            self.attempt_gossip.send(|| CountedAttempt::Message { person });
         }
         may
     }
@@ -180,7 +180,7 @@ impl AttemptLimits {
         let address = address.to_lowercase();
         let may = open(&self.messages_to_address).take(&address, now).is_ok();
         if may {
-            self.attempt_gossip.tell(|| CountedAttempt::AccountMessage { address });
+            self.attempt_gossip.send(|| CountedAttempt::AccountMessage { address });
         }
         may
     }
@@ -188,13 +188,13 @@ impl AttemptLimits {
     /// Counts a try of a password of a person, of a client that tries many.
     pub(crate) fn person_login(&self, client: Client, now: Instant) -> Result<(), ApiError> {
         open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)?;
-        self.attempt_gossip.tell(|| CountedAttempt::PersonLogin { client: client.0 });
+        self.attempt_gossip.send(|| CountedAttempt::PersonLogin { client: client.0 });
         Ok(())
     }
 
     /// It was right: it does not count.
-    pub(crate) fn person_login_was_right(&self, client: Client, now: Instant) {
-        self.attempt_gossip.tell(|| CountedAttempt::PersonLoginRight { client: client.0 });
+    pub(crate) fn record_right_person_login(&self, client: Client, now: Instant) {
+        self.attempt_gossip.send(|| CountedAttempt::PersonLoginRight { client: client.0 });
         open(&self.logins_of_client).give_back(&client.0, now);
     }
 
@@ -208,12 +208,12 @@ impl AttemptLimits {
 
     pub(crate) fn try_code(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
         open(&self.codes_of_account).take(&account, now).map_err(ApiError::limited)?;
-        self.attempt_gossip.tell(|| CountedAttempt::Code { account });
+        self.attempt_gossip.send(|| CountedAttempt::Code { account });
         Ok(())
     }
 
     /// Counts what another control has counted: what is too much there is too much here.
-    pub(crate) fn hear(&self, counted: &CountedAttempt, now: Instant) {
+    pub(crate) fn record_remote(&self, counted: &CountedAttempt, now: Instant) {
         match counted {
             CountedAttempt::Login { email, client } => {
                 let _ = open(&self.logins_of_client).take(client, now);

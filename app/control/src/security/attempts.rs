@@ -98,7 +98,7 @@ impl<K: Hash + Eq + Clone> Waits<K> {
 }
 
 #[derive(Debug)]
-struct Parts {
+struct AttemptState {
     of_pair: Waits<(PersonKey, IpAddr)>,
     of_person: Waits<PersonKey>,
     /// Who has been this person before; nobody else makes them wait.
@@ -107,7 +107,7 @@ struct Parts {
 
 /// All tries.
 #[derive(Debug)]
-pub(crate) struct Attempts(Mutex<Parts>, AttemptGossip);
+pub(crate) struct Attempts(Mutex<AttemptState>, AttemptGossip);
 
 /// A try that was let through.
 #[derive(Debug, Clone)]
@@ -123,10 +123,10 @@ pub(crate) struct Attempt {
 impl Attempts {
     pub(crate) fn new(attempt_gossip: AttemptGossip) -> Self {
         let (of_pair, of_person) = (Waits::new(FREE_OF_PAIR), Waits::new(FREE_OF_PERSON));
-        Self(Mutex::new(Parts { of_pair, of_person, known: KnownClients::default() }), attempt_gossip)
+        Self(Mutex::new(AttemptState { of_pair, of_person, known: KnownClients::default() }), attempt_gossip)
     }
 
-    fn parts(&self) -> MutexGuard<'_, Parts> {
+    fn parts(&self) -> MutexGuard<'_, AttemptState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,13 +151,13 @@ impl Attempts {
         }
         let (waits_for, locks_for) = parts.count(&pair, now);
         let address = || person.1.clone();
-        self.1.tell(|| CountedAttempt::Attempt { organisation, address: address(), client: client.0 });
+        self.1.send(|| CountedAttempt::Attempt { organisation, address: address(), client: client.0 });
         Ok(Attempt { person, client: client.0, waits_for, locks_for })
     }
 
     /// The password was right, and more is asked for.
-    pub(crate) fn goes_on(&self, attempt: Attempt, now: Instant) {
-        self.1.tell(|| {
+    pub(crate) fn record_step(&self, attempt: Attempt, now: Instant) {
+        self.1.send(|| {
             let (organisation, address) = attempt.person.clone();
             CountedAttempt::AttemptGoesOn { organisation, address, client: attempt.client }
         });
@@ -165,23 +165,23 @@ impl Attempts {
     }
 
     /// It was right.
-    pub(crate) fn was_right(&self, attempt: Attempt) {
-        self.1.tell(|| {
+    pub(crate) fn record_success(&self, attempt: Attempt) {
+        self.1.send(|| {
             let (organisation, address) = attempt.person.clone();
             CountedAttempt::AttemptRight { organisation, address, client: attempt.client }
         });
         self.parts().forgive((attempt.person, attempt.client));
     }
 
-    /// How long nobody new is believed to be this person.
+    /// How long nobody new is require_accepted_session to be this person.
     pub(crate) fn locked_for(&self, organisation: AccountId, address: &str, now: Instant) -> Option<Duration> {
         self.parts().of_person.wait(&key(organisation, address), now)
     }
 
     /// The person has proved from there to have the address: nobody waits any more, and they do not later either.
-    pub(crate) fn proved(&self, organisation: AccountId, address: &str, client: Client) {
+    pub(crate) fn record_proof(&self, organisation: AccountId, address: &str, client: Client) {
         let person = key(organisation, address);
-        self.1.tell(|| CountedAttempt::Proved { organisation, address: person.1.clone(), client: client.0 });
+        self.1.send(|| CountedAttempt::Proved { organisation, address: person.1.clone(), client: client.0 });
         let mut parts = self.parts();
         parts.unlock(&person);
         parts.known.remember((person, client.0));
@@ -190,12 +190,12 @@ impl Attempts {
     /// Nobody waits any more who is this person.
     pub(crate) fn unlock(&self, organisation: AccountId, address: &str) {
         let person = key(organisation, address);
-        self.1.tell(|| CountedAttempt::Unlocked { organisation, address: person.1.clone() });
+        self.1.send(|| CountedAttempt::Unlocked { organisation, address: person.1.clone() });
         self.parts().unlock(&person);
     }
 
     /// Counts what another control has counted.
-    pub(crate) fn hear(&self, counted: &CountedAttempt, now: Instant) {
+    pub(crate) fn record_remote(&self, counted: &CountedAttempt, now: Instant) {
         let mut parts = self.parts();
         match counted {
             CountedAttempt::Attempt { organisation, address, client } => {
@@ -218,7 +218,7 @@ impl Attempts {
     }
 }
 
-impl Parts {
+impl AttemptState {
     fn count(&mut self, pair: &(PersonKey, IpAddr), now: Instant) -> (Option<Duration>, Option<Duration>) {
         (self.of_pair.count(pair, now), self.of_person.count(&pair.0, now))
     }
@@ -274,7 +274,7 @@ mod tests {
         }
         assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900]);
         now += MAX_WAIT;
-        attempts.was_right(begin(now).unwrap());
+        attempts.record_success(begin(now).unwrap());
         assert!(begin(now).is_ok());
     }
 
@@ -282,7 +282,7 @@ mod tests {
     fn many_clients_lock_a_person_and_not_who_has_been_it() {
         let (attempts, now) = (Attempts::new(AttemptGossip::default()), Instant::now());
         let begin = |n: u8| attempts.begin(organisation(), "ann@example.com", client(n), now);
-        attempts.was_right(begin(1).unwrap());
+        attempts.record_success(begin(1).unwrap());
         for n in 2..1 + FREE_OF_PERSON as u8 {
             assert!(begin(n).unwrap().locks_for.is_none());
         }
@@ -300,10 +300,10 @@ mod tests {
         let (attempts, now) = (Attempts::new(AttemptGossip::default()), Instant::now());
         let begin = || attempts.begin(organisation(), "ann@example.com", client(1), now);
         for _ in 1..FREE_OF_PAIR {
-            attempts.goes_on(begin().unwrap(), now);
+            attempts.record_step(begin().unwrap(), now);
             begin().unwrap();
         }
-        attempts.goes_on(begin().unwrap(), now);
+        attempts.record_step(begin().unwrap(), now);
         begin().unwrap();
         assert!(begin().is_err());
     }
@@ -315,7 +315,7 @@ mod tests {
         let (one, two, now) = (Attempts::new(attempt_gossip), Attempts::new(AttemptGossip::default()), Instant::now());
         let hear = |said: &mut tokio::sync::mpsc::Receiver<Vec<u8>>| {
             while let Ok(word) = said.try_recv() {
-                two.hear(&serde_json::from_slice(&word).unwrap(), now);
+                two.record_remote(&serde_json::from_slice(&word).unwrap(), now);
             }
         };
         let begin = |at: &Attempts| at.begin(organisation(), "ann@example.com", client(1), now);
@@ -330,7 +330,7 @@ mod tests {
         hear(&mut said);
         assert!(begin(&two).is_ok(), "who is let in there is let in here");
         drop(fresh);
-        one.was_right(begin(&one).unwrap());
+        one.record_success(begin(&one).unwrap());
         hear(&mut said);
         for n in 2..2 + FREE_OF_PERSON as u8 {
             two.begin(organisation(), "ann@example.com", client(n), now).unwrap();

@@ -91,13 +91,13 @@ impl DeviceLimits {
     pub(crate) fn guess(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
         open(&self.guesses_of_client).take(&client_of(client), now)?;
         open(&self.guesses_of_all).take(&(), now)?;
-        self.attempt_gossip.tell(|| CountedAttempt::Guess { client: client_of(client) });
+        self.attempt_gossip.send(|| CountedAttempt::Guess { client: client_of(client) });
         Ok(())
     }
 
-    pub(crate) fn guess_was_right(&self, client: IpAddr, now: Instant) {
+    pub(crate) fn record_right_guess(&self, client: IpAddr, now: Instant) {
         self.forgive_guess(client_of(client), now);
-        self.attempt_gossip.tell(|| CountedAttempt::GuessRight { client: client_of(client) });
+        self.attempt_gossip.send(|| CountedAttempt::GuessRight { client: client_of(client) });
     }
 
     fn forgive_guess(&self, client: IpAddr, now: Instant) {
@@ -121,7 +121,7 @@ impl DeviceLimits {
     }
 
     /// Counts what another control has counted.
-    pub(crate) fn hear(&self, counted: &CountedAttempt, now: Instant) {
+    pub(crate) fn record_remote(&self, counted: &CountedAttempt, now: Instant) {
         match counted {
             CountedAttempt::Guess { client } => {
                 let _ = open(&self.guesses_of_client).take(client, now);

@@ -19,7 +19,7 @@ const KIND: TokenKind =
     TokenKind { name: "mysocket+jwt", audience: "sallyport-mysocket", lifetime_seconds: 24 * 3_600 };
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Own {
+struct ExtraClaims {
     user_id: AccountId,
     /// When the password was given.
     auth_time: i64,
@@ -48,13 +48,13 @@ impl MysocketTokens {
         if now >= shown.logged_in_at.saturating_add(MAX_LOGIN_SECONDS) {
             return Ok(None);
         }
-        let own = Own { user_id: shown.account, auth_time: shown.logged_in_at };
+        let own = ExtraClaims { user_id: shown.account, auth_time: shown.logged_in_at };
         self.0.issue(shown.session, own, now).map(|(token, _)| Some(token))
     }
 
     /// What this token says.
     pub(crate) fn verify(&self, token: &str, now: i64) -> Result<MysocketClaims, TokenError> {
-        let (session, Own { user_id, auth_time }) = self.0.verify(token, now)?;
+        let (session, ExtraClaims { user_id, auth_time }) = self.0.verify(token, now)?;
         Ok(MysocketClaims { account: user_id, session, logged_in_at: auth_time })
     }
 }

@@ -130,12 +130,12 @@ mod tests {
     const SESSION: SessionId = [2; 16];
 
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-    struct Own {
+    struct ExtraClaims {
         sub: AccountId,
     }
 
-    fn own() -> Own {
-        Own { sub: AccountId::from_random([1; 16]) }
+    fn own() -> ExtraClaims {
+        ExtraClaims { sub: AccountId::from_random([1; 16]) }
     }
 
     fn tokens(kind: TokenKind) -> (tempfile::TempDir, SignedTokens) {
@@ -144,7 +144,7 @@ mod tests {
         (dir, tokens)
     }
 
-    fn verify(tokens: &SignedTokens, token: &str, now: i64) -> Result<(SessionId, Own), TokenError> {
+    fn verify(tokens: &SignedTokens, token: &str, now: i64) -> Result<(SessionId, ExtraClaims), TokenError> {
         tokens.verify(token, now)
     }
 
@@ -197,7 +197,8 @@ mod tests {
             exp: NOW + 900,
             own: own(),
         };
-        let sign = |header: &Header, claims: &Claims<Own>| jsonwebtoken::encode(header, claims, &tokens.sign).unwrap();
+        let sign =
+            |header: &Header, claims: &Claims<ExtraClaims>| jsonwebtoken::encode(header, claims, &tokens.sign).unwrap();
         let mut header = Header::new(Algorithm::HS256);
         header.typ = Some("test+jwt".to_owned());
         assert_eq!(verify(&tokens, &sign(&header, &good), NOW), Ok((SESSION, own())));

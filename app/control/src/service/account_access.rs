@@ -35,7 +35,7 @@ fn realm() -> AccountId {
 
 /// Codes that are being set up, sealed.
 #[derive(Serialize, Deserialize)]
-struct SettingUp {
+struct TotpSetup {
     account: AccountId,
     secret: [u8; TOTP_SECRET_BYTES],
     at: i64,
@@ -108,7 +108,7 @@ impl App {
             }
             CodeCheck::Totp => {}
         }
-        self.attempts.was_right(attempt);
+        self.attempts.record_success(attempt);
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl App {
     }
 
     /// What lets the owner in, when this is the password of now: a session that is left alone is not enough.
-    async fn know_password(
+    async fn require_password(
         &self,
         client: Client,
         account: &Account,
@@ -136,7 +136,7 @@ impl App {
             self.audit_login(account.id, account.email.as_str(), "account", Some("wrong current password"));
             return Err(wrong_password());
         }
-        self.limits.login_was_right(client, &account.email, now);
+        self.limits.record_right_login(client, &account.email, now);
         Ok(access)
     }
 
@@ -149,7 +149,7 @@ impl App {
         (current, new): (Secret, Secret),
     ) -> Result<(), ApiError> {
         check_password(new.expose(), &account.email).map_err(|error| ApiError::field("new_password", error))?;
-        let access = self.know_password(client, account, current).await?;
+        let access = self.require_password(client, account, current).await?;
         let hash = self.passwords.hash(new).await?;
         if !self.store.change_account_password(account.id, access.revision, &hash, Some(session)).await? {
             let detail = "the password or the codes were changed meanwhile: log in again";
@@ -207,14 +207,14 @@ impl App {
                 "this server sends no messages: ask its operator, who makes a code with `sallyport account reset`";
             return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "no-mail-hook", detail));
         }
-        self.limits.wish_for_message(client, self.clock.now().monotonic)?;
+        self.limits.take_message_request(client, self.clock.now().monotonic)?;
         let Ok(turn) = self.hook_turns.clone().try_acquire_owned() else {
             tracing::warn!("too many messages are under way: one was not sent");
             return Ok(());
         };
         let app = self.clone();
         tokio::spawn(audit::carry(audit::current_trail(), async move {
-            if let Err(error) = app.tell_forgotten(&email).await {
+            if let Err(error) = app.send_forgotten_message(&email).await {
                 tracing::warn!(error = error.inner().unwrap_or(error.sentence()), "a code for a password was not sent");
             }
             drop(turn);
@@ -222,7 +222,7 @@ impl App {
         Ok(())
     }
 
-    async fn tell_forgotten(&self, email: &Email) -> Result<(), ApiError> {
+    async fn send_forgotten_message(&self, email: &Email) -> Result<(), ApiError> {
         let Some((account, _)) = self.store.account_access(email).await? else { return Ok(()) };
         if !self.limits.message_to_account(account.email.as_str(), self.clock.now().monotonic) {
             tracing::info!(account = %account.id, "too many messages were asked for: one was not sent");
@@ -255,7 +255,7 @@ impl App {
             ResetMaker::Operator => "by a code that was made with the data directory of the server",
         };
         // Who has the code has the address, or was given it: they are known from there.
-        self.limits.login_was_right(client, &account.email, now.monotonic);
+        self.limits.record_right_login(client, &account.email, now.monotonic);
         self.audit_account(&account, "account.set-password", Some(why));
         self.metrics.account_change(AccountChange::PasswordByCode);
         tracing::info!(account = %account.id, "an account has another password, {why}");
@@ -269,12 +269,12 @@ impl App {
         account: &Account,
         current: Secret,
     ) -> Result<Enrolment, ApiError> {
-        let access = self.know_password(client, account, current).await?;
+        let access = self.require_password(client, account, current).await?;
         if access.totp_secret.is_some() {
             return Err(totp_is_on());
         }
         let (secret, at) = (random::bytes()?, self.clock.now().unix_seconds);
-        let form = SettingUp { account: account.id, secret, at };
+        let form = TotpSetup { account: account.id, secret, at };
         let sealed = self.sealer.seal(Purpose::Form, &form, random::bytes()?);
         let sealed = sealed.ok_or_else(|| ApiError::internal("a secret could not be sealed"))?;
         Ok(Enrolment {
@@ -294,7 +294,7 @@ impl App {
         (enrolment, code): (&str, &str),
     ) -> Result<Vec<String>, ApiError> {
         let now = self.clock.now().unix_seconds;
-        let form: Option<SettingUp> = self.sealer.open(Purpose::Form, enrolment);
+        let form: Option<TotpSetup> = self.sealer.open(Purpose::Form, enrolment);
         let form = form.filter(|form| form.account == account.id && now <= form.at + SETTING_UP_SECONDS);
         let form = form.ok_or_else(|| {
             ApiError::field("enrolment", "it is none of this account, or older than ten minutes: begin again")
@@ -308,7 +308,7 @@ impl App {
             let detail = "this is not the current code: is the clock of the authenticator right?";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "wrong-code", detail));
         };
-        self.attempts.was_right(attempt);
+        self.attempts.record_success(attempt);
         self.store.end_account_sessions(account.id, Some(session)).await?;
         audit::set_target(&account.email);
         self.metrics.account_change(AccountChange::TotpOn);
@@ -317,7 +317,7 @@ impl App {
     }
 
     async fn prove(&self, client: Client, account: &Account, (current, code): (Secret, &str)) -> Result<(), ApiError> {
-        let access = self.know_password(client, account, current).await?;
+        let access = self.require_password(client, account, current).await?;
         if access.totp_secret.is_none() {
             let detail = "no codes are asked for: see `sallyport account totp enable`";
             return Err(ApiError::new(StatusCode::CONFLICT, "totp-off", detail));

@@ -153,7 +153,7 @@ impl App {
         if access.totp_secret.is_some() {
             let Some(code) = code else {
                 // Whoever knows the password is asked again, with a code.
-                self.limits.login_was_right(client, email, now.monotonic);
+                self.limits.record_right_login(client, email, now.monotonic);
                 self.metrics.login(LoginOutcome::CodeNeeded);
                 let detail =
                     "this account asks for a code of its authenticator too: send it, or a recovery code, as `code`";
@@ -161,7 +161,7 @@ impl App {
             };
             self.require_code(client, (account, access), code.expose(), StatusCode::UNAUTHORIZED).await?;
         }
-        self.limits.login_was_right(client, email, now.monotonic);
+        self.limits.record_right_login(client, email, now.monotonic);
         self.audit_login(account.id, account.email.as_str(), "account", None);
         Ok((account.clone(), access.revision))
     }

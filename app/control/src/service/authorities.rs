@@ -101,7 +101,7 @@ impl App {
     /// The authority as it is stored; it is made when there is none.
     async fn authority(&self, organisation: AccountId, kind: AuthorityKind) -> Result<StoredAuthority, ApiError> {
         if let Some(stored) = self.store.authority(organisation, kind).await? {
-            self.authorities.learn(&stored);
+            self.authorities.insert(&stored);
             return Ok(stored);
         }
         let now = self.clock.now().unix_seconds;
@@ -133,7 +133,7 @@ impl App {
             created_at: now,
         };
         let kept = self.store.keep_authority(&new).await?;
-        self.authorities.learn(&kept);
+        self.authorities.insert(&kept);
         if kept == new {
             tracing::info!(target: "audit", event = "authority-made", %organisation, kind = kind.as_str());
         }

@@ -6,7 +6,7 @@ use sallyport_model::{DirectOriginId, OriginHealth, SocketRoute, TunnelId, Tunne
 use crate::{clock::date, state::App};
 
 /// The failure as the API shows it.
-pub(crate) fn shown(failure: &sallyport_model::HealthFailure) -> HealthFailure {
+pub(crate) fn to_api(failure: &sallyport_model::HealthFailure) -> HealthFailure {
     HealthFailure {
         code: failure.code.as_str().to_owned(),
         message: failure.message.clone(),
@@ -16,7 +16,7 @@ pub(crate) fn shown(failure: &sallyport_model::HealthFailure) -> HealthFailure {
 
 /// Why the edge that holds a tunnel gives its origin nothing; older edges do not say why.
 pub(crate) fn of_presence(presence: &TunnelPresence) -> Option<HealthFailure> {
-    presence.failure.as_ref().filter(|_| presence.health != OriginHealth::Well).map(shown)
+    presence.failure.as_ref().filter(|_| presence.health != OriginHealth::Well).map(to_api)
 }
 
 impl App {
@@ -32,7 +32,7 @@ impl App {
 
     /// Why a direct origin gets nothing.
     pub(crate) fn direct_origin_failure(&self, origin: DirectOriginId) -> Option<HealthFailure> {
-        self.directory.failure(origin).as_ref().map(shown)
+        self.directory.failure(origin).as_ref().map(to_api)
     }
 
     /// How many origins of the socket get nothing, and why the one that fails longest does.

@@ -19,14 +19,14 @@ pub(crate) const LINK_PREFIX: &str = "spl_";
 
 /// Why a person gets a link; the hook is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinkFor {
+pub(crate) enum LinkPurpose {
     /// They were added.
     Invitation,
     /// Somebody who says that they are this person has forgotten the password, or the owner wants another one.
     PasswordReset,
 }
 
-impl LinkFor {
+impl LinkPurpose {
     fn as_str(self) -> &'static str {
         match self {
             Self::Invitation => "invitation",
@@ -119,7 +119,7 @@ impl App {
         self.store.create_person(&person).await?;
         audit::set_target(&person.email);
         tracing::info!(account = %organisation, person = %person.id, "person added");
-        let link = self.send_link(&provider, &person, LinkFor::Invitation).await?;
+        let link = self.send_link(&provider, &person, LinkPurpose::Invitation).await?;
         Ok((person, link))
     }
 
@@ -186,7 +186,7 @@ impl App {
         self.end_logins_of(person).await?;
         self.attempts.unlock(person.organisation, person.email.as_str());
         tracing::info!(account = %person.organisation, person = %person.id, "a person's password was taken away");
-        let why = if person.verified_at.is_some() { LinkFor::PasswordReset } else { LinkFor::Invitation };
+        let why = if person.verified_at.is_some() { LinkPurpose::PasswordReset } else { LinkPurpose::Invitation };
         let link = self.send_link(&provider, person, why).await?;
         let found = self.store.person(person.organisation, person.id).await?;
         let (person, _) = found.ok_or_else(|| ApiError::not_found("person"))?;
@@ -205,7 +205,7 @@ impl App {
         &self,
         provider: &StoredProvider,
         person: &LocalPerson,
-        why: LinkFor,
+        why: LinkPurpose,
     ) -> Result<CreatedLink, ApiError> {
         let now = self.clock.now().unix_seconds;
         let expires_at = now + LINK_SECONDS;

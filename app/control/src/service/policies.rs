@@ -21,14 +21,14 @@ const MAX_TEST_TEXT_BYTES: usize = 8_192;
 
 /// What becomes of a policy at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PlaceChange {
+pub(crate) enum AttachmentChange {
     Attach,
     Detach,
 }
 
 impl App {
     /// The policy as its owner sees it.
-    pub(crate) fn shown_policy(&self, policy: sallyport_store::Policy) -> Result<Policy, ApiError> {
+    pub(crate) fn policy_to_api(&self, policy: sallyport_store::Policy) -> Result<Policy, ApiError> {
         Ok(Policy {
             id: policy.id,
             name: policy.name,
@@ -102,7 +102,7 @@ impl App {
         };
         self.store.create_policy(&new).await?;
         tracing::info!(%organisation, policy = %new.id, name = %new.name, "policy created");
-        self.shown_policy(self.find_policy(organisation, &new.id.to_string()).await?)
+        self.policy_to_api(self.find_policy(organisation, &new.id.to_string()).await?)
     }
 
     /// Changes a policy; when this returns, edges know it.
@@ -128,7 +128,7 @@ impl App {
         organisation: AccountId,
         id_or_name: &str,
         place: PolicyPlace,
-        change: PlaceChange,
+        change: AttachmentChange,
     ) -> Result<Policy, ApiError> {
         let attachment = match (&place.socket, place.everywhere) {
             (Some(socket), false) => Attachment::Socket(self.find_socket(organisation, socket).await?.id),
@@ -137,8 +137,8 @@ impl App {
         };
         let now = self.clock.now().unix_seconds;
         let (attach, detach) = match change {
-            PlaceChange::Attach => (Some(attachment), None),
-            PlaceChange::Detach => (None, Some(attachment)),
+            AttachmentChange::Attach => (Some(attachment), None),
+            AttachmentChange::Detach => (None, Some(attachment)),
         };
         let change = PolicyChange { attach, detach, now, ..PolicyChange::default() };
         self.change_policy(organisation, id_or_name, change, place.force).await
@@ -167,7 +167,7 @@ impl App {
         let changed = changed.ok_or_else(|| ApiError::not_found("policy"))?;
         self.publish_organisation(organisation).await?;
         tracing::info!(%organisation, policy = %id, name = %changed.name, "policy changed");
-        self.shown_policy(changed)
+        self.policy_to_api(changed)
     }
 
     /// Refuses what goes over a bound; and, unless it is forced, what opens a socket to everybody or closes it to

@@ -129,7 +129,7 @@ impl App {
                 let next = Some(now.saturating_add(every));
                 self.store.record_provider_check(session.id, next, 0, tokens.as_deref()).await?;
                 self.metrics.provider_check("good");
-                self.tell_failing(provider, None);
+                self.log_failing(provider, None);
                 match person {
                     Some(person) => self.describe(check, *person).await,
                     None => Ok(()),
@@ -152,7 +152,7 @@ impl App {
             Err(reason) => {
                 self.metrics.provider_check("failed");
                 silent.set_failing(provider.id, true);
-                self.tell_failing(provider, Some(&reason));
+                self.log_failing(provider, Some(&reason));
                 let failures = check.failures.saturating_add(1);
                 let next = Some(next_after(now, every, failures));
                 Ok(self.store.record_provider_check(session.id, next, failures, None).await?)
@@ -161,7 +161,7 @@ impl App {
     }
 
     /// Says once in the log that a provider cannot be asked, and once that it can be again.
-    fn tell_failing(&self, provider: &StoredProvider, reason: Option<&str>) {
+    fn log_failing(&self, provider: &StoredProvider, reason: Option<&str>) {
         if !self.failing.set_failing(provider.id, reason.is_some()) {
             return;
         }

@@ -16,7 +16,7 @@ use crate::{problem::ApiError, security::random, state::App};
 
 /// A secret with whose it is: one that is moved to another row of the store does not open there.
 #[derive(Serialize, Deserialize)]
-struct KeptSecret {
+struct SealedSecret {
     provider: ProviderId,
     secret: String,
 }
@@ -52,7 +52,7 @@ impl App {
 
     /// The client secret.
     pub(crate) fn open_secret(&self, provider: &StoredProvider) -> Option<String> {
-        let kept: KeptSecret = self.sealer.open(Purpose::StoredSecret, &provider.secret)?;
+        let kept: SealedSecret = self.sealer.open(Purpose::StoredSecret, &provider.secret)?;
         (kept.provider == provider.id).then_some(kept.secret)
     }
 
@@ -62,7 +62,7 @@ impl App {
             let reason = format!("a secret has at most {MAX_CLIENT_SECRET_BYTES} characters of ASCII, in one line");
             return Err(ApiError::field("client_secret", reason));
         }
-        let kept = KeptSecret { provider, secret: secret.to_owned() };
+        let kept = SealedSecret { provider, secret: secret.to_owned() };
         self.sealer
             .seal(Purpose::StoredSecret, &kept, random::bytes()?)
             .ok_or_else(|| ApiError::internal("a secret could not be sealed"))
@@ -194,7 +194,7 @@ impl App {
         let who = |config: &ProviderConfig| (config.issuer.clone(), config.tenant.clone(), config.client_id.clone());
         let wants_codes = provider.config.require_totp && !former.require_totp;
         let has_other_groups = former.groups_claim != provider.config.groups_claim;
-        // Whom another provider meant by a name, or an address that is believed no longer, is nobody now; nor is known
+        // Whom another provider meant by a name, or an address that is require_accepted_session no longer, is nobody now; nor is known
         // who has logged in without a code, or which groups those are in of whom another claim was read.
         let is_other = who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email;
         if is_other || wants_codes || has_other_groups {

@@ -8,14 +8,14 @@ use super::settings::SettingsChange;
 use crate::{problem::ApiError, state::App};
 
 /// The regions in which a socket's origins may be.
-pub(super) struct Served {
+pub(super) struct OriginRegions {
     /// Those that are known.
     regions: BTreeSet<RegionName>,
     /// Whether there may be origins of which no region is known, which nobody can dial down.
     elsewhere: bool,
 }
 
-impl Served {
+impl OriginRegions {
     /// Whether these dials leave nothing that takes a flow.
     fn is_closed_by(&self, dials: &BTreeMap<RegionName, EndpointGroup>) -> bool {
         let is_closed = |region| dials.get(region).is_some_and(|group| group.dial == 0);
@@ -26,11 +26,11 @@ impl Served {
 impl App {
     /// Where origins of this socket, or of a new one, may be, when dials are wished for: in the regions of the edges
     /// that have joined, and in those that its origins say.
-    pub(super) async fn served_where_dialed(
+    pub(super) async fn origin_regions(
         &self,
         socket: Option<SocketId>,
         wish: &SettingsChange,
-    ) -> Result<Option<Served>, ApiError> {
+    ) -> Result<Option<OriginRegions>, ApiError> {
         if !wish.has_dials() {
             return Ok(None);
         }
@@ -38,7 +38,7 @@ impl App {
         // On one machine there are no regions, and dials have no effect.
         let elsewhere = self.edges.get().is_none();
         regions.extend(socket.into_iter().flat_map(|socket| self.regions_of_origins(socket)));
-        Ok(Some(Served { regions, elsewhere }))
+        Ok(Some(OriginRegions { regions, elsewhere }))
     }
 
     /// The regions that the socket's origins are in, as far as they say so themselves.
@@ -67,7 +67,7 @@ impl App {
 
 /// Refuses dials that leave nothing: edges would serve all the same, and whoever wants to serve nobody gives the
 /// origins the weight 0, or deletes the socket.
-pub(super) fn check_dials(served: Option<&Served>, settings: &SocketSettings) -> Result<(), ApiError> {
+pub(super) fn check_dials(served: Option<&OriginRegions>, settings: &SocketSettings) -> Result<(), ApiError> {
     if !served.is_some_and(|served| served.is_closed_by(&settings.regions)) {
         return Ok(());
     }
@@ -80,8 +80,8 @@ pub(super) fn check_dials(served: Option<&Served>, settings: &SocketSettings) ->
 mod tests {
     use super::*;
 
-    fn served(regions: &[&str], elsewhere: bool) -> Served {
-        Served { regions: regions.iter().map(|name| name.parse().unwrap()).collect(), elsewhere }
+    fn served(regions: &[&str], elsewhere: bool) -> OriginRegions {
+        OriginRegions { regions: regions.iter().map(|name| name.parse().unwrap()).collect(), elsewhere }
     }
 
     fn dials(of: &[(&str, u8)]) -> BTreeMap<RegionName, EndpointGroup> {

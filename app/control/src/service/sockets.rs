@@ -57,7 +57,7 @@ impl Lifetime {
 impl App {
     /// The socket as its owner sees it; `by_own`: somebody whose own organisation it belongs to, where alone ssh keys
     /// lead; `lacks_provider`: see [`App::lacks_provider`].
-    pub(crate) fn shown_socket(&self, socket: sallyport_model::Socket, by_own: bool, lacks_provider: bool) -> Socket {
+    pub(crate) fn socket_to_api(&self, socket: sallyport_model::Socket, by_own: bool, lacks_provider: bool) -> Socket {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
@@ -189,7 +189,7 @@ impl App {
         let (wish, none) = (SettingsChange::of_new(&create), SocketSettings::default());
         self.keeps_guard(&wish)?;
         let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
-        check_dials(self.served_where_dialed(None, &wish).await?.as_ref(), &settings)?;
+        check_dials(self.origin_regions(None, &wish).await?.as_ref(), &settings)?;
         if let Some(identity) = &settings.identity {
             self.need_providers(account, &identity.providers, &[]).await?;
         }
@@ -225,7 +225,7 @@ impl App {
         // It has no route yet, from which its policies would be known.
         let answer = |socket: &sallyport_model::Socket| {
             let policies = concerning.iter().map(|policy| policy.name.clone()).collect();
-            let mut shown = Socket { policies, ..self.shown_socket(socket.clone(), by_own, false) };
+            let mut shown = Socket { policies, ..self.socket_to_api(socket.clone(), by_own, false) };
             shown.notes.extend(note_on_logins(&concerning, socket.settings.identity.as_ref(), lacks_provider));
             serde_json::to_string(&shown).unwrap_or_default()
         };
@@ -304,7 +304,7 @@ impl App {
         let found = self.find_socket(account, id_or_name).await?;
         let wish = SettingsChange::of_change(&update);
         self.keeps_guard(&wish)?;
-        let served = self.served_where_dialed(Some(found.id), &wish).await?;
+        let served = self.origin_regions(Some(found.id), &wish).await?;
         let asks_who = update.identity.is_some();
         let (mut given, force) = (given(&update), update.force);
         if let Some(Some(identity)) = &update.identity {

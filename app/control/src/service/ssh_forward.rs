@@ -206,7 +206,7 @@ impl App {
     /// Removes what this maker had at an edge that nobody holds any more, so that its name and its port are free.
     async fn remove_lost(&self, maker: Maker) -> Result<(), ApiError> {
         let mut gone = Vec::new();
-        for (account, socket, tunnels) in self.store.temporaries_of(maker).await? {
+        for (account, socket, tunnels) in self.store.temporary_sockets_of(maker).await? {
             let is_held = tunnels.iter().any(|tunnel| self.directory.get(*tunnel).is_some());
             if !is_held && !tunnels.is_empty() && self.store.delete_socket(account, socket).await? {
                 gone.push(socket);

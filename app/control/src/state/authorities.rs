@@ -26,7 +26,7 @@ impl AuthorityCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&organisation).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn learn(&self, authority: &StoredAuthority) {
+    pub(crate) fn insert(&self, authority: &StoredAuthority) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.entry(authority.organisation).or_default();
         match authority.kind {

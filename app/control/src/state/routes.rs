@@ -22,8 +22,8 @@ impl App {
     }
 
     /// The socket with this name, as [`App::route`] gives it.
-    pub(crate) async fn route_called(&self, name: &SocketName) -> Result<Option<Arc<SocketRoute>>, ApiError> {
-        match self.store.socket_called(name).await? {
+    pub(crate) async fn route_by_name(&self, name: &SocketName) -> Result<Option<Arc<SocketRoute>>, ApiError> {
+        match self.store.socket_id_by_name(name).await? {
             Some(id) => self.route(id).await,
             None => Ok(None),
         }

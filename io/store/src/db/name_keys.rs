@@ -16,15 +16,15 @@ pub(crate) const MAX_NUMBER: u32 = 10_000;
 
 /// Gives a key to every socket that was made before there were any. Of several with the same name the oldest keeps it,
 /// and the others get numbers.
-pub(crate) async fn settle(writer: &DbPool) -> Result<(), StoreError> {
+pub(crate) async fn assign_missing(writer: &DbPool) -> Result<(), StoreError> {
     let mut write = Write::begin(writer).await?;
-    if settle_all(write.sql()).await? {
+    if assign_all(write.sql()).await? {
         write.commit().await?;
     }
     Ok(())
 }
 
-async fn settle_all(connection: &mut DbConnection) -> Result<bool, StoreError> {
+async fn assign_all(connection: &mut DbConnection) -> Result<bool, StoreError> {
     let without =
         "SELECT id, account, name, display_name FROM sockets WHERE name_key IS NULL ORDER BY account, position";
     let without = sql::query(without).fetch_all(&mut *connection).await?;
@@ -39,7 +39,7 @@ async fn settle_all(connection: &mut DbConnection) -> Result<bool, StoreError> {
         let account: [u8; 16] = row::bytes(found, "account")?;
         let name = row::display_name(found, "display_name")?;
         if taken.insert((account, name.key())) {
-            call(connection, found, &name).await?;
+            set_name(connection, found, &name).await?;
         } else {
             others.push((account, name, found));
         }
@@ -49,14 +49,14 @@ async fn settle_all(connection: &mut DbConnection) -> Result<bool, StoreError> {
         let free = |name: &DisplayName| !taken.contains(&(account, name.key()));
         let Some(name) = (2..MAX_NUMBER).map(|number| former.numbered(number)).find(free) else { continue };
         taken.insert((account, name.key()));
-        call(connection, found, &name).await?;
+        set_name(connection, found, &name).await?;
         let label: String = found.try_get("name")?;
         tracing::warn!(socket = label, "another socket has the same name: this one is called by it with a number now");
     }
     Ok(!without.is_empty())
 }
 
-async fn call(connection: &mut DbConnection, socket: &DbRow, name: &DisplayName) -> Result<(), StoreError> {
+async fn set_name(connection: &mut DbConnection, socket: &DbRow, name: &DisplayName) -> Result<(), StoreError> {
     let id: [u8; 16] = row::bytes(socket, "id")?;
     let update = sql::query("UPDATE sockets SET display_name = $2, name_key = $3 WHERE id = $1");
     update.bind(id.as_slice()).bind(name.as_str()).bind(name.key()).execute(connection).await?;

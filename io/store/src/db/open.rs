@@ -67,7 +67,7 @@ impl Store {
         let writer = pool().max_connections(1).connect_with(options.clone()).await.map_err(|e| name_file(e.into()))?;
         migrations::run(&writer).await.map_err(name_file)?;
         let writer = DbPool::Sqlite(writer);
-        name_keys::settle(&writer).await.map_err(name_file)?;
+        name_keys::assign_missing(&writer).await.map_err(name_file)?;
         let reader = pool()
             .min_connections(1)
             .max_connections(MAX_READERS)

@@ -104,7 +104,7 @@ impl Store {
         examine(address).await?;
         let writer = writer(address).await?;
         migrate(&writer, address).await?;
-        name_keys::settle(&writer).await?;
+        name_keys::assign_missing(&writer).await?;
         let reader = pool().max_connections(MAX_READERS).connect_lazy_with(address.options.clone());
         Ok(Self { writer, reader: DbPool::Postgres(reader), path: PathBuf::from(address.to_string()) })
     }

@@ -314,7 +314,7 @@ pub(crate) fn query_scalar<T>(sql: &'static str) -> Scalar<T> {
 
 /// How much of an answer is wanted.
 #[derive(Clone, Copy)]
-enum Want {
+enum FetchMode {
     First,
     All,
     Count,
@@ -335,12 +335,12 @@ impl Query {
 
     /// Executes it for its effect.
     pub(crate) async fn execute(self, on: impl Into<On<'_>>) -> Result<Done, sqlx::Error> {
-        self.run(on.into(), Want::Count).await.map(|answer| Done { rows: answer.changed })
+        self.run(on.into(), FetchMode::Count).await.map(|answer| Done { rows: answer.changed })
     }
 
     /// The first row of its answer.
     pub(crate) async fn fetch_optional(self, on: impl Into<On<'_>>) -> Result<Option<DbRow>, sqlx::Error> {
-        self.run(on.into(), Want::First).await.map(|mut answer| answer.rows.pop())
+        self.run(on.into(), FetchMode::First).await.map(|mut answer| answer.rows.pop())
     }
 
     /// The first row of its answer, which has one.
@@ -350,10 +350,10 @@ impl Query {
 
     /// All rows of its answer.
     pub(crate) async fn fetch_all(self, on: impl Into<On<'_>>) -> Result<Vec<DbRow>, sqlx::Error> {
-        self.run(on.into(), Want::All).await.map(|answer| answer.rows)
+        self.run(on.into(), FetchMode::All).await.map(|answer| answer.rows)
     }
 
-    async fn run(self, on: On<'_>, want: Want) -> Result<Answer, sqlx::Error> {
+    async fn run(self, on: On<'_>, want: FetchMode) -> Result<Answer, sqlx::Error> {
         match on {
             On::Pool(pool @ DbPool::Sqlite(_)) => self.on(&mut pool.acquire().await?, want).await,
             On::Pool(pool @ DbPool::Postgres(_)) => {
@@ -375,7 +375,7 @@ impl Query {
         }
     }
 
-    async fn on(&self, connection: &mut DbConnection, want: Want) -> Result<Answer, sqlx::Error> {
+    async fn on(&self, connection: &mut DbConnection, want: FetchMode) -> Result<Answer, sqlx::Error> {
         macro_rules! ask {
             ($arguments:ty, $row:path, $connection:expr) => {{
                 let mut arguments = <$arguments>::default();
@@ -391,9 +391,9 @@ impl Query {
                 let connection = $connection;
                 let (mut rows, mut changed) = (Vec::new(), 0);
                 match want {
-                    Want::Count => changed = query.execute(connection).await?.rows_affected(),
-                    Want::First => rows.extend(query.fetch_optional(connection).await?.map($row)),
-                    Want::All => rows.extend(query.fetch_all(connection).await?.into_iter().map($row)),
+                    FetchMode::Count => changed = query.execute(connection).await?.rows_affected(),
+                    FetchMode::First => rows.extend(query.fetch_optional(connection).await?.map($row)),
+                    FetchMode::All => rows.extend(query.fetch_all(connection).await?.into_iter().map($row)),
                 }
                 Ok(Answer { rows, changed })
             }};

@@ -365,7 +365,7 @@ impl Store {
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn person_logged_in(&self, id: PersonId, now: i64) -> Result<(), StoreError> {
+    pub async fn record_person_login(&self, id: PersonId, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sql::query("UPDATE persons SET last_login_at = $2 WHERE id = $1")
             .bind(id.as_bytes().as_slice())

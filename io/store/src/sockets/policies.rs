@@ -315,9 +315,9 @@ async fn apply(
     Ok(())
 }
 
-/// Of which sockets policies are asked for.
+/// PolicyScope which sockets policies are asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Of {
+pub(crate) enum PolicyScope {
     Socket(SocketId),
     Organisation(AccountId),
     Everybody,
@@ -326,7 +326,7 @@ pub(crate) enum Of {
 /// The policies that concern sockets, each with its socket, in the order of their names.
 pub(crate) async fn attached(
     connection: &mut DbConnection,
-    of: Of,
+    of: PolicyScope,
 ) -> Result<Vec<(SocketId, AttachedPolicy)>, StoreError> {
     // What is attached both to the socket and to all sockets concerns it once. Three texts, so that each uses its
     // index.
@@ -348,14 +348,14 @@ pub(crate) async fn attached(
         };
     }
     let query = match &of {
-        Of::Socket(socket) => {
+        PolicyScope::Socket(socket) => {
             sql::query(query!("attached.socket = $1", "sockets.id = $1")).bind(socket.as_bytes().as_slice())
         }
-        Of::Organisation(organisation) => {
+        PolicyScope::Organisation(organisation) => {
             sql::query(query!("policies.organisation = $1", "policies.organisation = $1"))
                 .bind(organisation.as_bytes().as_slice())
         }
-        Of::Everybody => sql::query(query!("1 = 1", "1 = 1")),
+        PolicyScope::Everybody => sql::query(query!("1 = 1", "1 = 1")),
     };
     let rows = query.fetch_all(connection).await?;
     rows.iter().map(|found| Ok((SocketId::from_bytes(row::bytes(found, "socket")?), attached_policy(found)?))).collect()
@@ -370,7 +370,7 @@ async fn concerned(connection: &mut DbConnection, organisation: AccountId) -> Re
     let routes = rows.iter().map(|found| Ok(socket::route(socket::socket(found)?)));
     let mut routes = routes.collect::<Result<Vec<_>, StoreError>>()?;
     let places: HashMap<_, _> = routes.iter().enumerate().map(|(at, route)| (route.id, at)).collect();
-    for (socket, policy) in attached(connection, Of::Organisation(organisation)).await? {
+    for (socket, policy) in attached(connection, PolicyScope::Organisation(organisation)).await? {
         if let Some(at) = places.get(&socket) {
             routes[*at].policies.push(policy);
         }
@@ -378,10 +378,10 @@ async fn concerned(connection: &mut DbConnection, organisation: AccountId) -> Re
     Ok(routes)
 }
 
-type Places = HashMap<PolicyId, Vec<Option<SocketId>>>;
+type AttachedSockets = HashMap<PolicyId, Vec<Option<SocketId>>>;
 
 /// What the organisation's policies are attached to.
-async fn attachments(connection: &mut DbConnection, organisation: AccountId) -> Result<Places, StoreError> {
+async fn attachments(connection: &mut DbConnection, organisation: AccountId) -> Result<AttachedSockets, StoreError> {
     let rows = sql::query(
         "SELECT attached.policy AS policy, attached.socket AS socket
          FROM policy_attachments AS attached JOIN policies ON policies.id = attached.policy
@@ -391,7 +391,7 @@ async fn attachments(connection: &mut DbConnection, organisation: AccountId) -> 
     .bind(organisation.as_bytes().as_slice())
     .fetch_all(connection)
     .await?;
-    let mut places = Places::new();
+    let mut places = AttachedSockets::new();
     for found in &rows {
         let socket: Option<&[u8]> = found.try_get("socket")?;
         let socket = socket.map(|_| row::bytes(found, "socket")).transpose()?.map(SocketId::from_bytes);
@@ -415,7 +415,7 @@ async fn find(
     policy(&found, &mut places).map(Some)
 }
 
-fn policy(found: &DbRow, places: &mut Places) -> Result<Policy, StoreError> {
+fn policy(found: &DbRow, places: &mut AttachedSockets) -> Result<Policy, StoreError> {
     let id = PolicyId::from_bytes(row::bytes(found, "id")?);
     let places = places.remove(&id).unwrap_or_default();
     Ok(Policy {

@@ -199,7 +199,7 @@ impl Store {
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn socket_called(&self, name: &SocketName) -> Result<Option<SocketId>, StoreError> {
+    pub async fn socket_id_by_name(&self, name: &SocketName) -> Result<Option<SocketId>, StoreError> {
         let found = sql::query("SELECT id FROM sockets WHERE name = $1").bind(name.as_str());
         let found = found.fetch_optional(&self.reader).await?;
         found.map(|found| row::bytes(&found, "id").map(SocketId::from_bytes)).transpose()
@@ -278,7 +278,7 @@ impl Store {
     ) -> Result<Option<Socket>, E> {
         let mut write = self.write().await?;
         let Some(found) = find(&mut write, account, id).await? else { return Ok(None) };
-        let attached = policies::attached(write.sql(), policies::Of::Socket(id)).await?;
+        let attached = policies::attached(write.sql(), policies::PolicyScope::Socket(id)).await?;
         let change = change(&found, attached.into_iter().map(|(_, policy)| policy).collect())?;
         if let Some(name) = change.display_name.as_ref().filter(|name| name.key() != found.display_name.key()) {
             socket_names::require_free(&mut write, account, id, name).await?;
@@ -306,7 +306,10 @@ impl Store {
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn temporaries_of(&self, maker: Maker) -> Result<Vec<(AccountId, SocketId, Vec<TunnelId>)>, StoreError> {
+    pub async fn temporary_sockets_of(
+        &self,
+        maker: Maker,
+    ) -> Result<Vec<(AccountId, SocketId, Vec<TunnelId>)>, StoreError> {
         let mut read = self.read().await?;
         let rows = sql::query(
             "SELECT s.account, s.id FROM sockets s JOIN names n ON n.name = s.name WHERE n.maker = $1 AND s.temporary = 1",
@@ -373,7 +376,7 @@ impl Store {
         for found in &rows {
             route.origins.push(origins::origin(found)?.into());
         }
-        let attached = policies::attached(&mut read, policies::Of::Socket(id)).await?;
+        let attached = policies::attached(&mut read, policies::PolicyScope::Socket(id)).await?;
         route.policies = attached.into_iter().map(|(_, policy)| policy).collect();
         Ok(Some(route))
     }
@@ -437,8 +440,11 @@ impl Store {
                 route.origins.push(origin.into());
             }
         }
-        for (socket, policy) in
-            policies::attached(&mut read, account.map_or(policies::Of::Everybody, policies::Of::Organisation)).await?
+        for (socket, policy) in policies::attached(
+            &mut read,
+            account.map_or(policies::PolicyScope::Everybody, policies::PolicyScope::Organisation),
+        )
+        .await?
         {
             if let Some(route) = routes.get_mut(&socket) {
                 route.policies.push(policy);

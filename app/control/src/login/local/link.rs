@@ -126,7 +126,7 @@ pub(super) async fn set(
     if !app.store.use_person_link(hash, now, &password_hash).await.map_err(ApiError::from)? {
         return Err(not_good());
     }
-    app.attempts.proved(person.organisation, person.email.as_str(), client);
+    app.attempts.record_proof(person.organisation, person.email.as_str(), client);
     // Whoever knew the former password is nobody any more.
     app.end_logins_of(&person).await?;
     app.audit_person(person.organisation, person.email.as_str(), "person.password");
