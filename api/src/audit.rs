@@ -1,4 +1,4 @@
-//! Who did what: the events of the audit log.
+//! Events of the audit log.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Programs on the machines of persons who have logged in: how they log in, and the certificates that they get.
+//! Programs on the machines of persons: their logins, and their certificates.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;

@@ -1,4 +1,4 @@
-//! Flows that run, and those that ended lately, at whichever edge.
+//! Flows of all edges: those that run, and those that ended lately.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Logging in and out.
+//! Logins and logouts of accounts.
 
 use sallyport_model::Email;
 use serde::{Deserialize, Serialize};

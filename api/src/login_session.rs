@@ -1,4 +1,4 @@
-//! Persons who have logged in to sockets.
+//! Logins of persons at sockets.
 
 use sallyport_model::{LoginSessionId, PersonEmail, ProviderName};
 use serde::{Deserialize, Serialize};

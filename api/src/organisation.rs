@@ -1,4 +1,4 @@
-//! Organisations, who belongs to them, and who is invited.
+//! Organisations, their members and their invitations.
 
 use sallyport_model::{AccountId, DisplayName, Email, InvitationId, Role};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Persons whose passwords this installation keeps.
+//! Persons with passwords at this installation.
 
 use sallyport_model::{PersonEmail, PersonId};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Policies: named rules about who may come.
+//! Policies: named rules for access.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Errors as the API tells them (RFC 9457).
+//! Errors of the API (RFC 9457).
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Schemas of the words that come from the model, which itself knows nothing of OpenAPI.
+//! OpenAPI schemas of the model's types, since the model itself knows nothing of OpenAPI.
 
 use sallyport_model::{Affinity, OriginProtocol, ProxyProtocol, Role, Scope, SocketType};
 use utoipa::openapi::{

@@ -1,4 +1,4 @@
-//! Service tokens: with which machines come to sockets that ask who comes.
+//! Service tokens, which machines show to sockets that ask for an identity.
 
 use sallyport_model::{DisplayName, PersonEmail, ServiceTokenId, ServiceTokenScope, SocketId};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What was counted of a socket, over all edges.
+//! Counters of a socket, over all edges.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the program that runs control gives it: names, ports, limits, keys of others, and how edges join.
+//! The configuration of control: names, ports, limits, authorities, and how edges join.
 
 use std::{
     ops::RangeInclusive,
@@ -29,73 +29,73 @@ pub fn default_ports_per_account(range: &RangeInclusive<u16>) -> usize {
     (range.len() / 2).clamp(10, 100)
 }
 
-/// Where stock ssh clients log in.
+/// The ssh server for stock ssh clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshInfo {
     /// The host name of the ssh server.
     pub host: String,
-    /// Its port.
+    /// The port of the ssh server.
     pub port: u16,
-    /// Its host keys, as lines of a `known_hosts` file.
+    /// The host keys, as lines of a `known_hosts` file.
     pub known_hosts: Vec<String>,
 }
 
-/// Who may make an account, besides those who are invited. The first account can always be made, by whoever has the
-/// setup token where there is one: an installation without one is of no use.
+/// The accounts that may be made without an invitation. The first account is always allowed, with the setup token where
+/// there is one, because an installation without an account is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignUp {
-    /// Everybody who reaches the API.
+    /// Any account.
     Open,
-    /// Nobody but the first.
+    /// The first account alone.
     Closed,
 }
 
-/// What control tells others about where things are, and whom it takes.
+/// The configuration of a control.
 #[derive(Debug, Clone)]
 pub struct ControlConfig {
-    /// What it is called among the processes that share its store: the same after a restart, and of no other.
+    /// The id among the controls that share the store: stable over restarts, and unique.
     pub id: HolderId,
     /// The domain under which sockets get their names, such as `localhost`.
     pub domain: String,
-    /// Whose pages people see where they log in.
+    /// The name and icon on login pages.
     pub site: Site,
     /// The TCP port at which clients and connectors reach the edge.
     pub public_port: u16,
     /// The host that connectors dial.
     pub tunnel_host: String,
-    /// The UDP port at which connectors reach the edge over QUIC, when they can.
+    /// The UDP port at which connectors reach the edge over QUIC; `None` without QUIC.
     pub quic_port: Option<u16>,
-    /// The root certificate of the built-in certificate authority in PEM, when there is one.
+    /// The root certificate of the built-in certificate authority in PEM; `None` without one.
     pub ca_pem: Option<String>,
-    /// Its fingerprint, `sha256:` and hexadecimal digits.
+    /// The fingerprint of that certificate: `sha256:` and hexadecimal digits.
     pub ca_fingerprint: Option<String>,
-    /// Who may make an account.
+    /// The accounts that may be made without an invitation.
     pub sign_up: SignUp,
     /// The ports that `tcp`, `tls` and `udp` sockets get for themselves.
     pub port_range: RangeInclusive<u16>,
-    /// How many of these ports one account may have, and all guests together.
+    /// The number of these ports that one account may have, and that all guests may have together.
     pub ports_per_account: usize,
-    /// Whether all `udp` sockets have the amplification guard, whatever their owners have set or want.
+    /// Whether all `udp` sockets have the amplification guard, whatever their settings.
     pub requires_amplification_guard: bool,
-    /// Where stock ssh clients log in, when they can.
+    /// The ssh server for stock ssh clients; `None` without one.
     pub ssh: Option<SshInfo>,
-    /// Signs ssh keys for one tunnel each, where ssh clients can log in.
+    /// The authority that signs ssh keys for one tunnel each; `None` without an ssh server.
     pub ssh_authority: Option<UserAuthority>,
-    /// Which networks edges dial into by themselves, for direct origins.
+    /// The networks that edges may dial for direct origins.
     pub direct_origins: DialedNetworks,
-    /// Which databases of addresses the edges have; rules that need another one are refused.
+    /// The address databases of the edges. Control refuses rules that need another one.
     pub databases: AddressDatabases,
-    /// Where identity providers may be.
+    /// The networks in which identity providers may be.
     pub provider_reach: Reach,
-    /// The databases themselves, where there are any: who logs in is asked the same questions as at an edge.
+    /// The address databases of this process. A login meets the same rules as a request at an edge.
     pub geo: Option<Arc<Geo>>,
-    /// Where it is recorded who did what.
+    /// The audit log; `None` without one.
     pub audit: Option<AuditLog>,
-    /// Asks edges what only they know.
+    /// Asks edges for what only they know.
     pub asker: Asker,
-    /// Sends messages to owners of accounts, where the operator has set one up.
+    /// The hook that sends messages to owners of accounts; `None` without one.
     pub mail_hook: Option<MailHook>,
-    /// Where the setup token is written that the first account takes; `None` where whoever comes first may make it.
+    /// The file for the setup token, which the first account takes; `None` where the first account takes no token.
     pub setup_token_file: Option<PathBuf>,
 }
 
@@ -107,12 +107,12 @@ impl ControlConfig {
     }
 }
 
-/// What is known of clients' addresses.
+/// The address databases that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AddressDatabases {
-    /// The country that an address is in.
+    /// Whether the country of an address is known.
     pub country: bool,
-    /// The autonomous system that an address belongs to.
+    /// Whether the autonomous system of an address is known.
     pub asn: bool,
 }
 
@@ -129,19 +129,19 @@ pub trait EdgeIssuer: Send + Sync {
 /// Why an edge got no certificates.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IssueFailure {
-    /// What it sent is of no use.
+    /// The certificate request is invalid: the reason, a sentence.
     #[error("{0}")]
     Request(String),
-    /// It could not be signed.
+    /// Signing failed: the reason, a sentence.
     #[error("{0}")]
     Sign(String),
 }
 
-/// What control needs to take edges.
+/// How edges join: the issuer of their certificates, and their configuration.
 pub struct EdgesConfig {
-    /// Signs their certificates.
+    /// The issuer of certificates for edges.
     pub issuer: Arc<dyn EdgeIssuer>,
-    /// What they are told.
+    /// The configuration that edges get.
     pub bootstrap: EdgeBootstrap,
     /// The fingerprint of the root of the installation's machines.
     pub fingerprint: String,
@@ -153,5 +153,5 @@ impl std::fmt::Debug for EdgesConfig {
     }
 }
 
-/// What control has of edges, once it takes any.
+/// How edges join; empty until control takes edges.
 pub(crate) type Edges = OnceLock<EdgesConfig>;

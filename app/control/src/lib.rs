@@ -1,4 +1,4 @@
-//! Control: the API over the store. Control also publishes to edges which sockets there are.
+//! Control: the API over the store. Control also publishes the sockets to the edges.
 //!
 //! A request runs through `request::middleware` (id, problem body, metrics). `request` takes it apart, and a handler in
 //! `api`, `login`, `device`, `mysocket` or `node` answers it. `service` does the work. A change is committed to the

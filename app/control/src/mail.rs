@@ -8,7 +8,7 @@ use sallyport_model::{AccountId, Email, MIN_HOOK_SECRET_BYTES, ProviderConfig, P
 use sallyport_oidc::{HookCall, HookError, Providers, Reach};
 use serde_json::json;
 
-/// Where messages to owners of accounts are sent by.
+/// The hook that sends messages to owners of accounts.
 #[derive(Clone)]
 pub struct MailHook {
     config: ProviderConfig,
@@ -41,7 +41,7 @@ impl fmt::Debug for MailHook {
 /// Sends messages to owners of accounts.
 pub(crate) struct Mail {
     hook: MailHook,
-    /// The operator says where the hook is, so that it may be anywhere.
+    /// Calls the hook anywhere: the operator chose the address.
     caller: Providers,
 }
 
@@ -65,25 +65,25 @@ impl Mail {
     }
 }
 
-/// A message to somebody who has an account, or may have one soon.
+/// A message to the owner of an account, or to an invited address.
 pub(crate) struct Message<'a> {
-    /// What it is about; hooks tell messages apart by it.
+    /// The kind of message, for the hook.
     pub(crate) kind: &'static str,
     pub(crate) email: &'a Email,
-    /// What they are called, where that is known.
+    /// The name of the recipient, where it is known.
     pub(crate) name: Option<&'a str>,
-    /// A page to open.
+    /// The page to open.
     pub(crate) link: Option<&'a str>,
     pub(crate) code: &'a str,
-    /// What does the same on a command line.
+    /// The command that does the same on a command line.
     pub(crate) command: &'a str,
     pub(crate) expires_at: i64,
     pub(crate) organisation: AccountId,
-    /// What that is called.
+    /// The name of the organisation.
     pub(crate) organisation_name: &'a str,
 }
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// The hook took the message.

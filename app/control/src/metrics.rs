@@ -1,4 +1,4 @@
-//! What control counts.
+//! The counters of control.
 
 use axum::extract::MatchedPath;
 use http::{Method, StatusCode};

@@ -1,4 +1,4 @@
-//! Starting control: what edges know before anybody asks, and the tasks that run from then on.
+//! Starting control: publishing the store to edges, and starting the background tasks.
 
 use std::sync::Arc;
 
@@ -163,7 +163,7 @@ impl Control {
     /// Whether control can do its work: for readiness checks.
     ///
     /// # Errors
-    /// What stands in the way, in a sentence.
+    /// The store fails: the reason, a sentence.
     pub async fn check(&self) -> Result<(), String> {
         self.app.store.check().await.map_err(|error| error.to_string())
     }

@@ -1,4 +1,4 @@
-//! Forgetting what is over.
+//! Removing what has ended.
 
 use crate::{
     accounts::sessions,
@@ -12,7 +12,7 @@ impl Store {
     /// are not good any more, invitations and certificates that ended long ago.
     ///
     /// # Errors
-    /// What stands in the way; nothing is lost, it can be tried again.
+    /// The database fails; nothing is lost, it can be tried again.
     pub async fn tidy(&self, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sql::query("DELETE FROM login_sessions WHERE expires_at <= $1")

@@ -1,4 +1,4 @@
-//! Edges of this installation: `/v1/edges` and `/v1/edge-tokens`, how they join, and what they are told.
+//! `/v1/edges`, `/v1/edge-tokens` and `/v1/installation`: the edges of this installation.
 
 use std::{
     collections::HashMap,

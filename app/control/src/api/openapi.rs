@@ -1,4 +1,4 @@
-//! The description of the API, made from the handlers themselves.
+//! The description of the API, made from the handlers.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What owners ask of their authority for ssh keys: certificates of hosts, and how those of persons are made.
+//! `/v1/ssh-authority`, and certificates of hosts.
 
 use axum::{
     extract::{Path, State},

@@ -1,4 +1,4 @@
-//! `/v1/sockets/{id}/stats`: what all edges counted of a socket.
+//! `/v1/sockets/{id}/stats`: the counters of all edges.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The audit log of control: what each request leaves there, and what else is recorded.
+//! The audit log of control: what each request leaves there, and other events.
 //!
 //! May use: `state`, `security`.
 

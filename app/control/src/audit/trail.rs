@@ -47,39 +47,39 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/socket/{id}/tunnel/{tunnel_id}/signkey", "tunnel.sign-key"),
 ];
 
-/// What is found out of a request while it runs.
+/// Facts for the audit log that handlers find out while a request runs.
 #[derive(Debug, Default)]
 struct RequestFacts {
     actor: Option<Actor>,
     target: Option<String>,
-    /// What is done, where the path does not say it.
+    /// The action, where the path does not name it.
     action: Option<&'static str>,
     changed: Vec<String>,
-    /// Another organisation that this is about, too.
+    /// Another organisation whose log gets the event too.
     also: Option<AccountId>,
-    /// Why the token that was shown is not taken, and whose it is, where that is known.
+    /// The reason for refusing the token, and its owner where that is known.
     bad_token: Option<(&'static str, Option<Actor>)>,
 }
 
-/// Who asks.
+/// The account that a request acts for.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
-    /// For which organisation.
+    /// The organisation of the request.
     pub(crate) organisation: AccountId,
-    /// Whose account it is.
+    /// The account.
     pub(crate) account: AccountId,
-    /// What is recorded as who it was: an e-mail address, or `token:` and the name of an API token.
+    /// The name in the audit log: an e-mail address, or `token:` and the name of an API token.
     pub(crate) name: String,
 }
 
 impl Actor {
-    /// An account that asks for its own organisation.
+    /// The account, for its own organisation.
     pub(crate) fn own(account: &Account) -> Self {
         Self { organisation: account.id, account: account.id, name: account.email.as_str().to_owned() }
     }
 }
 
-/// What is known of a request for the audit log.
+/// The audit trail of one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Trail {
     request_id: String,

@@ -1,5 +1,4 @@
-//! What a control has in common with others over one store: who lives, what each has counted, what is left of who is
-//! gone.
+//! Heartbeats among the controls over one store, attempts that others counted, and sweeps of what gone holders left.
 
 use std::{collections::HashSet, sync::Weak};
 

@@ -1,4 +1,4 @@
-//! What edges are told: the store, entry by entry.
+//! Publishing the store to the edges over the bus, entry by entry.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::state::{App, Control};
 /// How long changes by other controls are gathered before the store is read again.
 const GATHER: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Publishes what edges need to know, and learns what other controls change.
+/// The publishing of the store to the bus.
 #[derive(Debug)]
 pub struct ConfigPublishing {
-    /// What was published.
+    /// Counters of publishing.
     pub stats: PublishStats,
 }
 

@@ -59,12 +59,12 @@ impl Control {
     }
 }
 
-/// What becomes of logins and service tokens that edges do not know yet.
+/// What to do with logins and service tokens that edges do not know yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NewLogins {
-    /// Edges learn of them.
+    /// Publish them to edges.
     Publish,
-    /// They are for another process.
+    /// Leave them to another process.
     Ignore,
 }
 

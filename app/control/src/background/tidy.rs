@@ -1,4 +1,4 @@
-//! Forgetting what is over: ended logins at the edges, and old rows of the store.
+//! Removing what has ended: logins at the edges, and old rows of the store.
 
 use std::{sync::Weak, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What controls tell each other of who tries what, so that somebody who tries at several of them gains nothing.
+//! Attempts that controls count together, so that an attacker gains nothing from several controls.
 //!
 //! Each control counts by itself, and takes what the others have counted for its own. A word that is lost gives
 //! somebody one more try; while the bus is away each counts alone.
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 /// How many words may wait to be said; more are lost.
 const MAX_WAITING: usize = 1_024;
 
-/// What was counted.
+/// An attempt that a control counted, as controls send it to each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CountedAttempt {
@@ -51,18 +51,18 @@ pub(crate) enum CountedAttempt {
     GuessRight { client: IpAddr },
 }
 
-/// Where what was counted is told, once somebody hears it.
+/// Sends counted attempts to the other controls, once [`AttemptGossip::begin`] was called.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AttemptGossip(Arc<OnceLock<mpsc::Sender<Vec<u8>>>>);
 
 impl AttemptGossip {
-    /// Tells it from now on; gives what comes. `None` when it is told already.
+    /// Starts sending. Returns the receiver of messages; `None` when sending has started before.
     pub(crate) fn begin(&self) -> Option<mpsc::Receiver<Vec<u8>>> {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         self.0.set(sender).ok().map(|()| receiver)
     }
 
-    /// Tells what was counted.
+    /// Sends what was counted.
     pub(crate) fn send(&self, counted: impl FnOnce() -> CountedAttempt) {
         if let Some(sender) = self.0.get()
             && let Ok(word) = serde_json::to_vec(&counted())

@@ -1,4 +1,4 @@
-//! What controls over one store know of each other: which of them live, and which attempts each has counted.
+//! What the controls over one store know of each other: heartbeats, and attempts that others counted.
 //!
 //! May use: nothing else of this crate.
 

@@ -1,4 +1,4 @@
-//! Which controls live over one store, as each of them sees it. Pure: time is an argument.
+//! The controls that live over one store, as each of them sees it. Pure: time is an argument.
 //!
 //! Each counts on in the store; one whose number has not grown for a while is gone. No clock is compared with another
 //! machine's, and a time in which the store itself could not be read counts for nobody.
@@ -27,7 +27,7 @@ struct LastBeat {
     addresses: String,
 }
 
-/// What was seen of all controls.
+/// The controls that share the store, as their heartbeats show them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peers {
     seen: HashMap<HolderId, LastBeat>,
@@ -35,7 +35,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Learns what the store has; gives who is gone, with the beat that they had last.
+    /// Takes the rows of the store at this time. Returns the controls that are gone, each with its last beat.
     pub(crate) fn observe(&mut self, stored: Vec<StoredControl>, now: Instant) -> Vec<(HolderId, i64)> {
         let is_gap = self.read_at.is_none_or(|at| now.saturating_duration_since(at) > MAX_GAP);
         self.read_at = Some(now);
@@ -51,12 +51,12 @@ impl Peers {
         gone
     }
 
-    /// Whether the control lives, as far as is known; while nothing was seen yet, everybody may.
+    /// Whether the control lives, as far as is known; before the first observation every control may.
     pub(crate) fn may_live(&self, id: HolderId) -> bool {
         self.read_at.is_none() || self.seen.contains_key(&id)
     }
 
-    /// Where edges find those that live, each once.
+    /// The addresses for edges of the controls that live, each once.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let all = self.seen.values().flat_map(|seen| seen.addresses.split(',')).filter(|address| !address.is_empty());
         let mut all: Vec<String> = all.map(str::to_owned).collect();
@@ -66,11 +66,11 @@ impl Peers {
     }
 }
 
-/// Which controls share the store, and who wants to know at once.
+/// The controls that share the store, and a signal for the next heartbeat.
 #[derive(Default)]
 pub(crate) struct PeerWatch {
     known: Mutex<Peers>,
-    /// Something about this control has changed.
+    /// Wakes the heartbeat: the addresses of this control changed.
     pub(crate) changed: Notify,
 }
 

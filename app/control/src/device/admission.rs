@@ -1,4 +1,4 @@
-//! Whom a socket lets in, asked before anything is given to a program.
+//! Admission of a person to a socket, before a program gets anything.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,16 +8,16 @@ use sallyport_identity::is_worth;
 use sallyport_model::{LoginSession, LoginSessionId, Person, SocketRoute};
 use sallyport_policy::{PersonView, PolicySet, Question, SshGrant};
 
-/// Somebody whom a socket lets in now.
+/// A person that a socket lets in now.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted {
     pub(crate) session: Arc<LoginSession>,
     pub(crate) route: Arc<SocketRoute>,
     /// The socket's DNS name.
     pub(crate) host: String,
-    /// From where.
+    /// The address of the person.
     pub(crate) address: IpAddr,
-    /// What an ssh certificate allows, where the rule that lets them in says so.
+    /// The ssh grant of the rule that lets the person in.
     pub(crate) ssh: SshGrant,
 }
 

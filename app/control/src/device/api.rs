@@ -1,4 +1,4 @@
-//! `/v1/client`: what programs of persons ask.
+//! `/v1/client`: requests of programs for persons.
 
 use axum::{
     extract::{FromRequestParts, State},
@@ -38,7 +38,7 @@ const DEVICE_CODE_PREFIX: &str = "spd_";
 /// How many random bytes a user code is made of; some are passed over.
 const USER_CODE_BYTES: usize = 32;
 
-/// The person for whom a program asks, by its token.
+/// The person of a program's token.
 pub(crate) struct ClientCaller {
     pub(super) session: std::sync::Arc<LoginSession>,
 }

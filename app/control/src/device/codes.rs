@@ -1,5 +1,4 @@
-//! Logins of programs that have no browser at hand (RFC 8628): their codes, and how often they may ask. What waits is
-//! in the store. Pure: time and random numbers are arguments.
+//! User codes of logins without a browser (RFC 8628). Pure: random numbers are arguments.
 
 /// Letters that nobody mistakes for one another, and that make no words (RFC 8628 section 6.1).
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";

@@ -1,4 +1,4 @@
-//! What travels: consent forms, codes, tokens. Pure: time and random numbers are arguments.
+//! Consent forms, codes and tokens of programs. Pure: time and random numbers are arguments.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sallyport_model::{AccountId, LoginSessionId, SocketId};
@@ -14,7 +14,7 @@ const LEEWAY_SECONDS: i64 = 60;
 /// How many characters a code challenge has (RFC 7636 section 4.2, S256).
 pub(super) const CHALLENGE_CHARS: usize = 43;
 
-/// What a person agrees to.
+/// The thing that a person agrees to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ConsentPurpose {
     /// A code goes to a program of this machine.
@@ -25,7 +25,7 @@ pub(super) enum ConsentPurpose {
     Device { user_code: String },
 }
 
-/// The form of a consent page: what the person saw, who it was, and when.
+/// The contents of a consent form: the person's session, the socket, the purpose, and the time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Consent {
     pub(super) session: LoginSessionId,
@@ -35,7 +35,7 @@ pub(super) struct Consent {
     pub(super) at: i64,
 }
 
-/// What a program exchanges for a token.
+/// A code that a program exchanges for a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Code {
     pub(super) id: [u8; 16],
@@ -46,7 +46,7 @@ pub(super) struct Code {
     pub(super) at: i64,
 }
 
-/// What a program shows.
+/// The token of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Token {
     pub(super) session: LoginSessionId,

@@ -1,4 +1,4 @@
-//! `/backchannel-logout/...`: a provider tells that a login has ended there (OpenID Connect Back-Channel Logout 1.0).
+//! `/backchannel-logout/...`: a provider reports that a login ended (OpenID Connect Back-Channel Logout 1.0).
 
 use axum::{
     body::Body,

@@ -1,4 +1,4 @@
-//! Forms that pages of ours send.
+//! Forms of the login pages.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! `/logout`: a browser's logins end, everywhere; and at the provider, where the person wants that.
+//! `/logout`: ends the logins of a browser everywhere, and at the provider where the person wants that.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a browser sees here: small pages without scripts.
+//! The pages of the login host: small, without scripts.
 
 use axum::{
     body::Body,

@@ -1,4 +1,4 @@
-//! The services that let somebody in: ways on from pages that would lead nowhere.
+//! Links to services that a person may enter, for pages that would lead nowhere.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,5 @@
-//! `/start`: a socket sends a browser here. On it goes to where it is known, to a provider, or to a choice of them.
+//! `/start`: a socket sends a browser here. The browser goes on to its session, to a provider, or to a choice of
+//! providers.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What the original clients send and read.
+//! The JSON of the original clients' requests and answers.
 
 use sallyport_api::Secret;
 use sallyport_model::{DisplayName, Email, SocketId, SocketType, TunnelId};
@@ -45,7 +45,7 @@ pub(super) struct Login {
 #[derive(Debug, Deserialize)]
 pub(super) struct Nothing {}
 
-/// A login.
+/// The token of a login.
 #[derive(Debug, Serialize)]
 pub(super) struct Token {
     pub(super) token: String,

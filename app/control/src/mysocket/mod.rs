@@ -56,7 +56,7 @@ async fn latest_version() -> Response {
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
-/// The account that asks, by `x-access-token`: always for the organisation that is its own.
+/// The account of the `x-access-token`, always for its own organisation.
 pub(crate) struct Caller {
     account: Account,
     shown: MysocketClaims,

@@ -1,4 +1,4 @@
-//! What edges ask about forwards of ssh clients that they hold.
+//! Forwards of ssh clients that edges hold.
 
 use axum::{extract::State, response::Response};
 use http::StatusCode;

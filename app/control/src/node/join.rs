@@ -40,7 +40,7 @@ pub(super) async fn check_tunnel(
     Ok(json(StatusCode::OK, &told))
 }
 
-/// The edge that asks, while it is one of ours.
+/// The edge that sent the request, while it belongs to the installation.
 pub(super) struct EdgeCaller(pub(super) StoredEdge);
 
 impl FromRequestParts<App> for EdgeCaller {

@@ -1,4 +1,4 @@
-//! `/node/v1`: what edges ask of control. To join, to get new certificates, and about forwards of ssh clients.
+//! `/node/v1`: requests of edges. Edges join, renew certificates, and ask about tunnels and forwards.
 //!
 //! May use: `service`, `request`, and what those may use.
 

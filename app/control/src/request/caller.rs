@@ -1,4 +1,4 @@
-//! Who asks, for which organisation, and what they may do there.
+//! The account of a request, its organisation, and its permissions.
 
 use std::fmt::Display;
 
@@ -18,32 +18,32 @@ use crate::{
 /// How API tokens begin.
 pub(crate) const API_TOKEN_PREFIX: &str = "spt_";
 
-/// Who asks, for which organisation, and what they may do there.
+/// The account of a request, its organisation, and what the request may do there.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// Who: the person, to whom passwords, API tokens and ssh keys belong.
+    /// The account, to which passwords, API tokens and ssh keys belong.
     pub(crate) who: Account,
-    /// For whom: the organisation, to which everything else belongs.
+    /// The organisation of the request, to which everything else belongs.
     pub(crate) organisation: AccountId,
-    /// What the person is there.
+    /// The role of the account in the organisation.
     pub(crate) role: Role,
-    /// What both the role and the token allow.
+    /// The scopes that both the role and the token allow.
     pub(crate) scopes: ScopeSet,
-    /// When the API token that it shows ends, if it shows one that ends.
+    /// The end of the API token of the request, in seconds since 1970, if the token ends.
     pub(crate) ends_at: Option<i64>,
-    /// Whether it shows an API token, which is good for this one organisation.
+    /// Whether the request has an API token, which is good for one organisation.
     pub(crate) is_bound: bool,
-    /// The session of the login, unless it shows an API token.
+    /// The session of the login; `None` for an API token.
     pub(crate) session: Option<SessionId>,
 }
 
 impl Caller {
-    /// Refuses unless the person is at least this, whatever the token allows.
+    /// Refuses an account with a lesser role, whatever the token allows.
     pub(crate) fn require_role(&self, needed: Role) -> Result<(), ApiError> {
         if self.role < needed { Err(self.lacking_role(needed)) } else { Ok(()) }
     }
 
-    /// Refuses when the role or the token does not allow this.
+    /// Refuses when the role or the token lacks the scope.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
         if self.scopes.allows(scope) {
             return Ok(());
@@ -51,8 +51,8 @@ impl Caller {
         Err(self.lacking(scope, scope))
     }
 
-    /// Refuses unless the role and the token allow this, or to hold tunnels: what a connector needs besides making its
-    /// tunnel.
+    /// Refuses unless the role and the token have the scope, or the scope to hold tunnels. A connector makes its tunnel
+    /// with the latter.
     pub(crate) fn require_or_connect(&self, scope: Scope) -> Result<(), ApiError> {
         if self.scopes.allows(scope) || self.scopes.allows(Scope::TunnelsConnect) {
             return Ok(());
@@ -60,13 +60,12 @@ impl Caller {
         Err(self.lacking(scope, format_args!("{scope} or {}", Scope::TunnelsConnect)))
     }
 
-    /// Whether the caller asks for the organisation that is its own.
+    /// Whether the request is for the account's own organisation.
     pub(crate) fn is_own(&self) -> bool {
         self.organisation == self.who.id
     }
 
-    /// Refuses unless the caller asks for the organisation that is its own: for what belongs to the person and not to
-    /// an organisation.
+    /// Refuses another organisation than the account's own, for things that belong to the account.
     pub(crate) fn require_own(&self) -> Result<(), ApiError> {
         if self.is_own() {
             return Ok(());
@@ -76,7 +75,7 @@ impl Caller {
         Err(ApiError::new(StatusCode::FORBIDDEN, "own-organisation-only", detail))
     }
 
-    /// Refuses all but the owner of the installation, with everything that it may do.
+    /// Refuses all but the owner of the installation, with all scopes.
     pub(crate) async fn require_installation_owner(&self, app: &App) -> Result<(), ApiError> {
         self.require_own()?;
         if app.store.first_account().await? != Some(self.who.id) {
@@ -91,8 +90,7 @@ impl Caller {
         Ok(())
     }
 
-    /// The session of the login, for what lets the person in: a token is not enough to change that, whatever its
-    /// scopes.
+    /// The session of the login. Refuses API tokens, which may not change passwords or codes whatever their scopes.
     pub(crate) fn require_login(&self) -> Result<SessionId, ApiError> {
         self.require_own()?;
         self.session.ok_or_else(|| {

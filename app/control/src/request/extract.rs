@@ -28,7 +28,7 @@ const MAX_SHOWN_CHARS: usize = 64;
 /// How long a body may take to arrive.
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 
-/// A JSON body. A request without one is refused: whoever forgot it wanted something else than nothing.
+/// A JSON body. A request without a body is refused.
 pub(crate) struct Input<T> {
     pub(crate) value: T,
     /// The idempotency key with the hash of the whole request, when there is one.

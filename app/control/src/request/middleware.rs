@@ -1,4 +1,5 @@
-//! What every answer gets: a request id, security headers, a problem as its body when it is an error, a count.
+//! The parts that every answer has: request id, security headers, a problem as the body of an error. Requests are
+//! counted here.
 
 use axum::{
     extract::{MatchedPath, Request, State},

@@ -1,4 +1,4 @@
-//! From a request to its handler and back: who asks, what the body says, and what every answer gets.
+//! From a request to its handler and back: caller, body, page, and the parts that every answer has.
 //!
 //! May use: `audit`, `state`, `security`, `problem`.
 

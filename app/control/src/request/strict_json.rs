@@ -1,4 +1,4 @@
-//! JSON read as the API's description has it: objects are objects and words are strings, and nothing stands for them.
+//! Strict JSON, as the API's description has it: only objects are read as objects, and only strings as words.
 //!
 //! serde would also take an array for the fields of an object in their order, and `{"word": null}` for a word, and
 //! tells a number in the place of a word as a mistake of syntax.

@@ -8,22 +8,22 @@ use sallyport_model::{ClientAddr, EdgeId};
 
 use crate::state::App;
 
-/// Who is at the other end of a connection between machines. Requests to [`Control::node_router`] carry it as an
+/// The other end of a connection between machines. Requests to [`crate::Control::node_router`] carry it as an
 /// extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodePeer {
-    /// The edge whose certificate was shown, and verified, in the handshake.
+    /// The edge of the verified client certificate; `None` without a certificate.
     pub edge: Option<EdgeId>,
-    /// Where the connection comes from.
+    /// The address of the other end.
     pub address: ClientAddr,
 }
 
-/// The edge by which a request came, where it came by one.
+/// The edge by which a request came; `None` for a direct request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Via(Option<EdgeId>);
 
 impl Via {
-    /// The port at which that edge is reached, when it says so.
+    /// The port at which clients reach that edge, when its address is known.
     pub(crate) fn port(self, app: &App) -> Option<u16> {
         let seen = app.fleet.edge(self.0?)?;
         seen.card.addresses.first().map(std::net::SocketAddr::port)

@@ -18,7 +18,7 @@ struct ExtraClaims {
     sub: AccountId,
 }
 
-/// Who shows an access token.
+/// The account and session of an access token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bearer {
     pub(crate) account: AccountId,
@@ -39,7 +39,7 @@ impl AccessTokens {
         self.0.issue(bearer.session, ExtraClaims { sub: bearer.account }, now)
     }
 
-    /// Who shows this token.
+    /// The account and session of this token.
     pub(crate) fn verify(&self, token: &str, now: i64) -> Result<Bearer, TokenError> {
         let (session, ExtraClaims { sub: account }) = self.0.verify(token, now)?;
         Ok(Bearer { account, session })

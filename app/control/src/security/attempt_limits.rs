@@ -1,4 +1,4 @@
-//! What is limited how much: attempts that guess or fill.
+//! Rate limits of attempts that guess or fill.
 
 use std::{
     net::IpAddr,
@@ -55,8 +55,8 @@ const BAD_TOKENS_OF_CLIENT: Rate = Rate { burst: 6, every: Duration::from_secs(1
 /// An e-mail address, in small letters, and a client that logs in with it.
 type Pair = (String, IpAddr);
 
-/// All limits. Those that slow down guessing hold for all controls together; those that keep a process from being
-/// filled are each process's own.
+/// Rate limits of attempts. Limits against guessing hold for all controls together; limits against filling hold for
+/// each process.
 #[derive(Debug)]
 pub(crate) struct AttemptLimits {
     logins_of_client: Mutex<Limiter<IpAddr>>,
@@ -125,7 +125,7 @@ impl AttemptLimits {
         }
     }
 
-    /// The login was right: it does not count.
+    /// Takes the attempt back, because the password was right.
     pub(crate) fn record_right_login(&self, client: Client, email: &Email, now: Instant) {
         let pair = (email.as_str().to_lowercase(), client.0);
         self.attempt_gossip.send(|| CountedAttempt::LoginRight { email: pair.0.clone(), client: client.0 });
@@ -161,7 +161,7 @@ impl AttemptLimits {
         open(&self.looks_of_account).take(&account, now).map_err(ApiError::limited)
     }
 
-    /// Counts a wish for a message, whoever it would go to.
+    /// Counts a request for a message, to any address.
     pub(crate) fn take_message_request(&self, client: Client, now: Instant) -> Result<(), ApiError> {
         open(&self.messages_of_client).take(&client.0, now).map_err(ApiError::limited)
     }
@@ -192,7 +192,7 @@ impl AttemptLimits {
         Ok(())
     }
 
-    /// It was right: it does not count.
+    /// Takes the attempt back, because the password was right.
     pub(crate) fn record_right_person_login(&self, client: Client, now: Instant) {
         self.attempt_gossip.send(|| CountedAttempt::PersonLoginRight { client: client.0 });
         open(&self.logins_of_client).give_back(&client.0, now);
@@ -212,7 +212,7 @@ impl AttemptLimits {
         Ok(())
     }
 
-    /// Counts what another control has counted: what is too much there is too much here.
+    /// Counts an attempt that another control has counted.
     pub(crate) fn record_remote(&self, counted: &CountedAttempt, now: Instant) {
         match counted {
             CountedAttempt::Login { email, client } => {

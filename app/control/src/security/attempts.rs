@@ -42,7 +42,7 @@ struct Tries {
     forget_at: Instant,
 }
 
-/// The tries of each key.
+/// The waits of each key, which grow with every wrong try.
 #[derive(Debug)]
 struct Waits<K> {
     free: u32,
@@ -55,13 +55,13 @@ impl<K: Hash + Eq + Clone> Waits<K> {
         Self { free, max_keys: MAX_KEYS, tries: HashMap::new() }
     }
 
-    /// How long the next try has to wait.
+    /// The time until the next try.
     fn wait(&self, key: &K, now: Instant) -> Option<Duration> {
         let wait = self.tries.get(key)?.wait_until.saturating_duration_since(now);
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Counts a try as wrong until it is known to be right. Gives the wait that follows from it.
+    /// Counts a try as wrong until it is known to be right. Returns the wait that follows.
     fn count(&mut self, key: &K, now: Instant) -> Option<Duration> {
         let former = self.tries.get(key).filter(|tries| tries.forget_at > now);
         let wrong = former.map_or(0, |tries| tries.wrong).saturating_add(1);
@@ -75,7 +75,7 @@ impl<K: Hash + Eq + Clone> Waits<K> {
         wait
     }
 
-    /// The last try was not wrong, and proves nothing either.
+    /// Takes the last try back, which was not wrong, and proves nothing either.
     fn take_back(&mut self, key: &K, now: Instant) {
         if let Some(tries) = self.tries.get_mut(key) {
             tries.wrong = tries.wrong.saturating_sub(1);
@@ -105,18 +105,18 @@ struct AttemptState {
     known: KnownClients<PersonKey>,
 }
 
-/// All tries.
+/// The attempts of all clients to log in as persons.
 #[derive(Debug)]
 pub(crate) struct Attempts(Mutex<AttemptState>, AttemptGossip);
 
-/// A try that was let through.
+/// An attempt that may go on.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     person: PersonKey,
     client: IpAddr,
-    /// How long this client has to wait when it is wrong.
+    /// The wait of this client when the attempt is wrong.
     pub(crate) waits_for: Option<Duration>,
-    /// How long everybody new has to wait when it is wrong.
+    /// The wait of all unknown clients when the attempt is wrong.
     pub(crate) locks_for: Option<Duration>,
 }
 
@@ -130,7 +130,7 @@ impl Attempts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a try as the person with this address, or says that it is too early for one.
+    /// Begins an attempt as the person with this address. The error is the time to wait.
     pub(crate) fn begin(
         &self,
         organisation: AccountId,
@@ -155,7 +155,7 @@ impl Attempts {
         Ok(Attempt { person, client: client.0, waits_for, locks_for })
     }
 
-    /// The password was right, and more is asked for.
+    /// The password was right, and a code has to follow.
     pub(crate) fn record_step(&self, attempt: Attempt, now: Instant) {
         self.1.send(|| {
             let (organisation, address) = attempt.person.clone();
@@ -164,7 +164,7 @@ impl Attempts {
         self.parts().take_back(attempt.person, attempt.client, now);
     }
 
-    /// It was right.
+    /// The attempt succeeded.
     pub(crate) fn record_success(&self, attempt: Attempt) {
         self.1.send(|| {
             let (organisation, address) = attempt.person.clone();
@@ -173,12 +173,12 @@ impl Attempts {
         self.parts().forgive((attempt.person, attempt.client));
     }
 
-    /// How long nobody new is require_accepted_session to be this person.
+    /// The time for which unknown clients cannot log in as this person.
     pub(crate) fn locked_for(&self, organisation: AccountId, address: &str, now: Instant) -> Option<Duration> {
         self.parts().of_person.wait(&key(organisation, address), now)
     }
 
-    /// The person has proved from there to have the address: nobody waits any more, and they do not later either.
+    /// The person proved from this client to own the address: all waits end, and the client is known from now on.
     pub(crate) fn record_proof(&self, organisation: AccountId, address: &str, client: Client) {
         let person = key(organisation, address);
         self.1.send(|| CountedAttempt::Proved { organisation, address: person.1.clone(), client: client.0 });
@@ -187,14 +187,14 @@ impl Attempts {
         parts.known.remember((person, client.0));
     }
 
-    /// Nobody waits any more who is this person.
+    /// Ends all waits of this person.
     pub(crate) fn unlock(&self, organisation: AccountId, address: &str) {
         let person = key(organisation, address);
         self.1.send(|| CountedAttempt::Unlocked { organisation, address: person.1.clone() });
         self.parts().unlock(&person);
     }
 
-    /// Counts what another control has counted.
+    /// Counts an attempt that another control has counted.
     pub(crate) fn record_remote(&self, counted: &CountedAttempt, now: Instant) {
         let mut parts = self.parts();
         match counted {

@@ -1,4 +1,4 @@
-//! Where a request comes from, as far as limits and policies tell clients apart.
+//! The client of a request, as limits and policies tell clients apart.
 
 use std::{
     convert::Infallible,
@@ -13,7 +13,7 @@ use sallyport_store::SessionClient;
 /// How much of what a program calls itself is kept, in characters.
 const MAX_PROGRAM_CHARS: usize = 120;
 
-/// The client of a request, as far as limits tell clients apart.
+/// The address of a client, as limits tell clients apart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client(pub(crate) IpAddr);
 
@@ -33,7 +33,7 @@ impl Client {
     }
 }
 
-/// From where a session is begun or renewed: the address, and the program as it calls itself.
+/// The address of a client, and the program's own name (`User-Agent`), for sessions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientInfo(pub(crate) SessionClient);
 
@@ -48,7 +48,7 @@ impl<S: Sync> FromRequestParts<S> for ClientInfo {
     }
 }
 
-/// The address that a request comes from.
+/// The address of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientAddress(pub(crate) IpAddr);
 

@@ -1,4 +1,4 @@
-//! How often programs of persons may ask: certificates, device logins and their codes. In memory, for minutes.
+//! Rate limits of programs of persons: certificates, device logins and their codes. In memory, for minutes.
 
 use std::{
     collections::HashMap,
@@ -40,7 +40,7 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 const SLOW_DOWN: Duration = Duration::from_secs(5);
 /// How much too early a question may come: networks are not even.
 const EARLY: Duration = Duration::from_secs(1);
-/// How often programs ask; in memory, for minutes.
+/// Rate limits of programs of persons. They are kept in memory, for minutes.
 #[derive(Debug)]
 pub(crate) struct DeviceLimits {
     paces: Mutex<Paces>,
@@ -87,7 +87,7 @@ impl DeviceLimits {
         open(&self.codes_of_organisation).take(&organisation, now).map_err(ApiError::limited)
     }
 
-    /// Counts a user code that is to be looked at; a right one does not count.
+    /// Counts a user code before it is checked; a right one is taken back later.
     pub(crate) fn guess(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
         open(&self.guesses_of_client).take(&client_of(client), now)?;
         open(&self.guesses_of_all).take(&(), now)?;
@@ -120,7 +120,7 @@ impl DeviceLimits {
         open(&self.paces).end(device);
     }
 
-    /// Counts what another control has counted.
+    /// Counts a guess that another control has counted.
     pub(crate) fn record_remote(&self, counted: &CountedAttempt, now: Instant) {
         match counted {
             CountedAttempt::Guess { client } => {
@@ -133,7 +133,7 @@ impl DeviceLimits {
     }
 }
 
-/// How often a program asks.
+/// The polling interval of one program.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     interval: Duration,
@@ -141,7 +141,7 @@ struct Pace {
     ends: Instant,
 }
 
-/// How often each program asks at this control: those of another one are that one's to slow down.
+/// The polling intervals of programs at this control. Each control slows down its own.
 #[derive(Debug, Default)]
 struct Paces(HashMap<SecretHash, Pace>);
 

@@ -8,7 +8,7 @@ use std::{
 
 /// How many pairs of an e-mail address and a client that has logged in with it are remembered.
 const MAX_KNOWN_PAIRS: usize = 16_384;
-/// The pairs of somebody and a client that have logged in, and the order in which they first did.
+/// Pairs of a key and a client that have logged in, in the order of their first login.
 #[derive(Debug)]
 pub(crate) struct KnownClients<K> {
     pairs: HashSet<(K, IpAddr)>,

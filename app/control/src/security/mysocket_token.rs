@@ -25,7 +25,7 @@ struct ExtraClaims {
     auth_time: i64,
 }
 
-/// What a token says.
+/// The claims of a token of the original clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MysocketClaims {
     pub(crate) account: AccountId,
@@ -52,7 +52,7 @@ impl MysocketTokens {
         self.0.issue(shown.session, own, now).map(|(token, _)| Some(token))
     }
 
-    /// What this token says.
+    /// The claims of this token.
     pub(crate) fn verify(&self, token: &str, now: i64) -> Result<MysocketClaims, TokenError> {
         let (session, ExtraClaims { user_id, auth_time }) = self.0.verify(token, now)?;
         Ok(MysocketClaims { account: user_id, session, logged_in_at: auth_time })

@@ -20,7 +20,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct Passwords {
     turns: Arc<Semaphore>,
     memory: Arc<PasswordMemory>,
-    /// Verified when there is no account, so that the time taken does not tell.
+    /// A hash to verify for an unknown account, so that the time does not reveal the account.
     dummy: Arc<str>,
 }
 

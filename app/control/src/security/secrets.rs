@@ -20,7 +20,7 @@ const KEY_BYTES: usize = 32;
 /// The most that is read of the file, in bytes.
 const MAX_KEY_FILE_BYTES: u64 = 256;
 
-/// What control signs access tokens with.
+/// The key that signs access tokens, and keys derived from it.
 #[derive(Clone)]
 pub struct Secrets {
     token_key: [u8; KEY_BYTES],
@@ -110,7 +110,7 @@ impl Secrets {
         Ok(Self { token_key })
     }
 
-    /// A key for another purpose, made of this one: the same for as long as that is.
+    /// A key for another purpose, derived from this one.
     #[must_use]
     pub fn derived(&self, purpose: &str) -> [u8; KEY_BYTES] {
         let mut hash = Sha256::new();

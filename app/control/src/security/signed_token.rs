@@ -16,15 +16,15 @@ const MAX_TOKEN_BYTES: usize = 2_048;
 /// A kind of token. All are signed with one key; none passes for one of another kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenKind {
-    /// What the token is (RFC 8725 section 3.11).
+    /// The type of the token (RFC 8725 section 3.11).
     pub(crate) name: &'static str,
-    /// Whom it is for.
+    /// The audience of the token (RFC 7519 section 4.1.3).
     pub(crate) audience: &'static str,
-    /// How long it lives.
+    /// The lifetime in seconds.
     pub(crate) lifetime_seconds: i64,
 }
 
-/// What every token says, and what this kind says besides.
+/// The claims of every token, and those of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Claims<C> {
     iss: String,
@@ -74,7 +74,7 @@ impl SignedTokens {
         }
     }
 
-    /// A token of this session that says this, and when it ends.
+    /// A token of this session with these claims of its kind, and its end in seconds since 1970.
     pub(crate) fn issue(
         &self,
         session: SessionId,
@@ -95,7 +95,7 @@ impl SignedTokens {
         Ok((jsonwebtoken::encode(&header, &claims, &self.sign)?, exp))
     }
 
-    /// The session of this token, and what it says besides.
+    /// The session of this token, and the claims of its kind.
     pub(crate) fn verify<C: DeserializeOwned>(&self, token: &str, now: i64) -> Result<(SessionId, C), TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::Invalid);

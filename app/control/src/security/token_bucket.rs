@@ -1,4 +1,4 @@
-//! How often somebody may try: token buckets in a bounded map. Pure: time is an argument.
+//! Token buckets in a bounded map. Pure: time is an argument.
 //!
 //! Each bucket is one instant, the time at which it would be full again (the generic cell rate algorithm: the same
 //! verdicts as a counter that refills, with nothing to refill).
@@ -12,16 +12,16 @@ use std::{
 /// How many buckets one limiter keeps.
 const MAX_BUCKETS: usize = 16_384;
 
-/// How often.
+/// The rate of a token bucket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
-    /// So many tries at once.
+    /// The number of tries at once.
     pub(crate) burst: u32,
-    /// And one more after each of these.
+    /// The interval after which one more try is allowed.
     pub(crate) every: Duration,
 }
 
-/// The tries of each key.
+/// A token bucket for each key, in a bounded map.
 #[derive(Debug)]
 pub(crate) struct Limiter<K> {
     rate: Rate,
@@ -35,7 +35,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         Self { rate, max_buckets: MAX_BUCKETS, full_at: HashMap::new() }
     }
 
-    /// Counts a try, or says how long to wait for the next.
+    /// Counts a try, or returns the time to wait for the next one.
     pub(crate) fn take(&mut self, key: &K, now: Instant) -> Result<(), Duration> {
         let full_at = self.full_at.get(key).copied().filter(|at| *at > now).unwrap_or(now);
         let next = full_at + self.rate.every;
@@ -55,7 +55,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         self.full_at.get(key).is_some_and(|full_at| *full_at > now)
     }
 
-    /// Takes back the last try: it was a good one.
+    /// Takes back the last try, because it succeeded.
     pub(crate) fn give_back(&mut self, key: &K, now: Instant) {
         if let Some(full_at) = self.full_at.get_mut(key) {
             match full_at.checked_sub(self.rate.every) {

@@ -1,4 +1,4 @@
-//! Making and deleting accounts, and whether a login is right.
+//! Making and deleting accounts, and checking logins.
 
 use http::StatusCode;
 use sallyport_api::{CreateAccount, Secret};

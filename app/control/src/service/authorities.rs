@@ -1,4 +1,4 @@
-//! The certificate authorities of organisations: made when they are first needed, kept encrypted, known to edges.
+//! The certificate authorities of organisations: made at their first use, stored encrypted, published to edges.
 
 use sallyport_identity::{NONCE_BYTES, Purpose};
 use sallyport_model::{AccountId, SocketSettings, SocketType};
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{clock::date, problem::ApiError, security::random, state::App};
 
-/// A private key as it is sealed: whoever swaps two in the database gains none.
+/// A private key in its sealed form, with its authority: a key that is moved to another row does not open.
 #[derive(Serialize, Deserialize)]
 struct SealedKey {
     authority: (AccountId, String),
     key: String,
 }
 
-/// What an authority for ssh keys puts into certificates of persons.
+/// The settings of certificates for persons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SshOptions {
     #[serde(default = "usual_extensions")]

@@ -1,4 +1,4 @@
-//! Edges of the installation: which controls they find, and whether they need an account.
+//! How edges join, the controls that they reach, and the account that they need.
 
 use http::StatusCode;
 use sallyport_model::AccountId;

@@ -1,5 +1,4 @@
-//! What is done, whichever path asked for it: `/v1`, the paths of the original clients, or ssh. Every rule is here
-//! once.
+//! The work behind every path: `/v1`, the paths of the original clients, and ssh. Every rule is here once.
 //!
 //! May use: `audit`, `mail`, `state`, `security`, `config`, `problem`.
 

@@ -1,4 +1,4 @@
-//! What whoever has the data directory may do to accounts without the API: let somebody in again who is locked out.
+//! What an operator with the data directory may do without the API: let an owner in again who is locked out.
 
 use sallyport_api::Secret;
 use sallyport_model::Email;
@@ -12,7 +12,7 @@ use crate::security::random;
 pub struct OperatorReset {
     /// The code, good once.
     pub code: Secret,
-    /// When it ends, in seconds since 1970.
+    /// When the code ends, in seconds since 1970.
     pub expires_at: i64,
 }
 
@@ -20,7 +20,7 @@ pub struct OperatorReset {
 /// another one; its sessions end. `None` when there is no such account. Whatever serves the store may go on meanwhile.
 ///
 /// # Errors
-/// What stands in the way.
+/// The store fails.
 pub async fn reset_account(
     store: &Store,
     email: &Email,

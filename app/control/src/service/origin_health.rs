@@ -1,4 +1,4 @@
-//! Why origins get nothing, as far as edges say.
+//! Why origins get no requests, as edges report it.
 
 use sallyport_api::HealthFailure;
 use sallyport_model::{DirectOriginId, OriginHealth, SocketRoute, TunnelId, TunnelPresence};

@@ -1,4 +1,4 @@
-//! Persons whose passwords this installation keeps: adding, changing and inviting them.
+//! Persons with passwords at this installation: adding, changing and inviting them.
 
 use sallyport_api::{CreatePerson, ResetPerson, Secret, UpdatePerson};
 use sallyport_identity::{MAX_TOLD_GROUPS_BYTES, header_groups};

@@ -1,4 +1,4 @@
-//! Policies: making, changing, attaching and asking them.
+//! Policies: making, changing, attaching and testing them.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,4 +1,4 @@
-//! Asks providers, again and again, whether the logins that were made there are good still.
+//! Repeated checks at providers whether logins are still good.
 //!
 //! What is asked with (a refresh token, or an access token and introspection) lies sealed in the store, and never
 //! leaves control. A provider that says that a login is over ends it here, at edges too. One that cannot be asked ends
@@ -32,7 +32,7 @@ const MAX_DOUBLINGS: u32 = 3;
 const MAX_PAUSE_SECONDS: i64 = 900;
 /// How long finding out where a provider logs out may keep somebody waiting who logs out here.
 const END_SESSION_WAIT: Duration = Duration::from_secs(3);
-/// Tokens with whose they are: those that are moved to another row of the store do not open there.
+/// Tokens of a provider in their sealed form, with their session: tokens that are moved to another row do not open.
 #[derive(Serialize, Deserialize)]
 struct SealedProviderTokens {
     session: LoginSessionId,

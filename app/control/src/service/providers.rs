@@ -1,4 +1,4 @@
-//! Identity providers: making, changing, asking them.
+//! Identity providers: making, changing and testing them.
 
 use http::StatusCode;
 use sallyport_api::{CreateProvider, ProviderFound, Secret, UpdateProvider};

@@ -1,4 +1,4 @@
-//! Regions of a socket: what dials are worth where these regions are served.
+//! Regions of a socket, and what their dials have an effect on.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,7 +14,7 @@ const RECOVERY_BYTES: usize = 10;
 /// How many characters are written together.
 const GROUP_CHARS: usize = 4;
 
-/// A secret with whose it is: one that is moved to another row of the store does not open there.
+/// A secret of codes in its sealed form, with its owner: a secret that is moved to another row does not open.
 #[derive(Serialize, Deserialize)]
 struct SealedTotpSecret {
     /// The id of the person, or of the account.
@@ -22,17 +22,17 @@ struct SealedTotpSecret {
     totp: [u8; TOTP_SECRET_BYTES],
 }
 
-/// What is kept of somebody's codes.
+/// The stored state of an owner's codes.
 #[derive(Clone, Copy)]
 pub(crate) struct TotpState<'a> {
     pub(crate) owner: CodeOwner,
-    /// The secret, sealed; `None` where no codes are asked for.
+    /// The sealed secret; `None` where no codes are used.
     pub(crate) sealed: Option<&'a str>,
-    /// The step of the last code that was used.
+    /// The time step of the last code that was used.
     pub(crate) used_step: i64,
 }
 
-/// What a code was.
+/// The result of checking a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodeCheck {
     /// One of the authenticator.

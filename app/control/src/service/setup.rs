@@ -1,4 +1,4 @@
-//! The setup token: where strangers come, the first account is made by whoever has it, and not by whoever comes first.
+//! The setup token. On a server that others can reach, the first account needs it.
 //!
 //! It is made where there is no account, and is the same for all controls over one store. The store keeps its hash, and
 //! the token itself sealed, so that each control can say it; it is gone with the first account.
@@ -22,7 +22,7 @@ pub const SETUP_TOKEN_FILE: &str = "setup-token";
 /// How setup tokens begin.
 const SETUP_TOKEN_PREFIX: &str = "spu_";
 
-/// A setup token, as it is sealed.
+/// A setup token in its sealed form.
 #[derive(Serialize, Deserialize)]
 struct SealedSetupToken {
     setup_token: String,

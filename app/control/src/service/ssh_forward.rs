@@ -1,4 +1,4 @@
-//! What a stock ssh client means when it asks for a forward (RFC 4254 section 7.1), and what lives as long as one.
+//! The meaning of a forward that a stock ssh client asks for (RFC 4254 section 7.1).
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! How many requests read the audit log, or wait for it.
+//! Bounds on requests that read the audit log, or wait for it.
 
 use tokio::sync::Semaphore;
 
@@ -7,7 +7,7 @@ const MAX_READERS: usize = 2;
 /// How many requests wait for an event; others are answered at once.
 const MAX_WAITING: usize = 256;
 
-/// What reads the log now.
+/// Permits for requests that read the audit log, and for those that wait for events.
 #[derive(Debug)]
 pub(crate) struct AuditReaders {
     pub(crate) reading: Semaphore,

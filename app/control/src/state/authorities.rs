@@ -1,4 +1,4 @@
-//! What is public of the certificate authorities of organisations, in memory.
+//! The public parts of organisations' certificate authorities, in memory.
 
 use std::{
     collections::HashMap,
@@ -8,16 +8,16 @@ use std::{
 use sallyport_model::AccountId;
 use sallyport_store::{AuthorityKind, StoredAuthority};
 
-/// What everybody may know of the authorities of an organisation.
+/// The public parts of an organisation's certificate authorities.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PublicAuthorities {
-    /// The certificate in PEM of the one for client certificates.
+    /// The certificate in PEM of the authority for client certificates.
     pub(crate) client_tls: Option<String>,
-    /// The public key of the one for ssh keys.
+    /// The public key of the authority for ssh keys.
     pub(crate) ssh: Option<String>,
 }
 
-/// What is public of all authorities.
+/// The public parts of all certificate authorities.
 #[derive(Debug, Default)]
 pub(crate) struct AuthorityCache(Mutex<HashMap<AccountId, PublicAuthorities>>);
 

@@ -1,4 +1,4 @@
-//! Identity providers that did not answer when they were asked last.
+//! Identity providers that did not answer last.
 
 use std::{
     collections::HashSet,
@@ -10,12 +10,12 @@ use sallyport_model::ProviderId;
 /// Of how many providers it is remembered that they could not be asked, so that each is told once.
 const MAX_FAILING: usize = 1_024;
 
-/// Providers that could not be asked when they were asked last.
+/// Identity providers that did not answer last.
 #[derive(Default)]
 pub(crate) struct FailingProviders(Mutex<HashSet<ProviderId>>);
 
 impl FailingProviders {
-    /// Whether this is news.
+    /// Records whether the provider answered. Returns whether that is a change.
     pub(crate) fn set_failing(&self, provider: ProviderId, is_failing: bool) -> bool {
         let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match is_failing {

@@ -1,4 +1,4 @@
-//! Forwards of ssh clients: who asks, what one leads to, and what lives for as long as one.
+//! Forwards of ssh clients: the client, the target, and what lives for as long as a forward.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +19,7 @@ pub const MAX_GUEST_SOCKETS_PER_ADDRESS: usize = 5;
 /// How long nobody may hold a tunnel of an ssh client of an edge before it is gone.
 const MAX_ABSENCE: Duration = Duration::from_secs(60);
 
-/// What a forward leads to.
+/// The socket and tunnel of a forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshTarget {
     /// The socket that clients use.
@@ -28,24 +28,24 @@ pub struct SshTarget {
     pub tunnel: TunnelId,
     /// Whether the tunnel, and maybe the socket, were made for this forward.
     pub temporary: bool,
-    /// Where clients reach the socket.
+    /// The address at which clients reach the socket.
     pub url: String,
     /// The socket's own port, when it has one: the answer to a forward of port 0.
     pub port: Option<u16>,
 }
 
-/// Who asks for a forward.
+/// An ssh client that asks for a forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshClient {
-    /// The account that it has logged in to; [`guest_account`] without one.
+    /// The account of the client; [`sallyport_store::guest_account`] for a guest.
     pub account: AccountId,
-    /// The fingerprint of the key that it has proven to hold. With the same one it gets the same names and ports again.
+    /// The fingerprint of the key that the client has proven to hold. The same key gets the same names and ports again.
     pub key: Option<String>,
-    /// The one tunnel that it may serve, when it has logged in with a certificate for it.
+    /// The one tunnel that the client may serve, for a login with a certificate for it.
     pub only: Option<SshTunnelLogin>,
-    /// Where it is.
+    /// The address of the client.
     pub address: IpAddr,
-    /// Who holds its connection, when that is not this process.
+    /// The holder of the client's connection, when another process holds it.
     pub holder: Option<HolderId>,
 }
 
@@ -72,18 +72,18 @@ impl From<StoreError> for ForwardRefusal {
     }
 }
 
-/// What this process made for forwards that have not ended.
+/// Sockets and tunnels that this process made for forwards that have not ended.
 pub(crate) struct TemporaryForwards {
-    /// By which the store knows who keeps it.
+    /// The id of this process as a holder in the store.
     pub(crate) holder: HolderId,
     tunnels: Mutex<HashSet<TunnelId>>,
-    /// What edges keep, and which of them has not been seen in the directory since when.
+    /// Things that edges hold and that are missing from the directory, with the time since when.
     absent: Mutex<HashMap<[u8; 16], Instant>>,
-    /// Where the guests are that have a socket; no more than [`sallyport_store::MAX_GUEST_SOCKETS`].
+    /// The addresses of guests with a socket; no more than [`sallyport_store::MAX_GUEST_SOCKETS`].
     guests: Mutex<HashMap<TunnelId, IpAddr>>,
-    /// Held while something is made, so that it is not taken for a remainder before it is known.
+    /// Held while a socket or tunnel is made, so that a sweep does not remove it as a remainder.
     pub(crate) making: tokio::sync::Mutex<()>,
-    /// With this, the store does not tell who was here.
+    /// Key of the hash of makers, so that the store does not reveal clients.
     maker_key: [u8; 32],
 }
 
@@ -93,7 +93,8 @@ impl TemporaryForwards {
         Self { holder, tunnels, absent, guests, making, maker_key: secrets.derived("makers of sockets") }
     }
 
-    /// Who makes this socket, and may have its name and its port again. None for those who have shown no key.
+    /// The maker of a temporary socket, which may have the socket's name and port again. `None` for clients without a
+    /// key.
     pub(crate) fn maker(&self, client: &SshClient, socket_type: SocketType, port: Option<u16>) -> Option<Maker> {
         let mut hash = Sha256::new();
         hash.update(self.maker_key);
@@ -131,7 +132,7 @@ impl TemporaryForwards {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner).insert(tunnel, address);
     }
 
-    /// Whether something that an edge keeps has not been seen for so long that it is gone.
+    /// Whether a thing that an edge holds has been missing for [`MAX_ABSENCE`].
     pub(crate) fn is_lost(&self, thing: [u8; 16], is_seen: bool, now: Instant) -> bool {
         let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
         if is_seen {
@@ -143,8 +144,8 @@ impl TemporaryForwards {
         now.saturating_duration_since(since) >= MAX_ABSENCE
     }
 
-    /// Removes from the store what was made for forwards by who is gone: by a former life of this process, and by those
-    /// of whom `lives` says so. Gives the sockets that are gone, and those that lost a tunnel.
+    /// Removes from the store what was made for forwards whose holder is gone: a former life of this process, or a
+    /// holder that `lives` denies. Returns the sockets that are gone, and those that lost a tunnel.
     pub(crate) async fn sweep(
         &self,
         store: &Store,
@@ -180,11 +181,11 @@ impl TemporaryForwards {
     }
 }
 
-/// What was swept away.
+/// The result of a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct SweptForwards {
-    /// Sockets that are gone.
+    /// The sockets that the sweep removed.
     pub(crate) gone: Vec<SocketId>,
-    /// Sockets that lost a tunnel.
+    /// The sockets that lost a tunnel.
     pub(crate) changed: Vec<SocketId>,
 }

@@ -1,4 +1,4 @@
-//! What a control holds in memory: one [`App`], which all handlers and tasks share.
+//! The state of a control in memory: one [`App`], which all handlers and tasks share.
 //!
 //! May use: `config`, `mail`, `security`, `cluster`, `metrics`, `clock`, `problem`.
 
@@ -38,7 +38,7 @@ pub struct Control {
     pub(crate) app: App,
 }
 
-/// What handlers work with.
+/// The state that handlers and tasks share. Clones share it.
 #[derive(Clone)]
 pub(crate) struct App(pub(crate) Arc<AppParts>);
 
@@ -51,21 +51,21 @@ pub(crate) struct AppParts {
     pub(crate) directory: Directory,
     pub(crate) fleet: Fleet,
     pub(crate) orders: Orders,
-    /// How edges join, where they can.
+    /// How edges join; empty on one machine.
     pub(crate) edges: Edges,
-    /// Seals what browsers carry, and what only this installation may read in its store.
+    /// Seals cookies and other texts of browsers, and secrets in the store.
     pub(crate) sealer: Sealer,
     pub(crate) providers: Providers,
     pub(crate) mail: Option<Mail>,
-    /// Which providers could not be asked about logins.
+    /// The identity providers that did not answer last.
     pub(crate) failing: FailingProviders,
-    /// Who tries to be which person.
+    /// Attempts to log in as persons, with their waits.
     pub(crate) attempts: Attempts,
-    /// Each is a message that goes to a hook while nobody waits for it.
+    /// One permit for each message to a hook that no request waits for.
     pub(crate) hook_turns: Arc<Semaphore>,
     pub(crate) authorities: AuthorityCache,
     pub(crate) device_limits: DeviceLimits,
-    /// Tells the other controls what was counted here.
+    /// Sends counted attempts to the other controls.
     pub(crate) attempt_gossip: AttemptGossip,
     pub(crate) mysocket_client_tokens: MysocketClientTokens,
     pub(crate) tokens: AccessTokens,
@@ -74,12 +74,12 @@ pub(crate) struct AppParts {
     pub(crate) limits: AttemptLimits,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
-    /// Held while a route is read from the store and published, so that the last one published is the newest.
+    /// Held from reading a route until publishing it, so that the last one published is the newest.
     pub(crate) publishing: Mutex<()>,
-    /// What lives as long as an ssh client's forward.
+    /// Sockets and tunnels that live as long as a forward of an ssh client.
     pub(crate) temporary_forwards: TemporaryForwards,
     pub(crate) audit_readers: AuditReaders,
-    /// Which controls share the store.
+    /// The controls that share the store.
     pub(crate) peers: PeerWatch,
 }
 

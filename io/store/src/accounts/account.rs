@@ -15,25 +15,25 @@ use crate::db::{
     sql,
 };
 
-/// An account to be made.
+/// A new account.
 #[derive(Debug, Clone)]
 pub struct NewAccount {
-    /// What it will be.
+    /// The account.
     pub account: Account,
     /// The password as an argon2id PHC string.
     pub password_hash: String,
-    /// Its first ssh key.
+    /// The first ssh key.
     pub ssh_key: Option<SshKey>,
-    /// How it comes in.
+    /// The requirements for the account.
     pub admission: Admission,
 }
 
-/// How a new account comes in.
+/// The requirements for a new account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission {
-    /// What the first account needs besides.
+    /// The requirement for the first account.
     pub setup: SetupRequirement,
-    /// What every other one needs.
+    /// The requirement for every other account.
     pub entry: SignUpRequirement,
 }
 
@@ -42,38 +42,38 @@ impl Admission {
     pub const OPEN: Self = Self { setup: SetupRequirement::Free, entry: SignUpRequirement::Open };
 }
 
-/// What the first account of an installation needs.
+/// The requirement for the first account of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetupRequirement {
     /// Nothing.
     Free,
-    /// The setup token; this is the hash of what was shown as one.
+    /// The setup token; this is the hash of the token in the request.
     Token(Option<SecretHash>),
 }
 
-/// What every account but the first needs.
+/// The requirement for every account but the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignUpRequirement {
     /// Nothing.
     Open,
-    /// There is no way in.
+    /// No account may be made.
     Closed,
-    /// An invitation of its address, whose code has this hash. It is used up, and the account belongs to the
-    /// organisation.
+    /// An invitation of the account's address, whose code has this hash. The invitation is used up, and the account
+    /// joins the organisation.
     Invitation(SecretHash),
 }
 
-/// What became of deleting an account.
+/// The result of deleting an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccountDeletion {
-    /// It is gone.
+    /// The account is gone.
     Done {
         /// The sockets that are gone with it.
         sockets: Vec<SocketId>,
     },
     /// There is no such account.
     NotFound,
-    /// Others belong to its organisation.
+    /// The account's organisation has other members.
     HasMembers {
         /// How many.
         others: u64,
@@ -99,7 +99,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::EmailTaken`], [`StoreError::NotFirst`], [`StoreError::SetupToken`], [`StoreError::NoInvitation`],
-    /// or what stands in the way.
+    /// or a failure of the database.
     pub async fn create_account(&self, new: NewAccount) -> Result<Option<Invitation>, StoreError> {
         let mut write = self.write().await?;
         let is_first = !setup::has_accounts(&mut write).await?;
@@ -158,7 +158,7 @@ impl Store {
     /// Makes the account of guests, unless it is there.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn create_guest_account(&self, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         // No address has an empty key and no password has this hash, so nobody can log in as it.
@@ -176,7 +176,7 @@ impl Store {
     /// The account with this id.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn account(&self, id: AccountId) -> Result<Option<Account>, StoreError> {
         let found = sql::query("SELECT id, name, email, created_at FROM accounts WHERE id = $1")
             .bind(id.as_bytes().as_slice())
@@ -188,7 +188,7 @@ impl Store {
     /// The account that logs in with this address, and its password hash.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn account_for_login(&self, email: &Email) -> Result<Option<(Account, String)>, StoreError> {
         let found = sql::query("SELECT id, name, email, created_at, password_hash FROM accounts WHERE email_key = $1")
             .bind(email_key(email))
@@ -201,7 +201,7 @@ impl Store {
     /// Deletes the account and all that it owns. While others belong to its organisation, nothing is deleted.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_account(&self, id: AccountId) -> Result<AccountDeletion, StoreError> {
         let mut write = self.write().await?;
         let others: i64 = sql::query_scalar("SELECT count(*) FROM members WHERE organisation = $1")
@@ -228,7 +228,7 @@ impl Store {
     /// How many accounts there are, without the one of guests.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn count_accounts(&self) -> Result<u64, StoreError> {
         let count: i64 =
             sql::query_scalar("SELECT count(*) FROM accounts WHERE email_key <> ''").fetch_one(&self.reader).await?;

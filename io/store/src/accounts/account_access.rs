@@ -1,4 +1,4 @@
-//! What lets the owner of an account in: the password, codes beside it, and what sets another password.
+//! Credentials of accounts: the password, codes beside it, and codes that set another password.
 
 use sallyport_model::{Account, AccountId, Email};
 
@@ -19,29 +19,29 @@ pub const MAX_RESETS_PER_ACCOUNT: usize = 3;
 /// In the place of a password's hash, where there is none: no password has it.
 pub(crate) const NO_PASSWORD: &str = "!";
 
-/// What lets the owner of an account in, as it is kept.
+/// The stored credentials of an account.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccountAccess {
-    /// The password as an argon2id PHC string; `None` while another one is to be set.
+    /// The password as an argon2id PHC string; `None` while the owner has to set another one.
     pub password_hash: Option<String>,
     /// The secret of the codes, sealed by the caller.
     pub totp_secret: Option<String>,
-    /// The step of the last code that was used.
+    /// The time step of the last code that was used.
     pub totp_step: i64,
-    /// How many recovery codes are left.
+    /// The number of recovery codes that are left.
     pub recovery_codes: u32,
-    /// Grows with every change of these.
+    /// The revision, which grows with every change of these fields.
     pub revision: i64,
 }
 
-/// Who had a code made that sets a password.
+/// The maker of a code that sets a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetMaker {
-    /// Somebody who said that they are the owner of the account.
+    /// The owner of the account, as the request claims.
     Myself,
     /// The owner of the installation.
     Owner,
-    /// Whoever has the data directory.
+    /// The operator, with access to the data directory.
     Operator,
 }
 
@@ -67,13 +67,13 @@ impl ResetMaker {
 /// A code that sets a password.
 #[derive(Debug, Clone, Copy)]
 pub struct NewReset {
-    /// Whose password.
+    /// The account of the password.
     pub account: AccountId,
     /// SHA-256 of the code.
     pub hash: SecretHash,
-    /// Who had it made.
+    /// The maker of the code.
     pub made_by: ResetMaker,
-    /// When it ends, in seconds since 1970.
+    /// When the code ends, in seconds since 1970.
     pub expires_at: i64,
 }
 
@@ -81,7 +81,7 @@ impl Store {
     /// The account that logs in with this address, and what lets its owner in.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn account_access(&self, email: &Email) -> Result<Option<(Account, AccountAccess)>, StoreError> {
         let found = sql::query(
             "SELECT id, name, email, created_at, password_hash, totp_secret, totp_step, access_revision,
@@ -99,7 +99,7 @@ impl Store {
     /// end, but for one, and so do codes that would set another. Gives whether it was done.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn change_account_password(
         &self,
         id: AccountId,
@@ -130,7 +130,7 @@ impl Store {
     /// owner in again. All its sessions end.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn reset_account(&self, id: AccountId, with_totp: bool, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sql::query("UPDATE accounts SET password_hash = $2, access_revision = access_revision + 1 WHERE id = $1")
@@ -149,7 +149,7 @@ impl Store {
     /// Keeps a code that sets a password; the oldest of the account go when there are too many.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the account is gone, or what stands in the way.
+    /// [`StoreError::Gone`] when the account is gone, or a failure of the database.
     pub async fn create_account_reset(&self, reset: NewReset) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let inserted = sql::query(
@@ -181,7 +181,7 @@ impl Store {
     /// Whose password a code sets, when it is good: it stays so.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn account_of_reset(&self, hash: SecretHash, now: i64) -> Result<Option<Account>, StoreError> {
         let found = sql::query(
             "SELECT id, name, email, created_at FROM accounts
@@ -198,7 +198,7 @@ impl Store {
     /// was good; it is used once.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn use_account_reset(
         &self,
         hash: SecretHash,

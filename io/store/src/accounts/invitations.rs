@@ -23,13 +23,13 @@ pub const MAX_INVITATIONS_PER_ORGANISATION: usize = 100;
 pub struct Invitation {
     /// Its id.
     pub id: InvitationId,
-    /// Into which organisation.
+    /// The organisation that invites.
     pub organisation: AccountId,
-    /// Whom.
+    /// The invited e-mail address.
     pub email: Email,
-    /// As what.
+    /// The role that the invitation gives.
     pub role: Role,
-    /// Who invites.
+    /// The account that invites.
     pub invited_by: AccountId,
     /// Since when, in seconds since 1970.
     pub created_at: i64,
@@ -37,34 +37,34 @@ pub struct Invitation {
     pub expires_at: i64,
 }
 
-/// An invitation, as the one who is invited sees it.
+/// An invitation, as the invited account sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenInvitation {
-    /// What it is.
+    /// The invitation.
     pub invitation: Invitation,
-    /// What the organisation is called.
+    /// The name of the organisation.
     pub organisation_name: String,
 }
 
-/// What became of a new invitation.
+/// The result of inviting an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InviteOutcome {
-    /// It is there; a former one for the same address is not any more.
+    /// The invitation is there, and replaces a former one for the address.
     Done,
-    /// Somebody with this address belongs to the organisation.
+    /// An account with this address belongs to the organisation.
     IsMember,
-    /// Whoever invites does not belong to it any more, or may not give this role, or that of the former invitation.
+    /// The inviting account has left the organisation, or may not give this role or that of the former invitation.
     NotAllowed,
 }
 
-/// What became of an invitation that was to be taken back.
+/// The result of withdrawing an invitation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WithdrawOutcome {
-    /// It is gone.
+    /// The invitation is gone.
     Done(Invitation),
-    /// There is none.
+    /// There is no such invitation.
     NotFound,
-    /// Whoever takes it back may not give its role.
+    /// The account may not give the role of the invitation.
     NotAllowed,
 }
 
@@ -72,7 +72,7 @@ impl Store {
     /// Invites an address; a former invitation of it ends.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], or what stands in the way.
+    /// [`StoreError::Limit`], or a failure of the database.
     pub async fn invite(&self, new: &Invitation, hash: SecretHash) -> Result<InviteOutcome, StoreError> {
         let mut write = self.write().await?;
         let role = role_in(&mut write, new.organisation, new.invited_by).await?;
@@ -123,7 +123,7 @@ impl Store {
     /// The organisation's open invitations after a position, oldest first, with their positions.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn invitations(
         &self,
         organisation: AccountId,
@@ -147,7 +147,7 @@ impl Store {
     /// Takes an invitation of the organisation back, as somebody with this role there.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn withdraw_invitation(
         &self,
         organisation: AccountId,
@@ -174,7 +174,7 @@ impl Store {
     /// The open invitations of an address, those that end first before the others, `limit` at most.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn invitations_of(&self, email: &Email, now: i64, limit: u32) -> Result<Vec<OpenInvitation>, StoreError> {
         let rows = sql::query(
             "SELECT i.id, i.organisation, i.email, i.role, i.invited_by, i.created_at, i.expires_at, o.name,
@@ -195,7 +195,7 @@ impl Store {
     /// invitation, which is used up; `None` when there is no such one (any more).
     ///
     /// # Errors
-    /// [`StoreError::Limit`] when the organisation or the account has as many as may be, or what stands in the way; the
+    /// [`StoreError::Limit`] when the organisation or the account has as many as may be, or a failure of the database; the
     /// invitation stays open then.
     pub async fn accept_invitation(
         &self,
@@ -216,7 +216,7 @@ impl Store {
     /// Whether an invitation of this address is open whose code has this hash: it stays so.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn is_invited(&self, email: &Email, hash: SecretHash, now: i64) -> Result<bool, StoreError> {
         let count: i64 = sql::query_scalar(
             "SELECT count(*) FROM invitations WHERE hash = $1 AND email_key = $2 AND expires_at > $3",
@@ -232,7 +232,7 @@ impl Store {
     /// Turns down an invitation of this address. Gives it, if there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn decline_invitation(&self, email: &Email, id: InvitationId) -> Result<Option<Invitation>, StoreError> {
         let mut write = self.write().await?;
         let found = sql::query(

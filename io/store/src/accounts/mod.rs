@@ -1,4 +1,4 @@
-//! Accounts and what lets their owners in: passwords, sessions, tokens, ssh keys; and the organisations they belong to.
+//! Accounts and their credentials: passwords, sessions, tokens, ssh keys; and their organisations.
 //!
 //! May use: `db`.
 

@@ -1,4 +1,4 @@
-//! Organisations: what they are called, who belongs to them.
+//! Organisations: their names and their members.
 //!
 //! An organisation has the id of the account that it was made with. That account is its founder: an owner for as long
 //! as there is the account, which is why no table says so and no statement here can change it.
@@ -41,16 +41,16 @@ pub struct Member {
     pub since: i64,
 }
 
-/// What became of a change to a member.
+/// The result of changing a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChangeOutcome {
-    /// It is so now.
+    /// The change is made.
     Done,
     /// The account does not belong to the organisation.
     NotFound,
-    /// The account is the founder's: always an owner.
+    /// The account is the founder's, which stays an owner.
     Founder,
-    /// Whoever asks may not give or take this role.
+    /// The calling account may not give or take this role.
     NotAllowed,
 }
 
@@ -61,7 +61,7 @@ impl Store {
     /// What the account is in the organisation, if it belongs to it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn role(&self, organisation: AccountId, account: AccountId) -> Result<Option<Role>, StoreError> {
         if organisation == account {
             return Ok(Some(Role::Owner));
@@ -77,7 +77,7 @@ impl Store {
     /// The organisations that the account belongs to: its own first, then the others, the oldest membership first.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn memberships(&self, account: AccountId) -> Result<Vec<Membership>, StoreError> {
         let rows = sql::query(
             "SELECT o.id, o.name, o.organisation_name, m.role, m.created_at FROM members m
@@ -94,7 +94,7 @@ impl Store {
     /// One organisation that the account belongs to.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn membership(
         &self,
         organisation: AccountId,
@@ -115,7 +115,7 @@ impl Store {
     /// Gives the organisation a name. Gives whether there is such an organisation.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn rename_organisation(&self, organisation: AccountId, name: &DisplayName) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let changed = sql::query("UPDATE accounts SET organisation_name = $2 WHERE id = $1")
@@ -130,7 +130,7 @@ impl Store {
     /// Those who belong to the organisation after a position, its founder first, with their positions.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn members(
         &self,
         organisation: AccountId,
@@ -156,7 +156,7 @@ impl Store {
     /// The one who belongs to the organisation with this account.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn member(&self, organisation: AccountId, account: AccountId) -> Result<Option<Member>, StoreError> {
         let found = sql::query(
             "SELECT a.id, a.name, a.email, a.created_at, coalesce(m.role, 'owner') AS role,
@@ -174,7 +174,7 @@ impl Store {
     /// The one who belongs to the organisation with this address.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn member_with_address(
         &self,
         organisation: AccountId,
@@ -197,7 +197,7 @@ impl Store {
     /// back.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn change_role(
         &self,
         organisation: AccountId,
@@ -212,7 +212,7 @@ impl Store {
     /// sent, for somebody whose own role is `by`.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn remove_member(
         &self,
         organisation: AccountId,

@@ -56,7 +56,7 @@ impl Store {
     /// the former. Gives `false` when codes are asked for already.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn begin_totp(
         &self,
         owner: impl Into<CodeOwner>,
@@ -84,7 +84,7 @@ impl Store {
     /// Has no codes asked for any more.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn end_totp(&self, owner: impl Into<CodeOwner>, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         set_totp(write.sql(), owner.into(), None, 0, now).await?;
@@ -94,7 +94,7 @@ impl Store {
     /// Puts these recovery codes in the place of the former.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn replace_recovery_codes(
         &self,
         owner: impl Into<CodeOwner>,
@@ -110,7 +110,7 @@ impl Store {
     /// Takes the code of this step. Gives whether none of it or of a later one was taken before.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn take_totp_step(&self, owner: impl Into<CodeOwner>, step: i64) -> Result<bool, StoreError> {
         let owner = owner.into();
         let mut write = self.write().await?;
@@ -127,7 +127,7 @@ impl Store {
     /// Takes a recovery code. Gives whether it was there.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn take_recovery_code(&self, owner: impl Into<CodeOwner>, hash: SecretHash) -> Result<bool, StoreError> {
         let owner = owner.into();
         let mut write = self.write().await?;

@@ -18,22 +18,22 @@ const MAX_REFRESH_TOKENS_PER_SESSION: i64 = 4_096;
 /// How long a session is kept after its end, so that a clock that jumps ahead for a while loses none.
 pub(crate) const REMEMBER_ENDED_SECONDS: i64 = 30 * 86_400;
 
-/// What became of a refresh token.
+/// The result of using a refresh token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rotation {
-    /// The new token is in its place.
+    /// The new token replaces the old one.
     Done {
         /// The session it belongs to.
         session: SessionId,
         /// The account it belongs to.
         account: AccountId,
     },
-    /// It was used before: its session has ended now.
+    /// The token was used before: its session has ended now.
     Reused {
         /// The account it belongs to.
         account: AccountId,
     },
-    /// Unknown, too old, or its session has ended.
+    /// The token is unknown or too old, or its session has ended.
     Invalid,
 }
 
@@ -120,7 +120,7 @@ impl Store {
     /// Puts a new refresh token in the place of the old one, once.
     ///
     /// # Errors
-    /// What stands in the way; the old token stays good then.
+    /// The database fails; the old token stays good then.
     pub async fn rotate_refresh(
         &self,
         old: SecretHash,
@@ -183,7 +183,7 @@ impl Store {
     /// The account of a session that has not ended.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn session_account(&self, session: SessionId) -> Result<Option<Account>, StoreError> {
         let found = sql::query(
             "SELECT a.id, a.name, a.email, a.created_at FROM login_sessions s JOIN accounts a ON a.id = s.account
@@ -198,7 +198,7 @@ impl Store {
     /// Ends the session that this refresh token, used or not, belongs to. Gives whose it was, when there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn end_session(&self, refresh: SecretHash) -> Result<Option<AccountId>, StoreError> {
         let mut write = self.write().await?;
         let statement =
@@ -219,7 +219,7 @@ impl Store {
     /// The sessions of an account that have not ended, the oldest first.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn account_sessions(&self, account: AccountId, now: i64) -> Result<Vec<StoredSession>, StoreError> {
         let rows = sql::query(
             "SELECT id, created_at, last_used_at, expires_at, client_address, client_program FROM login_sessions
@@ -248,7 +248,7 @@ impl Store {
     /// Ends a session of an account. Gives whether it had one that had not ended.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn end_account_session(&self, account: AccountId, id: SessionId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let ended = sql::query("UPDATE login_sessions SET ended = 1 WHERE account = $1 AND id = $2 AND ended = 0")
@@ -263,7 +263,7 @@ impl Store {
     /// Ends the sessions of an account, but for one. Gives how many ended.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn end_account_sessions(&self, account: AccountId, but: Option<SessionId>) -> Result<u64, StoreError> {
         let mut write = self.write().await?;
         let ended = end_all(&mut write, account, but).await?;

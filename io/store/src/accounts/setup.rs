@@ -1,4 +1,4 @@
-//! The setup token, with which the first account is made where strangers come.
+//! The setup token, which the first account of a server needs that others can reach.
 
 use crate::db::{SecretHash, Store, error::StoreError, row, sql, write::Write};
 
@@ -15,7 +15,7 @@ impl Store {
     /// Keeps a setup token, unless there is one; gives the one that is good. `None` as soon as there is an account.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn keep_setup_token(&self, new: &StoredSetupToken) -> Result<Option<StoredSetupToken>, StoreError> {
         self.put_setup_token(new, false).await
     }
@@ -23,7 +23,7 @@ impl Store {
     /// Keeps a setup token in the place of one that nobody can read any more; gives the one that is good.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn replace_setup_token(&self, new: &StoredSetupToken) -> Result<Option<StoredSetupToken>, StoreError> {
         self.put_setup_token(new, true).await
     }
@@ -56,7 +56,7 @@ impl Store {
     /// Whether this is the hash of the setup token.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn is_setup_token(&self, hash: SecretHash) -> Result<bool, StoreError> {
         let count: i64 = sql::query_scalar("SELECT count(*) FROM setup_token WHERE hash = $1")
             .bind(hash.as_slice())

@@ -34,8 +34,8 @@ impl Store {
     /// Adds a key to an account.
     ///
     /// # Errors
-    /// [`StoreError::SshKeyTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the account is gone, or what
-    /// stands in the way.
+    /// [`StoreError::SshKeyTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the account is gone, or a
+    /// failure of the database.
     pub async fn create_ssh_key(&self, account: AccountId, key: &SshKey) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         insert(&mut write, account, key).await?;
@@ -45,7 +45,7 @@ impl Store {
     /// The account's keys after a position, oldest first, with their positions; at most [`MAX_SSH_KEYS_PER_ACCOUNT`].
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn ssh_keys(
         &self,
         account: AccountId,
@@ -64,7 +64,7 @@ impl Store {
     /// The keys of every account that has any.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn ssh_logins(&self) -> Result<Vec<SshLogin>, StoreError> {
         let rows = sql::query("SELECT account, public_key FROM ssh_keys ORDER BY account, position")
             .fetch_all(&self.reader)
@@ -81,7 +81,7 @@ impl Store {
     /// Takes a key from an account. Gives whether it had it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_ssh_key(&self, account: AccountId, id: [u8; 16]) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted = sql::query("DELETE FROM ssh_keys WHERE id = $1 AND account = $2")

@@ -46,7 +46,7 @@ impl Store {
     /// Makes a token. The answer is not remembered, since it holds the secret.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], [`StoreError::KeyReused`], [`StoreError::Gone`], or what stands in the way.
+    /// [`StoreError::Limit`], [`StoreError::KeyReused`], [`StoreError::Gone`], or a failure of the database.
     pub async fn create_token(
         &self,
         new: NewToken,
@@ -90,7 +90,7 @@ impl Store {
     /// The account's tokens for one organisation after a position, oldest first, with their positions.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn tokens(
         &self,
         account: AccountId,
@@ -114,7 +114,7 @@ impl Store {
     /// The token with this secret, and its account. Whether it has ended is for the caller to say.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn token_by_hash(&self, hash: SecretHash) -> Result<Option<(StoredToken, Account)>, StoreError> {
         let found = sql::query(
             "SELECT id, account, organisation, name, scopes, created_at, expires_at FROM tokens WHERE hash = $1",
@@ -134,7 +134,7 @@ impl Store {
     /// Deletes a token that the account has for the organisation. Gives whether there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_token(
         &self,
         account: AccountId,

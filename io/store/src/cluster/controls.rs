@@ -35,7 +35,7 @@ impl Store {
     /// Says that this control lives, and gives all that have said so, itself among them.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn beat(&self, id: HolderId, addresses: &str, program: &str) -> Result<Vec<StoredControl>, StoreError> {
         let mut write = self.write().await?;
         sql::query(
@@ -66,7 +66,7 @@ impl Store {
     /// Forgets a control, unless it has counted on since it had this beat.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn forget_control(&self, id: HolderId, beat: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sql::query("DELETE FROM controls WHERE id = $1 AND beat <= $2")
@@ -80,7 +80,7 @@ impl Store {
     /// The keys that all controls have, by name, each as it was sealed.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn installation_keys(&self) -> Result<Vec<(String, String)>, StoreError> {
         let rows =
             sql::query("SELECT name, sealed FROM installation_keys ORDER BY name").fetch_all(&self.reader).await?;
@@ -91,7 +91,7 @@ impl Store {
     /// are there then.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn keep_installation_keys(&self, keys: &[(String, String)]) -> Result<Vec<(String, String)>, StoreError> {
         let mut write = self.write().await?;
         for (name, sealed) in keys {
@@ -108,7 +108,7 @@ impl Store {
     /// Seals the keys anew: those that are there are replaced, as long as they are still what they were.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when another one has changed them meanwhile, or what stands in the way; nothing is changed
+    /// [`StoreError::Gone`] when another one has changed them meanwhile, or a failure of the database; nothing is changed
     /// then.
     pub async fn reseal_installation_keys(&self, keys: &[(String, String, String)]) -> Result<(), StoreError> {
         let mut write = self.write().await?;

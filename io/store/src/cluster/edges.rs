@@ -39,9 +39,9 @@ pub type EdgeTokenId = [u8; 8];
 pub struct StoredEdgeToken {
     /// Which one.
     pub id: EdgeTokenId,
-    /// What the edge will be called, if that is said.
+    /// The name that the edge will have, if the token fixes one.
     pub name: Option<EdgeName>,
-    /// The region that the edge will be in, if that is said.
+    /// The region that the edge will be in, if the token fixes one.
     pub region: Option<RegionName>,
     /// When it was made, in seconds since 1970.
     pub created_at: i64,
@@ -51,14 +51,14 @@ pub struct StoredEdgeToken {
     pub used_by: Option<TokenUser>,
 }
 
-/// The edge that has joined with a token.
+/// The edge that joined with a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenUser {
-    /// What it was called; another edge may be called so by now.
+    /// The name of the edge at that time.
     pub name: String,
-    /// Which one it is; of one that was removed before ids were remembered it is not known.
+    /// The id of the edge; `None` for an edge that was removed before ids were stored.
     pub id: Option<EdgeId>,
-    /// Whether it was removed since.
+    /// Whether the edge was removed later.
     pub is_removed: bool,
 }
 
@@ -67,9 +67,9 @@ pub struct TokenUser {
 pub struct NewEdgeToken {
     /// Hash of its secret.
     pub hash: SecretHash,
-    /// What the edge will be called, if that is said already.
+    /// The name that the edge will have, if the token fixes one.
     pub name: Option<EdgeName>,
-    /// The region that the edge will be in, if that is said already.
+    /// The region that the edge will be in, if the token fixes one.
     pub region: Option<RegionName>,
     /// When it was made, in seconds since 1970.
     pub created_at: i64,
@@ -77,26 +77,26 @@ pub struct NewEdgeToken {
     pub expires_at: i64,
 }
 
-/// An edge that wants to join.
+/// An edge that asks to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoiningEdge {
-    /// The id that it will have.
+    /// The id that the edge will have.
     pub id: EdgeId,
-    /// What it wants to be called, if it says so.
+    /// The name that the edge asks for.
     pub name: Option<EdgeName>,
-    /// The region that it says it is in, if it does.
+    /// The region that the edge names.
     pub region: Option<RegionName>,
     /// The present, in seconds since 1970.
     pub now: i64,
 }
 
-/// Why an edge has not joined; the token is as good as before.
+/// Why an edge may not join; the token stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinRefusal {
     /// There is no such token.
     #[error("the join token is not known: make one with `sallyport edge token create`")]
     Unknown,
-    /// It was used before.
+    /// The token was used before.
     #[error(
         "the join token was used before, by the edge {by}{}",
         if *.is_removed {
@@ -114,7 +114,7 @@ pub enum JoinRefusal {
         /// Whether that was removed since: another one may be called so.
         is_removed: bool,
     },
-    /// Its time is over.
+    /// The token has ended.
     #[error("the join token has ended: make another with `sallyport edge token create`")]
     Ended,
     /// The token is for another edge.
@@ -127,7 +127,7 @@ pub enum JoinRefusal {
         /// What the edge says.
         found: String,
     },
-    /// Neither token nor edge says where it is.
+    /// Neither the token nor the edge names a region.
     #[error("neither the join token nor the edge says which region it is in: add --region")]
     NoRegion,
     /// Another edge has the name.
@@ -145,7 +145,7 @@ impl Store {
     /// nobody does, until there is no account at all and the next first one is made.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn first_account(&self) -> Result<Option<AccountId>, StoreError> {
         let found = sql::query("SELECT account FROM installation_owner").fetch_optional(&self.reader).await?;
         found.map(|found| Ok(AccountId::from_bytes(row::bytes(&found, "account")?))).transpose()
@@ -154,7 +154,7 @@ impl Store {
     /// Makes a token with which one edge may join.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], or what stands in the way.
+    /// [`StoreError::Limit`], or a failure of the database.
     pub async fn create_edge_token(&self, new: &NewEdgeToken) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let waiting: i64 =
@@ -180,7 +180,7 @@ impl Store {
     /// in the last 30 days.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn edge_tokens(&self) -> Result<Vec<StoredEdgeToken>, StoreError> {
         let rows = sql::query(
             "SELECT hash, name, region, created_at, expires_at, used_by, used_by_id,
@@ -209,7 +209,7 @@ impl Store {
     /// Removes a join token, used or not: it lets nobody in. Gives whether there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_edge_token(&self, id: EdgeTokenId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted = sql::query("DELETE FROM edge_tokens WHERE substr(hash, 1, 8) = $1");
@@ -221,7 +221,7 @@ impl Store {
     /// Makes this account the owner of the installation. Gives whether there is such an account.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn hand_over(&self, account: AccountId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         sql::query("DELETE FROM installation_owner").execute(write.sql()).await?;
@@ -239,7 +239,7 @@ impl Store {
     /// Lets an edge join that shows the token with this hash: the token is good for nothing after that.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], or what stands in the way; who may not join is told in the value.
+    /// [`StoreError::Limit`], or a failure of the database; who may not join is told in the value.
     pub async fn join_edge(
         &self,
         hash: SecretHash,
@@ -301,7 +301,7 @@ impl Store {
     /// Every edge that has joined and was not removed, by name.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn edges(&self) -> Result<Vec<StoredEdge>, StoreError> {
         let rows = sql::query("SELECT id, name, region, created_at, drain_until FROM edges ORDER BY name")
             .fetch_all(&self.reader)
@@ -312,7 +312,7 @@ impl Store {
     /// The edge, while it was not removed.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn edge(&self, id: EdgeId) -> Result<Option<StoredEdge>, StoreError> {
         let found = sql::query("SELECT id, name, region, created_at, drain_until FROM edges WHERE id = $1")
             .bind(id.as_bytes().as_slice())
@@ -324,7 +324,7 @@ impl Store {
     /// The keys of the account with which ssh clients log in, when it has any.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn ssh_login(&self, account: AccountId) -> Result<Option<SshLogin>, StoreError> {
         let keys: Vec<String> =
             sql::query_scalar("SELECT public_key FROM ssh_keys WHERE account = $1 ORDER BY position")
@@ -338,7 +338,7 @@ impl Store {
     /// one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn drain_edge(&self, id: EdgeId, until: Option<i64>) -> Result<Option<StoredEdge>, StoreError> {
         let mut write = self.write().await?;
         sql::query("UPDATE edges SET drain_until = $1 WHERE id = $2")
@@ -353,7 +353,7 @@ impl Store {
     /// Removes an edge. Gives whether there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_edge(&self, id: EdgeId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted =

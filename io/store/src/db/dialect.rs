@@ -1,4 +1,4 @@
-//! What PostgreSQL calls the things of which SQLite's tables are made.
+//! Migrations in the dialect of PostgreSQL, made from those in the dialect of SQLite.
 //!
 //! Migrations are written for SQLite, and this makes PostgreSQL's text of them, so that a table is written once. It
 //! knows what our migrations use, and tests compare what comes of it, table by table, column by column:

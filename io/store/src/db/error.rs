@@ -1,4 +1,4 @@
-//! Why the store could not do something.
+//! Errors of the store.
 
 use std::{io, path::PathBuf};
 

@@ -14,22 +14,22 @@ pub const MAX_KEYS_PER_ACCOUNT: usize = 10_000;
 pub struct IdempotencyKey {
     /// The key, as the client chose it.
     pub key: String,
-    /// Hash of all that makes the request what it is: method, path, body.
+    /// The hash of the request: method, path, organisation and body.
     pub request_hash: SecretHash,
-    /// When the request came, in seconds since 1970.
+    /// The time of the request, in seconds since 1970.
     pub now: i64,
 }
 
-/// The outcome of a creation.
+/// The result of a creation.
 #[derive(Debug, Clone)]
 pub enum Creation<T> {
-    /// It was made now.
+    /// The thing was made by this request.
     Made(T),
-    /// It was made before, with the same key and request.
+    /// The thing was made by an earlier request with the same key and contents.
     Repeated(StoredAnswer),
 }
 
-/// What is remembered of a creation.
+/// The stored answer of a creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAnswer {
     /// The id of what was made.

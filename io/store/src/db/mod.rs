@@ -43,7 +43,7 @@ impl Store {
     /// Whether the store answers at all: for readiness checks.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn check(&self) -> Result<(), StoreError> {
         sql::query_scalar::<i64>("SELECT count(*) FROM (SELECT 1 FROM accounts LIMIT 1) AS at_most_one")
             .fetch_one(&self.reader)

@@ -115,7 +115,7 @@ impl Store {
     /// yet, and for a file, which is beside its key.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn key_check(&self) -> Result<Option<SecretHash>, StoreError> {
         let DbPool::Postgres(_) = &self.reader else { return Ok(None) };
         let found = sql::query("SELECT key_check FROM sallyport_schema WHERE key_check IS NOT NULL");
@@ -125,7 +125,7 @@ impl Store {
     /// Says what the key of the installation is made into, unless that was said before: gives what holds.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn claim(&self, key_check: SecretHash) -> Result<SecretHash, StoreError> {
         let DbPool::Postgres(_) = &self.reader else { return Ok(key_check) };
         let mut write = self.write().await?;

@@ -1,4 +1,4 @@
-//! From rows to the model's types. A row that does not fit is told as damage, never guessed at.
+//! From rows to the model's types. A row that does not fit is an error, never a guess.
 
 use std::{fmt::Display, str::FromStr};
 

@@ -60,7 +60,7 @@ pub enum TransferError {
         /// Which.
         table: String,
     },
-    /// What stands in the way on either side.
+    /// Either database fails.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -78,7 +78,7 @@ impl Store {
     /// reads, and looks whether the target would do.
     ///
     /// # Errors
-    /// What stands in the way; the target is as it was then.
+    /// The database fails; the target is as it was then.
     pub async fn transfer(dir: &Path, to: &PostgresAddress, dry: bool) -> Result<Vec<TransferredTable>, TransferError> {
         if !std::fs::metadata(dir.join(DATABASE_FILE)).is_ok_and(|file| file.len() > 0) {
             return Err(TransferError::Nothing { dir: dir.to_owned() });

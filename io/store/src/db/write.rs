@@ -1,4 +1,4 @@
-//! Transactions: those that write, and those that read several times of one moment.
+//! Transactions that write, and transactions that read several times of one moment.
 
 use std::ops::{Deref, DerefMut};
 

@@ -82,7 +82,7 @@ impl Store {
     /// Keeps an authority, unless the organisation has one of the kind: gives the one that it has from then on.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the organisation is gone, or what stands in the way.
+    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database.
     pub async fn keep_authority(&self, new: &StoredAuthority) -> Result<StoredAuthority, StoreError> {
         let mut write = self.write().await?;
         sql::query(
@@ -110,7 +110,7 @@ impl Store {
     /// The organisation's authority of this kind, when it has one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn authority(
         &self,
         organisation: AccountId,
@@ -127,7 +127,7 @@ impl Store {
     /// How the organisation's authority of this kind signs from now on. Gives whether there is one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn set_authority_settings(
         &self,
         organisation: AccountId,
@@ -148,7 +148,7 @@ impl Store {
     /// What is public of all authorities of all organisations; the secrets are left out.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn authorities(&self) -> Result<Vec<StoredAuthority>, StoreError> {
         let rows =
             sql::query("SELECT organisation, kind, certificate, $1 AS secret, settings, created_at FROM authorities")
@@ -161,7 +161,7 @@ impl Store {
     /// Writes down what an authority has signed.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the organisation is gone, or what stands in the way; the certificate must not be given
+    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database; the certificate must not be given
     /// out then.
     pub async fn record_certificate(&self, issued: &IssuedCertificate) -> Result<(), StoreError> {
         let mut write = self.write().await?;
@@ -187,7 +187,7 @@ impl Store {
     /// The certificates of the organisation that ended last, or will; at most [`MAX_LISTED_CERTIFICATES`].
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn issued_certificates(&self, organisation: AccountId) -> Result<Vec<IssuedCertificate>, StoreError> {
         let rows = sql::query(
             "SELECT * FROM issued_certificates WHERE organisation = $1 ORDER BY not_after DESC, serial LIMIT $2",

@@ -1,4 +1,4 @@
-//! Logins of programs that show a code, and wait for a person who types it (RFC 8628).
+//! Logins of programs that show a code, and wait for a person to type it (RFC 8628).
 
 use sallyport_model::{AccountId, LoginSessionId, SocketId};
 
@@ -27,7 +27,7 @@ pub struct NewDeviceLogin {
     pub socket: SocketId,
     /// The address from which the program asks.
     pub client: String,
-    /// Until when the person may take, in seconds since 1970.
+    /// The end of the login, in seconds since 1970.
     pub expires_at: i64,
 }
 
@@ -42,14 +42,14 @@ pub struct DeviceLogin {
     pub client: String,
 }
 
-/// What the program is told.
+/// The answer to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceAnswer {
     /// Nothing yet.
     Pending,
-    /// The person has agreed. It is told once.
+    /// The person agreed. The answer is given once.
     Agreed(LoginSessionId, SocketId),
-    /// The person has refused. It is told once.
+    /// The person refused. The answer is given once.
     Denied,
 }
 
@@ -57,7 +57,7 @@ impl Store {
     /// Begins a login; `false` when too many wait, of all or of the organisation, or the code is one's already.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn begin_device_login(&self, new: &NewDeviceLogin, now: i64) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         sql::query("DELETE FROM device_logins WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
@@ -88,7 +88,7 @@ impl Store {
     /// The login with this code that nobody has answered.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn device_login(&self, code: &str, now: i64) -> Result<Option<DeviceLogin>, StoreError> {
         let found = sql::query(
             "SELECT code, socket, client FROM device_logins WHERE code = $1 AND expires_at > $2 AND answer IS NULL",
@@ -107,7 +107,7 @@ impl Store {
     /// The person's answer: the login by which they agreed, or none. Gives whether somebody waits for it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn answer_device_login(
         &self,
         code: &str,
@@ -133,7 +133,7 @@ impl Store {
     /// over.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn take_device_answer(&self, device: SecretHash, now: i64) -> Result<Option<DeviceAnswer>, StoreError> {
         let found = sql::query("SELECT answer FROM device_logins WHERE device = $1 AND expires_at > $2");
         let found = found.bind(device.as_slice()).bind(now).fetch_optional(&self.reader).await?;

@@ -1,4 +1,4 @@
-//! Logins of persons: who may pass sockets that ask for an identity.
+//! Logins of persons at sockets that ask for an identity.
 
 use sallyport_model::{AccountId, LoginSession, LoginSessionId, Person, PersonEmail, ProviderName};
 
@@ -19,7 +19,7 @@ impl Store {
     /// Begins a login; gives those that ended to make room for it.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the organisation is gone, or what stands in the way.
+    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database.
     pub async fn begin_person_session(&self, session: &LoginSession) -> Result<Vec<LoginSessionId>, StoreError> {
         self.begin_provider_session(session, None).await
     }
@@ -75,7 +75,7 @@ impl Store {
     /// Every login that is not over.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn all_person_sessions(&self, now: i64) -> Result<Vec<LoginSession>, StoreError> {
         let rows =
             sql::query("SELECT * FROM person_sessions WHERE expires_at > $1").bind(now).fetch_all(&self.reader).await?;
@@ -85,7 +85,7 @@ impl Store {
     /// The login, unless it is over.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn person_session(&self, id: LoginSessionId, now: i64) -> Result<Option<LoginSession>, StoreError> {
         let found = sql::query("SELECT * FROM person_sessions WHERE id = $1 AND expires_at > $2")
             .bind(id.as_bytes().as_slice())
@@ -99,7 +99,7 @@ impl Store {
     /// address or of all.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn person_sessions(
         &self,
         organisation: AccountId,
@@ -124,7 +124,7 @@ impl Store {
     /// vouches; what is `None` does not matter. Gives which ended.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn end_person_sessions(
         &self,
         organisation: AccountId,

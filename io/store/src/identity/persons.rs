@@ -1,4 +1,4 @@
-//! Persons whose passwords this installation keeps: those of an organisation's provider of kind `local`.
+//! Persons with passwords at this installation: those of an organisation's provider of kind `local`.
 
 use sallyport_model::{AccountId, PersonEmail, PersonId, ProviderId};
 
@@ -95,8 +95,8 @@ impl Store {
     /// Adds a person.
     ///
     /// # Errors
-    /// [`StoreError::PersonTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the provider is gone, or what
-    /// stands in the way.
+    /// [`StoreError::PersonTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the provider is gone, or a
+    /// failure of the database.
     pub async fn create_person(&self, person: &LocalPerson) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let organisation = person.organisation.as_bytes().as_slice();
@@ -130,7 +130,7 @@ impl Store {
     /// How many persons the organisation has.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn count_persons(&self, organisation: AccountId) -> Result<u64, StoreError> {
         let count: i64 = sql::query_scalar("SELECT count(*) FROM persons WHERE organisation = $1")
             .bind(organisation.as_bytes().as_slice())
@@ -142,7 +142,7 @@ impl Store {
     /// The organisation's persons after a position, in the order in which they were added, with their positions.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn persons(
         &self,
         organisation: AccountId,
@@ -161,7 +161,7 @@ impl Store {
     /// The organisation's person with this id.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn person(
         &self,
         organisation: AccountId,
@@ -178,7 +178,7 @@ impl Store {
     /// The organisation's person with this address.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn person_by_email(
         &self,
         organisation: AccountId,
@@ -196,7 +196,7 @@ impl Store {
     /// Gives whether the person is there.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn update_person(&self, person: &LocalPerson) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         if person.disabled {
@@ -226,7 +226,7 @@ impl Store {
     /// Deletes a person. Gives whether the organisation had them.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_person(&self, organisation: AccountId, id: PersonId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted = sql::query("DELETE FROM persons WHERE organisation = $1 AND id = $2")
@@ -241,7 +241,7 @@ impl Store {
     /// Keeps a link; the oldest of the person go when there are too many.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the person is gone, or what stands in the way.
+    /// [`StoreError::Gone`] when the person is gone, or a failure of the database.
     pub async fn create_person_link(&self, link: NewPersonLink) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let inserted = sql::query(
@@ -271,7 +271,7 @@ impl Store {
     /// Whose link this is, when it is good: it stays so.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn person_of_link(&self, hash: SecretHash, now: i64) -> Result<Option<LocalPerson>, StoreError> {
         let found = sql::query(select!(
             "WHERE disabled = 0 AND id = (SELECT person FROM person_links WHERE hash = $1 AND expires_at > $2)"
@@ -287,7 +287,7 @@ impl Store {
     /// was good; it is used once.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn use_person_link(&self, hash: SecretHash, now: i64, password_hash: &str) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let used = sql::query("DELETE FROM person_links WHERE hash = $1 AND expires_at > $2 RETURNING person")
@@ -318,7 +318,7 @@ impl Store {
     /// one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn change_person_password(
         &self,
         id: PersonId,
@@ -346,7 +346,7 @@ impl Store {
     /// Takes a person's password away, and the codes too if wished: only a new link lets them in again.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn reset_person(&self, id: PersonId, with_totp: bool, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sql::query("UPDATE persons SET password_hash = NULL, changed_at = $2 WHERE id = $1")
@@ -364,7 +364,7 @@ impl Store {
     /// The person has logged in.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn record_person_login(&self, id: PersonId, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sql::query("UPDATE persons SET last_login_at = $2 WHERE id = $1")

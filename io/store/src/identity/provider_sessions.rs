@@ -1,4 +1,4 @@
-//! What providers gave with logins of persons: by what they mean them, and what they are asked with later.
+//! The provider's part of a login: its session id, and the tokens for later checks.
 
 use sallyport_model::{AccountId, LoginSession, LoginSessionId, Person, ProviderId};
 
@@ -22,17 +22,17 @@ const CLAIM_SECONDS: i64 = 120;
 /// A login at a provider that has just been made.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewProviderSession {
-    /// Where.
+    /// The provider.
     pub provider: ProviderId,
-    /// What the provider calls the login, where it does.
+    /// The provider's session id (`sid`), where the provider gives one.
     pub sid: Option<String>,
-    /// What the provider is asked with, sealed by the caller.
+    /// The tokens for checks at the provider, sealed by the caller.
     pub tokens: Option<String>,
-    /// When it is asked first, in seconds since 1970 (UTC); `None`: never.
+    /// The time of the first check, in seconds since 1970 (UTC); `None`: never.
     pub check_at: Option<i64>,
 }
 
-/// A login of which its provider is to be asked.
+/// A login that is due for a check at its provider.
 #[derive(Clone)]
 pub struct DueCheck {
     /// The login.
@@ -41,16 +41,16 @@ pub struct DueCheck {
     pub provider: StoredProvider,
     /// As in [`NewProviderSession`].
     pub tokens: String,
-    /// How often in a row the provider could not be asked.
+    /// The number of failed checks in a row.
     pub failures: u32,
 }
 
-/// What of a person's logins at a provider is meant.
+/// The logins that a logout of a provider means.
 #[derive(Debug, Clone, Copy)]
 pub struct LogoutSubject<'a> {
-    /// Of this person, as the provider calls them.
+    /// The logins of this subject at the provider.
     pub subject: Option<&'a str>,
-    /// The login that the provider calls so, and those of the person of which it has not said how it calls them.
+    /// The login with this session id, and the subject's logins without a session id.
     pub sid: Option<&'a str>,
 }
 
@@ -79,7 +79,7 @@ impl Store {
     /// Ends the logins that a provider means; gives those that ended.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn end_provider_sessions(
         &self,
         organisation: AccountId,
@@ -112,7 +112,7 @@ impl Store {
     /// for two minutes.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn claim_provider_checks(&self, now: i64) -> Result<Vec<DueCheck>, StoreError> {
         let due = "SELECT count(*) FROM provider_sessions WHERE check_at <= $1";
         if sql::query_scalar::<i64>(due).bind(now).fetch_one(&self.reader).await? == 0 {
@@ -162,7 +162,7 @@ impl Store {
     /// and with what it is asked from now on, where that is something else.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn record_provider_check(
         &self,
         session: LoginSessionId,
@@ -186,7 +186,7 @@ impl Store {
     /// What the provider gave with a login, as the caller has sealed it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn provider_tokens(&self, session: LoginSessionId) -> Result<Option<String>, StoreError> {
         let found = sql::query("SELECT tokens FROM provider_sessions WHERE session = $1 AND tokens IS NOT NULL")
             .bind(session.as_bytes().as_slice())
@@ -199,7 +199,7 @@ impl Store {
     /// is there.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn describe_person_session(&self, id: LoginSessionId, person: &Person) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let updated = sql::query("UPDATE person_sessions SET person = $2, email = $3 WHERE id = $1")

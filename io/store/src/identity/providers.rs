@@ -40,7 +40,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::ProviderTaken`], [`StoreError::LocalProviderTaken`], [`StoreError::Limit`], [`StoreError::Gone`]
-    /// when the organisation is gone, or what stands in the way.
+    /// when the organisation is gone, or a failure of the database.
     pub async fn create_provider(&self, provider: &StoredProvider) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let organisation = provider.organisation.as_bytes().as_slice();
@@ -83,7 +83,7 @@ impl Store {
     /// The organisation's providers after a position, oldest first, with their positions.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn providers(
         &self,
         organisation: AccountId,
@@ -103,7 +103,7 @@ impl Store {
     /// The organisation's provider of this name.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn provider(
         &self,
         organisation: AccountId,
@@ -121,7 +121,7 @@ impl Store {
     /// provider is there.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn update_provider(
         &self,
         id: ProviderId,
@@ -142,7 +142,7 @@ impl Store {
     /// Deletes a provider. Gives whether the organisation had it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_provider(&self, organisation: AccountId, id: ProviderId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted = sql::query("DELETE FROM providers WHERE id = $1 AND organisation = $2")

@@ -1,4 +1,4 @@
-//! Tokens with which machines come to sockets that ask who comes.
+//! Service tokens, which machines show to sockets that ask for an identity.
 
 use sallyport_model::{
     AccountId, DisplayName, PersonEmail, ServiceTokenId, ServiceTokenRoute, ServiceTokenScope, SocketId,
@@ -32,9 +32,9 @@ pub struct StoredServiceToken {
     pub scope: ServiceTokenScope,
     /// When the last of its client certificates ends, in seconds since 1970, where it has any.
     pub certified_until: Option<i64>,
-    /// The e-mail address that origins are told of it.
+    /// The e-mail address that origins get.
     pub email: Option<PersonEmail>,
-    /// What origins are told that it is called, in the place of its name.
+    /// The name that origins get, in the place of the token's name.
     pub display_name: Option<DisplayName>,
 }
 
@@ -73,7 +73,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::ServiceTokenTaken`], [`StoreError::Limit`], [`StoreError::KeyReused`], [`StoreError::Gone`], or
-    /// what stands in the way.
+    /// a failure of the database.
     pub async fn create_service_token(
         &self,
         new: &NewServiceToken,
@@ -128,7 +128,7 @@ impl Store {
     /// The organisation's tokens after a position, oldest first, with their positions.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn service_tokens(
         &self,
         organisation: AccountId,
@@ -151,7 +151,7 @@ impl Store {
     /// Every token of every organisation that has not ended `now`, as edges know it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn service_token_routes(&self, now: i64) -> Result<Vec<ServiceTokenRoute>, StoreError> {
         let rows = sql::query(
             "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until, email,
@@ -167,7 +167,7 @@ impl Store {
     /// A token of the organisation, as edges know it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn service_token(
         &self,
         organisation: AccountId,
@@ -189,7 +189,7 @@ impl Store {
     /// there is none any more.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn certify_service_token(
         &self,
         organisation: AccountId,
@@ -217,7 +217,7 @@ impl Store {
     /// The token, unless it has ended `now`, as edges know it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn service_token_route(
         &self,
         id: ServiceTokenId,
@@ -238,7 +238,7 @@ impl Store {
     /// Deletes a token of the organisation. Gives whether there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_service_token(&self, organisation: AccountId, id: ServiceTokenId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted = sql::query("DELETE FROM service_tokens WHERE id = $1 AND organisation = $2")

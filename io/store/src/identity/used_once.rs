@@ -1,4 +1,4 @@
-//! What is good once: states and codes that have been used, for as long as they would be good.
+//! States and codes that are good once, and have been used.
 
 use sallyport_model::AccountId;
 
@@ -12,7 +12,7 @@ impl Store {
     /// Whether this was taken, and would still be good.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn is_used(&self, organisation: AccountId, id: [u8; 16], now: i64) -> Result<bool, StoreError> {
         let count: i64 =
             sql::query_scalar("SELECT count(*) FROM used_once WHERE id = $1 AND organisation = $2 AND expires_at > $3")
@@ -28,7 +28,7 @@ impl Store {
     /// and holds for all who share the database.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], or what stands in the way; it was not taken then.
+    /// [`StoreError::Limit`], or a failure of the database; it was not taken then.
     pub async fn use_once(
         &self,
         organisation: AccountId,

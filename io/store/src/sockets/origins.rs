@@ -35,7 +35,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::OriginTaken`],
-    /// [`StoreError::KeyReused`], or what stands in the way.
+    /// [`StoreError::KeyReused`], or a failure of the database.
     pub async fn create_direct_origin(
         &self,
         account: AccountId,
@@ -83,7 +83,7 @@ impl Store {
     /// has looked up.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn direct_origins(
         &self,
         socket: SocketId,
@@ -103,7 +103,7 @@ impl Store {
     /// A direct origin of the socket.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn direct_origin(
         &self,
         socket: SocketId,
@@ -120,7 +120,7 @@ impl Store {
     /// Changes a direct origin of the socket. Gives it as it is now, or `None` when there is none.
     ///
     /// # Errors
-    /// [`StoreError::OriginTaken`], or what stands in the way; nothing is changed then.
+    /// [`StoreError::OriginTaken`], or a failure of the database; nothing is changed then.
     pub async fn change_direct_origin(
         &self,
         socket: SocketId,
@@ -163,7 +163,7 @@ impl Store {
     /// Deletes a direct origin of the socket. Gives whether there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_direct_origin(&self, socket: SocketId, id: DirectOriginId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted = sql::query("DELETE FROM direct_origins WHERE id = $1 AND socket = $2")

@@ -1,4 +1,4 @@
-//! Policies, and where they say who may come in.
+//! Policies, and the sockets that they are attached to.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ pub struct Policy {
     pub updated_at: i64,
 }
 
-/// Whom a policy is attached to.
+/// The place that a policy is attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachment {
     /// All sockets of the organisation, those included that come later.
@@ -88,7 +88,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::PolicyNameTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the organisation is gone, or
-    /// what stands in the way.
+    /// a failure of the database.
     pub async fn create_policy(&self, new: &NewPolicy) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let (count, what) = (
@@ -119,7 +119,7 @@ impl Store {
     /// [`MAX_POLICIES_PER_ORGANISATION`].
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn policies(
         &self,
         organisation: AccountId,
@@ -141,7 +141,7 @@ impl Store {
     /// A policy of the organisation.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn policy(&self, organisation: AccountId, id: PolicyId) -> Result<Option<Policy>, StoreError> {
         let mut read = self.read().await?;
         find(&mut read, organisation, id).await
@@ -150,7 +150,7 @@ impl Store {
     /// The id of the organisation's policy of this name.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn policy_named(
         &self,
         organisation: AccountId,
@@ -168,7 +168,7 @@ impl Store {
     /// of all its sockets.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn policies_of_new_socket(
         &self,
         organisation: AccountId,
@@ -193,7 +193,7 @@ impl Store {
     ///
     /// # Errors
     /// What `check` refuses, [`StoreError::PolicyNameTaken`], [`StoreError::Gone`] when the socket is none of the
-    /// organisation's, or what stands in the way; nothing is changed then.
+    /// organisation's, or a failure of the database; nothing is changed then.
     pub async fn change_policy<E: From<StoreError>>(
         &self,
         organisation: AccountId,
@@ -217,7 +217,7 @@ impl Store {
     /// Deletes a policy of the organisation that is attached to nothing. Gives whether there was one.
     ///
     /// # Errors
-    /// [`StoreError::PolicyAttached`], or what stands in the way.
+    /// [`StoreError::PolicyAttached`], or a failure of the database.
     pub async fn delete_policy(&self, organisation: AccountId, id: PolicyId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let Some(found) = find(write.sql(), organisation, id).await? else { return Ok(false) };
@@ -237,7 +237,7 @@ impl Store {
     /// What edges need to know of all sockets of an organisation.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn routes_of(&self, organisation: AccountId) -> Result<Vec<SocketRoute>, StoreError> {
         self.routes_where(Some(organisation)).await
     }

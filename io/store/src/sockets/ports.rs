@@ -4,15 +4,15 @@ use std::{collections::HashSet, ops::RangeInclusive};
 
 use crate::db::{error::StoreError, sql, write::Write};
 
-/// Which port a socket gets.
+/// The port that a socket asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortRequest {
-    /// None.
+    /// No port.
     None,
     /// Any free port of the range: one that no socket ever had, else the one that was given back the longest ago, so
-    /// that clients of a former socket do not end up at a new one.
+    /// that clients of a former socket do not reach a new one.
     Any(RangeInclusive<u16>),
-    /// This one.
+    /// This port.
     This(u16),
 }
 

@@ -30,53 +30,52 @@ use crate::{
 /// How many sockets an account may have.
 pub const MAX_SOCKETS_PER_ACCOUNT: usize = 1_000;
 
-/// Whoever makes a socket that is temporary, as a hash: with the same one a later socket gets its name and its port
-/// again.
+/// The maker of a temporary socket, as a hash. The same maker gets the socket's name and port again.
 pub type Maker = [u8; 32];
 
-/// A socket to be made.
+/// A new socket.
 #[derive(Debug, Clone)]
 pub struct NewSocket {
-    /// Its id.
+    /// The id of the socket.
     pub id: SocketId,
-    /// Whose it will be.
+    /// The owner of the socket.
     pub account: AccountId,
-    /// What its owner calls it.
+    /// The name that the owner gives the socket.
     pub display_name: DisplayName,
-    /// What happens when another socket of the account is called so.
+    /// What happens when another socket of the account has the name.
     pub name_conflict: NameConflict,
-    /// What it speaks.
+    /// The type of the socket.
     pub socket_type: SocketType,
-    /// Which HTTP version the origin is spoken to with.
+    /// The HTTP version between edge and origin.
     pub origin_protocol: OriginProtocol,
     /// A user name and password that every client must give.
     pub basic_auth: Option<BasicAuth>,
-    /// Which port it gets for itself.
+    /// The port that the socket gets.
     pub port: PortRequest,
-    /// How many sockets with a port of their own the account may have, this one among them.
+    /// The number of sockets with a port of their own that the account may have, this one included.
     pub max_ports: usize,
-    /// What else its owner has set.
+    /// All other settings.
     pub settings: SocketSettings,
-    /// The policies of its organisation that say who may come in, from the beginning.
+    /// Policies of the organisation for access, from the beginning.
     pub policies: Vec<PolicyId>,
-    /// Who keeps it, when it goes with what it was made for, and with whoever keeps it at the latest.
+    /// The holder of a temporary socket, which ends with its forward, and with the holder at the latest.
     pub temporary: Option<HolderId>,
-    /// Who may have the name and the port again once the socket is gone; nobody otherwise.
+    /// The maker, which may have the name and the port again once the socket is gone; `None`: nobody.
     pub maker: Option<Maker>,
-    /// When it is made, in seconds since 1970.
+    /// When the socket is made, in seconds since 1970.
     pub created_at: i64,
 }
 
 /// Changes to a socket; `None` leaves as is.
 #[derive(Debug, Clone, Default)]
 pub struct SocketChange {
-    /// What its owner calls it.
+    /// The name that the owner gives the socket.
     pub display_name: Option<DisplayName>,
-    /// What it speaks.
+    /// The type of the socket.
     pub socket_type: Option<SocketType>,
-    /// Which HTTP version the origin is spoken to with.
+    /// The HTTP version between edge and origin.
     pub origin_protocol: Option<OriginProtocol>,
-    /// Who may come in; `Some(None)` is everybody.
+    /// Basic authentication; `Some(None)` opens the socket to everybody.
     pub basic_auth: Option<Option<BasicAuth>>,
     /// All other settings.
     pub settings: Option<SocketSettings>,
@@ -106,7 +105,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`],
-    /// [`StoreError::PortTaken`], [`StoreError::KeyReused`], [`StoreError::Gone`], or what stands in the way.
+    /// [`StoreError::PortTaken`], [`StoreError::KeyReused`], [`StoreError::Gone`], or a failure of the database.
     pub async fn create_socket(
         &self,
         new: NewSocket,
@@ -166,7 +165,7 @@ impl Store {
     /// The account's sockets after a position, oldest first, with their positions.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn sockets(
         &self,
         account: AccountId,
@@ -185,7 +184,7 @@ impl Store {
     /// A socket of the account.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn socket(&self, account: AccountId, id: SocketId) -> Result<Option<Socket>, StoreError> {
         let found = sql::query("SELECT * FROM sockets WHERE id = $1 AND account = $2")
             .bind(id.as_bytes().as_slice())
@@ -198,7 +197,7 @@ impl Store {
     /// Whoever's socket has this name.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn socket_id_by_name(&self, name: &SocketName) -> Result<Option<SocketId>, StoreError> {
         let found = sql::query("SELECT id FROM sockets WHERE name = $1").bind(name.as_str());
         let found = found.fetch_optional(&self.reader).await?;
@@ -208,7 +207,7 @@ impl Store {
     /// A socket of the account, by its name.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn socket_by_name(&self, account: AccountId, name: &SocketName) -> Result<Option<Socket>, StoreError> {
         let found = sql::query("SELECT * FROM sockets WHERE name = $1 AND account = $2")
             .bind(name.as_str())
@@ -221,7 +220,7 @@ impl Store {
     /// The socket of the account that its owner calls so.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn socket_by_display_name(
         &self,
         account: AccountId,
@@ -238,7 +237,7 @@ impl Store {
     /// The socket of the account whose id begins so.
     ///
     /// # Errors
-    /// [`StoreError::AmbiguousId`], or what stands in the way.
+    /// [`StoreError::AmbiguousId`], or a failure of the database.
     pub async fn socket_by_short_id(&self, account: AccountId, start: &ShortId) -> Result<Option<Socket>, StoreError> {
         let found = sql::query("SELECT * FROM sockets WHERE account = $1 AND id >= $2 AND id <= $3 LIMIT 2")
             .bind(account.as_bytes().as_slice())
@@ -256,7 +255,7 @@ impl Store {
     /// it as it is afterwards, or `None` when there is none.
     ///
     /// # Errors
-    /// What `change` refuses, or what stands in the way; nothing is changed then.
+    /// What `change` refuses, or a failure of the database; nothing is changed then.
     pub async fn change_socket<E: From<StoreError>>(
         &self,
         account: AccountId,
@@ -291,7 +290,7 @@ impl Store {
     /// The sockets that were made for as long as something lives, each with who keeps it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn temporary_sockets(&self) -> Result<Vec<(AccountId, SocketId, Option<HolderId>)>, StoreError> {
         let rows =
             sql::query("SELECT account, id, holder FROM sockets WHERE temporary = 1").fetch_all(&self.reader).await?;
@@ -305,7 +304,7 @@ impl Store {
     /// The sockets that this maker has for as long as something lives, each with its tunnels.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn temporary_sockets_of(
         &self,
         maker: Maker,
@@ -329,7 +328,7 @@ impl Store {
     /// Deletes a socket of the account with its tunnels. Its name stays taken. Gives whether there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_socket(&self, account: AccountId, id: SocketId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted = sql::query("DELETE FROM sockets WHERE id = $1 AND account = $2")
@@ -344,7 +343,7 @@ impl Store {
     /// What edges need to know of this socket, or `None` when it is gone.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn route(&self, id: SocketId) -> Result<Option<SocketRoute>, StoreError> {
         // One transaction, so that socket and tunnels are of the same moment.
         let mut read = self.read().await?;
@@ -384,7 +383,7 @@ impl Store {
     /// What edges need to know of all sockets.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn routes(&self) -> Result<Vec<SocketRoute>, StoreError> {
         self.routes_where(None).await
     }

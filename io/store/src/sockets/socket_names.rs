@@ -1,4 +1,4 @@
-//! What sockets and tunnels are called: in one organisation, no two sockets and no two tunnels have the same name, as
+//! Names of sockets and tunnels. In one organisation, no two sockets and no two tunnels have the same name, as
 //! [`DisplayName::key`] compares them.
 
 use std::collections::HashSet;
@@ -10,9 +10,9 @@ use crate::db::{error::StoreError, name_keys::MAX_NUMBER, sql, write::Write};
 /// What happens when the name of a new socket is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameConflict {
-    /// It is not made.
+    /// The socket is not made.
     Refuse,
-    /// It gets a number behind its name.
+    /// The socket gets its name with a number.
     AddNumber,
 }
 

@@ -45,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`],
-    /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or what stands in the way.
+    /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
     pub async fn create_tunnel(
         &self,
         account: AccountId,
@@ -107,7 +107,7 @@ impl Store {
     /// looked up.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn tunnels(
         &self,
         socket: SocketId,
@@ -126,7 +126,7 @@ impl Store {
     /// All tunnels of the account after a position among all, oldest first, with their positions.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn tunnels_of_account(
         &self,
         account: AccountId,
@@ -148,7 +148,7 @@ impl Store {
     /// The tunnel of the account with this id.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn tunnel_of_account(&self, account: AccountId, id: TunnelId) -> Result<Option<Tunnel>, StoreError> {
         let id: &[u8; 16] = id.as_bytes();
         Ok(self.tunnels_between(account, id, id).await?.pop())
@@ -157,7 +157,7 @@ impl Store {
     /// The tunnel of the account that its owner calls so.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn tunnel_by_name(&self, account: AccountId, name: &DisplayName) -> Result<Option<Tunnel>, StoreError> {
         let found = sql::query(
             "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket WHERE s.account = $1 AND t.name_key = $2",
@@ -172,7 +172,7 @@ impl Store {
     /// The tunnel of the account whose id begins so.
     ///
     /// # Errors
-    /// [`StoreError::AmbiguousId`], or what stands in the way.
+    /// [`StoreError::AmbiguousId`], or a failure of the database.
     pub async fn tunnel_by_short_id(&self, account: AccountId, start: &ShortId) -> Result<Option<Tunnel>, StoreError> {
         let mut found = self.tunnels_between(account, &start.first(), &start.last()).await?;
         if found.len() > 1 {
@@ -203,7 +203,7 @@ impl Store {
     /// Calls a tunnel of the account otherwise. Gives it as it is now, or `None` when there is none.
     ///
     /// # Errors
-    /// [`StoreError::NameTaken`], or what stands in the way.
+    /// [`StoreError::NameTaken`], or a failure of the database.
     pub async fn rename_tunnel(
         &self,
         account: AccountId,
@@ -232,7 +232,7 @@ impl Store {
     /// A tunnel of the socket.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn tunnel(&self, socket: SocketId, id: TunnelId) -> Result<Option<Tunnel>, StoreError> {
         let found = sql::query("SELECT * FROM tunnels WHERE id = $1 AND socket = $2")
             .bind(id.as_bytes().as_slice())
@@ -245,7 +245,7 @@ impl Store {
     /// The hash of the credential of this tunnel, whosever it is.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn tunnel_credential(&self, id: TunnelId) -> Result<Option<CredentialHash>, StoreError> {
         let found = sql::query("SELECT * FROM tunnels WHERE id = $1")
             .bind(id.as_bytes().as_slice())
@@ -257,7 +257,7 @@ impl Store {
     /// The account's tunnel with this forward port, unless it is a temporary one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn tunnel_by_forward_port(&self, account: AccountId, port: u16) -> Result<Option<Tunnel>, StoreError> {
         let found = sql::query(
             "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket
@@ -273,7 +273,7 @@ impl Store {
     /// The tunnels that were made for as long as something lives, each with who keeps it.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn temporary_tunnels(&self) -> Result<Vec<(SocketId, TunnelId, Option<HolderId>)>, StoreError> {
         let rows =
             sql::query("SELECT socket, id, holder FROM tunnels WHERE temporary = 1").fetch_all(&self.reader).await?;
@@ -288,7 +288,7 @@ impl Store {
     /// or `None` when there is none.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn change_tunnel(
         &self,
         socket: SocketId,
@@ -321,7 +321,7 @@ impl Store {
     /// Puts a new credential in the place of the old one. Gives the tunnel as it is now, or `None` when there is none.
     ///
     /// # Errors
-    /// What stands in the way; the old credential stays good then.
+    /// The database fails; the old credential stays good then.
     pub async fn change_credential(
         &self,
         socket: SocketId,
@@ -343,7 +343,7 @@ impl Store {
     /// Deletes a tunnel of the socket. Gives whether there was one.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The database fails.
     pub async fn delete_tunnel(&self, socket: SocketId, id: TunnelId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
         let deleted = sql::query("DELETE FROM tunnels WHERE id = $1 AND socket = $2")

@@ -1,4 +1,4 @@
-//! The second step: codes of an authenticator, and having them from now on.
+//! The second step of a local login: codes of an authenticator, and their enrolment.
 
 use std::collections::HashMap;
 

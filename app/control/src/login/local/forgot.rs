@@ -1,4 +1,4 @@
-//! Somebody says that they have forgotten the password. Whatever the address, the answer is the same.
+//! A forgotten password. The answer is the same for every address.
 
 use axum::{
     body::Body,

@@ -1,4 +1,4 @@
-//! A link that came by e-mail: whoever opens it has the address, and sets the password.
+//! A link from an e-mail. The person who opens it owns the address, and sets the password.
 
 use std::net::IpAddr;
 

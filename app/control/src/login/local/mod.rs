@@ -1,4 +1,4 @@
-//! Logging in with a password that this installation keeps: the provider of kind `local`.
+//! Logins with a password of this installation: the provider of kind `local`.
 //!
 //! A login goes from step to step ([`Step`]), each in a sealed cookie of the browser that began it, and ends as every
 //! other does: a [`sallyport_model::Person`], a session, a grant. Whatever is wrong with an address or a password is

@@ -1,4 +1,4 @@
-//! The first step: who it is, and the password.
+//! The first step of a local login: address and password.
 
 use std::collections::HashMap;
 
