@@ -27,7 +27,7 @@ impl ApiError {
 
     /// A fault of the server: the client gets a general text, and the log gets the reason.
     pub(crate) fn internal(inside: impl Display) -> Self {
-        let detail = "something went wrong on our side: try again, and report the request id when it stays so";
+        let detail = "the server failed: try again, and report the request id if the failure persists";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).inside(inside)
     }
 
@@ -58,7 +58,7 @@ impl ApiError {
 
     /// The server is overloaded.
     pub(crate) fn busy() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too much is going on: try again in a moment")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "the server is overloaded: try again in a moment")
             .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 

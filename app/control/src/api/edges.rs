@@ -197,7 +197,7 @@ fn check_drainable(app: &App, edge: &StoredEdge) -> Result<(), ApiError> {
     }
     let edges = app.fleet.edges();
     if !edges.iter().any(|seen| seen.card.edge == *id) {
-        let detail = format!("{name} is not there now: with force it is emptied as soon as it is back");
+        let detail = format!("{name} is not there now: with force, it drains as soon as it is back");
         return conflict("edge-away", detail);
     }
     if !edges.iter().any(|seen| seen.card.edge != *id && seen.card.state == Serving::Serving) {

@@ -115,7 +115,7 @@ pub(crate) async fn create(
             Ok(located(json(StatusCode::CREATED, &created), &location))
         }
         InviteOutcome::IsMember => {
-            let detail = "somebody with this address belongs to the organisation already";
+            let detail = "an account with this address belongs to the organisation already";
             Err(ApiError::new(StatusCode::CONFLICT, "already-member", detail))
         }
         InviteOutcome::NotAllowed => Err(may_not_give(caller.role)),

@@ -63,7 +63,7 @@ pub(crate) async fn end(
     caller.require(Scope::IdentityWrite)?;
     let EndLoginSessions { email, provider, all } = input.value;
     if all == (email.is_some() || provider.is_some()) {
-        return Err(ApiError::field("", "say whose logins end: give email, provider or both, or else all"));
+        return Err(ApiError::field("", "name the logins to end: give email, provider or both, or else all"));
     }
     let ended = app.end_login_sessions(caller.organisation, email.as_ref(), provider.as_ref()).await?;
     tracing::info!(organisation = %caller.organisation, ended, "logins of persons ended");

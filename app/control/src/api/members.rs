@@ -127,6 +127,6 @@ fn done(change: MemberChangeOutcome, by: Role) -> Result<(), ApiError> {
 
 /// The refusal of a role that one may not give or take.
 pub(crate) fn may_not_give(by: Role) -> ApiError {
-    let detail = format!("only an owner makes and unmakes owners, and you are {by} of this organisation");
+    let detail = format!("only owners may give or take the role of owner, and you are {by} of this organisation");
     ApiError::new(StatusCode::FORBIDDEN, "missing-role", detail)
 }

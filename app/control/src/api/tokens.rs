@@ -82,13 +82,13 @@ pub(crate) async fn create(
         return Err(ApiError::field("expires_at", "it is in the past"));
     }
     if let Some(more) = scopes.iter().find(|scope| !caller.scopes.allows(*scope)) {
-        let detail = format!("a token may not do more than the one that makes it, which does not have {more} here");
+        let detail = format!("a token may not do more than its maker, which lacks {more} here");
         return Err(ApiError::new(StatusCode::FORBIDDEN, "missing-scope", detail));
     }
     if let Some(end) = caller.ends_at
         && expires_at.is_none_or(|expires_at| expires_at > end)
     {
-        let detail = format!("a token may not outlive the one that makes it: give an expires_at up to {}", date(end));
+        let detail = format!("a token may not outlive the token that makes it: give an expires_at up to {}", date(end));
         return Err(ApiError::new(StatusCode::FORBIDDEN, "outlives-its-maker", detail));
     }
     let (secret, hash) = random::secret(API_TOKEN_PREFIX)?;

@@ -32,7 +32,7 @@ impl App {
         };
         let Some(route) = route else { return Err(ApiError::not_found("socket")) };
         if route.settings.identity.is_none() {
-            let detail = format!("{host} asks nobody who they are: there is nothing to log in to");
+            let detail = format!("{host} asks for no identity: there is nothing to log in to");
             return Err(ApiError::new(StatusCode::CONFLICT, "no-identity", detail));
         }
         Ok((route, host))

@@ -278,7 +278,7 @@ pub(crate) async fn exchange_code(
 ) -> Result<Response, ApiError> {
     let ExchangeClientCode { code, code_verifier, redirect_uri } = input.value;
     let refuse = || {
-        let detail = "this code is not good, was used before, or is too old: begin the login again";
+        let detail = "this code is invalid, used or too old: begin the login again";
         ApiError::new(StatusCode::BAD_REQUEST, "bad-code", detail)
     };
     let now = app.clock.now().unix_seconds;
@@ -367,10 +367,10 @@ pub(crate) async fn exchange_device(
             Ok(json(StatusCode::OK, &app.client_token(session, socket).await?))
         }
         Some(DeviceAnswer::Pending) => {
-            refuse("authorization-pending", "nobody has agreed yet: ask again after the interval")
+            refuse("authorization-pending", "the person has not agreed yet: ask again after the interval")
         }
         Some(DeviceAnswer::Denied) => refuse("access-denied", "the person has refused the login"),
-        None => refuse("expired-code", "nobody agreed in time, or the code was used: begin the login again"),
+        None => refuse("expired-code", "the code has ended or was used: begin the login again"),
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) async fn find_edge(app: &App, edge: Option<EdgeId>) -> Result<Option<
 
 /// The answer to a client of a removed edge that still runs: another edge answers the next request.
 fn by_removed() -> ApiError {
-    let detail = "the edge by which this came was removed from the installation: come by another one, at which the same address \
+    let detail = "the installation removed the edge of this request: use another edge, to which the same address \
                   may lead the next time";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "edge-removed", detail)
         .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
@@ -41,7 +41,7 @@ pub(crate) async fn accept(app: &App, mut request: Request<Body>) -> Result<Requ
     let client = request.headers_mut().remove(CLIENT);
     let client = client.as_ref().and_then(|client| client.to_str().ok()?.parse().ok());
     let Some(client) = client else {
-        return Err(ApiError::new(StatusCode::BAD_REQUEST, "no-client", "say whose request it is"));
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "no-client", "the header Sallyport-Client is missing: name the client of the request"));
     };
     request.extensions_mut().insert(ClientAddr(client));
     Ok(request)

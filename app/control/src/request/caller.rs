@@ -70,7 +70,7 @@ impl Caller {
         if self.is_own() {
             return Ok(());
         }
-        let detail = "this is about your account and not about the organisation: ask for your own organisation, with a login \
+        let detail = "this concerns your account and not the organisation: ask for your own organisation, with a login \
                       or a token of it";
         Err(ApiError::new(StatusCode::FORBIDDEN, "own-organisation-only", detail))
     }
@@ -94,7 +94,7 @@ impl Caller {
     pub(crate) fn require_login(&self) -> Result<SessionId, ApiError> {
         self.require_own()?;
         self.session.ok_or_else(|| {
-            let detail = "this is about logging in, and an API token is no login: log in with the password";
+            let detail = "this changes a login, and an API token is no login: log in with the password";
             ApiError::new(StatusCode::FORBIDDEN, "login-needed", detail)
         })
     }

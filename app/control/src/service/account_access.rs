@@ -319,7 +319,7 @@ impl App {
     async fn prove(&self, client: Client, account: &Account, (current, code): (Secret, &str)) -> Result<(), ApiError> {
         let access = self.require_password(client, account, current).await?;
         if access.totp_secret.is_none() {
-            let detail = "no codes are asked for: see `sallyport account totp enable`";
+            let detail = "the account uses no codes: see `sallyport account totp enable`";
             return Err(ApiError::new(StatusCode::CONFLICT, "totp-off", detail));
         }
         self.require_code(client, (account, &access), code, StatusCode::FORBIDDEN).await
@@ -373,6 +373,6 @@ impl App {
 }
 
 fn totp_is_on() -> ApiError {
-    let detail = "codes are asked for already: `sallyport account totp disable` first, for another authenticator";
+    let detail = "the account uses codes already: for another authenticator, run `sallyport account totp disable` first";
     ApiError::new(StatusCode::CONFLICT, "totp-on", detail)
 }

@@ -96,7 +96,7 @@ impl App {
         let now = self.clock.now();
         let (name, groups) = (check_name(create.name)?, check_groups(create.groups)?);
         let Some(provider) = self.local_provider(organisation).await? else {
-            let detail = "there is no provider of kind local yet, whose persons these are: add it first";
+            let detail = "persons belong to a provider of kind local, and there is none yet: add one first";
             return Err(ApiError::new(http::StatusCode::CONFLICT, "no-local-provider", detail));
         };
         self.limits.create(organisation, now.monotonic)?;

@@ -68,7 +68,7 @@ pub enum StoreError {
     )]
     OutcomeUnknown,
     /// The server of the database does not let us in, or do what we must.
-    #[error("the database {database} refuses us ({detail}): {advice}")]
+    #[error("the database {database} refuses the connection ({detail}): {advice}")]
     Refused {
         /// Where it is, without a password.
         database: String,
