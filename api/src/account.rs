@@ -75,7 +75,7 @@ pub struct ChangePassword {
     pub new_password: Secret,
 }
 
-/// Somebody has forgotten a password. `POST /v1/accounts/forgot`
+/// Sends a message to the owner of an account who has forgotten the password. `POST /v1/accounts/forgot`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForgotPassword {

@@ -15,11 +15,11 @@ pub const MAX_AUDIT_WAIT_SECONDS: u32 = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditKind {
-    /// Somebody used a socket: a connection, a flow of datagrams, a request.
+    /// A use of a socket: a connection, a flow of datagrams, a request.
     Flow,
-    /// Somebody changed something, or was not allowed to.
+    /// A change, done or refused.
     Admin,
-    /// Somebody logged in, or tried to.
+    /// A login or logout, done or refused.
     Login,
     /// A certificate was issued.
     Certificate,

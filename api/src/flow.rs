@@ -135,7 +135,7 @@ pub struct EndedFlow {
     /// The identity of the client, where the socket asks for one; for tokens that may read the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The rule that decided whether they may come in; for those who may read the audit log.
+    /// The rule that decided about access; for tokens that may read the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// How many before this one were left out, because they came faster than anybody reads.

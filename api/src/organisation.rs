@@ -15,7 +15,7 @@ pub struct Organisation {
     pub id: AccountId,
     /// The name of the organisation: the account's name, unless a member gave another one. Names need not be unique.
     pub name: String,
-    /// What the account is there.
+    /// The role of the account in the organisation.
     #[schema(schema_with = schema::role)]
     pub role: Role,
     /// Whether the organisation is the account's own.
@@ -42,7 +42,7 @@ pub struct Member {
     /// The e-mail address of the account.
     #[schema(value_type = String)]
     pub email: Email,
-    /// What it is in the organisation.
+    /// The role of the account.
     #[schema(schema_with = schema::role)]
     pub role: Role,
     /// Whether the organisation was made with this account, which stays an owner.

@@ -58,7 +58,7 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::limits, required = false)]
     pub limits: Option<Limits>,
-    /// From where clients may come.
+    /// Networks, countries and autonomous systems that may enter or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::access, required = false)]
     pub access: Option<AccessRules>,
@@ -136,7 +136,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<Protect>)]
     pub protected: Option<Option<Protect>>,
-    /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
+    /// Whether the origin of a `tcp` or `tls` socket gets the client's address.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::or_null::proxy_protocol, required = false)]
     pub proxy_protocol: Option<Option<ProxyProtocol>>,
@@ -160,7 +160,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::limits, required = false)]
     pub limits: Option<Option<Limits>>,
-    /// From where clients may come; both lists at once.
+    /// Networks, countries and autonomous systems that may enter or not; both lists at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::access, required = false)]
     pub access: Option<Option<AccessRules>>,
@@ -168,7 +168,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<bool>)]
     pub amplification_guard: Option<Option<bool>>,
-    /// Who those are that come; `null`: nobody is asked.
+    /// Identities that may enter; `null`: the socket asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::identity, required = false)]
     pub identity: Option<Option<IdentitySettings>>,
@@ -176,8 +176,8 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::regions, required = false)]
     pub regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
-    /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for
-    /// the address at which each is dialed (`http` and `https` sockets).
+    /// The host that origins see in requests instead of the public name: a host, with or without a port, or `origin`
+    /// for the address of each origin; `null`: the public name.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
     pub host_header: Option<Option<HostHeader>>,
@@ -261,7 +261,7 @@ pub struct Socket {
     /// The socket's own port, which stays with the socket; `null` for `http` and `https` sockets.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Whether the origin is told the client's address.
+    /// Whether the origin gets the client's address.
     #[serde(default)]
     #[schema(schema_with = schema::proxy_protocol)]
     pub proxy_protocol: ProxyProtocol,
@@ -283,14 +283,14 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::named::limits)]
     pub limits: Limits,
-    /// From where clients may come.
+    /// Networks, countries and autonomous systems that may enter or not.
     #[serde(default)]
     #[schema(schema_with = schema::named::access)]
     pub access: AccessRules,
     /// Whether the edge bounds replies to clients of a `udp` socket that have sent little.
     #[serde(default = "on")]
     pub amplification_guard: bool,
-    /// Who those are that come, or `null` when nobody is asked.
+    /// Identities that may enter; `null`: the socket asks for none.
     #[serde(default)]
     #[schema(schema_with = schema::named_or_null::identity)]
     pub identity: Option<IdentitySettings>,

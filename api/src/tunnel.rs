@@ -26,7 +26,7 @@ pub struct CreateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
     pub path: Option<PathPrefix>,
-    /// What stands in the place of `path` when the origin is asked: `/` takes it off. The path stays as it is when
+    /// The replacement of `path` in requests to the origin: `/` removes the prefix. The path stays as it is when
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
@@ -49,7 +49,7 @@ pub struct UpdateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
     pub path: Option<Option<PathPrefix>>,
-    /// What stands in the place of `path` when the origin is asked; `null`: the path stays as it is.
+    /// The replacement of `path` in requests to the origin; `null`: the path stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<Option<PathPrefix>>,
@@ -94,7 +94,7 @@ pub struct Tunnel {
     #[serde(default)]
     #[schema(value_type = String, example = "/api")]
     pub path: PathPrefix,
-    /// What stands in the place of `path` when the origin is asked; absent: the path stays as it is.
+    /// The replacement of `path` in requests to the origin; absent: the path stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/")]
     pub rewrite_path: Option<PathPrefix>,

@@ -31,12 +31,12 @@ use crate::{
     state::App,
 };
 
-/// How long a join token is good for when nobody says otherwise, in minutes.
+/// The lifetime of a join token in minutes, unless the request gives another one.
 const DEFAULT_TOKEN_MINUTES: u32 = 60;
 /// How long it may be good for at most, in minutes.
 const MAX_TOKEN_MINUTES: u32 = 7 * 24 * 60;
 
-/// How long what runs at an edge may go on when it is emptied and nobody says otherwise, in seconds.
+/// The time that running flows have when an edge drains, in seconds, unless the request gives another one.
 const DEFAULT_DRAIN_SECONDS: u32 = 300;
 /// How long at most, in seconds.
 const MAX_DRAIN_SECONDS: u32 = 86_400;

@@ -20,7 +20,7 @@ use crate::{
     state::App,
 };
 
-/// How many entries of all edges are told at once.
+/// The number of entries of all edges in one answer.
 const MAX_TOLD_ENTRIES: usize = 1_000;
 /// How many edges a cursor knows.
 const MAX_CURSOR_EDGES: usize = 1_024;

@@ -42,7 +42,7 @@ fn to_api(routes: &Routes, flow: FlowSeen, edge: Option<EdgeName>) -> Flow {
     }
 }
 
-/// Edges that did not answer, as clients are told.
+/// Edges that did not answer, as the API has them.
 pub(crate) fn silent(silent: &[Silent]) -> Vec<SilentEdge> {
     silent.iter().map(|one| SilentEdge { edge: one.edge.name.clone(), why: one.why.to_string() }).collect()
 }

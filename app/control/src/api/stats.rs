@@ -30,7 +30,7 @@ fn quantiles(spans: &SpanCounts, bounds: Option<SpanBounds>) -> Option<Quantiles
     Some(Quantiles { p50_ms: ms(500)?, p99_ms: ms(990)? })
 }
 
-/// As clients are told.
+/// The counters as the API has them.
 fn counts(counted: &SocketUse) -> Counts {
     Counts {
         since: (counted.since_ms > 0).then(|| date_of_ms(counted.since_ms)),

@@ -33,7 +33,7 @@ fn location(socket: SocketId, id: TunnelId) -> String {
     format!("/v1/sockets/{socket}/tunnels/{id}")
 }
 
-/// What edges said of tunnels: which edge, `None` on one machine, and how the tunnel is there.
+/// The answers of edges about tunnels: the edge, `None` on one machine, and the state of the tunnel there.
 type TunnelHolders = HashMap<TunnelId, Vec<(Option<EdgeId>, HeldTunnel)>>;
 
 /// Asks those edges that hold tunnels of the socket how these are.

@@ -118,7 +118,7 @@ impl App {
         self.record(Some(account.id), |at, organisation| AuditEvent::admin(at, organisation, admin));
     }
 
-    /// Records what an ssh client made for as long as it is there.
+    /// Records a change by an ssh client.
     pub(crate) fn audit_ssh(&self, ssh: &SshClient, socket: &Socket, action: &str, target: &str) {
         let actor = match &ssh.key {
             Some(key) => format!("ssh:{key}"),

@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl App {
-    /// Counts what another control has counted.
+    /// Counts an attempt that another control has counted.
     pub(crate) fn record_remote(&self, word: &[u8]) {
         // One that is not understood is of another version.
         if let Ok(counted) = serde_json::from_slice::<CountedAttempt>(word) {
@@ -23,7 +23,7 @@ impl App {
         }
     }
 
-    /// Says that this control lives, and learns who else does. Gives whether somebody is gone.
+    /// Writes the heartbeat of this control, and reads those of the others. Returns whether a control is gone.
     pub(crate) async fn beat(&self) -> Result<bool, StoreError> {
         let addresses = self.edges.get().map(|edges| edges.bootstrap.controls.join(",")).unwrap_or_default();
         let stored = self.store.beat(self.config.id, &addresses, env!("CARGO_PKG_VERSION")).await?;

@@ -91,7 +91,7 @@ impl ConfigSource for Source {
 }
 
 impl App {
-    /// Reads from the store which edges there are. Whoever makes or removes one holds the turn to publish meanwhile.
+    /// Reads the edges from the store. Code that adds or removes an edge holds the publishing lock meanwhile.
     pub(crate) async fn reload_edge_orders(&self) -> Result<(), StoreError> {
         if self.edges.get().is_some() {
             self.orders.know(self.store.edges().await?.iter().map(orders));
@@ -101,8 +101,8 @@ impl App {
 }
 
 impl Control {
-    /// Keeps edges told of what they need to know, from now on and for as long as the program runs; `bus` is the one
-    /// that control was started with.
+    /// Publishes the store to the edges, from now on and for as long as the program runs. `bus` is the one that control
+    /// was started with.
     #[must_use]
     pub fn publish_to(&self, nats: Nats, bus: Bus, replicas: usize) -> ConfigPublishing {
         let (changed, stats) = (Arc::new(Notify::new()), PublishStats::default());

@@ -42,8 +42,8 @@ impl Control {
         Ok(differed)
     }
 
-    /// Reads from the store who may come, for a process that only finishes what runs while another one takes what is
-    /// new: whoever is sent away there is sent away here. What is gone from the store stays as it was.
+    /// Reads logins and tokens from the store, for a process that only finishes what runs while another one serves new
+    /// requests. What ends there ends here. What is gone from the store stays as it was.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -69,7 +69,7 @@ enum NewLogins {
 }
 
 impl App {
-    /// Takes logins and service tokens that the store does not have (any more) from the edges.
+    /// Ends logins and service tokens at the edges that the store does not have.
     async fn reload_identities(&self, new_logins: NewLogins) -> anyhow::Result<()> {
         let now = self.clock.now().unix_seconds;
         let sessions = self.store.all_person_sessions(now).await.context("cannot read who is logged in")?;

@@ -23,19 +23,19 @@ pub(crate) enum CountedAttempt {
     Login { email: String, client: IpAddr },
     /// It was right.
     LoginRight { email: String, client: IpAddr },
-    /// Somebody tries to be some person.
+    /// An attempt to log in as a person.
     PersonLogin { client: IpAddr },
     /// It was right.
     PersonLoginRight { client: IpAddr },
-    /// Somebody tries to be this person.
+    /// An attempt to log in as this person.
     Attempt { organisation: AccountId, address: String, client: IpAddr },
-    /// The password was right, and more is asked for.
+    /// The password was right, and a code has to follow.
     AttemptGoesOn { organisation: AccountId, address: String, client: IpAddr },
     /// It was right.
     AttemptRight { organisation: AccountId, address: String, client: IpAddr },
-    /// The person has proved from there to have the address.
+    /// The person proved from this client to own the address.
     Proved { organisation: AccountId, address: String, client: IpAddr },
-    /// Nobody waits any more who is this person.
+    /// All waits of this person end.
     Unlocked { organisation: AccountId, address: String },
     /// An account is made.
     Account { client: IpAddr },

@@ -48,7 +48,7 @@ struct TotpSetup {
     at: i64,
 }
 
-/// Somebody who is logged in in this browser, with a password of ours.
+/// A login in this browser of a person with a password of this installation.
 struct LocalSession {
     session: Arc<LoginSession>,
     provider: StoredProvider,
@@ -56,14 +56,14 @@ struct LocalSession {
     secrets: PersonSecrets,
 }
 
-/// The logins of this browser that are not over.
+/// The logins of this browser that have not ended.
 async fn signed_on_sessions(app: &App, headers: &HeaderMap) -> Result<Vec<Arc<LoginSession>>, LoginError> {
     let now = app.clock.now().unix_seconds;
     let all = logins(app, headers).await?.into_iter();
     Ok(all.filter(|session| session.expires_at > now).take(MAX_SHOWN_LOGINS).collect())
 }
 
-/// Those of them whose passwords are kept here.
+/// Those of the logins whose passwords this installation keeps.
 async fn local_sessions(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec<LocalSession>, LoginError> {
     let mut found = Vec::new();
     for session in sessions.iter().cloned() {

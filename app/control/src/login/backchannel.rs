@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::start::parameters;
 use crate::{problem::ApiError, request::extract, security::client::Client, state::App};
 
-/// Why a logout is not done, as the provider is told it (section 2.8).
+/// A refusal of a logout, in the form of section 2.8.
 struct Refusal {
     status: StatusCode,
     error: &'static str,

@@ -47,7 +47,7 @@ pub(super) async fn callback(
     response
 }
 
-/// The answer to one whose login did not begin here.
+/// The answer to a login that did not begin in this browser.
 pub(super) fn not_begun() -> LoginError {
     LoginError::new(
         StatusCode::BAD_REQUEST,

@@ -129,7 +129,7 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
 /// What is left to do where logins have ended.
 #[derive(Default)]
 struct RemainingLogouts {
-    /// Whose next login asks.
+    /// Organisations whose next login asks the person.
     organisations: Vec<AccountId>,
     /// Whether a provider outside may still know the person.
     is_known_elsewhere: bool,
@@ -170,7 +170,7 @@ async fn end(
     Ok(())
 }
 
-/// Where somebody was who has logged out at a provider.
+/// The socket that a person came from before the logout at a provider.
 #[derive(Debug, Serialize, Deserialize)]
 struct LogoutReturn {
     socket: Option<SocketId>,

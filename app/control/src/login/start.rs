@@ -30,19 +30,19 @@ use crate::{
 /// A login at a provider that has begun. It lies sealed in a cookie of the browser that began it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProviderLogin {
-    /// What the edge wanted.
+    /// The request of the edge.
     pub(super) request: LoginRequest,
-    /// Whose provider it is.
+    /// The organisation of the provider.
     pub(super) organisation: AccountId,
-    /// Where the browser was sent.
+    /// The provider of the login.
     pub(super) provider: ProviderId,
-    /// What it brings back.
+    /// The `state` of the request to the provider.
     pub(super) state: [u8; 16],
-    /// What the provider signs.
+    /// The `nonce` of the request to the provider.
     pub(super) nonce: [u8; 16],
-    /// What the code is worth nothing without.
+    /// The code verifier (RFC 7636).
     pub(super) verifier: [u8; 32],
-    /// When, in seconds since 1970 (UTC).
+    /// When the login began, in seconds since 1970 (UTC).
     pub(super) at: i64,
 }
 
@@ -90,7 +90,7 @@ fn too_old(service: &str) -> LoginError {
         .link(service, "Begin again")
 }
 
-/// What a provider that fails is told as.
+/// The page for a provider that failed.
 pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
     let status = match error {
         OidcError::Person(_) => StatusCode::FORBIDDEN,

@@ -25,7 +25,7 @@ use crate::{
 /// What the recipe for `ProxyCommand` of the original clients puts behind the name of a socket.
 const DUMMY: &str = ".mysocket-dummy";
 
-/// Whom a token is of.
+/// The person of a token.
 pub(super) struct Person {
     session: LoginSessionId,
     says: MysocketClient,

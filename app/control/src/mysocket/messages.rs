@@ -13,7 +13,7 @@ pub(super) struct NewUser {
     pub(super) password: Secret,
     #[serde(default)]
     pub(super) sshkey: Option<String>,
-    /// What these clients do not send, and whoever speaks for them can: as in `/v1/accounts`.
+    /// The code of an invitation, which the original clients do not send: as in `/v1/accounts`.
     #[serde(default)]
     pub(super) invitation: Option<Secret>,
     #[serde(default)]
@@ -36,7 +36,7 @@ pub(super) struct User {
 pub(super) struct Login {
     pub(super) email: Email,
     pub(super) password: Secret,
-    /// What these clients cannot ask for: whoever speaks for them can send it.
+    /// A code of the authenticator, which the original clients do not send.
     #[serde(default)]
     pub(super) code: Option<Secret>,
 }

@@ -24,7 +24,7 @@ fn target(told: ForwardTarget) -> SshTarget {
     SshTarget { socket, tunnel, temporary, url, port }
 }
 
-/// What a forward means; what it needs is made, for as long as the edge holds it.
+/// The target of a forward. Control makes what the forward needs, for as long as the edge holds it.
 pub(super) async fn open(
     State(app): State<App>,
     EdgeCaller(edge): EdgeCaller,
@@ -53,7 +53,7 @@ pub(super) async fn end(
     Ok(json(StatusCode::OK, &Acknowledgement {}))
 }
 
-/// The edge has been started again: it holds none of what a former life of it did.
+/// The edge has restarted: it holds nothing of its former life.
 pub(super) async fn begin(
     State(app): State<App>,
     EdgeCaller(edge): EdgeCaller,

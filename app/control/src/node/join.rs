@@ -25,7 +25,7 @@ use crate::{
     state::App,
 };
 
-/// Whether there is a tunnel with this credential, for an edge that has not heard of it.
+/// Whether there is a tunnel with this credential, for an edge that does not know the tunnel.
 pub(super) async fn check_tunnel(
     State(app): State<App>,
     EdgeCaller(_): EdgeCaller,
@@ -59,7 +59,7 @@ async fn find_known_edge(app: &App, edge: Option<EdgeId>) -> Result<StoredEdge, 
     })
 }
 
-/// Lets an edge join that shows a token.
+/// Lets an edge with a join token join.
 pub(super) async fn join(State(app): State<App>, client: Client, input: Input<JoinEdge>) -> Result<Response, ApiError> {
     let config = app.edges_config()?;
     // Whoever reaches the port may ask: secrets cannot be guessed, and the log of events cannot be filled.
@@ -88,7 +88,7 @@ pub(super) async fn join(State(app): State<App>, client: Client, input: Input<Jo
     Ok(json(StatusCode::CREATED, &answer(&app, config, &request, edge)?))
 }
 
-/// New certificates for an edge, and what else it needs to know.
+/// New certificates for an edge, and its present configuration.
 pub(super) async fn renew(
     State(app): State<App>,
     EdgeCaller(edge): EdgeCaller,
@@ -98,7 +98,7 @@ pub(super) async fn renew(
     Ok(json(StatusCode::OK, &answer(&app, config, &input.value.request, edge)?))
 }
 
-/// What an edge needs to know besides, as it is now.
+/// The present configuration of an edge.
 pub(super) async fn show_bootstrap(
     State(app): State<App>,
     EdgeCaller(_): EdgeCaller,

@@ -41,7 +41,11 @@ pub(crate) async fn accept(app: &App, mut request: Request<Body>) -> Result<Requ
     let client = request.headers_mut().remove(CLIENT);
     let client = client.as_ref().and_then(|client| client.to_str().ok()?.parse().ok());
     let Some(client) = client else {
-        return Err(ApiError::new(StatusCode::BAD_REQUEST, "no-client", "the header Sallyport-Client is missing: name the client of the request"));
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "no-client",
+            "the header Sallyport-Client is missing: name the client of the request",
+        ));
     };
     request.extensions_mut().insert(ClientAddr(client));
     Ok(request)

@@ -213,7 +213,7 @@ async fn by_access_token(app: &App, token: &str, asked_for: Option<&str>) -> Res
     Ok(Caller { who: account, organisation, role, scopes, ends_at: None, is_bound: false, session })
 }
 
-/// The organisation of this id or name that the account belongs to. Others are not told apart from what does not exist.
+/// The organisation of this id or name that the account belongs to. Others look like organisations that do not exist.
 async fn find_organisation(app: &App, account: &Account, id_or_name: &str) -> Result<(AccountId, Role), ApiError> {
     let missing = || {
         let detail = format!("you belong to no organisation of this id or name: {id_or_name}");

@@ -16,7 +16,7 @@ struct Error {
     status_code: u16,
 }
 
-/// Whether the path is one of theirs, and errors are told in their form.
+/// Whether the path is one of the original clients', whose errors have their own form.
 pub(crate) fn is_path(path: &str) -> bool {
     path.strip_prefix('/').and_then(|path| path.split('/').next()).is_some_and(|first| FIRST_SEGMENTS.contains(&first))
 }

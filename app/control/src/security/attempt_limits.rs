@@ -34,11 +34,11 @@ const REFRESHES_OF_CLIENT: Rate = Rate { burst: 60, every: Duration::from_secs(1
 const MESSAGES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60) };
 /// Messages to one person that anybody asks for, without having logged in.
 const MESSAGES_OF_PERSON: Rate = Rate { burst: 3, every: Duration::from_secs(5 * 60) };
-/// Messages to one address of an account, or of somebody who is invited to have one, whoever asks for them.
+/// Messages to one address of an account or of an invitation, by all clients.
 const MESSAGES_TO_ADDRESS: Rate = Rate { burst: 3, every: Duration::from_secs(5 * 60) };
 /// Steps of logins of persons, of one client: an office behind one address logs in on a Monday morning.
 const LOGIN_STEPS_OF_CLIENT: Rate = Rate { burst: 300, every: Duration::from_millis(200) };
-/// Logouts that one client, which is a provider, tells of: all people of a company at once.
+/// Logouts that one client, a provider, reports: all people of a company at once.
 const PROVIDER_LOGOUTS_OF_CLIENT: Rate = Rate { burst: 2_000, every: Duration::from_millis(20) };
 /// Looks at identity providers, of one account.
 const LOOKS_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(3) };

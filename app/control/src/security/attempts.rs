@@ -19,9 +19,9 @@ use crate::cluster::attempt_gossip::{AttemptGossip, CountedAttempt};
 
 /// How many keys one map keeps.
 const MAX_KEYS: usize = 16_384;
-/// After how many wrong tries of one client as one person the next has to wait.
+/// The number of wrong tries of one client as one person after which the client waits.
 const FREE_OF_PAIR: u32 = 5;
-/// After how many wrong tries of all clients as one person everybody new has to wait.
+/// The number of wrong tries of all clients as one person after which unknown clients wait.
 const FREE_OF_PERSON: u32 = 20;
 /// The first wait; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(2);
 const MAX_WAIT: Duration = Duration::from_secs(15 * 60);
 /// After how long without a try all is forgotten; longer than the longest wait.
 const FORGET_AFTER: Duration = Duration::from_secs(60 * 60);
-/// The longest text of an address that is told apart, in bytes.
+/// The longest text of an address that is compared, in bytes.
 const MAX_ADDRESS_BYTES: usize = 254;
 
 /// An address at an organisation.
@@ -101,7 +101,7 @@ impl<K: Hash + Eq + Clone> Waits<K> {
 struct AttemptState {
     of_pair: Waits<(PersonKey, IpAddr)>,
     of_person: Waits<PersonKey>,
-    /// Who has been this person before; nobody else makes them wait.
+    /// Clients that have logged in as the person before; other clients cannot make them wait.
     known: KnownClients<PersonKey>,
 }
 

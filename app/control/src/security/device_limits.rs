@@ -38,7 +38,7 @@ pub(crate) const DEVICE_TIME: Duration = Duration::from_secs(600);
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 /// How much longer it waits after each question that came too early (RFC 8628 section 3.5).
 const SLOW_DOWN: Duration = Duration::from_secs(5);
-/// How much too early a question may come: networks are not even.
+/// The time by which a question may come too early: networks are not even.
 const EARLY: Duration = Duration::from_secs(1);
 /// Rate limits of programs of persons. They are kept in memory, for minutes.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl Paces {
         is_early.then_some(pace.interval)
     }
 
-    /// The program has been told.
+    /// Forgets the program.
     fn end(&mut self, device: SecretHash) {
         self.0.remove(&device);
     }

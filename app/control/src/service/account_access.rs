@@ -41,7 +41,7 @@ struct TotpSetup {
     at: i64,
 }
 
-/// What an authenticator is told.
+/// The secret for an authenticator.
 pub(crate) struct Enrolment {
     pub(crate) secret: String,
     pub(crate) uri: String,
@@ -373,6 +373,7 @@ impl App {
 }
 
 fn totp_is_on() -> ApiError {
-    let detail = "the account uses codes already: for another authenticator, run `sallyport account totp disable` first";
+    let detail =
+        "the account uses codes already: for another authenticator, run `sallyport account totp disable` first";
     ApiError::new(StatusCode::CONFLICT, "totp-on", detail)
 }

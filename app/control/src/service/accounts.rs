@@ -180,7 +180,8 @@ impl App {
         match self.store.begin_session(&new).await {
             Ok(()) => {}
             Err(StoreError::Gone) => {
-                let detail = "another session changed the password or the codes of this account meanwhile: log in again";
+                let detail =
+                    "another session changed the password or the codes of this account meanwhile: log in again";
                 return Err(ApiError::unauthorized("wrong-login", detail));
             }
             Err(error) => return Err(error.into()),

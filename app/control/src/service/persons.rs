@@ -17,7 +17,7 @@ pub(crate) const LINK_SECONDS: i64 = 24 * 3_600;
 /// How the secret of such a link begins.
 pub(crate) const LINK_PREFIX: &str = "spl_";
 
-/// Why a person gets a link; the hook is told.
+/// The purpose of a link for a person, as the hook gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkPurpose {
     /// They were added.

@@ -257,7 +257,10 @@ fn answer(
         return Err(ApiError::field("email", "groups and a provider belong to a person: give an email"));
     }
     if test.address.is_none() && set.has_places() && (test.country.is_none() && test.asn.is_none()) {
-        return Err(ApiError::field("address", "a rule needs the place of the client: give an address, country or asn"));
+        return Err(ApiError::field(
+            "address",
+            "a rule needs the place of the client: give an address, country or asn",
+        ));
     }
     for (field, text) in [("path", &test.path), ("method", &test.method), ("service_token", &test.service_token)] {
         if text.as_ref().is_some_and(|text| text.len() > MAX_TEST_TEXT_BYTES) {

@@ -30,7 +30,7 @@ const MAX_CHECKS_AT_ONCE: usize = 16;
 const MAX_DOUBLINGS: u32 = 3;
 /// The longest time to the next question where a provider cannot be asked, in seconds, unless the usual one is longer.
 const MAX_PAUSE_SECONDS: i64 = 900;
-/// How long finding out where a provider logs out may keep somebody waiting who logs out here.
+/// The time that a logout waits for the provider's discovery document.
 const END_SESSION_WAIT: Duration = Duration::from_secs(3);
 /// Tokens of a provider in their sealed form, with their session: tokens that are moved to another row do not open.
 #[derive(Serialize, Deserialize)]

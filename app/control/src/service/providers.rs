@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::policies::some_of;
 use crate::{problem::ApiError, security::random, state::App};
 
-/// A secret with whose it is: one that is moved to another row of the store does not open there.
+/// A secret in its sealed form, with its provider: a secret that is moved to another row does not open.
 #[derive(Serialize, Deserialize)]
 struct SealedSecret {
     provider: ProviderId,
@@ -28,7 +28,7 @@ impl From<ProviderConfigError> for ApiError {
 }
 
 impl App {
-    /// Where people log in: `https://login.<domain>`, with the port where it is not the usual one.
+    /// The login host, `https://login.<domain>`, with the port where it is not the usual one.
     pub(crate) fn login_url(&self) -> String {
         let (domain, port) = (&self.config.domain, self.config.public_port);
         if port == 443 { format!("https://login.{domain}") } else { format!("https://login.{domain}:{port}") }
@@ -194,8 +194,9 @@ impl App {
         let who = |config: &ProviderConfig| (config.issuer.clone(), config.tenant.clone(), config.client_id.clone());
         let wants_codes = provider.config.require_totp && !former.require_totp;
         let has_other_groups = former.groups_claim != provider.config.groups_claim;
-        // Whom another provider meant by a name, or an address that is require_accepted_session no longer, is nobody now; nor is known
-        // who has logged in without a code, or which groups those are in of whom another claim was read.
+        // Whom another provider meant by a name, or an address that is require_accepted_session no longer, is nobody
+        // now; nor is known who has logged in without a code, or which groups those are in of whom another claim was
+        // read.
         let is_other = who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email;
         if is_other || wants_codes || has_other_groups {
             self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;
@@ -204,7 +205,7 @@ impl App {
         Ok(provider)
     }
 
-    /// Deletes a provider; when this returns, those for whom it vouched are nobody.
+    /// Deletes a provider. The logins that it vouched for have ended when this returns.
     ///
     /// # Errors
     /// Sockets where nobody could log in any more, or persons who would go with it, unless it is forced.

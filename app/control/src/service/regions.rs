@@ -11,7 +11,7 @@ use crate::{problem::ApiError, state::App};
 pub(super) struct OriginRegions {
     /// Those that are known.
     regions: BTreeSet<RegionName>,
-    /// Whether there may be origins of which no region is known, which nobody can dial down.
+    /// Whether there may be origins of unknown regions, which no dial limits.
     elsewhere: bool,
 }
 

@@ -11,7 +11,7 @@ use sallyport_policy::{AccessList, Rule};
 
 use crate::{config::AddressDatabases, problem::ApiError};
 
-/// What is to be set: absent stays as it is, `Some(None)` is the default again.
+/// Changes of settings: an absent field stays as it is, `Some(None)` is the default again.
 pub(super) struct SettingsChange {
     proxy_protocol: Option<Option<ProxyProtocol>>,
     tls_mode: Option<Option<TlsMode>>,

@@ -24,7 +24,7 @@ const MAX_USERNAME_CHARS: usize = 128;
 /// The port of ssh, which commands need not name.
 const SSH_PORT: u16 = 22;
 
-/// How long a socket is there.
+/// The lifetime of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
     /// Until it is deleted.

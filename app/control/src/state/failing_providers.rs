@@ -7,7 +7,7 @@ use std::{
 
 use sallyport_model::ProviderId;
 
-/// Of how many providers it is remembered that they could not be asked, so that each is told once.
+/// The number of failing providers that are remembered, so that the log names each once.
 const MAX_FAILING: usize = 1_024;
 
 /// Identity providers that did not answer last.

@@ -16,7 +16,7 @@ use crate::{problem::ApiError, security::secrets::Secrets};
 /// How many sockets guests of one address (in IPv6: of one network of 64 bits) have at a time.
 pub const MAX_GUEST_SOCKETS_PER_ADDRESS: usize = 5;
 
-/// How long nobody may hold a tunnel of an ssh client of an edge before it is gone.
+/// The time for which a tunnel of an ssh client may be missing at its edge before control removes it.
 const MAX_ABSENCE: Duration = Duration::from_secs(60);
 
 /// The socket and tunnel of a forward.

@@ -178,7 +178,7 @@ impl Store {
         write.commit().await
     }
 
-    /// Whose password a code sets, when it is good: it stays so.
+    /// The account of a code that sets a password, while the code is good. The code stays good.
     ///
     /// # Errors
     /// The database fails.

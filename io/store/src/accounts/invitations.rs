@@ -195,8 +195,8 @@ impl Store {
     /// invitation, which is used up; `None` when there is no such one (any more).
     ///
     /// # Errors
-    /// [`StoreError::Limit`] when the organisation or the account has as many as may be, or a failure of the database; the
-    /// invitation stays open then.
+    /// [`StoreError::Limit`] when the organisation or the account has as many as may be, or a failure of the database;
+    /// the invitation stays open then.
     pub async fn accept_invitation(
         &self,
         account: &Account,
@@ -213,7 +213,7 @@ impl Store {
         Ok(Some(found))
     }
 
-    /// Whether an invitation of this address is open whose code has this hash: it stays so.
+    /// Whether an open invitation of this address has a code with this hash. The invitation stays open.
     ///
     /// # Errors
     /// The database fails.

@@ -26,16 +26,16 @@ pub struct Membership {
     pub organisation: AccountId,
     /// What it is called.
     pub name: String,
-    /// What the account is there.
+    /// The role of the account in the organisation.
     pub role: Role,
 }
 
 /// Somebody who belongs to an organisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Who.
+    /// The account.
     pub account: Account,
-    /// What they are there.
+    /// The role of the account.
     pub role: Role,
     /// Since when, in seconds since 1970.
     pub since: i64,

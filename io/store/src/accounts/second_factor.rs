@@ -8,10 +8,10 @@ use crate::db::{
     sql::{self, DbConnection},
 };
 
-/// How many recovery codes somebody gets.
+/// The number of recovery codes of one owner.
 pub const RECOVERY_CODES: usize = 10;
 
-/// Whose codes they are.
+/// The owner of codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeOwner {
     /// A person of a provider of kind `local`.
@@ -33,7 +33,7 @@ impl From<AccountId> for CodeOwner {
 }
 
 impl CodeOwner {
-    /// The id, which is nobody else's, whatever they are.
+    /// The id, which is unique among all owners.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
         match self {
@@ -52,8 +52,8 @@ impl CodeOwner {
 }
 
 impl Store {
-    /// Has codes asked for from now on, the last one used being of this step, with these recovery codes in the place of
-    /// the former. Gives `false` when codes are asked for already.
+    /// Begins the use of codes, with the step of the last used one, and replaces the recovery codes. Returns `false`
+    /// when the owner uses codes already.
     ///
     /// # Errors
     /// The database fails.
@@ -81,7 +81,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Has no codes asked for any more.
+    /// Ends the use of codes.
     ///
     /// # Errors
     /// The database fails.
@@ -91,7 +91,7 @@ impl Store {
         write.commit().await
     }
 
-    /// Puts these recovery codes in the place of the former.
+    /// Replaces the recovery codes.
     ///
     /// # Errors
     /// The database fails.

@@ -51,7 +51,7 @@ pub struct SessionClient {
 pub struct NewSession {
     /// What it will be.
     pub id: SessionId,
-    /// Whose.
+    /// The account of the session.
     pub account: AccountId,
     /// The revision of what lets the account's owner in, as it was looked at.
     pub revision: i64,
@@ -117,7 +117,7 @@ impl Store {
         write.commit().await
     }
 
-    /// Puts a new refresh token in the place of the old one, once.
+    /// Replaces a refresh token by a new one, once.
     ///
     /// # Errors
     /// The database fails; the old token stays good then.
@@ -195,7 +195,7 @@ impl Store {
         found.as_ref().map(account::account).transpose()
     }
 
-    /// Ends the session that this refresh token, used or not, belongs to. Gives whose it was, when there was one.
+    /// Ends the session of this refresh token, used or not. Returns the account, when there was one.
     ///
     /// # Errors
     /// The database fails.

@@ -2,7 +2,7 @@
 
 use crate::db::{SecretHash, Store, error::StoreError, row, sql, write::Write};
 
-/// A setup token, as it is kept.
+/// A stored setup token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredSetupToken {
     /// SHA-256 of it.

@@ -34,7 +34,7 @@ pub struct StoredToken {
 /// An API token to be made.
 #[derive(Debug, Clone)]
 pub struct NewToken {
-    /// Whose it will be.
+    /// The account of the token.
     pub account: AccountId,
     /// What it will be.
     pub token: StoredToken,

@@ -9,10 +9,10 @@ use crate::db::{
 
 /// Who keeps something for as long as it lives: a control, or an edge.
 pub type HolderId = [u8; 16];
-/// How many controls are told of.
+/// The number of controls in one answer.
 pub const MAX_CONTROLS: usize = 64;
 
-/// A control as it has said that it is there.
+/// The heartbeat of a control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredControl {
     /// Its id.
@@ -108,8 +108,8 @@ impl Store {
     /// Seals the keys anew: those that are there are replaced, as long as they are still what they were.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when another one has changed them meanwhile, or a failure of the database; nothing is changed
-    /// then.
+    /// [`StoreError::Gone`] when another one has changed them meanwhile, or a failure of the database; nothing is
+    /// changed then.
     pub async fn reseal_installation_keys(&self, keys: &[(String, String, String)]) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         for (name, former, sealed) in keys {

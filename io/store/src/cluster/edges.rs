@@ -13,7 +13,7 @@ use crate::db::{
 pub const MAX_EDGES: usize = 1_000;
 /// How many tokens may wait to be used.
 pub const MAX_EDGE_TOKENS: usize = 1_000;
-/// How long it is remembered that a token was used or has ended, in seconds: whoever shows it is told.
+/// The time for which used and ended tokens are stored, in seconds, so that an edge learns why its token is refused.
 pub(crate) const REMEMBER_EDGE_TOKENS_SECONDS: i64 = 30 * 86_400;
 
 /// An edge that has joined.
@@ -31,10 +31,10 @@ pub struct StoredEdge {
     pub drain_until: Option<i64>,
 }
 
-/// The beginning of the hash of a join token's secret, by which it is told from others.
+/// The beginning of the hash of a join token's secret, which identifies the token.
 pub type EdgeTokenId = [u8; 8];
 
-/// A join token as it is remembered.
+/// A stored join token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEdgeToken {
     /// Which one.
@@ -141,8 +141,8 @@ pub enum JoinRefusal {
 }
 
 impl Store {
-    /// The account that owns the installation: the first one that was made, or whom that has named. When it is gone,
-    /// nobody does, until there is no account at all and the next first one is made.
+    /// The account that owns the installation: the first account, or the one that the owner named. After its end the
+    /// installation has no owner, until there is no account at all and the next first one is made.
     ///
     /// # Errors
     /// The database fails.
@@ -206,7 +206,7 @@ impl Store {
         rows.iter().map(token).collect()
     }
 
-    /// Removes a join token, used or not: it lets nobody in. Gives whether there was one.
+    /// Removes a join token, used or not. Returns whether there was one.
     ///
     /// # Errors
     /// The database fails.
@@ -236,7 +236,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Lets an edge join that shows the token with this hash: the token is good for nothing after that.
+    /// Lets an edge join with the token of this hash, and marks the token as used.
     ///
     /// # Errors
     /// [`StoreError::Limit`], or a failure of the database; who may not join is told in the value.

@@ -45,7 +45,7 @@ impl std::str::FromStr for AuthorityKind {
 /// An authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAuthority {
-    /// Whose it is.
+    /// The organisation of the authority.
     pub organisation: AccountId,
     /// What it signs.
     pub kind: AuthorityKind,
@@ -62,7 +62,7 @@ pub struct StoredAuthority {
 /// A certificate that an authority has signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedCertificate {
-    /// Whose authority signed it.
+    /// The organisation of the authority that signed the certificate.
     pub organisation: AccountId,
     /// Which of its authorities.
     pub kind: AuthorityKind,
@@ -70,7 +70,7 @@ pub struct IssuedCertificate {
     pub serial: Vec<u8>,
     /// For which socket.
     pub socket: Option<SocketId>,
-    /// For whom.
+    /// The subject of the certificate.
     pub subject: String,
     /// Start of its life, in seconds since 1970.
     pub not_before: i64,
@@ -161,8 +161,8 @@ impl Store {
     /// Writes down what an authority has signed.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database; the certificate must not be given
-    /// out then.
+    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database; the certificate must not be
+    /// given out then.
     pub async fn record_certificate(&self, issued: &IssuedCertificate) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let inserted = sql::query(

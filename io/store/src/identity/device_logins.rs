@@ -104,7 +104,8 @@ impl Store {
         found.map(login).transpose()
     }
 
-    /// The person's answer: the login by which they agreed, or none. Gives whether somebody waits for it.
+    /// Stores the person's answer: the login with which the person agreed, or none. Returns whether a program waits for
+    /// it.
     ///
     /// # Errors
     /// The database fails.
@@ -129,8 +130,8 @@ impl Store {
         Ok(answered.rows_affected() > 0)
     }
 
-    /// What a program that shows this is told; an answer is gone then. `None`: there is no such login, or its time is
-    /// over.
+    /// The answer for the program with this code. An answer of the person is given once. `None`: there is no such
+    /// login, or it has ended.
     ///
     /// # Errors
     /// The database fails.

@@ -33,7 +33,7 @@ macro_rules! select {
 pub struct LocalPerson {
     /// Who it is.
     pub id: PersonId,
-    /// Whose it is.
+    /// The organisation of the person.
     pub organisation: AccountId,
     /// The provider that vouches.
     pub provider: ProviderId,
@@ -69,7 +69,7 @@ impl LocalPerson {
     }
 }
 
-/// What a person knows, as it is kept.
+/// The stored credentials of a person.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PersonSecrets {
     /// The password as an argon2id PHC string.
@@ -83,7 +83,7 @@ pub struct PersonSecrets {
 /// A link with which a person sets a password.
 #[derive(Debug, Clone, Copy)]
 pub struct NewPersonLink {
-    /// Whose.
+    /// The person of the link.
     pub person: PersonId,
     /// SHA-256 of its secret.
     pub hash: SecretHash,
@@ -268,7 +268,7 @@ impl Store {
         write.commit().await
     }
 
-    /// Whose link this is, when it is good: it stays so.
+    /// The person of a link, while the link is good. The link stays good.
     ///
     /// # Errors
     /// The database fails.

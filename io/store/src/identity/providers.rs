@@ -17,7 +17,7 @@ pub const MAX_PROVIDERS_PER_ORGANISATION: usize = 32;
 pub struct StoredProvider {
     /// Its id.
     pub id: ProviderId,
-    /// Whose it is.
+    /// The organisation of the provider.
     pub organisation: AccountId,
     /// What it is called there.
     pub name: ProviderName,

@@ -41,7 +41,7 @@ pub struct StoredServiceToken {
 /// A service token to be made.
 #[derive(Debug, Clone)]
 pub struct NewServiceToken {
-    /// Whose it will be.
+    /// The organisation of the token.
     pub organisation: AccountId,
     /// What it will be.
     pub token: StoredServiceToken,

@@ -21,7 +21,7 @@ pub const MAX_POLICIES_PER_ORGANISATION: usize = 100;
 pub struct NewPolicy {
     /// Its id.
     pub id: PolicyId,
-    /// Whose it will be.
+    /// The organisation of the policy.
     pub organisation: AccountId,
     /// What it is called there.
     pub name: PolicyName,

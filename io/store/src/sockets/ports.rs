@@ -16,8 +16,8 @@ pub enum PortRequest {
     This(u16),
 }
 
-/// The port that fits the wish; the former one, where any will do and it is free. It is taken when a socket with it is
-/// inserted.
+/// The port for the request: the former one, where any port will do and the former one is free. The socket with the
+/// port takes it.
 pub(crate) async fn take_port(
     write: &mut Write,
     wish: &PortRequest,

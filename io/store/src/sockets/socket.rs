@@ -194,7 +194,7 @@ impl Store {
         found.as_ref().map(socket).transpose()
     }
 
-    /// Whoever's socket has this name.
+    /// The socket with this name, of any account.
     ///
     /// # Errors
     /// The database fails.
@@ -234,7 +234,7 @@ impl Store {
         found.as_ref().map(socket).transpose()
     }
 
-    /// The socket of the account whose id begins so.
+    /// The socket of the account with an id that begins so.
     ///
     /// # Errors
     /// [`StoreError::AmbiguousId`], or a failure of the database.

@@ -33,7 +33,7 @@ pub struct NewTunnel {
     pub weight: u16,
     /// Which paths of the socket it serves.
     pub path: PathRoute,
-    /// Who keeps it, when it goes with what it was made for, and with whoever keeps it at the latest.
+    /// The holder of a temporary tunnel, which ends with its forward, and with the holder at the latest.
     pub temporary: Option<HolderId>,
     /// When it is made, in seconds since 1970.
     pub created_at: i64,
@@ -169,7 +169,7 @@ impl Store {
         found.as_ref().map(tunnel).transpose()
     }
 
-    /// The tunnel of the account whose id begins so.
+    /// The tunnel of the account with an id that begins so.
     ///
     /// # Errors
     /// [`StoreError::AmbiguousId`], or a failure of the database.

@@ -69,10 +69,10 @@ struct LocalLogin {
     at: i64,
 }
 
-/// A login that goes on, with what it is about now.
+/// A login that goes on, with its socket and provider.
 struct PendingLogin {
     login: LocalLogin,
-    /// As it stands in forms and in the cookie's name.
+    /// The state, as forms and the cookie's name have it.
     state: String,
     route: Arc<SocketRoute>,
     asks: IdentitySettings,
