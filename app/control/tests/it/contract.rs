@@ -60,8 +60,8 @@ pub(crate) fn check(exchange: &Exchange<'_>) {
     let place = format!("{method} {template}");
     let responses = operation["responses"].as_object().unwrap();
     let code = status.to_string();
-    let is_error = status >= 400;
-    let response = responses.get(&code).or_else(|| responses.get("default").filter(|_| is_error));
+    let assert_error = status >= 400;
+    let response = responses.get(&code).or_else(|| responses.get("default").filter(|_| assert_error));
     let response = response.unwrap_or_else(|| panic!("{place} answers {status}, which is not described: {answer}"));
     let kind = content_type.split(';').next().unwrap().trim();
     match response["content"].as_object() {

@@ -99,7 +99,7 @@ async fn codes_of_programs_are_good_once_at_both() {
     let code = world.code().await;
     let token: ClientToken = world_at_two.exchange(&code, VERIFIER, BACK).await.read(StatusCode::OK);
     let again = world.exchange(&code, VERIFIER, BACK).await;
-    again.is_problem(StatusCode::BAD_REQUEST, "bad-code");
+    again.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let shown = world.api.get("/v1/client", Some(token.token.expose())).await;
     assert_eq!(shown.status, StatusCode::OK, "{}", shown.text);
 

@@ -127,7 +127,7 @@ impl Answer {
 
     /// The answer is a problem with this status and code; gives its `detail`.
     #[track_caller]
-    pub(crate) fn is_problem(&self, status: StatusCode, code: &str) -> String {
+    pub(crate) fn assert_problem(&self, status: StatusCode, code: &str) -> String {
         assert_eq!(self.status, status, "{}", self.text);
         assert_eq!(self.headers[header::CONTENT_TYPE], "application/problem+json");
         let problem: sallyport_api::Problem = serde_json::from_str(&self.text).unwrap();
