@@ -87,7 +87,8 @@ impl Control {
     }
 
     /// The account of sockets that need no account: it has temporary ones only, at most
-    /// [`sallyport_store::MAX_GUEST_SOCKETS`] at a time, and [`MAX_GUEST_SOCKETS_PER_ADDRESS`] of those at one address.
+    /// [`sallyport_store::MAX_GUEST_SOCKETS`] at a time, and [`crate::MAX_GUEST_SOCKETS_PER_ADDRESS`] of those at one
+    /// address.
     ///
     /// # Errors
     /// The store does not take it.
