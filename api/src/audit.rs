@@ -1,4 +1,4 @@
-//! Who did what: the events of the audit log.
+//! Events of the audit log.
 
 use std::net::SocketAddr;
 
@@ -15,11 +15,11 @@ pub const MAX_AUDIT_WAIT_SECONDS: u32 = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditKind {
-    /// Somebody used a socket: a connection, a flow of datagrams, a request.
+    /// A use of a socket: a connection, a flow of datagrams, a request.
     Flow,
-    /// Somebody changed something, or was not allowed to.
+    /// A change, done or refused.
     Admin,
-    /// Somebody logged in, or tried to.
+    /// A login or logout, done or refused.
     Login,
     /// A certificate was issued.
     Certificate,
@@ -44,22 +44,22 @@ impl AuditKind {
     }
 }
 
-/// One event of the audit log, as it stands there. `hash` is SHA-256 over the line up to `,"hash"`; that contains `prev`,
-/// the hash of the event before, so that no event can be changed, removed or put in without a trace.
+/// One event of the audit log, as it stands there. `hash` is SHA-256 over the line up to `,"hash"`; that contains
+/// `prev`, the hash of the event before, so that no event can be changed, removed or put in without a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEvent {
-    /// Its number: one more than that of the event before.
+    /// The number of the event: one more than that of the event before.
     pub seq: u64,
-    /// When it was recorded, to the millisecond.
+    /// When the event was recorded, to the millisecond.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// What it is about: the field of this name has the rest.
+    /// The kind of event: the field of this name has the rest.
     pub kind: AuditKind,
-    /// Whose it is; a gap is everybody's.
+    /// The organisation of the event; absent for a gap, which concerns all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub organisation: Option<AccountId>,
-    /// Where it was recorded first, when that was another machine of the installation.
+    /// The machine that recorded the event first, when that is another machine of the installation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Box<AuditNode>>,
     /// A use of a socket.
@@ -74,7 +74,7 @@ pub struct AuditEvent {
     /// A certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Box<AuditCertificate>>,
-    /// What is missing.
+    /// A gap in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Box<AuditGap>>,
     /// The hash of the event before, in hexadecimal digits; zeros for the first one of all.
@@ -88,14 +88,14 @@ pub struct AuditEvent {
 pub struct AuditNode {
     /// The id of that log.
     pub id: Uuid,
-    /// What the machine is called: the name of an edge, or `control-` and digits.
+    /// The name of the machine: the name of an edge, or `control-` and digits.
     #[schema(example = "eu-1")]
     pub name: String,
-    /// Its number in that log; of a gap, that of the last event before it that came.
+    /// The number of the event in that log; for a gap, the number of the last event before the gap.
     pub seq: u64,
-    /// The how many-th event it is that this machine has passed on.
+    /// The position of the event among those that this machine passed on, counted from 1.
     pub number: u64,
-    /// Its hash in that log; empty for a gap.
+    /// The hash of the event in that log; empty for a gap.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hash: String,
 }
@@ -103,33 +103,34 @@ pub struct AuditNode {
 /// A use of a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditFlow {
-    /// Its id: the request's id of an HTTP request.
+    /// The id of the flow; for an HTTP request, the id of the request.
     pub id: String,
     /// The socket.
     #[schema(value_type = uuid::Uuid)]
     pub socket: SocketId,
-    /// The label of its DNS name.
+    /// The label of the socket's DNS name.
     #[schema(example = "calm-bay-1000")]
     pub socket_name: String,
-    /// The tunnel that took it, or was asked last.
+    /// The tunnel that took the flow, or that the edge asked last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub tunnel: Option<TunnelId>,
-    /// Where the tunnel comes from: the address of what stands beside the origin.
+    /// The address of the connector of the tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub origin: Option<SocketAddr>,
-    /// Where the direct origin is that took it, or was asked last.
+    /// The address of the direct origin that took the flow, or that the edge asked last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "10.0.0.7:8080")]
     pub direct_origin: Option<String>,
     /// The type of the socket: http, https, tcp, tls or udp.
     #[schema(example = "http")]
     pub transport: String,
-    /// Who it was: an e-mail address, or `service:` and the name of a service token. Absent where nobody asked.
+    /// The identity of the client: an e-mail address, or `service:` and the name of a service token. Absent where the
+    /// socket asks for no identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Who vouches for it.
+    /// The identity provider that vouches for the identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// The address that it came from.
@@ -138,22 +139,22 @@ pub struct AuditFlow {
     /// When it began.
     #[serde(with = "time::serde::rfc3339")]
     pub began: OffsetDateTime,
-    /// When it ended.
+    /// When the flow ended.
     #[serde(with = "time::serde::rfc3339")]
     pub ended: OffsetDateTime,
     /// Bytes from the client.
     pub bytes_in: u64,
     /// Bytes to the client.
     pub bytes_out: u64,
-    /// How it ended, such as complete, denied or revoked.
+    /// How the flow ended, such as complete, denied or revoked.
     pub verdict: String,
-    /// The rule that decided whether they may come in.
+    /// The rule that decided about access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// The method of an HTTP request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Its path, without the query.
+    /// The path of an HTTP request, without the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The status of the answer.
@@ -161,33 +162,35 @@ pub struct AuditFlow {
     pub status: Option<u16>,
 }
 
-/// A change that somebody asked for.
+/// A change that an account, a person or an ssh client asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditAdmin {
-    /// Who: the e-mail address of a login, `token:` and the name of an API token, `person:` and the address of a person who
-    /// changed what lets them in, or `ssh:` and the fingerprint of the key of an ssh client (`ssh:guest` without one).
+    /// The actor: the e-mail address of a login, `token:` and the name of an API token, `person:` and the address of a
+    /// person whose own password or codes changed, or `ssh:` and the fingerprint of the key of an ssh client
+    /// (`ssh:guest` without one).
     pub actor: String,
-    /// Whose account that is: not always the organisation's own.
+    /// The account of the actor: not always the organisation's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub account: Option<AccountId>,
-    /// What, such as socket.create.
+    /// The action, such as `socket.create`.
     #[schema(example = "socket.create")]
     pub action: String,
-    /// Of what: an id or a name.
+    /// The id or name of the thing that the change is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Which fields a change of a socket was about, without what they say; behind those that were taken away stands `=null`.
+    /// The fields that a change of a socket names, without their values; `=null` follows a field that the change
+    /// removes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
-    /// `done`, or `refused` where it was not allowed: by the token, by the role, or by a rule.
+    /// `done`, or `refused` where the token, the role or a rule did not allow it.
     pub outcome: String,
-    /// Why not, where that is known.
+    /// Why the change was refused, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The id of the request.
     pub request_id: String,
-    /// The address that it came from.
+    /// The address of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "192.0.2.1:40000")]
     pub client: Option<SocketAddr>,
@@ -196,13 +199,13 @@ pub struct AuditAdmin {
 /// A login.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditLogin {
-    /// Who: an e-mail address.
+    /// The e-mail address of the login.
     pub identity: String,
-    /// Who vouches; `account` for an account's password at the API.
+    /// The identity provider; `account` for an account's password at the API.
     pub provider: String,
     /// `done`, `refused`, or `ended` for a logout.
     pub outcome: String,
-    /// Why not.
+    /// Why the login was refused or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The address that it came from.
@@ -214,20 +217,20 @@ pub struct AuditLogin {
 /// A certificate that was issued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditCertificate {
-    /// For whom.
+    /// The identity in the certificate.
     pub identity: String,
-    /// The DNS name of the socket that it is for.
+    /// The DNS name of the socket that the certificate is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
-    /// What it is: tls-client, tls-service, ssh-user, ssh-host or ssh-tunnel.
+    /// The kind of certificate: tls-client, tls-service, ssh-user, ssh-host or ssh-tunnel.
     #[serde(rename = "type")]
     pub certificate_type: String,
-    /// Its serial number.
+    /// The serial number of the certificate.
     pub serial: String,
-    /// Until when it is valid.
+    /// The end of the certificate's validity.
     #[serde(with = "time::serde::rfc3339")]
     pub not_after: OffsetDateTime,
-    /// The address that asked for it.
+    /// The address that asked for the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "192.0.2.1:40000")]
     pub client: Option<SocketAddr>,
@@ -236,12 +239,12 @@ pub struct AuditCertificate {
 /// Something is missing before this event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditGap {
-    /// Why: overflow, write-error, half-line, damaged, missing, no-head, spool, ended or stream.
+    /// The reason: overflow, write-error, half-line, damaged, missing, no-head, spool, ended or stream.
     pub reason: String,
-    /// How many events, where that is known.
+    /// The number of events that are missing, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<u64>,
-    /// How many bytes, where that is known.
+    /// The number of bytes that are missing, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -371,32 +374,33 @@ pub struct AuditQuery {
     /// `next` of the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// For how many seconds to wait for an event where there is none yet, oldest first; `next` is there in any case then.
+    /// For how many seconds to wait for an event where there is none yet, oldest first; `next` is there in any case
+    /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(minimum = 0, maximum = 20)]
     pub wait: Option<u32>,
 }
 
-/// What a look through the whole log found. `GET /v1/audit/verify`
+/// The result of checking the whole log. `GET /v1/audit/verify`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditVerification {
     /// Whether every event is as it was written, and none is missing.
     pub is_good: bool,
-    /// How many events there are.
+    /// The number of events.
     pub events: u64,
-    /// The number of the first one that is kept; those before were removed when their time was over.
+    /// The number of the first event that is kept; older ones were removed at the end of their time.
     pub first: u64,
-    /// The number of the last one.
+    /// The number of the last event.
     pub last: u64,
-    /// The hash of the last one: kept elsewhere, it proves later that all of this is still there.
+    /// The hash of the last event. A copy of the hash elsewhere proves later that these events are still there.
     pub hash: String,
-    /// How many gaps the log itself tells of: `kind` gap has their reasons.
+    /// The number of gaps that the log records; events of kind `gap` have the reasons.
     pub gaps: u64,
-    /// What is wrong, at most 100 of it.
+    /// The problems that were found, at most 100.
     pub problems: Vec<AuditProblem>,
 }
 
-/// Something in the log that is not as it was written.
+/// A place of the log whose content is not what was written there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditProblem {
     /// The file, and the line in it, counted from 1.

@@ -1,4 +1,4 @@
-//! Programs on the machines of persons who have logged in: how they log in, and the certificates that they get.
+//! Programs on the machines of persons: their logins, and their certificates.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -30,18 +30,18 @@ pub struct BeginDeviceLogin {
 /// A login that waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceLogin {
-    /// What the program asks with whether the person has agreed.
+    /// The code with which the program asks whether the person agreed.
     pub device_code: Secret,
-    /// What the person types.
+    /// The code that the person types.
     #[schema(example = "WDJB-MJHT")]
     pub user_code: String,
-    /// Where the person goes.
+    /// The page where the person types the code.
     pub verification_uri: String,
-    /// The same with the code in it.
+    /// The page with the code filled in.
     pub verification_uri_complete: String,
-    /// How many seconds all of it is good.
+    /// The lifetime of the login in seconds.
     pub expires_in: u32,
-    /// How many seconds to wait between two questions.
+    /// The seconds to wait between two questions.
     pub interval: u32,
 }
 
@@ -56,41 +56,41 @@ pub struct ExchangeDeviceCode {
 /// A person's login, for a program. It ends with the login.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClientToken {
-    /// What the program shows: `Authorization: Bearer`.
+    /// The token, for `Authorization: Bearer`.
     pub token: Secret,
-    /// Who has logged in.
+    /// The person's e-mail address.
     pub email: String,
-    /// The DNS name of the socket that was asked for. The token is good for all of its organisation.
+    /// The DNS name of the socket of the request. The token is good for all sockets of that organisation.
     pub host: String,
     /// When the login ends.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
 }
 
-/// Who has logged in. `GET /v1/client`
+/// The person of a program's login. `GET /v1/client`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClientLogin {
     /// The verified e-mail address.
     pub email: String,
-    /// What the person is called, where the provider says it.
+    /// The person's name, where the provider gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who vouches.
+    /// The identity provider that vouches for the person.
     pub provider: String,
     /// When the login ends.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
 }
 
-/// A key that is to enter a `tls` socket. `POST /v1/client/tls-certificate`
+/// Asks for a client certificate for a `tls` socket. `POST /v1/client/tls-certificate`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateClientCertificate {
     /// The DNS name of the socket.
     #[schema(example = "wandering-shape-7752.localhost")]
     pub host: String,
-    /// A certificate request (PKCS #10) in PEM, of an RSA key of at least 2,048 bits, P-256, P-384 or Ed25519. Of what it
-    /// says only the key is taken.
+    /// A certificate request (PKCS #10) in PEM, of an RSA key of at least 2,048 bits, P-256, P-384 or Ed25519. The
+    /// certificate takes the key of the request and nothing else.
     #[schema(max_length = 16384)]
     pub csr: String,
 }
@@ -102,22 +102,22 @@ pub struct ClientCertificate {
     pub certificate: String,
     /// The certificate in PEM of the organisation's authority, which signed it.
     pub authority: String,
-    /// Whom it is for.
+    /// The e-mail address in the certificate.
     pub email: String,
     /// The socket's DNS name.
     pub host: String,
-    /// The port at which the socket is reached by its name.
+    /// The port at which clients reach the socket by its name.
     pub port: u16,
-    /// Until when it lets in.
+    /// The end of the certificate's validity.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_until: OffsetDateTime,
 }
 
-/// An ssh key of a person that is to log in to hosts. `POST /v1/client/ssh-certificate`
+/// Asks for an ssh certificate for a person's key. `POST /v1/client/ssh-certificate`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateClientSshCertificate {
-    /// The DNS name of the socket behind which the host is.
+    /// The DNS name of the socket in front of the host.
     #[schema(example = "wandering-shape-7752.localhost")]
     pub host: String,
     /// The public key as in a `.pub` file: Ed25519, ECDSA (P-256, P-384) or RSA of at least 2,048 bits.
@@ -132,20 +132,20 @@ pub struct ClientSshCertificate {
     pub certificate: String,
     /// The public key of the organisation's authority, which signed it.
     pub authority: String,
-    /// Whom it is for; the key id of the certificate, and its first principal.
+    /// The e-mail address: the key id of the certificate, and its first principal.
     pub email: String,
-    /// For whom hosts take its holder.
+    /// The principals of the certificate, which hosts compare with their own lists.
     pub principals: Vec<String>,
     /// The socket's DNS name.
     pub host: String,
     /// The port at which the socket is reached by its name.
     pub port: u16,
-    /// Until when it lets in. A login goes on after that.
+    /// The end of the certificate's validity. A session that began before goes on.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_until: OffsetDateTime,
 }
 
-/// The key of a host. `POST /v1/sockets/{id}/ssh-host-certificate`
+/// Signs the key of a host. `POST /v1/sockets/{id}/ssh-host-certificate`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSshHostCertificate {
@@ -154,48 +154,48 @@ pub struct CreateSshHostCertificate {
     pub public_key: String,
 }
 
-/// A certificate that shows ssh clients that a host is the one behind a socket.
+/// A certificate of a host behind a socket, for ssh clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SshHostCertificate {
     /// The certificate, for `HostCertificate` of sshd.
     pub certificate: String,
-    /// The names that it is good for.
+    /// The names in the certificate.
     pub names: Vec<String>,
-    /// What clients have in their `known_hosts`.
+    /// The line for the clients' `known_hosts`.
     pub known_hosts: String,
     /// Until when it is good.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_until: OffsetDateTime,
 }
 
-/// What the organisation's authority for ssh keys puts into certificates of persons. `GET /v1/ssh-authority`
+/// The settings of the organisation's authority for ssh keys. `GET /v1/ssh-authority`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SshAuthority {
-    /// Its public key: one line for `TrustedUserCAKeys` of sshd, and behind `@cert-authority` in `known_hosts`.
+    /// The public key: one line for `TrustedUserCAKeys` of sshd, and after `@cert-authority` in `known_hosts`.
     pub public_key: String,
     /// What persons may do (ssh-keygen(1), `-O`).
     #[schema(example = json!(["permit-port-forwarding", "permit-pty"]))]
     pub extensions: Vec<String>,
-    /// The one command that they may run, when it is one.
+    /// The one command that certificates of persons allow, where there is one.
     pub force_command: Option<String>,
-    /// Whether hosts that were set up for mysocket take them too: the principal `mysocket_ssh_signed`.
+    /// Whether certificates carry the principal `mysocket_ssh_signed` too, for hosts that were set up for mysocket.
     pub mysocket_principal: bool,
 }
 
-/// Changes of it; absent fields stay. `PATCH /v1/ssh-authority`
+/// Changes the authority's settings; absent fields stay as they are. `PATCH /v1/ssh-authority`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSshAuthority {
-    /// What persons may do: of `permit-X11-forwarding`, `permit-agent-forwarding`, `permit-port-forwarding`, `permit-pty`
-    /// and `permit-user-rc`.
+    /// What persons may do: of `permit-X11-forwarding`, `permit-agent-forwarding`, `permit-port-forwarding`,
+    /// `permit-pty` and `permit-user-rc`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 5)]
     pub extensions: Option<Vec<String>>,
-    /// The one command that they may run; `null`: any.
+    /// The one command that certificates of persons allow; `null`: any.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 1024)]
     pub force_command: Option<Option<String>>,
-    /// Whether hosts that were set up for mysocket take them too.
+    /// Whether certificates carry the principal of mysocket too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mysocket_principal: Option<bool>,
 }

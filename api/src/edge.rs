@@ -16,82 +16,83 @@ use crate::Secret;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EdgeState {
-    /// It renews its lease.
+    /// The edge renews its lease.
     Up,
-    /// It is there, and is being emptied or empty.
+    /// The edge is there, and drains or has drained.
     Draining,
-    /// It has joined, and is not there now.
+    /// The edge has joined, and is not there now.
     Down,
-    /// What is known of it is not of the present: the bus is away.
+    /// The bus is away, so that the state of the edge is unknown.
     Unknown,
 }
 
 /// An edge that has joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Edge {
-    /// Its id.
+    /// The id of the edge.
     #[schema(value_type = uuid::Uuid)]
     pub id: EdgeId,
-    /// Its name.
+    /// The name of the edge.
     #[schema(value_type = String, example = "eu-1")]
     pub name: EdgeName,
-    /// The region that it is in.
+    /// The region of the edge.
     #[schema(value_type = String, example = "eu")]
     pub region: RegionName,
-    /// Whether it is there.
+    /// Whether the edge is there.
     pub state: EdgeState,
-    /// Where clients and connectors reach it.
+    /// The addresses at which clients and connectors reach the edge.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<SocketAddr>,
-    /// The version of its program; absent when it is not there.
+    /// The version of the edge's program; absent when the edge is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// How many tunnels it holds.
+    /// The number of tunnels that the edge holds.
     #[serde(default)]
     pub tunnels: usize,
-    /// How many sockets it serves; absent when it did not say so within a second, as what follows.
+    /// The number of sockets that the edge serves. This field and those up to `cpu_ms` are absent when the edge did not
+    /// answer within a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<u64>,
-    /// How many connections, flows of datagrams and WebSockets run there.
+    /// The number of connections, flows of datagrams and WebSockets that run at the edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u64>,
-    /// How many connections of clients are open there.
+    /// The number of open connections of clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u64>,
-    /// The memory of its process, in bytes.
+    /// The memory of the edge's process, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// The processor time that its process has used since it began, in milliseconds.
+    /// The processor time of the edge's process since its start, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<u64>,
-    /// How long a question took from this control to it and back over the bus, in milliseconds.
+    /// The round trip from this control to the edge over the bus, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 0.8)]
     pub round_trip_ms: Option<f64>,
-    /// When this control last heard of it.
+    /// When this control last heard from the edge.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub heard_at: Option<OffsetDateTime>,
-    /// Since when it runs; absent when it is not there.
+    /// When the edge started; absent when the edge is down.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub since: Option<OffsetDateTime>,
-    /// It is to be emptied: until when what runs there may go on.
+    /// The end of the time that running flows have; present while the edge drains.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub drain_until: Option<OffsetDateTime>,
-    /// When it joined.
+    /// When the edge joined.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
 }
 
-/// How an edge is emptied. `POST /v1/edges/{id}/drain`
+/// Drains an edge. `POST /v1/edges/{id}/drain`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DrainEdge {
-    /// How long requests and connections that run may go on, in seconds: 300 when absent, 86,400 at most.
+    /// The time that running requests and connections have, in seconds: 300 when absent, 86,400 at most.
     #[schema(maximum = 86400)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_seconds: Option<u32>,
-    /// Do so even where no other edge serves, or where that is not known.
+    /// Whether to drain the edge even where no other edge serves, or where that is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -100,15 +101,15 @@ pub struct DrainEdge {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateEdgeToken {
-    /// What the edge will be called; it may say so itself when absent.
+    /// The name of the edge; the edge may name itself when absent.
     #[schema(value_type = Option<String>, example = "eu-1")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<EdgeName>,
-    /// The region that it will be in; it must say so itself when absent.
+    /// The region of the edge; the edge must name its region when absent.
     #[schema(value_type = Option<String>, example = "eu")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
-    /// In how many minutes it ends: 60 when absent, 10,080 at most.
+    /// The lifetime of the token in minutes: 60 when absent, 10,080 at most.
     #[schema(minimum = 1, maximum = 10080)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minutes: Option<u32>,
@@ -117,88 +118,88 @@ pub struct CreateEdgeToken {
 /// A token with which one edge may join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedEdgeToken {
-    /// For `sallyport edge --join`. Shown this once, and good once.
+    /// The token for `sallyport edge --join`. Shown once, and good once.
     pub token: Secret,
-    /// What the edge will be called, if that is said.
+    /// The name that the edge will have, if the token fixes one.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<EdgeName>,
-    /// The region that it will be in, if that is said.
+    /// The region that the edge will be in, if the token fixes one.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
-    /// When it ends.
+    /// When the token ends.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
 }
 
-/// What became of a join token.
+/// The state of a join token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EdgeTokenState {
-    /// An edge may join with it.
+    /// An edge may join with the token.
     Waiting,
-    /// An edge has joined with it.
+    /// An edge joined with the token.
     Used,
-    /// Its time was over before any did.
+    /// The token ended before an edge joined with it.
     Ended,
 }
 
 /// A token with which one edge may join, or has joined, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EdgeToken {
-    /// Its id: 16 hexadecimal digits.
+    /// The id of the token: 16 hexadecimal digits.
     #[schema(example = "0f1e2d3c4b5a6978")]
     pub id: String,
-    /// What became of it.
+    /// The state of the token.
     pub state: EdgeTokenState,
-    /// What the edge will be called, if that is said.
+    /// The name that the edge will have, if the token fixes one.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<EdgeName>,
-    /// The region that the edge will be in, if that is said.
+    /// The region that the edge will be in, if the token fixes one.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
-    /// The name that the edge had which has joined with it; another one may have it since.
+    /// The name of the edge that joined with the token, at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by: Option<String>,
-    /// The id of that edge, as far as it is known.
+    /// The id of that edge, where it is known.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by_id: Option<EdgeId>,
-    /// Whether that edge was removed since.
+    /// Whether that edge was removed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by_removed: Option<bool>,
-    /// When it was made.
+    /// When the token was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// When it ends.
+    /// When the token ends.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
 }
 
-/// The next owner of the installation. `PUT /v1/installation/owner`
+/// Makes another account the owner of the installation. `PUT /v1/installation/owner`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HandOver {
-    /// The e-mail address of an account.
+    /// The e-mail address of that account.
     #[schema(value_type = String, format = Email)]
     pub email: Email,
 }
 
-/// What `sallyport edge --join` is given: `SECRET@HOST:PORT#FINGERPRINT`, with several places by commas.
+/// The text that `sallyport edge --join` takes: `SECRET@HOST:PORT#FINGERPRINT`, with commas between several addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinToken {
-    /// Good once.
+    /// The secret, good once.
     pub secret: Secret,
-    /// Where controls are: `HOST:PORT`.
+    /// The addresses of controls: `HOST:PORT`.
     pub controls: Vec<String>,
-    /// SHA-256 of the root that they show, `sha256:` and 64 hexadecimal digits.
+    /// The SHA-256 of the controls' root certificate: `sha256:` and 64 hexadecimal digits.
     pub fingerprint: String,
 }
 
-/// The text is no join token.
+/// The error for a text that is no join token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is no join token: expected SECRET@HOST:PORT#FINGERPRINT, as `sallyport edge token create` prints it")]
 pub struct JoinTokenError;
@@ -242,160 +243,161 @@ impl FromStr for JoinToken {
     }
 }
 
-/// What an edge says to join. It travels to the place where edges come, and is no part of the public API.
+/// The request of an edge that joins. Edges send it to `/node/v1/join`; it is no part of the public API.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JoinEdge {
-    /// The secret of its token.
+    /// The secret of the join token.
     pub secret: Secret,
-    /// What it wants to be called.
+    /// The name that the edge asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<EdgeName>,
-    /// The region that it is in.
+    /// The region of the edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
-    /// A request for certificates of its key (PKCS #10), in PEM.
+    /// A certificate request (PKCS #10) of the edge's key, in PEM.
     pub request: String,
 }
 
-/// What an edge that has certificates says to get new ones.
+/// The request of an edge for new certificates.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RenewEdge {
-    /// A request for certificates of its key (PKCS #10), in PEM.
+    /// A certificate request (PKCS #10) of the edge's key, in PEM.
     pub request: String,
 }
 
 /// The certificates of an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeCertificates {
-    /// By which other machines know it, with its root, in PEM.
+    /// The certificate for other machines of the installation, with its root, in PEM.
     pub node: String,
-    /// By which clients know it, with its root, in PEM.
+    /// The certificate for clients, with its root, in PEM.
     pub server: String,
-    /// When the first of them ends, in seconds since 1970.
+    /// The earlier end of validity of the two, in seconds since 1970.
     pub not_after: i64,
 }
 
-/// What an edge needs to know of its installation, and keeps.
+/// The parts of the installation's configuration that an edge keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EdgeWorld {
+pub struct EdgeBootstrap {
     /// The domain under which sockets get their names.
     pub domain: String,
-    /// What the installation is called on pages that visitors see, when by another name than its domain.
+    /// The name of the installation on pages for visitors, when it differs from the domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site_name: Option<String>,
-    /// Its mark on these pages: a PNG or SVG picture in base64url.
+    /// The icon on these pages: a PNG or SVG picture in base64url.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site_icon: Option<String>,
     /// The root that clients trust, in PEM.
     pub ca: String,
     /// The root of the installation's machines, in PEM.
     pub node_ca: String,
-    /// Where edges reach controls: `HOST:PORT`.
+    /// The addresses of controls: `HOST:PORT`.
     pub controls: Vec<String>,
-    /// The machines of the bus, such as `nats://10.0.0.1:4222`.
+    /// The addresses of the bus, such as `nats://10.0.0.1:4222`.
     pub bus: Vec<String>,
-    /// By which user the bus knows edges.
+    /// NATS user name of edges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_user: Option<String>,
     /// The password of this user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_password: Option<Secret>,
-    /// By which token the bus knows edges.
+    /// NATS token of edges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_token: Option<Secret>,
-    /// The authority of the bus's certificates, in PEM.
+    /// The certificate authority of the bus, in PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_ca: Option<String>,
-    /// What edges need to take stock ssh clients, where they may.
+    /// The keys with which the edge takes stock ssh clients; absent where it takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<EdgeSsh>,
-    /// Key of what browsers carry, in base64url.
+    /// The key that seals cookies and other texts of browsers, in base64url.
     pub seal_key: Secret,
-    /// Key of what origins are told of who comes, in base64url.
+    /// The key that signs assertions of identity for origins, in base64url.
     pub assertion_key: Secret,
-    /// Key of where clients that stay with an origin go, in base64url.
+    /// The key that signs affinity cookies, in base64url.
     pub affinity_key: Secret,
 }
 
 /// The answer to [`JoinEdge`], and to [`RenewEdge`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinedEdge {
-    /// Its id.
+    /// The id of the edge.
     pub id: EdgeId,
-    /// Its name.
+    /// The name of the edge.
     pub name: EdgeName,
-    /// Its region.
+    /// The region of the edge.
     pub region: RegionName,
-    /// Its certificates.
+    /// The certificates of the edge.
     pub certificates: EdgeCertificates,
-    /// What it needs to know.
-    pub world: EdgeWorld,
-    /// What time it is for control, in seconds since 1970.
+    /// The configuration that the edge keeps.
+    #[serde(rename = "world")]
+    pub bootstrap: EdgeBootstrap,
+    /// The time at control, in seconds since 1970.
     pub now: i64,
 }
 
-/// What an edge needs to take stock ssh clients.
+/// The keys with which an edge takes stock ssh clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeSsh {
-    /// The keys that prove to ssh clients that this is the server they know, in OpenSSH's format, the preferred one first.
+    /// The private host keys in OpenSSH's format, the preferred one first.
     pub host_keys: Vec<Secret>,
-    /// Whose certificates let in, each for one tunnel: a public key as in a `.pub` file.
+    /// The public key, as in a `.pub` file, of the authority that signs ssh keys for one tunnel each.
     pub authority: String,
 }
 
-/// What an edge asks about a forward that an ssh client wants.
+/// An edge's question about a forward that an ssh client asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AskForward {
-    /// The account that it has logged in to; absent: a guest.
+pub struct ForwardRequest {
+    /// The account of the ssh client; absent for a guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<AccountId>,
-    /// The fingerprint of the key that it has proven to hold.
+    /// The fingerprint of the key that the client has proven to hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The one tunnel that it may serve, when it has logged in with a certificate for it: the certificate's key id.
+    /// The key id of the client's certificate, which names the one tunnel that the client may serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
-    /// Where the client is.
+    /// The address of the ssh client.
     pub client: IpAddr,
-    /// The address that it asks for.
+    /// The address to forward (RFC 4254 section 7.1).
     pub address: String,
-    /// The port that it asks for.
+    /// The port to forward.
     pub port: u32,
 }
 
-/// What a forward of an ssh client leads to.
+/// The socket and tunnel of a forward.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardTarget {
     /// The socket.
     pub socket: SocketId,
     /// The tunnel that the client holds.
     pub tunnel: TunnelId,
-    /// Whether the tunnel, and maybe the socket, were made for this forward.
+    /// Whether control made the tunnel, and maybe the socket, for this forward.
     pub temporary: bool,
-    /// Where clients reach the socket.
+    /// The address at which clients reach the socket.
     pub url: String,
     /// The socket's own port, when it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 
-/// What an edge is told of what it has asked or said.
+/// The empty answer to an edge.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {}
+pub struct Acknowledgement {}
 
-/// What an edge asks about a tunnel that a connector brings and that it does not know.
+/// An edge's question about a tunnel that a connector brings and that the edge does not know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AskTunnel {
+pub struct TunnelCheckRequest {
     /// The tunnel.
     pub tunnel: TunnelId,
     /// The hash of the credential that the connector shows.
     pub credential: CredentialHash,
 }
 
-/// The answer to [`AskTunnel`].
+/// The answer to [`TunnelCheckRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "status")]
-pub enum ToldTunnel {
+pub enum TunnelCheck {
     /// The tunnel is there, and has this credential.
     Known,
     /// There is no such tunnel.
@@ -404,16 +406,17 @@ pub enum ToldTunnel {
     BadCredential,
 }
 
-/// What an edge says to learn what it needs to know now.
+/// An edge's question for its present configuration.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct AskWorld {}
+pub struct BootstrapRequest {}
 
-/// The answer to [`AskWorld`].
+/// The answer to [`BootstrapRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EdgeTold {
-    /// What it needs to know.
-    pub world: EdgeWorld,
-    /// What time it is for control, in seconds since 1970.
+pub struct BootstrapResponse {
+    /// The configuration of the edge.
+    #[serde(rename = "world")]
+    pub bootstrap: EdgeBootstrap,
+    /// The time at control, in seconds since 1970.
     pub now: i64,
 }
 

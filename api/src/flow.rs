@@ -1,4 +1,4 @@
-//! Flows that run, and those that ended lately, at whichever edge.
+//! Flows of all edges: those that run, and those that ended lately.
 
 use std::net::SocketAddr;
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 
-/// An edge that did not answer in time: what it knows is not in the answer.
+/// An edge that did not answer in time, so that the answer lacks its part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SilentEdge {
     /// Its name.
     #[schema(value_type = String, example = "eu-1")]
     pub edge: EdgeName,
-    /// Why not, in a few words.
+    /// The reason, in a few words.
     pub why: String,
 }
 
@@ -76,7 +76,7 @@ pub struct Flow {
 pub struct EndedFlow {
     /// Its id: the request's id of an HTTP request.
     pub id: String,
-    /// The edge where it was; absent on one machine.
+    /// The name of the edge; absent on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu-1")]
     pub edge: Option<EdgeName>,
@@ -97,7 +97,7 @@ pub struct EndedFlow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub tunnel: Option<TunnelId>,
-    /// The direct origin that took it, or was asked last.
+    /// The direct origin that took the flow, or that the edge asked last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub direct_origin: Option<DirectOriginId>,
@@ -105,12 +105,12 @@ pub struct EndedFlow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "10.0.0.7:8080")]
     pub direct_origin_address: Option<String>,
-    /// When it ended, by the edge's clock.
+    /// When the flow ended, by the edge's clock.
     #[serde(with = "time::serde::rfc3339")]
     pub ended: OffsetDateTime,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub duration_ms: f64,
-    /// How long the first byte of the service's answer took, in milliseconds.
+    /// The time to the first byte of the service's answer, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<f64>,
     /// Bytes from the client.
@@ -128,14 +128,14 @@ pub struct EndedFlow {
     /// The status of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Where it came from; for those who may read the audit log.
+    /// The address of the client; for tokens that may read the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "192.0.2.1:40000")]
     pub client: Option<SocketAddr>,
-    /// Who it was, where the socket asks; for those who may read the audit log.
+    /// The identity of the client, where the socket asks for one; for tokens that may read the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The rule that decided whether they may come in; for those who may read the audit log.
+    /// The rule that decided about access; for tokens that may read the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// How many before this one were left out, because they came faster than anybody reads.

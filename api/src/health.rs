@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 /// Why an origin gets nothing, and since when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HealthFailure {
-    /// Why, in a word: `refused`, `timed-out`, `unresolved`, `tls`, `status`, `bad-answer`, `ejected` (it failed clients and is
-    /// left out for a while) or `other`; later versions may add some.
+    /// Why, in a word: `refused`, `timed-out`, `unresolved`, `tls`, `status`, `bad-answer`, `ejected` (it failed
+    /// clients and is left out for a while) or `other`; later versions may add some.
     #[schema(example = "status")]
     pub code: String,
     /// Why, in a sentence for people.

@@ -1,4 +1,4 @@
-//! What a client needs to know before it can trust or log in.
+//! The facts that a client needs before a login.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -47,9 +47,10 @@ pub use client::{
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
 };
 pub use edge::{
-    AskForward, AskTunnel, AskWorld, CreateEdgeToken, CreatedEdgeToken, Done, DrainEdge, Edge, EdgeCertificates,
-    EdgeSsh, EdgeState, EdgeToken, EdgeTokenState, EdgeTold, EdgeWorld, ForwardTarget, HandOver, JOIN_SECRET_PREFIX,
-    JoinEdge, JoinToken, JoinTokenError, JoinedEdge, RenewEdge, ToldTunnel,
+    Acknowledgement, BootstrapRequest, BootstrapResponse, CreateEdgeToken, CreatedEdgeToken, DrainEdge, Edge,
+    EdgeBootstrap, EdgeCertificates, EdgeSsh, EdgeState, EdgeToken, EdgeTokenState, ForwardRequest, ForwardTarget,
+    HandOver, JOIN_SECRET_PREFIX, JoinEdge, JoinToken, JoinTokenError, JoinedEdge, RenewEdge, TunnelCheck,
+    TunnelCheckRequest,
 };
 pub use flow::{EndedFlow, EndedFlowPage, EndedFlowQuery, Flow, FlowPage, SilentEdge};
 pub use health::{HealthCheck, HealthFailure, ProbeType};
@@ -79,8 +80,8 @@ pub use tunnel::{
     ConnectEdge, ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
 
-/// The header that says for which organisation a request is: its id, or its name. Without it, for that of the token, which
-/// is the account's own for everybody who logged in.
+/// The header that says for which organisation a request is: its id, or its name. Without it, for that of the token,
+/// which is the account's own for everybody who logged in.
 pub const ORGANISATION: &str = "sallyport-organisation";
 /// The longest value of [`ORGANISATION`], in bytes: a name of 100 characters.
 pub const MAX_ORGANISATION_BYTES: usize = 400;

@@ -1,4 +1,4 @@
-//! Logging in and out.
+//! Logins and logouts of accounts.
 
 use sallyport_model::Email;
 use serde::{Deserialize, Serialize};
@@ -7,16 +7,16 @@ use utoipa::ToSchema;
 
 use crate::Secret;
 
-/// Who logs in. `POST /v1/login`
+/// Logs in to an account. `POST /v1/login`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Login {
     /// The address of the account.
     #[schema(value_type = String, format = Email, example = "ann@example.com")]
     pub email: Email,
-    /// Its password.
+    /// The password of the account.
     pub password: Secret,
-    /// A code of its authenticator, or a recovery code, where it asks for one.
+    /// A code of the authenticator, or a recovery code, where the account has codes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 40)]
     pub code: Option<Secret>,
@@ -25,12 +25,12 @@ pub struct Login {
 /// A session: a short-lived access token and a refresh token that gets the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
-    /// Goes into `Authorization: Bearer ...`; lives 15 minutes.
+    /// The access token, for `Authorization: Bearer ...`; good for 15 minutes.
     pub access_token: Secret,
     /// When the access token ends.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
-    /// Gets the next session once. Using it a second time ends every session that came from the same login.
+    /// The refresh token, good once. A second use ends every session of the same login.
     pub refresh_token: Secret,
     /// When the refresh token ends.
     #[serde(with = "time::serde::rfc3339")]

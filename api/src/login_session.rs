@@ -1,4 +1,4 @@
-//! Persons who have logged in to sockets.
+//! Logins of persons at sockets.
 
 use sallyport_model::{LoginSessionId, PersonEmail, ProviderName};
 use serde::{Deserialize, Serialize};
@@ -14,36 +14,36 @@ pub struct LoginSession {
     /// The verified e-mail address.
     #[schema(value_type = String, format = Email)]
     pub email: PersonEmail,
-    /// What the person is called.
+    /// The person's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The person's groups, as the provider said them.
+    /// The person's groups, as the provider gives them.
     pub groups: Vec<String>,
-    /// The provider that vouches.
+    /// The identity provider that vouches for the person.
     #[schema(value_type = String)]
     pub provider: ProviderName,
-    /// When the provider was asked.
+    /// When the provider authenticated the person.
     #[serde(with = "time::serde::rfc3339")]
     pub authenticated_at: OffsetDateTime,
-    /// When it ends at the latest; sockets may ask for a new login earlier.
+    /// The latest end of the login; sockets may ask for a new login earlier.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
 }
 
-/// Which logins end. One of the fields must be given; with both, those of the address for which the provider vouches.
-/// `POST /v1/login-sessions/end`
+/// Ends logins. One of the fields must be given; with both, the logins of the address at the provider. `POST
+/// /v1/login-sessions/end`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndLoginSessions {
-    /// Those of this e-mail address.
+    /// The e-mail address whose logins end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Email)]
     pub email: Option<PersonEmail>,
-    /// Those for which this provider vouches.
+    /// The provider whose logins end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub provider: Option<ProviderName>,
-    /// All of the account.
+    /// Whether all logins of the account end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
 }

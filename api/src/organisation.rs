@@ -1,4 +1,4 @@
-//! Organisations, who belongs to them, and who is invited.
+//! Organisations, their members and their invitations.
 
 use sallyport_model::{AccountId, DisplayName, Email, InvitationId, Role};
 use serde::{Deserialize, Serialize};
@@ -10,49 +10,49 @@ use crate::{Secret, schema};
 /// An organisation that the account belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Organisation {
-    /// Its id: that of the account that it was made with.
+    /// The id of the organisation: the id of the account that it was made with.
     #[schema(value_type = uuid::Uuid)]
     pub id: AccountId,
-    /// What it is called; as its account, unless it was given a name. Several may be called the same.
+    /// The name of the organisation: the account's name, unless a member gave another one. Names need not be unique.
     pub name: String,
-    /// What the account is there.
+    /// The role of the account in the organisation.
     #[schema(schema_with = schema::role)]
     pub role: Role,
-    /// Whether it is the account's own.
+    /// Whether the organisation is the account's own.
     pub own: bool,
 }
 
-/// Another name for an organisation. `PATCH /v1/organisation`
+/// Gives an organisation another name. `PATCH /v1/organisation`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateOrganisation {
-    /// What it is called from now on: one line of 1 to 100 characters.
+    /// The new name: one line of 1 to 100 characters.
     #[schema(value_type = String, min_length = 1, max_length = 100, example = "Example Ltd")]
     pub name: DisplayName,
 }
 
-/// Somebody who belongs to an organisation.
+/// An account that belongs to an organisation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Member {
     /// The id of the account.
     #[schema(value_type = uuid::Uuid)]
     pub id: AccountId,
-    /// What the account is called.
+    /// The name of the account.
     pub name: String,
-    /// Its e-mail address.
+    /// The e-mail address of the account.
     #[schema(value_type = String)]
     pub email: Email,
-    /// What it is in the organisation.
+    /// The role of the account.
     #[schema(schema_with = schema::role)]
     pub role: Role,
-    /// Whether the organisation was made with it: it stays an owner.
+    /// Whether the organisation was made with this account, which stays an owner.
     pub founder: bool,
-    /// Since when it belongs to the organisation.
+    /// When the account joined the organisation.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
 }
 
-/// Another role for a member. `PATCH /v1/members/{id}`
+/// Gives a member another role. `PATCH /v1/members/{id}`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateMember {
@@ -61,11 +61,11 @@ pub struct UpdateMember {
     pub role: Role,
 }
 
-/// An invitation to be sent. `POST /v1/invitations`
+/// Sends an invitation. `POST /v1/invitations`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateInvitation {
-    /// Whom: the e-mail address of an account that there is, or may be soon.
+    /// The e-mail address to invite, with or without an account.
     #[schema(value_type = String, example = "ann@example.com")]
     pub email: Email,
     /// As what.
@@ -79,7 +79,7 @@ pub struct Invitation {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
     pub id: InvitationId,
-    /// Whom.
+    /// The invited e-mail address.
     #[schema(value_type = String)]
     pub email: Email,
     /// As what.
@@ -88,7 +88,7 @@ pub struct Invitation {
     /// The account that invites.
     #[schema(value_type = uuid::Uuid)]
     pub invited_by: AccountId,
-    /// When it was sent.
+    /// When the invitation was sent.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     /// When it ends.
@@ -102,9 +102,10 @@ pub struct CreatedInvitation {
     /// What it is.
     #[serde(flatten)]
     pub details: Invitation,
-    /// Who has it and the e-mail address can accept, or make an account with it. Shown this once: the one who is invited needs it.
+    /// The code. A person with the code and the e-mail address can accept the invitation, or make an account with it.
+    /// Shown once.
     pub code: Secret,
-    /// Whether the server's mail hook has taken a message with it.
+    /// Whether the server's mail hook took a message with the code.
     #[serde(default)]
     pub sent: bool,
     /// Why it has not, where there is one.
@@ -112,16 +113,16 @@ pub struct CreatedInvitation {
     pub problem: Option<String>,
 }
 
-/// An invitation, as the one who is invited sees it.
+/// An invitation, as the invited account sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceivedInvitation {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
     pub id: InvitationId,
-    /// Into which organisation.
+    /// The organisation that invites.
     #[schema(value_type = uuid::Uuid)]
     pub organisation: AccountId,
-    /// What that calls itself.
+    /// The name of that organisation.
     pub organisation_name: String,
     /// As what.
     #[schema(schema_with = schema::role)]
@@ -134,10 +135,10 @@ pub struct ReceivedInvitation {
     pub expires_at: OffsetDateTime,
 }
 
-/// An invitation is accepted. `POST /v1/account/invitations/accept`
+/// Accepts an invitation. `POST /v1/account/invitations/accept`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptInvitation {
-    /// The code that came from who has invited.
+    /// The code of the invitation.
     pub code: Secret,
 }

@@ -11,28 +11,29 @@ use crate::{HealthFailure, schema, socket::present};
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateDirectOrigin {
-    /// Where it is: a name or an address that edges can reach, and a port.
+    /// The host name or address of the origin, which edges can reach, and its port.
     #[schema(example = "10.0.0.7:8080")]
     pub address: String,
-    /// In which region it counts; when absent, in that of each edge that dials it.
+    /// The region of the origin; when absent, the region of each edge that dials the origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu")]
     pub region: Option<RegionName>,
-    /// Its share of the socket's flows beside the other origins, 100 when absent; 0 takes no new ones.
+    /// The origin's share of the socket's flows beside the other origins, 100 when absent; 0 takes no new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
     pub weight: Option<u16>,
-    /// How it proves who it is, at an `https` socket; when absent, by a certificate for its host, of an authority that the
-    /// edges' machines know.
+    /// How it proves who it is, at an `https` socket; when absent, by a certificate for its host, of an authority that
+    /// the edges' machines know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<OriginTlsSettings>,
-    /// The paths of the socket that it serves: this one and everything beneath it; `/`, every path, when absent (`http` and
-    /// `https` sockets). Of several prefixes the longest that fits has the request.
+    /// The prefix of the paths that the origin serves: the path and everything beneath it; `/`, every path, when absent
+    /// (`http` and `https` sockets). Of several prefixes that fit, the longest takes the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
     pub path: Option<PathPrefix>,
-    /// What stands in the place of `path` when the origin is asked: `/` takes it off. The path stays as it is when absent.
+    /// The replacement of `path` in requests to the origin: `/` removes the prefix. The path stays as it is when
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<PathPrefix>,
@@ -58,11 +59,11 @@ pub struct UpdateDirectOrigin {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<Option<OriginTlsSettings>>,
-    /// The paths of the socket that it serves; `null`: every path.
+    /// The prefix of the paths that the origin serves; `null`: every path.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
     pub path: Option<Option<PathPrefix>>,
-    /// What stands in the place of `path` when the origin is asked; `null`: the path stays as it is.
+    /// The replacement of `path` in requests to the origin; `null`: the path stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<Option<PathPrefix>>,
@@ -83,37 +84,37 @@ pub struct DirectOrigin {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
     pub id: DirectOriginId,
-    /// The socket it belongs to.
+    /// The socket of the origin.
     #[schema(value_type = uuid::Uuid)]
     pub socket_id: SocketId,
-    /// Where it is.
+    /// The address of the origin.
     #[schema(example = "10.0.0.7:8080")]
     pub address: String,
-    /// In which region it counts; `null`: in that of each edge that dials it.
+    /// The region of the origin; `null`: the region of each edge that dials the origin.
     #[serde(default)]
     #[schema(value_type = Option<String>, example = "eu")]
     pub region: Option<RegionName>,
-    /// Its share of the socket's flows beside the other origins; 0 takes no new ones.
+    /// The origin's share of the socket's flows beside the other origins; 0 takes no new ones.
     pub weight: u16,
     /// How it proves who it is; absent when nothing is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<OriginTlsSettings>,
-    /// The paths of the socket that it serves: this one and everything beneath it.
+    /// The prefix of the paths that the origin serves: the path and everything beneath it.
     #[serde(default)]
     #[schema(value_type = String, example = "/api")]
     pub path: PathPrefix,
-    /// What stands in the place of `path` when the origin is asked; absent: the path stays as it is.
+    /// The replacement of `path` in requests to the origin; absent: the path stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/")]
     pub rewrite_path: Option<PathPrefix>,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// Whether it is well, by the socket's health check; absent where none has been made.
+    /// Whether the origin passes the socket's health check; absent before the first check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
-    /// Why it is not, and since when.
+    /// Why the origin gets no requests, and since when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<HealthFailure>,
 }

@@ -1,4 +1,4 @@
-//! Lists that are read page by page.
+//! Lists in pages.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

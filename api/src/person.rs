@@ -1,4 +1,4 @@
-//! Persons whose passwords this installation keeps.
+//! Persons with passwords at this installation.
 
 use sallyport_model::{PersonEmail, PersonId};
 use serde::{Deserialize, Serialize};
@@ -7,49 +7,49 @@ use utoipa::ToSchema;
 
 use crate::{Secret, socket::present};
 
-/// A person to be added to the account's provider of kind `local`. `POST /v1/persons`
+/// Adds a person to the account's provider of kind `local`. `POST /v1/persons`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreatePerson {
-    /// The e-mail address: what they log in with. Letters count the same in capitals.
+    /// The e-mail address, with which the person logs in. The case of letters does not matter.
     #[schema(value_type = String, max_length = 254, example = "ann@example.com")]
     pub email: PersonEmail,
-    /// What they are called.
+    /// The person's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub name: Option<String>,
-    /// Their groups, which policies may name.
+    /// The person's groups, which policies may name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 200)]
     pub groups: Vec<String>,
 }
 
-/// What is to change in a person; what is absent stays. `PATCH /v1/persons/{id}`
+/// Changes a person; absent fields stay as they are. `PATCH /v1/persons/{id}`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdatePerson {
-    /// Another name; `null`: none.
+    /// The new name; `null`: none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     pub name: Option<Option<String>>,
-    /// Other groups, all at once. The person logs in again.
+    /// The new groups, all of them. The person logs in again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
-    /// Whether they may not log in; who is logged in is logged out, and cut off.
+    /// Whether the person may not log in. Disabling a person ends the person's logins and connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
 }
 
-/// A person gets a new link, and the password of now is worth nothing any more. `POST /v1/persons/{id}/reset`
+/// Gives a person a new link, and ends the present password. `POST /v1/persons/{id}/reset`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetPerson {
-    /// Whether the one-time codes end too: for who has lost the device, and the recovery codes.
+    /// Whether one-time codes end too, for persons without the device and without recovery codes.
     #[serde(default)]
     pub totp: bool,
 }
 
-/// How a person stands.
+/// Whether a person may log in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PersonState {
@@ -64,7 +64,7 @@ pub enum PersonState {
 /// A person of the account's provider of kind `local`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LocalPerson {
-    /// Their id; what policies and origins go by is the address.
+    /// The person's id. Policies and origins use the address instead.
     #[schema(value_type = String, format = Uuid)]
     pub id: PersonId,
     /// The e-mail address, in lower case.
@@ -73,39 +73,40 @@ pub struct LocalPerson {
     /// What they are called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Their groups.
+    /// The person's groups.
     pub groups: Vec<String>,
-    /// Whether they may log in.
+    /// Whether the person may log in.
     pub state: PersonState,
-    /// When the address was proved to be theirs.
+    /// When the person proved to own the address.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
     pub verified_at: Option<OffsetDateTime>,
-    /// Whether one-time codes are asked for beside the password.
+    /// Whether a login needs a one-time code beside the password.
     pub totp: bool,
     /// How many recovery codes are left.
     pub recovery_codes: u32,
-    /// Until when nobody new is believed to be this person, since too many tried.
+    /// The end of a lock after too many wrong attempts. Until then only clients that logged in as this person before
+    /// may log in.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
     pub locked_until: Option<OffsetDateTime>,
-    /// When they last logged in.
+    /// When the person last logged in.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
     pub last_login_at: Option<OffsetDateTime>,
-    /// When they were added.
+    /// When the person was added.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
 }
 
-/// A person with a link to set a password, and how it goes to them.
+/// A person with a link to set a password, and how the link reaches the person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InvitedPerson {
-    /// Who it is.
+    /// The person.
     pub person: LocalPerson,
-    /// Whether the provider's hook has taken the link, to send it to them.
+    /// Whether the provider's hook took the link.
     pub sent: bool,
-    /// Why it has not, where there is a hook.
+    /// Why the hook did not take the link, where there is a hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The link, where it was not sent: it is shown once, and good once.
+    /// The link, where the hook did not take it. Shown once, and good once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<Secret>,
     /// When the link ends.

@@ -1,4 +1,4 @@
-//! Policies: named rules about who may come.
+//! Policies: named rules for access.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::schema;
 
-/// A new policy, attached to nothing. `POST /v1/policies`
+/// Creates a policy, attached to nothing. `POST /v1/policies`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreatePolicy {
@@ -22,7 +22,7 @@ pub struct CreatePolicy {
     pub document: Document,
 }
 
-/// Changes to a policy; absent fields stay as they are. `PATCH /v1/policies/{id}`
+/// Changes a policy; absent fields stay as they are. `PATCH /v1/policies/{id}`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdatePolicy {
@@ -34,13 +34,13 @@ pub struct UpdatePolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::policy_document, required = false)]
     pub document: Option<Document>,
-    /// Whether it is changed although nobody could use a socket then.
+    /// Whether to change the policy although a socket would then be closed to everybody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
-/// Where a policy is to say who may come in, or no longer: at one socket, or everywhere.
-/// `POST /v1/policies/{id}/attach` and `/detach`
+/// The place to attach a policy to, or to detach it from: one socket, or everywhere. `POST /v1/policies/{id}/attach`
+/// and `/detach`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyPlace {
@@ -48,10 +48,10 @@ pub struct PolicyPlace {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "wandering-shape-7752")]
     pub socket: Option<String>,
-    /// All sockets of the organisation, those included that come later.
+    /// All sockets of the organisation, future ones included.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everywhere: bool,
-    /// Whether it is done although a socket would be open to everybody then, or nobody could use it.
+    /// Whether to do it although a socket would then be open to everybody, or closed to everybody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -68,21 +68,21 @@ pub struct Policy {
     /// Its rules.
     #[schema(schema_with = schema::named::policy_document)]
     pub document: Document,
-    /// Whether it concerns all sockets of the organisation.
+    /// Whether the policy applies to all sockets of the organisation.
     pub everywhere: bool,
-    /// The sockets that it is attached to by themselves.
+    /// The sockets that the policy is attached to one by one.
     #[schema(value_type = Vec<uuid::Uuid>)]
     pub sockets: Vec<SocketId>,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// When its name or its rules were changed last.
+    /// When the name or the rules last changed.
     #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,
 }
 
-/// A question to a policy, to rules that are not stored yet, or to a socket with all its policies and lists; one of the
-/// three. `POST /v1/policy-test`
+/// Tests a policy, rules that are not stored yet, or a socket with all its policies and lists: one of the three. `POST
+/// /v1/policy-test`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestPolicy {
@@ -96,33 +96,33 @@ pub struct TestPolicy {
     /// The socket, by id or name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
-    /// Who has logged in; nobody when absent.
+    /// The e-mail address of the person; no person when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "ann@example.com")]
     pub email: Option<PersonEmail>,
-    /// The groups that the provider says of them.
+    /// The person's groups, as the provider gives them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 200)]
     pub groups: Vec<String>,
-    /// Who vouches for them.
+    /// The identity provider that vouches for the person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "google")]
     pub provider: Option<ProviderName>,
-    /// The name of the service token that a machine shows, instead of a person.
+    /// The name of the service token of a machine, instead of a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_token: Option<String>,
-    /// The client's address; needed where a rule asks where clients come from.
+    /// The client's address; needed where a rule asks for the client's place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "192.0.2.7")]
     pub address: Option<IpAddr>,
-    /// Its country; not known when absent.
+    /// The country of the address; unknown when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "CH")]
     pub country: Option<String>,
-    /// Its autonomous system; not known when absent.
+    /// The autonomous system of the address; unknown when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asn: Option<u32>,
-    /// When; now when absent.
+    /// The time of the test; now when absent.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub at: Option<OffsetDateTime>,
     /// The HTTP method; GET when absent.
@@ -131,18 +131,18 @@ pub struct TestPolicy {
     /// The path as a client would write it; / when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The port by which the client comes; the socket's, or 443, when absent.
+    /// The port that the client uses; the socket's, or 443, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 65535)]
     pub port: Option<u16>,
 }
 
-/// The answer, and why.
+/// The result of a policy test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyTest {
-    /// Whether they may come in.
+    /// Whether the rules allow access.
     pub allowed: bool,
-    /// What decided, in words.
+    /// The deciding rule, in words.
     #[schema(example = "policy \"staff\", allow rule 1 (\"at work\")")]
     pub by: String,
     /// The policy of the rule that decided, if one did.
@@ -155,15 +155,15 @@ pub struct PolicyTest {
     pub rules: Vec<RuleTested>,
 }
 
-/// What became of one rule.
+/// The result of one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleTested {
     /// The policy.
     pub policy: String,
     /// The rule: its list and number, and its name where it has one.
     pub rule: String,
-    /// The first condition that does not hold: `who`, `where`, `when`, `methods`, `paths` or `ports`; `null` when the rule
-    /// means the question.
+    /// The first condition that does not hold: `who`, `where`, `when`, `methods`, `paths` or `ports`; `null` when the
+    /// rule means the question.
     #[serde(default)]
     pub unmet: Option<String>,
 }

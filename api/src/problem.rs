@@ -1,4 +1,4 @@
-//! Errors as the API tells them (RFC 9457).
+//! Errors of the API (RFC 9457).
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use utoipa::ToSchema;
 /// The media type of a [`Problem`] (RFC 9457 section 3).
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Why a request was not done (RFC 9457).
+/// An error (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem, as a URI; `about:blank` when the status says it all.
+    /// The kind of problem as a URI; `about:blank` when the status is enough.
     #[serde(rename = "type", default = "blank")]
     pub kind: String,
     /// The kind in a few words.

@@ -7,18 +7,18 @@ use utoipa::ToSchema;
 
 use crate::{Secret, schema, socket::present};
 
-/// An identity provider to be added to the account. `POST /v1/providers`
+/// Adds an identity provider to the account. `POST /v1/providers`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateProvider {
-    /// What it is called: 1 to 32 lower-case letters, digits and hyphens. It stands in the address that the provider sends
-    /// browsers back to.
+    /// The name of the provider: 1 to 32 lower-case letters, digits and hyphens. The name is part of the address that
+    /// the provider sends browsers back to.
     #[schema(value_type = String, min_length = 1, max_length = 32, example = "google")]
     pub name: ProviderName,
     /// What it speaks.
     #[schema(schema_with = schema::provider_kind)]
     pub kind: ProviderKind,
-    /// Its issuer, for `oidc`; for `microsoft` and `github` another place than the usual one.
+    /// The issuer, for `oidc`; for `microsoft` and `github` an address instead of the usual one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 512, example = "https://id.example.com")]
     pub issuer: Option<String>,
@@ -29,11 +29,11 @@ pub struct CreateProvider {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(max_length = 512)]
     pub client_id: String,
-    /// The client secret that the provider gave, or what messages for the hook of `local` are signed with. It is never shown
-    /// again.
+    /// The client secret that the provider gave, or the secret that signs messages to the hook of `local`. The API
+    /// never shows it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<Secret>,
-    /// What is asked for beside `openid`, `email` and `profile`.
+    /// Scopes to ask for beside `openid`, `email` and `profile`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 20)]
     pub scopes: Vec<String>,
@@ -41,31 +41,32 @@ pub struct CreateProvider {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128, example = "groups")]
     pub groups_claim: Option<String>,
-    /// Whether an e-mail address counts about which the provider does not say that it is verified.
+    /// Whether an e-mail address counts that the provider does not declare verified.
     #[serde(default)]
     pub trust_email: bool,
-    /// Root certificates in PEM that the provider's is verified with, in place of the system's.
+    /// Root certificates in PEM that verify the provider's certificate, in place of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
-    /// What sends messages to the persons of `local`: links come there by POST, in JSON.
+    /// The URL that takes messages to the persons of `local`, by POST, in JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 512, example = "https://mail.example.com/sallyport")]
     pub hook: Option<String>,
     /// Whether the persons of `local` need one-time codes beside their passwords.
     #[serde(default)]
     pub require_totp: bool,
-    /// How often it is asked whether logins are still good there, in minutes, where it gives refresh tokens or has
-    /// introspection; 0: never. 5 unless it is said; of `oidc`, `google` and `microsoft`.
+    /// The interval in minutes at which control asks the provider whether logins are still good; 0: never; 5 when
+    /// absent. It applies to `oidc`, `google` and `microsoft`, where the provider gives refresh tokens or has
+    /// introspection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1440)]
     pub check_minutes: Option<u16>,
 }
 
-/// What is to change in a provider; what is absent stays. `PATCH /v1/providers/{id}`
+/// Changes a provider; absent fields stay as they are. `PATCH /v1/providers/{id}`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateProvider {
-    /// Another place.
+    /// Another issuer or address.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     pub issuer: Option<Option<String>>,
@@ -78,7 +79,7 @@ pub struct UpdateProvider {
     /// Another client secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<Secret>,
-    /// Other scopes, all at once.
+    /// The new scopes, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<String>>,
     /// Another claim for groups; `null`: none.
@@ -99,7 +100,8 @@ pub struct UpdateProvider {
     /// Whether one-time codes are needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_totp: Option<bool>,
-    /// How often it is asked whether logins are still good there, in minutes; 0: never; `null`: as usual.
+    /// The interval in minutes at which control asks the provider whether logins are still good; 0: never; `null`: the
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<u16>, minimum = 0, maximum = 1440)]
     pub check_minutes: Option<Option<u16>>,
@@ -111,13 +113,13 @@ pub struct Provider {
     /// Its id.
     #[schema(value_type = String, format = Uuid)]
     pub id: ProviderId,
-    /// What it is called.
+    /// The name of the provider.
     #[schema(value_type = String)]
     pub name: ProviderName,
     /// What it speaks.
     #[schema(schema_with = schema::provider_kind)]
     pub kind: ProviderKind,
-    /// Its issuer, or where it is.
+    /// The issuer, or the address of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
     /// The tenant.
@@ -125,56 +127,55 @@ pub struct Provider {
     pub tenant: Option<String>,
     /// The client id; empty for `local`.
     pub client_id: String,
-    /// Whether there is a client secret; it is never shown.
+    /// Whether there is a client secret. The API never shows the secret.
     pub has_secret: bool,
     /// What is asked for beside `openid`, `email` and `profile`.
     pub scopes: Vec<String>,
     /// The claim that names a person's groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups_claim: Option<String>,
-    /// Whether addresses count about which the provider says nothing.
+    /// Whether e-mail addresses count that the provider does not declare verified.
     pub trust_email: bool,
-    /// Root certificates in PEM that the provider's is verified with.
+    /// Root certificates in PEM that verify the provider's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
-    /// What sends messages to the persons of `local`.
+    /// The URL that takes messages to the persons of `local`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
     /// Whether the persons of `local` need one-time codes.
     #[serde(default)]
     pub require_totp: bool,
-    /// How often it is asked whether logins are still good there, in minutes, where it gives something to ask with; 0:
-    /// never.
+    /// The interval in minutes at which control asks the provider whether logins are still good; 0: never.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1440)]
     pub check_minutes: u16,
-    /// Where the provider tells that a login has ended there (OpenID Connect Back-Channel Logout 1.0): it should be told
-    /// this address. Empty where there is no such thing.
+    /// The address to register at the provider for OpenID Connect Back-Channel Logout 1.0. Empty where the provider has
+    /// none.
     #[serde(default)]
     pub backchannel_logout_uri: String,
-    /// Where the provider sends browsers back to that were logged out there (OpenID Connect RP-Initiated Logout 1.0): it
-    /// should be told this address. Empty where there is no such thing.
+    /// The address to register at the provider for OpenID Connect RP-Initiated Logout 1.0. Empty where the provider has
+    /// none.
     #[serde(default)]
     pub post_logout_redirect_uri: String,
-    /// The address that browsers come back to: the provider must be told it. Empty for `local`.
+    /// The redirect URI to register at the provider. Empty for `local`.
     #[schema(example = "https://login.example.com/callback/5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f/google")]
     pub redirect_uri: String,
-    /// When it was added.
+    /// When the provider was added.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
 }
 
-/// What was found where a provider should be.
+/// The result of testing an identity provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProviderFound {
-    /// Whether people can be sent there.
+    /// Whether people can log in there.
     pub works: bool,
-    /// What was found, or why it does not work, in a sentence.
+    /// The result in a sentence.
     pub detail: String,
-    /// Where browsers are sent.
+    /// The authorization endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization_endpoint: Option<String>,
-    /// How many keys it signs with.
+    /// The number of signing keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<u32>,
 }

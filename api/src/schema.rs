@@ -1,4 +1,4 @@
-//! Schemas of the words that come from the model, which itself knows nothing of OpenAPI.
+//! OpenAPI schemas of the model's types, since the model itself knows nothing of OpenAPI.
 
 use sallyport_model::{Affinity, OriginProtocol, ProxyProtocol, Role, Scope, SocketType};
 use utoipa::openapi::{
@@ -19,8 +19,8 @@ pub(crate) mod or_null {
     or_null!(affinity origin_protocol policy_name proxy_protocol socket_type tls_mode);
 }
 
-/// Objects that are described once, under a name of their own, and referred to elsewhere: generated clients get one type of each,
-/// and can say `null` where that is meant.
+/// Objects that are described once, under a name of their own, and referred to elsewhere: generated clients get one
+/// type of each, and can say `null` where that is meant.
 macro_rules! objects {
     ($($name:ident $title:literal)*) => {
         /// References to them.
@@ -81,53 +81,54 @@ fn words<'a>(words: impl IntoIterator<Item = &'a str>, description: &str) -> Obj
 /// The types of sockets.
 pub(crate) fn socket_type() -> Object {
     let all = SocketType::ALL.map(SocketType::as_str);
-    let says = "What the socket is: `http` and `https` are what the origin speaks, their clients always get HTTPS; `tcp`, \
-                `tls` and `udp` have a port of their own.";
+    let says = "The type of the socket. `http` and `https` name the origin's protocol; clients always get HTTPS. `tcp`, `tls` and \
+                `udp` sockets have a port of their own.";
     words(all, says).build()
 }
 
 /// The protocols for origins.
 pub(crate) fn origin_protocol() -> Object {
     let all = [OriginProtocol::Auto, OriginProtocol::Http1, OriginProtocol::Http2].map(OriginProtocol::as_str);
-    words(all, "Which HTTP version the origin is spoken to with; `auto` is HTTP/2 for gRPC and HTTP/1.1 otherwise.")
-        .build()
+    words(all, "The HTTP version between edge and origin; `auto` is HTTP/2 for gRPC and HTTP/1.1 otherwise.").build()
 }
 
 /// The kinds of identity providers.
 pub(crate) fn provider_kind() -> Object {
     let all = sallyport_model::ProviderKind::ALL.map(sallyport_model::ProviderKind::as_str);
-    words(all, "What the provider speaks: OpenID Connect (`oidc`), or one that is known by name; `local` is this installation itself.").build()
+    let says =
+        "The kind of provider: OpenID Connect (`oidc`), a provider by name, or this installation itself (`local`).";
+    words(all, says).build()
 }
 
 /// A list of scopes.
 pub(crate) fn scopes() -> RefOr<Schema> {
-    let scope = words(Scope::ALL.map(Scope::as_str), "What a token may do.").build();
-    ArrayBuilder::new().items(scope).description(Some("What the token may do; writing includes reading.")).into()
+    let scope = words(Scope::ALL.map(Scope::as_str), "A scope of a token.").build();
+    ArrayBuilder::new().items(scope).description(Some("The scopes of the token; writing includes reading.")).into()
 }
 
 /// The roles.
 pub(crate) fn role() -> Object {
-    words(Role::ALL.map(Role::as_str), "What somebody is in an organisation; each may do what the ones before it may.")
-        .build()
+    words(Role::ALL.map(Role::as_str), "The role of a member; each role may do what those before it may.").build()
 }
 
 /// The versions of the PROXY protocol.
 pub(crate) fn proxy_protocol() -> Object {
     let all = [ProxyProtocol::Off, ProxyProtocol::V1, ProxyProtocol::V2].map(ProxyProtocol::as_str);
-    words(all, "Whether the origin is told the client's address by a PROXY protocol header; `off` when absent.").build()
+    words(all, "Whether the origin gets the client's address in a PROXY protocol header; `off` when absent.").build()
 }
 
 /// Who ends TLS.
 pub(crate) fn tls_mode() -> Object {
     let says =
-        "Who ends the TLS of a `tls` socket: the edge (`terminate`, when absent), or the origin (`passthrough`).";
+        "The end of the TLS of a `tls` socket: the edge (`terminate`, when absent), or the origin (`passthrough`).";
     words(["terminate", "passthrough"], says).build()
 }
 
 /// The affinities.
 pub(crate) fn affinity() -> Object {
     let all = [Affinity::None, Affinity::Cookie, Affinity::Address].map(Affinity::as_str);
-    words(all, "Whether a client comes back to the same origin, and by what it is known; `none` when absent.").build()
+    words(all, "Whether a client comes back to the same origin, and what identifies the client; `none` when absent.")
+        .build()
 }
 
 fn bound(description: &str, max: f64) -> ObjectBuilder {
@@ -139,18 +140,21 @@ fn bound(description: &str, max: f64) -> ObjectBuilder {
 pub(crate) fn limits() -> Object {
     let bytes = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1_024.0));
     ObjectBuilder::new()
-        .description(Some("What the socket may use; an absent bound is no bound."))
+        .description(Some("Limits of the socket; an absent limit does not apply."))
         .property("max_connections", bound("Connections, requests (HTTP) or flows (UDP) at a time.", 1e6))
         .property("requests_per_second", bound("New requests, connections or flows in a second.", 1e6))
         .property("bytes_per_second", bytes.description(Some("Bytes in a second, both directions together.")))
-        .property("queue", bound("How many beyond a bound wait for their turn instead of being refused.", 1e4))
+        .property(
+            "queue",
+            bound("The number of requests or flows beyond a limit that wait instead of being refused.", 1e4),
+        )
         .build()
 }
 
 /// The endpoint groups of a socket, by their regions.
 pub(crate) fn regions() -> Object {
     let says =
-        "How many of the flows that come to the region it keeps, in percent; the rest goes on to the next nearest.";
+        "The share of the region's flows that the region keeps, in percent; the rest goes to the next nearest region.";
     let dial = ObjectBuilder::new()
         .schema_type(Type::Integer)
         .minimum(Some(0.0))
@@ -158,7 +162,7 @@ pub(crate) fn regions() -> Object {
         .default(Some(sallyport_model::FULL_DIAL.into()))
         .description(Some(says));
     ObjectBuilder::new()
-        .description(Some("The origins of each region that something is said about, by its name; at most 64."))
+        .description(Some("Settings of regions, by the region's name; at most 64."))
         .additional_properties(Some(ObjectBuilder::new().property("dial", dial)))
         .build()
 }
@@ -172,16 +176,15 @@ pub(crate) fn header_rules() -> Object {
         fields.required("name").required("value").build()
     };
     let list = |item: Object, says: &str| ArrayBuilder::new().items(item).max_items(Some(32)).description(Some(says));
-    let set =
-        "Fields that are set, in the place of those of the same name; a Set-Cookie is added to those that are there.";
+    let set = "Fields to set, in the place of those of the same name; a Set-Cookie is added to the present ones.";
     let changes = |says: &str| {
         ObjectBuilder::new()
             .description(Some(says))
             .property("set", list(field(), set))
-            .property("remove", list(name().build(), "Names of fields that are removed, before others are set."))
+            .property("remove", list(name().build(), "Names of fields to remove, before others are set."))
     };
     ObjectBuilder::new()
-        .description(Some("What is changed in the header fields that pass; 8,192 bytes of names and values at most."))
+        .description(Some("Changes of header fields; 8,192 bytes of names and values at most."))
         .property("request", changes("In requests, before an origin gets them."))
         .property("response", changes("In the answers of origins, before a client gets them."))
         .build()
@@ -190,19 +193,19 @@ pub(crate) fn header_rules() -> Object {
 /// How a direct origin proves who it is.
 pub(crate) fn origin_tls() -> Object {
     ObjectBuilder::new()
-        .description(Some("How an origin that speaks TLS proves who it is: one that does not is not spoken to."))
+        .description(Some("How an origin that speaks TLS proves its identity. Edges refuse an origin that does not."))
         .property(
             "server_name",
-            text("The name that its certificate must have; its host when absent.").max_length(Some(253)),
+            text("The name that the origin's certificate must have; the origin's host when absent.")
+                .max_length(Some(253)),
         )
         .property(
             "ca",
-            text("The authorities that are believed, in PEM, instead of those of the edges' machines.")
-                .max_length(Some(8_192)),
+            text("The trusted authorities, in PEM, instead of those of the edges' machines.").max_length(Some(8_192)),
         )
         .property(
             "pin",
-            text("The SHA-256 of the certificate that it must show, whatever stands in it.")
+            text("The SHA-256 of the certificate that the origin must show, whatever its content.")
                 .pattern(Some("^sha256:[0-9a-fA-F]{64}$")),
         )
         .build()
@@ -215,9 +218,9 @@ pub(crate) fn access() -> Object {
         ArrayBuilder::new().items(rule).max_items(Some(1_000)).description(Some(description))
     };
     ObjectBuilder::new()
-        .description(Some("From where clients may come: networks, countries and autonomous systems."))
-        .property("allow", rules("Who may come in; everybody when empty."))
-        .property("deny", rules("Who may not, whatever `allow` says."))
+        .description(Some("Networks, countries and autonomous systems of clients."))
+        .property("allow", rules("The clients that may enter; everybody when empty."))
+        .property("deny", rules("The clients that may not enter, whatever `allow` says."))
         .build()
 }
 
@@ -232,12 +235,14 @@ pub(crate) fn identity() -> Object {
         bound(description, f64::from(sallyport_model::MAX_SESSION_MINUTES)).default(Some(default.into()))
     };
     ObjectBuilder::new()
-        .description(Some("Who those are that come: nobody enters without an identity that the socket or one of its policies lets in."))
-        .property("email_addresses", list("ann@example.com", "E-mail addresses that are let in."))
-        .property("email_domains", list("example.com", "Domains of e-mail addresses that are let in."))
-        .property("providers", list("google", "Which providers of the organisation may vouch; all when empty."))
-        .property("session_minutes", minutes("How long after a login the provider is asked again.", 720))
-        .property("session_idle_minutes", minutes("How long a login may rest unused.", 60))
+        .description(Some(
+            "Identities of clients. A client enters only with an identity that the socket or one of its policies allows.",
+        ))
+        .property("email_addresses", list("ann@example.com", "E-mail addresses that may enter."))
+        .property("email_domains", list("example.com", "Domains of e-mail addresses that may enter."))
+        .property("providers", list("google", "Providers of the organisation that may vouch; all when empty."))
+        .property("session_minutes", minutes("Minutes from a login until the provider is asked again.", 720))
+        .property("session_idle_minutes", minutes("Minutes for which a login may be unused.", 60))
         .build()
 }
 
@@ -257,43 +262,50 @@ pub(crate) fn policy_name() -> Object {
 
 /// The rules of a policy.
 pub(crate) fn policy_document() -> Object {
-    let says = "Who is kept out, whatever any policy allows.";
+    let says = "Rules that deny access, whatever any policy allows.";
     let deny = ArrayBuilder::new().items(policy_rule()).max_items(Some(100)).description(Some(says));
     ObjectBuilder::new()
-        .description(Some("Rules about who may come in. A rule means those of whom all its conditions hold; the entries of one list are alternatives."))
-        .property("allow", list_of(policy_rule(), "Who is let in; absent in a policy that only denies.").max_items(Some(100)))
+        .description(Some(
+            "Rules for access. A rule matches when all its conditions hold; the entries of one list are alternatives.",
+        ))
+        .property(
+            "allow",
+            list_of(policy_rule(), "Rules that allow access; absent in a policy that only denies.")
+                .max_items(Some(100)),
+        )
         .property("deny", deny)
         .build()
 }
 
 fn policy_rule() -> ObjectBuilder {
     let who = ObjectBuilder::new()
-        .description(Some("Who it is."))
+        .description(Some("The identity of the client."))
         .property(
             "anyone",
             ObjectBuilder::new().schema_type(Type::Boolean).description(Some("Everybody, with nothing beside it.")),
         )
         .property("emails", list_of(text("An address."), "People by their e-mail addresses."))
-        .property("email_domains", list_of(text("A domain."), "People by the domains of these, exactly."))
-        .property("groups", list_of(text("A group."), "People by groups that their provider says."))
-        .property("providers", list_of(text("A provider."), "People by who vouches for them."))
+        .property("email_domains", list_of(text("A domain."), "People by the exact domains of their e-mail addresses."))
+        .property("groups", list_of(text("A group."), "People by the groups that their provider gives."))
+        .property("providers", list_of(text("A provider."), "People by the providers that vouch for them."))
         .property("service_tokens", list_of(text("A name."), "Machines by the names of their service tokens."));
     let window = ObjectBuilder::new()
         .property(
             "days",
-            list_of(text("`mon` to `sun`."), "On which days it begins; every day when absent.").max_items(Some(7)),
+            list_of(text("`mon` to `sun`."), "The days on which the window begins; every day when absent.")
+                .max_items(Some(7)),
         )
-        .property("from", text("When it begins, such as `08:00`."))
-        .property("to", text("When it has ended; at or before `from`: on the next day."));
+        .property("from", text("The beginning of the window, such as `08:00`."))
+        .property("to", text("The end of the window; at or before `from`: on the next day."));
     let when = ObjectBuilder::new()
-        .description(Some("When the rule holds."))
-        .property("not_before", text("From when on (RFC 3339)."))
-        .property("not_after", text("Until before when (RFC 3339)."))
-        .property("weekly", list_of(window, "At which times of the week.").max_items(Some(50)))
-        .property("time_zone", text("On whose clocks: an IANA name.").examples(["Europe/Zurich"]));
+        .description(Some("The times at which the rule holds."))
+        .property("not_before", text("The first moment (RFC 3339)."))
+        .property("not_after", text("The moment at which the rule ceases to hold (RFC 3339)."))
+        .property("weekly", list_of(window, "Windows of the week.").max_items(Some(50)))
+        .property("time_zone", text("The time zone of the windows: an IANA name.").examples(["Europe/Zurich"]));
     let port = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1.0)).maximum(Some(65_535.0));
     let what = ObjectBuilder::new()
-        .description(Some("What is asked for."))
+        .description(Some("The request."))
         .property("methods", list_of(text("A method."), "HTTP methods; `GET` stands for `HEAD`, too."))
         .property(
             "paths",
@@ -306,15 +318,15 @@ fn policy_rule() -> ObjectBuilder {
     let extensions = sallyport_policy::SshExtension::ALL.map(sallyport_policy::SshExtension::as_str);
     let ssh = ObjectBuilder::new()
         .description(Some(
-            "What an ssh certificate of those allows whom the rule lets in; what is absent is as the authority has it.",
+            "What an ssh certificate of a person allows whom the rule lets in; absent fields are as the authority has them.",
         ))
         .property("extensions", list_of(words(extensions, "An extension."), "The extensions; none when empty."))
-        .property("force_command", text("The one command that may be run.").max_length(Some(1_024)));
+        .property("force_command", text("The one command that the certificate allows.").max_length(Some(1_024)));
     let place = text("A network, country or autonomous system.").examples(["192.0.2.0/24", "country:CH", "asn:64500"]);
     ObjectBuilder::new()
-        .property("name", text("What it is called where a decision is explained.").max_length(Some(64)))
+        .property("name", text("The name of the rule in the explanation of a decision.").max_length(Some(64)))
         .property("who", who)
-        .property("where", list_of(place, "Where they come from."))
+        .property("where", list_of(place, "The place of the client."))
         .property("when", when)
         .property("what", what)
         .property("ssh", ssh)
@@ -323,12 +335,12 @@ fn policy_rule() -> ObjectBuilder {
 /// What a service token reaches at most.
 pub(crate) fn service_token_scope() -> Object {
     let port = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1.0)).maximum(Some(65_535.0));
-    let reads = "Only what changes nothing: GET, HEAD and OPTIONS, and no WebSocket.";
+    let reads = "Whether only GET, HEAD and OPTIONS are allowed, and no WebSocket.";
     let list = |of: ObjectBuilder, says: &str| list_of(of, says).max_items(Some(50));
     ObjectBuilder::new()
         .description(Some(
-            "What the token reaches at most, asked before policies: both have to agree. All of it has to hold; what is \
-             absent bounds nothing.",
+            "Bounds of the token, which apply before policies: both must allow a request. All bounds must hold; an absent \
+             field bounds nothing.",
         ))
         .property("read_only", ObjectBuilder::new().schema_type(Type::Boolean).description(Some(reads)))
         .property("methods", list(text("A method."), "HTTP methods; `GET` stands for `HEAD`, too."))

@@ -1,4 +1,4 @@
-//! Texts that must not be seen.
+//! Secret texts, which logs never show.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Service tokens: with which machines come to sockets that ask who comes.
+//! Service tokens, which machines show to sockets that ask for an identity.
 
 use sallyport_model::{DisplayName, PersonEmail, ServiceTokenId, ServiceTokenScope, SocketId};
 use serde::{Deserialize, Serialize};
@@ -11,26 +11,26 @@ use crate::{Secret, schema};
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateServiceToken {
-    /// What it is called, differently from the others: one line of 1 to 100 characters. Policies name it so.
+    /// The name of the token, unique in the organisation: one line of 1 to 100 characters. Policies use the name.
     #[schema(value_type = String, min_length = 1, max_length = 100, example = "ci")]
     pub name: DisplayName,
-    /// The ids of the sockets that it is for; all, those to come too, when empty or absent.
+    /// The ids of the sockets that the token is for; all of them, future ones too, when empty or absent.
     #[schema(value_type = Vec<uuid::Uuid>, max_items = 100)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<SocketId>,
-    /// When it ends; it does not end when absent.
+    /// The end of the token; a token without one does not end.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<OffsetDateTime>,
     /// What it reaches at most.
     #[schema(schema_with = schema::service_token_scope, required = false)]
     #[serde(default, skip_serializing_if = "ServiceTokenScope::is_empty")]
     pub scope: ServiceTokenScope,
-    /// The e-mail address that origins are told of it, in `X-Auth-Email`. Policies do not take it for a person by that, and
-    /// origins are told that `service` vouches for it.
+    /// The e-mail address that origins get in `X-Auth-Email`. Policies do not take the token for a person with that
+    /// address. Origins get `service` as the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "calendar@example.com")]
     pub email: Option<PersonEmail>,
-    /// What origins are told that it is called, in `X-Auth-Name`; its name when absent.
+    /// The name that origins get in `X-Auth-Name`; the token's name when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 100)]
     pub display_name: Option<DisplayName>,
@@ -39,33 +39,33 @@ pub struct CreateServiceToken {
 /// A service token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceToken {
-    /// Its id, which goes into `Sallyport-Token-Id`.
+    /// The id of the token, for `Sallyport-Token-Id`.
     #[schema(value_type = uuid::Uuid)]
     pub id: ServiceTokenId,
     /// What it is called.
     #[schema(value_type = String)]
     pub name: DisplayName,
-    /// The sockets that it is for; all when empty.
+    /// The sockets that the token is for; all when empty.
     #[schema(value_type = Vec<uuid::Uuid>)]
     pub sockets: Vec<SocketId>,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// When it ends; absent when it does not.
+    /// When the token ends; absent when it does not.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<OffsetDateTime>,
     /// What it reaches at most.
     #[schema(schema_with = schema::service_token_scope, required = false)]
     #[serde(default, skip_serializing_if = "ServiceTokenScope::is_empty")]
     pub scope: ServiceTokenScope,
-    /// When the last of its client certificates ends; absent when it has none.
+    /// The end of the last of the token's client certificates; absent without one.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub certified_until: Option<OffsetDateTime>,
-    /// The e-mail address that origins are told of it.
+    /// The e-mail address that origins get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub email: Option<PersonEmail>,
-    /// What origins are told that it is called, in the place of its name.
+    /// The name that origins get in the place of the token's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub display_name: Option<DisplayName>,
@@ -77,7 +77,7 @@ pub struct CreatedServiceToken {
     /// What it is.
     #[serde(flatten)]
     pub details: ServiceToken,
-    /// Goes into `Sallyport-Token-Secret`. Shown this once.
+    /// The secret, for `Sallyport-Token-Secret`. Shown once.
     pub secret: Secret,
 }
 
@@ -85,10 +85,10 @@ pub struct CreatedServiceToken {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateServiceTokenCertificate {
-    /// A certificate request (PKCS #10) in PEM, of which nothing counts but the key.
+    /// A certificate request (PKCS #10) in PEM. The certificate takes the key of the request and nothing else.
     #[schema(max_length = 16384)]
     pub csr: String,
-    /// For how many days it is good, 30 when absent; it never outlives the token.
+    /// The lifetime of the certificate in days, 30 when absent; a certificate never outlives the token.
     #[schema(minimum = 1, maximum = 397)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
@@ -101,9 +101,9 @@ pub struct ServiceTokenCertificate {
     pub certificate: String,
     /// The certificate in PEM of the organisation's authority that signed it.
     pub authority: String,
-    /// Its serial number, in hexadecimal digits.
+    /// The serial number, in hexadecimal digits.
     pub serial: String,
-    /// Until when it is good.
+    /// The end of the certificate's validity.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_until: OffsetDateTime,
 }

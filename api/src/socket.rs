@@ -16,41 +16,41 @@ use crate::{HealthCheck, HealthFailure, Secret, schema};
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSocket {
-    /// What its owner calls it: one line of 1 to 100 characters, which no other socket of the organisation has, whatever the
-    /// case and the spaces. Its DNS name is generated.
+    /// The name of the socket: one line of 1 to 100 characters. No other socket of the organisation has the name,
+    /// whatever the case and the spaces. The server generates the DNS name.
     #[schema(value_type = String, min_length = 1, max_length = 100, example = "my test service")]
     pub name: DisplayName,
     /// What it is; `http` when absent.
     #[serde(rename = "type", default = "http")]
     #[schema(schema_with = schema::socket_type, required = false)]
     pub socket_type: SocketType,
-    /// Which HTTP version the origin is spoken to with; `auto` when absent.
+    /// The HTTP version between edge and origin; `auto` is HTTP/2 for gRPC and HTTP/1.1 otherwise.
     #[serde(default)]
     #[schema(schema_with = schema::origin_protocol, required = false)]
     pub origin_protocol: OriginProtocol,
     /// A user name and password that every client must give (basic authentication at the edge).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protected: Option<Protect>,
-    /// The port that a `tcp`, `tls` or `udp` socket gets for itself: a free one of the server's range when absent.
+    /// The port of a `tcp`, `tls` or `udp` socket: a free one of the server's range when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 65535)]
     pub port: Option<u16>,
-    /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
+    /// Whether the origin gets the client's address in a PROXY protocol header; `off` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::or_null::proxy_protocol, required = false)]
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Who ends the TLS of a `tls` socket.
+    /// The end of the TLS of a `tls` socket: the edge (`terminate`, when absent), or the origin (`passthrough`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::or_null::tls_mode, required = false)]
     pub tls_mode: Option<TlsMode>,
-    /// The application protocols that the edge offers where it ends the TLS of a `tls` socket, best first.
+    /// The application protocols that the edge offers where the edge ends the TLS of a `tls` socket, best first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 8, example = json!(["h2"]))]
     pub alpn: Option<Vec<String>>,
-    /// How origins are asked whether they are well; when absent, what happens to their flows tells.
+    /// The health check of the origins; when absent, only the results of flows tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
-    /// Whether a client comes back to the same origin.
+    /// Whether a client comes back to the same origin, and what identifies the client; `none` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::or_null::affinity, required = false)]
     pub affinity: Option<Affinity>,
@@ -58,12 +58,12 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::limits, required = false)]
     pub limits: Option<Limits>,
-    /// From where clients may come.
+    /// Networks, countries and autonomous systems that may enter or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::access, required = false)]
     pub access: Option<AccessRules>,
-    /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little, whose addresses may be
-    /// pretended; `true` when absent.
+    /// Whether the edge bounds replies to clients of a `udp` socket that have sent little, since their addresses may be
+    /// forged; `true` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amplification_guard: Option<bool>,
     /// Who those are that come, when the socket asks: by logging in, or by a certificate at a `tls` socket.
@@ -74,8 +74,8 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::regions, required = false)]
     pub regions: Option<BTreeMap<RegionName, EndpointGroup>>,
-    /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for the
-    /// address at which each is dialed (`http` and `https` sockets).
+    /// The host that origins see in requests instead of the public name: a host, with or without a port, or `origin`
+    /// for the address of each origin (`http` and `https` sockets).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
     pub host_header: Option<HostHeader>,
@@ -83,7 +83,7 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::header_rules, required = false)]
     pub headers: Option<HeaderRules>,
-    /// Policies of the organisation that say who may come in, by name or id, from the beginning; at most 20.
+    /// Policies of the organisation for access from the beginning, by name or id; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 20, example = json!(["staff"]))]
     pub policies: Option<Vec<String>>,
@@ -136,7 +136,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<Protect>)]
     pub protected: Option<Option<Protect>>,
-    /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
+    /// Whether the origin of a `tcp` or `tls` socket gets the client's address.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::or_null::proxy_protocol, required = false)]
     pub proxy_protocol: Option<Option<ProxyProtocol>>,
@@ -148,7 +148,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<Vec<String>>, max_items = 8)]
     pub alpn: Option<Option<Vec<String>>>,
-    /// How origins are asked whether they are well; `null`: they are not asked.
+    /// The health check of the origins; `null`: none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<HealthCheck>)]
     pub health_check: Option<Option<HealthCheck>>,
@@ -160,7 +160,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::limits, required = false)]
     pub limits: Option<Option<Limits>>,
-    /// From where clients may come; both lists at once.
+    /// Networks, countries and autonomous systems that may enter or not; both lists at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::access, required = false)]
     pub access: Option<Option<AccessRules>>,
@@ -168,7 +168,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<bool>)]
     pub amplification_guard: Option<Option<bool>>,
-    /// Who those are that come; `null`: nobody is asked.
+    /// Identities that may enter; `null`: the socket asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::identity, required = false)]
     pub identity: Option<Option<IdentitySettings>>,
@@ -176,17 +176,17 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::regions, required = false)]
     pub regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
-    /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for the
-    /// address at which each is dialed (`http` and `https` sockets).
+    /// The host that origins see in requests instead of the public name: a host, with or without a port, or `origin`
+    /// for the address of each origin; `null`: the public name.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
     pub host_header: Option<Option<HostHeader>>,
-    /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets); all of
-    /// them at once.
+    /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets);
+    /// all of them at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::header_rules, required = false)]
     pub headers: Option<Option<HeaderRules>>,
-    /// Open the socket to everybody, where nothing else says who may come in once `identity` is `null`.
+    /// Whether to open the socket to everybody, where `identity` becomes `null` and nothing else limits access.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -226,7 +226,7 @@ pub struct Protect {
     pub password: Secret,
 }
 
-/// What is shown of a socket's protection.
+/// The visible part of a socket's basic authentication.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Protected {
     /// The user name that clients must give.
@@ -239,13 +239,13 @@ pub struct Socket {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
     pub id: SocketId,
-    /// What its owner calls it.
+    /// The name that the owner gives the socket.
     #[schema(value_type = String, example = "my test service")]
     pub name: DisplayName,
-    /// The host name it answers at; it stays with the socket and is never given to another.
+    /// The host name of the socket. No other socket ever gets the name.
     #[schema(example = "wandering-shape-7752.localhost")]
     pub dns_name: String,
-    /// Where clients reach it: `https://`, `tcp://`, `tls://` or `udp://`, host and port.
+    /// The address for clients: `https://`, `tcp://`, `tls://` or `udp://`, host and port.
     #[schema(example = "https://wandering-shape-7752.localhost:8443")]
     pub url: String,
     /// What it is.
@@ -258,10 +258,10 @@ pub struct Socket {
     /// The user name that clients must give, or `null` when the socket is open to everybody.
     #[serde(default)]
     pub protected: Option<Protected>,
-    /// Its own port, which stays with it; `null` for `http` and `https` sockets.
+    /// The socket's own port, which stays with the socket; `null` for `http` and `https` sockets.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Whether the origin is told the client's address.
+    /// Whether the origin gets the client's address.
     #[serde(default)]
     #[schema(schema_with = schema::proxy_protocol)]
     pub proxy_protocol: ProxyProtocol,
@@ -272,7 +272,7 @@ pub struct Socket {
     /// The application protocols that the edge offers.
     #[serde(default)]
     pub alpn: Vec<String>,
-    /// How origins are asked whether they are well, or `null` when they are not.
+    /// The health check of the origins; `null` without one.
     #[serde(default)]
     pub health_check: Option<HealthCheck>,
     /// Whether a client comes back to the same origin.
@@ -283,14 +283,14 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::named::limits)]
     pub limits: Limits,
-    /// From where clients may come.
+    /// Networks, countries and autonomous systems that may enter or not.
     #[serde(default)]
     #[schema(schema_with = schema::named::access)]
     pub access: AccessRules,
-    /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little.
+    /// Whether the edge bounds replies to clients of a `udp` socket that have sent little.
     #[serde(default = "on")]
     pub amplification_guard: bool,
-    /// Who those are that come, or `null` when nobody is asked.
+    /// Identities that may enter; `null`: the socket asks for none.
     #[serde(default)]
     #[schema(schema_with = schema::named_or_null::identity)]
     pub identity: Option<IdentitySettings>,
@@ -298,7 +298,7 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::named::regions)]
     pub regions: BTreeMap<RegionName, EndpointGroup>,
-    /// What origins are told as their host, or `null` for the public name.
+    /// The host that origins see in requests; `null` for the public name.
     #[serde(default)]
     #[schema(value_type = Option<String>, example = "localhost:3000")]
     pub host_header: Option<HostHeader>,
@@ -306,33 +306,33 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::named::header_rules)]
     pub headers: HeaderRules,
-    /// What is set and has no effect as things are, in sentences for people.
+    /// Notes about settings that have no effect at present, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The names of the policies that concern it: attached to it, or to all sockets of its organisation.
+    /// The names of the policies that apply: attached to the socket, or to all sockets of its organisation.
     #[serde(default)]
     pub policies: Vec<String>,
-    /// The public key of the organisation's authority for ssh keys, where the socket asks who comes: what hosts behind it
-    /// have in `TrustedUserCAKeys`.
+    /// The public key of the organisation's authority for ssh keys, where the socket asks for an identity. Hosts behind
+    /// the socket list the key in `TrustedUserCAKeys`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_authority: Option<String>,
     /// The certificate in PEM of the organisation's authority for client certificates, where the socket asks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_authority: Option<String>,
-    /// How a stock ssh client serves it; absent when the server takes no ssh clients, and for `udp` sockets.
+    /// How a stock ssh client serves the socket; absent when the server takes no ssh clients, and for `udp` sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshAccess>,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// How many tunnels it has.
+    /// The number of tunnels.
     pub tunnels_total: u32,
-    /// How many of them are up.
+    /// The number of tunnels that are up.
     pub tunnels_up: u32,
-    /// How many of its origins get nothing, because their health check fails or they are left out for a while.
+    /// The number of origins that get no requests, because they fail their health check or recent flows failed.
     #[serde(default)]
     pub origins_failing: u32,
-    /// Why the one that fails longest does.
+    /// The failure of the origin that has failed the longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<HealthFailure>,
 }
@@ -342,7 +342,7 @@ pub struct Socket {
 pub struct SshAccess {
     /// The ssh server's host name.
     pub host: String,
-    /// Its port.
+    /// The ssh server's port.
     pub port: u16,
     /// The name to log in with.
     pub user: String,

@@ -6,11 +6,11 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A key to be added to the account. `POST /v1/ssh-keys`
+/// Adds a key to the account. `POST /v1/ssh-keys`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSshKey {
-    /// What its owner calls it; the key's comment when absent.
+    /// The name of the key; the key's comment when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 100, example = "laptop")]
     pub name: Option<DisplayName>,
@@ -34,7 +34,7 @@ pub struct SshKey {
     /// `SHA256:` and the hash of the key, as ssh shows it.
     #[schema(example = "SHA256:yaXlPtPt8I46yrNpP9E9x0oU9cFXvBbQp3gDTEoKCBY")]
     pub fingerprint: String,
-    /// What its owner should know of it, in a sentence.
+    /// A note for the owner, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// When it was added.
@@ -42,11 +42,12 @@ pub struct SshKey {
     pub created_at: OffsetDateTime,
 }
 
-/// A public key that is to log in for one tunnel. `POST /v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate`
+/// Signs a public key for one tunnel. `POST /v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSshCertificate {
-    /// The public key as in a `.pub` file, of a kind that an account's keys may have. It need not be one of them.
+    /// The public key as in a `.pub` file, of a kind that an account's keys may have. The key need not belong to the
+    /// account.
     #[schema(
         max_length = 16384,
         example = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop"
@@ -59,10 +60,10 @@ pub struct CreateSshCertificate {
 pub struct SshCertificate {
     /// The certificate as in a `-cert.pub` file, for `ssh -o CertificateFile`.
     pub certificate: String,
-    /// What ssh logs in as; nobody else is let in by it.
+    /// The user name for ssh; the certificate is good for no other one.
     #[schema(example = "5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f")]
     pub user: String,
-    /// The port that ssh asks to have forwarded; no other one is granted.
+    /// The port that the ssh client forwards; the server grants no other one.
     #[schema(example = 31873)]
     pub forward_port: u16,
     /// Until when it lets in. A login goes on after that.

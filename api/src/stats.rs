@@ -1,4 +1,4 @@
-//! What was counted of a socket, over all edges.
+//! Counters of a socket, over all edges.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,20 @@ use utoipa::ToSchema;
 
 use crate::SilentEdge;
 
-/// How long something took, in milliseconds. Told to within a fifth, and never shorter than the shortest or longer than the
-/// longest.
+/// Durations in milliseconds, exact to a fifth, and never outside the shortest and the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Quantiles {
-    /// Half of them took no longer.
+    /// The median.
     #[schema(example = 4.2)]
     pub p50_ms: f64,
-    /// Ninety-nine of a hundred took no longer.
+    /// The 99th percentile.
     #[schema(example = 61.0)]
     pub p99_ms: f64,
 }
 
-/// What was counted of a socket. `GET /v1/sockets/{id}/stats`
+/// The counters of a socket. `GET /v1/sockets/{id}/stats`
 ///
-/// Each edge counts by itself, since it began, and forgets with its end.
+/// Each edge counts for itself from its start, and loses the counters at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SocketStats {
     /// The socket.
@@ -43,9 +42,9 @@ pub struct SocketStats {
     /// What the edges of each region counted together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<RegionCounts>,
-    /// What each origin took, the busiest first, at most 100 of them; those that are gone included.
+    /// What each origin took, the busiest first, at most 100 of them; removed origins included.
     pub origins: Vec<OriginCounts>,
-    /// Edges that did not answer: what they counted is not in here.
+    /// Edges that did not answer, so that their counts are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<SilentEdge>,
 }
@@ -53,12 +52,12 @@ pub struct SocketStats {
 /// What was counted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
-    /// Since when; of several edges, since the first of them.
+    /// The beginning of the count; of several edges, that of the first.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub since: Option<OffsetDateTime>,
     /// HTTP requests by class of status: `2xx`, `4xx` ...
     pub requests: BTreeMap<String, u64>,
-    /// Connections and flows of datagrams that ended, by how.
+    /// Connections and flows of datagrams that ended, by verdict.
     pub flows: BTreeMap<String, u64>,
     /// HTTP requests that an edge answered with an error in the place of the service, by reason.
     pub refusals: BTreeMap<String, u64>,
@@ -71,11 +70,11 @@ pub struct Counts {
     /// How many requests and flows ended in a second, on average over what was observed of the last minute.
     #[schema(example = 12.5)]
     pub per_second: f64,
-    /// How many ended in it.
+    /// The number of requests and flows that ended in the last minute.
     #[serde(default)]
     #[schema(example = 750)]
     pub last_minute: u64,
-    /// How many seconds of the last minute were observed: fewer when the edges have just begun.
+    /// The seconds of the last minute that the edges observed: fewer than 60 when the edges have just begun.
     #[serde(default)]
     #[schema(example = 60)]
     pub last_minute_seconds: u64,
@@ -98,7 +97,7 @@ pub struct EdgeCounts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu")]
     pub region: Option<RegionName>,
-    /// What it counted.
+    /// What the edge counted.
     #[serde(flatten)]
     pub counts: Counts,
 }
@@ -109,27 +108,27 @@ pub struct RegionCounts {
     /// The region.
     #[schema(value_type = String, example = "eu")]
     pub region: RegionName,
-    /// What they counted together.
+    /// What the edges of the region counted.
     #[serde(flatten)]
     pub counts: Counts,
 }
 
-/// What an origin took of clients of all edges.
+/// What an origin took from clients of all edges.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OriginCounts {
-    /// The tunnel that it is behind.
+    /// The tunnel in front of the origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub tunnel: Option<TunnelId>,
-    /// Which direct origin it is.
+    /// The direct origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub direct_origin: Option<DirectOriginId>,
-    /// The edges that hold its tunnel now.
+    /// The edges that hold the tunnel of the origin now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub edges: Vec<EdgeName>,
-    /// How many requests and flows.
+    /// The number of requests and flows.
     pub uses: u64,
     /// Bytes from clients.
     pub bytes_in: u64,

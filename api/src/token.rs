@@ -11,7 +11,7 @@ use crate::{Secret, schema};
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
-    /// What it is for: one line of 1 to 100 characters.
+    /// The purpose of the token: one line of 1 to 100 characters.
     #[schema(value_type = String, min_length = 1, max_length = 100, example = "build server")]
     pub name: DisplayName,
     /// What it may do: at least one scope, and none that its maker does not have.
@@ -28,10 +28,10 @@ pub struct Token {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
     pub id: TokenId,
-    /// For which organisation it is good: its id.
+    /// The id of the organisation that the token is good for.
     #[schema(value_type = uuid::Uuid)]
     pub organisation: AccountId,
-    /// What it is for.
+    /// The purpose of the token.
     #[schema(value_type = String)]
     pub name: DisplayName,
     /// What it may do.
@@ -51,6 +51,6 @@ pub struct CreatedToken {
     /// What it is.
     #[serde(flatten)]
     pub details: Token,
-    /// Goes into `Authorization: Bearer ...`. Shown this once.
+    /// The token, for `Authorization: Bearer ...`. Shown once.
     pub token: Secret,
 }

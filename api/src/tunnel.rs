@@ -13,20 +13,21 @@ use crate::{HealthFailure, Secret, socket::present};
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateTunnel {
-    /// What its owner calls it: one line of 1 to 100 characters, which no other tunnel of the organisation has.
+    /// The name of the tunnel: one line of 1 to 100 characters. No other tunnel of the organisation has the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 100, example = "web-1")]
     pub name: Option<DisplayName>,
-    /// Its share of the socket's flows beside the other tunnels, 100 when absent; 0 takes no new ones.
+    /// The tunnel's share of the socket's flows beside the other tunnels, 100 when absent; 0 takes no new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
     pub weight: Option<u16>,
-    /// The paths of the socket that it serves: this one and everything beneath it; `/`, every path, when absent (`http` and
-    /// `https` sockets). Of several prefixes the longest that fits has the request.
+    /// The paths of the socket that it serves: this one and everything beneath it; `/`, every path, when absent (`http`
+    /// and `https` sockets). Of several prefixes the longest that fits has the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
     pub path: Option<PathPrefix>,
-    /// What stands in the place of `path` when the origin is asked: `/` takes it off. The path stays as it is when absent.
+    /// The replacement of `path` in requests to the origin: `/` removes the prefix. The path stays as it is when
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<PathPrefix>,
@@ -36,7 +37,7 @@ pub struct CreateTunnel {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateTunnel {
-    /// What its owner calls it; `null`: nothing.
+    /// The name that the owner gives the tunnel; `null`: none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 100)]
     pub name: Option<Option<DisplayName>>,
@@ -48,7 +49,7 @@ pub struct UpdateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
     pub path: Option<Option<PathPrefix>>,
-    /// What stands in the place of `path` when the origin is asked; `null`: the path stays as it is.
+    /// The replacement of `path` in requests to the origin; `null`: the path stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<Option<PathPrefix>>,
@@ -82,50 +83,50 @@ pub struct Tunnel {
     /// The socket it belongs to.
     #[schema(value_type = uuid::Uuid)]
     pub socket_id: SocketId,
-    /// What its owner calls it, or `null`.
+    /// The name that the owner gives the tunnel, or `null`.
     #[serde(default)]
     #[schema(value_type = Option<String>, example = "web-1")]
     pub name: Option<DisplayName>,
-    /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    /// The tunnel's share of the socket's flows beside the other tunnels; 0 takes no new ones.
     #[serde(default = "default_weight")]
     pub weight: u16,
     /// The paths of the socket that it serves: this one and everything beneath it.
     #[serde(default)]
     #[schema(value_type = String, example = "/api")]
     pub path: PathPrefix,
-    /// What stands in the place of `path` when the origin is asked; absent: the path stays as it is.
+    /// The replacement of `path` in requests to the origin; absent: the path stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/")]
     pub rewrite_path: Option<PathPrefix>,
-    /// The port that a stock ssh client asks to have forwarded to mean this tunnel: `ssh -R FORWARD_PORT:host:port`.
+    /// The port that selects this tunnel for a stock ssh client: `ssh -R FORWARD_PORT:host:port`.
     #[serde(default)]
     pub forward_port: u16,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// Whether its connector is there.
+    /// Whether the tunnel's connector is there.
     pub status: TunnelStatus,
-    /// The address that the connector came from, when it is up.
+    /// The address of the connector, when the tunnel is up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "192.0.2.7:51820")]
     pub connector_addr: Option<SocketAddr>,
-    /// The name of the machine that the connector runs on, as that calls itself, when it is up.
+    /// The host name of the connector's machine, when the tunnel is up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "web-1.example.com")]
     pub host: Option<String>,
-    /// Name and version of the connector, when it is up.
+    /// The name and version of the connector, when the tunnel is up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Since when it is up.
+    /// When the tunnel came up.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub since: Option<OffsetDateTime>,
-    /// Whether the service behind it is well, by the socket's health check; absent where none has been made.
+    /// Whether the service behind the tunnel passes the socket's health check; absent before the first check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
-    /// Why the service gets nothing, and since when: its health check fails, or it is left out for a while.
+    /// Why the service gets no requests, and since when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<HealthFailure>,
-    /// The edge that holds it, where there are several.
+    /// The edge that holds the tunnel, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu-1")]
     pub edge: Option<EdgeName>,
@@ -133,20 +134,20 @@ pub struct Tunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu")]
     pub region: Option<RegionName>,
-    /// Every edge that holds it, where there are several.
+    /// Every edge that holds the tunnel, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<TunnelHolder>,
-    /// The round trip between edge and connector in milliseconds, the shortest one where several edges hold it; absent until it
-    /// was measured, and of stock ssh clients.
+    /// The round trip between edge and connector in milliseconds, the shortest one of several edges. Absent before the
+    /// first measurement, and for stock ssh clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 12.4)]
     pub round_trip_ms: Option<f64>,
-    /// How many requests and flows it carries now.
+    /// The number of requests and flows that the tunnel carries now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<u64>,
 }
 
-/// An edge that holds a tunnel. What is absent was not said within a second.
+/// An edge that holds a tunnel. Fields are absent that the edge did not answer within a second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TunnelHolder {
     /// The edge.
@@ -155,16 +156,16 @@ pub struct TunnelHolder {
     /// The region that it is in.
     #[schema(value_type = String, example = "eu")]
     pub region: RegionName,
-    /// Whether the service behind the tunnel is well, by this edge's health checks.
+    /// Whether the service behind the tunnel passes this edge's health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
-    /// Why the service gets nothing from this edge, and since when.
+    /// Why the service gets no requests from this edge, and since when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<HealthFailure>,
     /// The round trip between this edge and the connector, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_ms: Option<f64>,
-    /// How many requests and flows it carries at this edge now.
+    /// The number of requests and flows that the tunnel carries at this edge now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<u64>,
 }
@@ -173,7 +174,7 @@ fn default_weight() -> u16 {
     sallyport_model::DEFAULT_WEIGHT
 }
 
-/// Where a connector dials to.
+/// The address that a connector dials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectTo {
     /// Host name.
@@ -183,7 +184,7 @@ pub struct ConnectTo {
     /// UDP port for connectors that come over QUIC; absent when the edge takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quic_port: Option<u16>,
-    /// Edges that it may dial when that one does not answer, at most eight; on one machine there are none.
+    /// Edges that the connector may dial when the first one does not answer, at most eight; empty on one machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<ConnectEdge>,
 }
@@ -191,13 +192,13 @@ pub struct ConnectTo {
 /// An edge that takes connectors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectEdge {
-    /// Its name.
+    /// The name of the edge.
     #[schema(value_type = String, example = "eu-1")]
     pub name: EdgeName,
-    /// The region that it is in.
+    /// The region of the edge.
     #[schema(value_type = String, example = "eu")]
     pub region: RegionName,
-    /// Where it is reached.
+    /// The addresses of the edge.
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<SocketAddr>,
 }
@@ -208,8 +209,8 @@ pub struct CreatedTunnel {
     /// What it is.
     #[serde(flatten)]
     pub details: Tunnel,
-    /// What the connector shows to hold the tunnel. Shown this once.
+    /// The credential with which the connector holds the tunnel. Shown once.
     pub credential: Secret,
-    /// Where the connector dials to.
+    /// The address that the connector dials.
     pub connect: ConnectTo,
 }

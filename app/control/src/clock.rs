@@ -1,4 +1,4 @@
-//! The clocks, as one argument that tests can turn.
+//! The clocks, as one argument that tests can set.
 
 use std::{
     fmt,
@@ -17,7 +17,7 @@ pub struct Moment {
     pub unix_seconds: i64,
 }
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Moment + Send + Sync>);
 

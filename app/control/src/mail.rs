@@ -1,17 +1,14 @@
-//! Messages to owners of accounts, by the hook that the operator has set up for this server: the protocol is the one of the
-//! hooks of local providers.
+//! Messages to owners of accounts, by the hook that the operator has set up for this server: the protocol is the one of
+//! the hooks of local providers.
 
 use std::fmt;
 
 use sallyport_api::Secret;
 use sallyport_model::{AccountId, Email, MIN_HOOK_SECRET_BYTES, ProviderConfig, ProviderConfigError, ProviderKind};
-use sallyport_oidc::{HookCall, Providers, Reach};
+use sallyport_oidc::{HookCall, HookError, Providers, Reach};
 use serde_json::json;
-use time::format_description::well_known::Rfc3339;
 
-use crate::{App, clock::date, problem::ApiError};
-
-/// Where messages to owners of accounts are sent by.
+/// The hook that sends messages to owners of accounts.
 #[derive(Clone)]
 pub struct MailHook {
     config: ProviderConfig,
@@ -19,8 +16,8 @@ pub struct MailHook {
 }
 
 impl MailHook {
-    /// A hook at this address, with the secret that signs, and the authorities that its certificate is verified with, in PEM, in
-    /// place of the system's.
+    /// A hook at this address, with the secret that signs, and the authorities that its certificate is verified with,
+    /// in PEM, in place of the system's.
     ///
     /// # Errors
     /// What is wrong with them, in a sentence.
@@ -44,7 +41,7 @@ impl fmt::Debug for MailHook {
 /// Sends messages to owners of accounts.
 pub(crate) struct Mail {
     hook: MailHook,
-    /// The operator says where the hook is, so that it may be anywhere.
+    /// Calls the hook anywhere: the operator chose the address.
     caller: Providers,
 }
 
@@ -53,82 +50,46 @@ impl Mail {
         let caller = Providers::new(Reach::Anywhere, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
         Self { hook, caller }
     }
-}
 
-/// A message to somebody who has an account, or may have one soon.
-pub(crate) struct Message<'a> {
-    /// What it is about; hooks tell messages apart by it.
-    pub(crate) kind: &'static str,
-    pub(crate) email: &'a Email,
-    /// What they are called, where that is known.
-    pub(crate) name: Option<&'a str>,
-    /// A page to open.
-    pub(crate) link: Option<&'a str>,
-    pub(crate) code: &'a str,
-    /// What does the same on a command line.
-    pub(crate) command: &'a str,
-    pub(crate) expires_at: i64,
-    pub(crate) organisation: AccountId,
-    /// What that is called.
-    pub(crate) organisation_name: &'a str,
-}
-
-/// What became of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// The hook has taken it.
-    Yes,
-    /// There is no hook.
-    NoHook,
-    /// The hook has not taken it; why, in a sentence.
-    No(String),
-}
-
-impl App {
-    /// Gives a message to the server's hook, where there is one.
-    pub(crate) async fn send_mail(&self, message: Message<'_>) -> Result<Sent, ApiError> {
-        let Some(mail) = &self.mail else {
-            self.metrics.account_message("shown");
-            return Ok(Sent::NoHook);
-        };
-        let body = json!({
-            "kind": message.kind,
-            "email": message.email.as_str(),
-            "name": message.name,
-            "link": message.link,
-            "code": message.code,
-            "command": message.command,
-            "expires_at": date(message.expires_at).format(&Rfc3339).map_err(ApiError::internal)?,
-            "provider": null,
-            "organisation": message.organisation,
-            "organisation_name": message.organisation_name,
-        });
-        let MailHook { config, secret } = &mail.hook;
+    /// Gives the hook a message with this body at this time, in seconds since 1970.
+    pub(crate) async fn send(&self, body: &str, at: i64) -> Result<(), HookError> {
+        let MailHook { config, secret } = &self.hook;
         let call = HookCall {
             url: config.hook.as_deref().unwrap_or_default(),
             ca_pem: config.ca_pem.as_deref(),
             secret: secret.expose(),
-            body: &body.to_string(),
-            at: self.clock.now().unix_seconds,
+            body,
+            at,
         };
-        match mail.caller.tell_hook(call).await {
-            Ok(()) => {
-                self.metrics.account_message("sent");
-                Ok(Sent::Yes)
-            }
-            Err(error) => {
-                self.metrics.account_message("failed");
-                tracing::warn!(kind = message.kind, %error, "a message to the owner of an account was not sent");
-                Ok(Sent::No(error.to_string()))
-            }
-        }
+        self.caller.tell_hook(call).await
     }
+}
 
-    /// The address of the API, as people type it.
-    pub(crate) fn api_url(&self) -> String {
-        match self.config.public_port {
-            443 => format!("https://api.{}", self.config.domain),
-            port => format!("https://api.{}:{port}", self.config.domain),
-        }
-    }
+/// A message to the owner of an account, or to an invited address.
+pub(crate) struct Message<'a> {
+    /// The kind of message, for the hook.
+    pub(crate) kind: &'static str,
+    pub(crate) email: &'a Email,
+    /// The name of the recipient, where it is known.
+    pub(crate) name: Option<&'a str>,
+    /// The page to open.
+    pub(crate) link: Option<&'a str>,
+    pub(crate) code: &'a str,
+    /// The command that does the same on a command line.
+    pub(crate) command: &'a str,
+    pub(crate) expires_at: i64,
+    pub(crate) organisation: AccountId,
+    /// The name of the organisation.
+    pub(crate) organisation_name: &'a str,
+}
+
+/// The result of sending a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// The hook took the message.
+    Delivered,
+    /// There is no hook.
+    NoHook,
+    /// The hook did not take the message: the reason, a sentence.
+    Failed(String),
 }

@@ -1,4 +1,4 @@
-//! What control counts.
+//! The counters of control.
 
 use axum::extract::MatchedPath;
 use http::{Method, StatusCode};
@@ -169,7 +169,7 @@ impl Metrics {
         self.provider_checks.get_or_create(&LoginLabels { outcome }).inc();
     }
 
-    /// A provider told of a logout.
+    /// Counts a logout that a provider reported.
     pub(crate) fn provider_logout(&self, outcome: &'static str) {
         self.provider_logouts.get_or_create(&LoginLabels { outcome }).inc();
     }

@@ -1,4 +1,4 @@
-//! Errors with two halves: what the client is told, and what the log is told.
+//! Errors of requests, with one text for the client and one for the log.
 
 use std::{fmt::Display, time::Duration};
 
@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use sallyport_api::{FieldError, PROBLEM_JSON, Problem};
 use sallyport_store::StoreError;
 
-/// Why a request is not done.
+/// An error of a request, with one text for the client and one for the log.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -15,23 +15,23 @@ pub(crate) struct ApiError {
     detail: String,
     errors: Vec<FieldError>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// For the log only.
+    /// The text for the log.
     inside: Option<String>,
 }
 
 impl ApiError {
-    /// An error that the client is told in full.
+    /// An error with its text for the client.
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self { status, code, detail: detail.into(), errors: Vec::new(), headers: Vec::new(), inside: None }
     }
 
-    /// Our own fault: the client learns that, the log learns why.
+    /// A fault of the server: the client gets a general text, and the log gets the reason.
     pub(crate) fn internal(inside: impl Display) -> Self {
-        let detail = "something went wrong on our side: try again, and report the request id when it stays so";
+        let detail = "the server failed: try again, and report the request id if the failure persists";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).inside(inside)
     }
 
-    /// Fields that are wrong.
+    /// Invalid fields.
     pub(crate) fn fields(errors: Vec<FieldError>) -> Self {
         let sentence = |e: &FieldError| {
             if e.field.is_empty() { e.detail.clone() } else { format!("{}: {}", e.field, e.detail) }
@@ -40,29 +40,29 @@ impl ApiError {
         Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request", detail) }
     }
 
-    /// One field that is wrong.
+    /// One invalid field.
     pub(crate) fn field(field: &str, detail: impl Display) -> Self {
         Self::fields(vec![FieldError { field: field.to_owned(), detail: detail.to_string() }])
     }
 
-    /// It is not there, or not for this account to see.
+    /// The thing does not exist, or this account may not see it.
     pub(crate) fn not_found(what: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", format!("there is no such {what}"))
     }
 
-    /// Nobody, or nobody we know.
+    /// The request has no valid token.
     pub(crate) fn unauthorized(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, code, detail)
             .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"sallyport\""))
     }
 
-    /// Too many at once.
+    /// The server is overloaded.
     pub(crate) fn busy() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too much is going on: try again in a moment")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "the server is overloaded: try again in a moment")
             .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    /// Too often.
+    /// The client exceeded a rate limit, and has to wait.
     pub(crate) fn limited(wait: Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         let detail = format!("too many attempts: wait {seconds} seconds");
@@ -70,13 +70,13 @@ impl ApiError {
             .header(header::RETRY_AFTER, HeaderValue::from(seconds))
     }
 
-    /// With one more header.
+    /// Adds a header to the answer.
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// With what the log is told.
+    /// Adds the text for the log.
     pub(crate) fn inside(mut self, inside: impl Display) -> Self {
         self.inside = Some(inside.to_string());
         self
@@ -92,17 +92,17 @@ impl ApiError {
         self.headers.iter()
     }
 
-    /// What the client is told, in a sentence.
+    /// The text for the client, a sentence.
     pub(crate) fn sentence(&self) -> &str {
         &self.detail
     }
 
-    /// What the log is told.
+    /// The text for the log.
     pub(crate) fn inner(&self) -> Option<&str> {
         self.inside.as_deref()
     }
 
-    /// The answer, with the request's path and id.
+    /// The response, with the path and id of the request.
     pub(crate) fn render(self, path: &str, request_id: &str) -> Response {
         let problem = Problem {
             kind: "about:blank".to_owned(),
@@ -121,7 +121,7 @@ impl ApiError {
     }
 }
 
-/// The error travels to [`crate::finish`] beside an empty response, and gets its body there.
+/// The error travels to [`crate::request::middleware`] beside an empty response, and gets its body there.
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();

@@ -1,5 +1,5 @@
-//! `/account`: who is logged in in this browser, and what is open to them; a person's own password and codes, where this
-//! installation keeps them.
+//! `/account`: who is logged in in this browser, and what is open to them; a person's own password and codes, where
+//! this installation keeps them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,14 +19,21 @@ use serde::{Deserialize, Serialize};
 use super::{
     form,
     local::{
-        Tried, attempt, check_code, check_new_password, enrolment, new_password_fields, shown_recovery_codes,
-        try_password,
+        PasswordOutcome, attempt, check_code, check_new_password, check_password, enrolment, new_password_fields,
+        shown_recovery_codes,
     },
     logout::logins,
     page::{self, LoginError, other_way, page, ways_on, wrong as wrong_text},
     services::ways_to,
 };
-use crate::{App, attempts::Attempt, client::ClientAddress, limits::Client, random};
+use crate::{
+    security::{
+        attempts::Attempt,
+        client::{Client, ClientAddress},
+        random,
+    },
+    state::App,
+};
 
 /// How long codes may take to be set up, in seconds.
 const SETTING_UP_SECONDS: i64 = 600;
@@ -35,29 +42,29 @@ const MAX_SHOWN_LOGINS: usize = 10;
 
 /// Codes that are being set up: stands sealed in the form.
 #[derive(Serialize, Deserialize)]
-struct SettingUp {
+struct TotpSetup {
     person: PersonId,
     secret: [u8; TOTP_SECRET_BYTES],
     at: i64,
 }
 
-/// Somebody who is logged in in this browser, with a password of ours.
-struct Mine {
+/// A login in this browser of a person with a password of this installation.
+struct LocalSession {
     session: Arc<LoginSession>,
     provider: StoredProvider,
     person: LocalPerson,
     secrets: PersonSecrets,
 }
 
-/// The logins of this browser that are not over.
-async fn known(app: &App, headers: &HeaderMap) -> Result<Vec<Arc<LoginSession>>, LoginError> {
+/// The logins of this browser that have not ended.
+async fn signed_on_sessions(app: &App, headers: &HeaderMap) -> Result<Vec<Arc<LoginSession>>, LoginError> {
     let now = app.clock.now().unix_seconds;
     let all = logins(app, headers).await?.into_iter();
     Ok(all.filter(|session| session.expires_at > now).take(MAX_SHOWN_LOGINS).collect())
 }
 
-/// Those of them whose passwords are kept here.
-async fn mine(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec<Mine>, LoginError> {
+/// Those of the logins whose passwords this installation keeps.
+async fn local_sessions(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec<LocalSession>, LoginError> {
     let mut found = Vec::new();
     for session in sessions.iter().cloned() {
         let Some(provider) = app.store.provider(session.organisation, &session.person.provider).await? else {
@@ -70,7 +77,7 @@ async fn mine(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec<Mine>, Lo
             && person.may_log_in()
             && person.email == session.person.email
         {
-            found.push(Mine { session, provider, person, secrets });
+            found.push(LocalSession { session, provider, person, secrets });
         }
     }
     Ok(found)
@@ -101,7 +108,7 @@ fn current_password() -> &'static str {
 }
 
 /// A form about one login of this browser.
-fn section(mine: &Mine, action: &str, title: &str, fields: &str, button: &str) -> String {
+fn section(mine: &LocalSession, action: &str, title: &str, fields: &str, button: &str) -> String {
     format!(
         "<h2>{title}</h2><form method=\"post\" action=\"/account\"><input type=\"hidden\" name=\"session\" \
          value=\"{}\"><input type=\"hidden\" name=\"action\" value=\"{action}\">{fields}<div class=\"acts\">\
@@ -117,11 +124,11 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
-    let known = known(&app, &headers).await?;
+    let known = signed_on_sessions(&app, &headers).await?;
     if known.is_empty() {
         return Ok(way_in());
     }
-    let mine = mine(&app, &known).await?;
+    let mine = local_sessions(&app, &known).await?;
     let mut text = String::new();
     for session in &known {
         let by = Escaped(session.person.provider.as_str());
@@ -142,7 +149,7 @@ pub(super) async fn show(
 }
 
 /// The page again, with what was wrong with a form on it.
-fn written(mine: &[Mine], status: StatusCode, says: Option<&str>) -> Response {
+fn written(mine: &[LocalSession], status: StatusCode, says: Option<&str>) -> Response {
     let mut text = wrong_text(says);
     for one in mine {
         text.push_str(&format!("<p>Logged in as <code>{}</code>.</p>", Escaped(one.person.email.as_str())));
@@ -152,7 +159,7 @@ fn written(mine: &[Mine], status: StatusCode, says: Option<&str>) -> Response {
 }
 
 /// What a person may change.
-fn own_sections(one: &Mine) -> String {
+fn own_sections(one: &LocalSession) -> String {
     let fields = format!("{}{}", current_password(), new_password_fields());
     let mut text = section(one, "password", "Another password", &fields, "Set it");
     let code = "<label>Code <input name=\"code\" autocomplete=\"one-time-code\" maxlength=\"40\" required></label>";
@@ -180,7 +187,7 @@ pub(super) async fn change(
 ) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
     let given = form::read(&app, &headers, body).await?;
-    let all = mine(&app, &known(&app, &headers).await?).await?;
+    let all = local_sessions(&app, &signed_on_sessions(&app, &headers).await?).await?;
     if all.is_empty() {
         return Err(nobody());
     }
@@ -202,17 +209,17 @@ pub(super) async fn change(
 }
 
 /// Whether the current password is right: a browser that is left alone is not enough.
-async fn knows_password(
+async fn verify_password(
     app: &App,
     client: Client,
-    one: &Mine,
+    one: &LocalSession,
     given: &HashMap<String, String>,
 ) -> Result<Option<Attempt>, LoginError> {
     let current = given.get("current").ok_or_else(form::not_valid)?;
     let (organisation, provider) = (one.person.organisation, one.provider.name.as_str());
-    match try_password(app, client, organisation, one.person.email.as_str(), current, provider).await? {
-        Tried::Right { attempt, .. } => Ok(Some(attempt)),
-        Tried::Wrong => Ok(None),
+    match check_password(app, client, organisation, one.person.email.as_str(), current, provider).await? {
+        PasswordOutcome::Right { attempt, .. } => Ok(Some(attempt)),
+        PasswordOutcome::Wrong => Ok(None),
     }
 }
 
@@ -222,20 +229,20 @@ fn ended(title: &str, sentence: &str) -> Response {
     page(StatusCode::OK, title, format!("<p>{}</p>{ways}", Escaped(sentence)))
 }
 
-fn wrong_password(all: &[Mine]) -> Response {
+fn wrong_password(all: &[LocalSession]) -> Response {
     written(all, StatusCode::FORBIDDEN, Some("The current password is wrong."))
 }
 
 async fn set_password(
     app: &App,
     client: Client,
-    all: &[Mine],
-    one: &Mine,
+    all: &[LocalSession],
+    one: &LocalSession,
     given: &HashMap<String, String>,
 ) -> Result<Response, LoginError> {
     let (password, again) = given.get("password").zip(given.get("again")).ok_or_else(form::not_valid)?;
-    let Some(attempt) = knows_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
-    app.attempts.was_right(attempt);
+    let Some(attempt) = verify_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
+    app.attempts.record_success(attempt);
     if let Err(wrong) = check_new_password(&one.person, password, again) {
         return Ok(written(all, StatusCode::UNPROCESSABLE_ENTITY, Some(&wrong)));
     }
@@ -252,11 +259,11 @@ async fn set_password(
 
 fn setting_up(
     app: &App,
-    one: &Mine,
+    one: &LocalSession,
     secret: &[u8; TOTP_SECRET_BYTES],
     wrong: Option<&str>,
 ) -> Result<Response, LoginError> {
-    let form = SettingUp { person: one.person.id, secret: *secret, at: app.clock.now().unix_seconds };
+    let form = TotpSetup { person: one.person.id, secret: *secret, at: app.clock.now().unix_seconds };
     let sealed = app.seal(Purpose::Form, &form)?;
     let fields = format!(
         "<input type=\"hidden\" name=\"form\" value=\"{sealed}\"><label>The code that it shows <input name=\"code\" \
@@ -274,12 +281,12 @@ fn setting_up(
 async fn set_up(
     app: &App,
     client: Client,
-    all: &[Mine],
-    one: &Mine,
+    all: &[LocalSession],
+    one: &LocalSession,
     given: &HashMap<String, String>,
 ) -> Result<Response, LoginError> {
-    let Some(attempt) = knows_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
-    app.attempts.was_right(attempt);
+    let Some(attempt) = verify_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
+    app.attempts.record_success(attempt);
     if one.person.has_totp {
         return Ok(written(all, StatusCode::CONFLICT, Some("Codes are asked for already.")));
     }
@@ -289,12 +296,12 @@ async fn set_up(
 async fn confirm(
     app: &App,
     client: Client,
-    one: &Mine,
+    one: &LocalSession,
     given: &HashMap<String, String>,
 ) -> Result<Response, LoginError> {
     let (sealed, code) = given.get("form").zip(given.get("code")).ok_or_else(form::not_valid)?;
     let now = app.clock.now();
-    let form: Option<SettingUp> = app.sealer.open(Purpose::Form, sealed);
+    let form: Option<TotpSetup> = app.sealer.open(Purpose::Form, sealed);
     let form = form.filter(|form| form.person == one.person.id && now.unix_seconds <= form.at + SETTING_UP_SECONDS);
     let form = form.ok_or_else(form::not_valid)?;
     let person = &one.person;
@@ -303,8 +310,8 @@ async fn confirm(
         let wrong = "This is not the current code: is the clock of the phone right?";
         return setting_up(app, one, &form.secret, Some(wrong));
     };
-    app.limits.person_login_was_right(client, now.monotonic);
-    app.attempts.was_right(attempt);
+    app.limits.record_right_person_login(client, now.monotonic);
+    app.attempts.record_success(attempt);
     let back = ways_on(&[("/account", "Back to your account")]);
     Ok(page(StatusCode::OK, "Your recovery codes", shown_recovery_codes(&codes.recovery) + &back))
 }
@@ -312,19 +319,19 @@ async fn confirm(
 async fn end_codes(
     app: &App,
     client: Client,
-    all: &[Mine],
-    one: &Mine,
+    all: &[LocalSession],
+    one: &LocalSession,
     given: &HashMap<String, String>,
 ) -> Result<Response, LoginError> {
     let code = given.get("code").ok_or_else(form::not_valid)?;
     if one.provider.config.require_totp || !one.person.has_totp {
         return Err(form::not_valid());
     }
-    let Some(attempt) = knows_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
+    let Some(attempt) = verify_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
     if !check_code(app, &one.person, &one.secrets, code).await? {
         return Ok(written(all, StatusCode::FORBIDDEN, Some("The code is wrong, too old, or was used before.")));
     }
-    app.attempts.was_right(attempt);
+    app.attempts.record_success(attempt);
     app.store.end_totp(one.person.id, app.clock.now().unix_seconds).await?;
     app.audit_person(one.person.organisation, one.person.email.as_str(), "person.totp-off");
     let back = ways_on(&[("/account", "Back to your account")]);

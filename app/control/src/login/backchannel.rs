@@ -1,4 +1,4 @@
-//! `/backchannel-logout/...`: a provider tells that a login has ended there (OpenID Connect Back-Channel Logout 1.0).
+//! `/backchannel-logout/...`: a provider reports that a login ended (OpenID Connect Back-Channel Logout 1.0).
 
 use axum::{
     body::Body,
@@ -8,14 +8,14 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, MAX_ID_TOKEN_BYTES};
 use sallyport_oidc::LogoutError;
-use sallyport_store::{LogoutOf, StoredProvider};
+use sallyport_store::{LogoutSubject, StoredProvider};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::start::parameters;
-use crate::{App, extract, limits::Client, problem::ApiError};
+use crate::{problem::ApiError, request::extract, security::client::Client, state::App};
 
-/// Why a logout is not done, as the provider is told it (section 2.8).
+/// A refusal of a logout, in the form of section 2.8.
 struct Refusal {
     status: StatusCode,
     error: &'static str,
@@ -109,10 +109,10 @@ async fn end(app: &App, provider: &StoredProvider, token: &str) -> Result<usize,
         let until = now.saturating_add(LOGIN_SECONDS + CLOCK_LEEWAY_SECONDS);
         app.store.use_once(provider.organisation, ended_mark(provider, sid), until, now).await?;
     }
-    let of = LogoutOf { subject: said.subject.as_deref(), sid: said.sid.as_deref() };
+    let of = LogoutSubject { subject: said.subject.as_deref(), sid: said.sid.as_deref() };
     let ended = app.end_at_provider(provider, of).await?;
-    // Only now: where something failed on the way, the provider tries again with the same token. One that comes twice at
-    // once ends the same logins twice.
+    // Only now: where something failed on the way, the provider tries again with the same token. One that comes twice
+    // at once ends the same logins twice.
     app.store.use_once(provider.organisation, said.id, said.good_until, now).await?;
     Ok(ended)
 }
@@ -136,7 +136,11 @@ impl App {
     }
 
     /// Ends logins that the provider has ended; when this returns, edges know it. Gives how many.
-    pub(crate) async fn end_at_provider(&self, provider: &StoredProvider, of: LogoutOf<'_>) -> Result<usize, ApiError> {
+    pub(crate) async fn end_at_provider(
+        &self,
+        provider: &StoredProvider,
+        of: LogoutSubject<'_>,
+    ) -> Result<usize, ApiError> {
         let ended = self.store.end_provider_sessions(provider.organisation, provider.id, of).await?;
         self.identities.end_these(&ended.iter().map(|session| session.id).collect::<Vec<_>>());
         for session in &ended {

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, Purpose};
 use sallyport_model::{AccountId, ProviderName};
 use sallyport_oidc::{Finish, OidcError};
-use sallyport_store::LogoutOf;
+use sallyport_store::LogoutSubject;
 use subtle::ConstantTimeEq as _;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     page::LoginError,
     start::{ProviderLogin, failed, not_ours, parameters},
 };
-use crate::{App, limits::Client};
+use crate::{security::client::Client, state::App};
 
 /// The longest code that is passed on, in bytes.
 const MAX_CODE_BYTES: usize = 4_096;
@@ -47,7 +47,7 @@ pub(super) async fn callback(
     response
 }
 
-/// The answer to one whose login did not begin here.
+/// The answer to a login that did not begin in this browser.
 pub(super) fn not_begun() -> LoginError {
     LoginError::new(
         StatusCode::BAD_REQUEST,
@@ -113,7 +113,7 @@ async fn come_back(
         .filter(|provider| asks.providers.is_empty() || asks.providers.contains(&provider.name))
         .ok_or_else(not_begun)?;
     if let Some(error) = parameters.get("error") {
-        return Err(said_no(error, &service));
+        return Err(provider_refused(error, &service));
     }
     let code = parameters.get("code").filter(|code| (1..=MAX_CODE_BYTES).contains(&code.len())).ok_or_else(not_ours)?;
     let secret = app.open_secret(&provider).ok_or_else(|| {
@@ -153,14 +153,15 @@ async fn come_back(
     if let Some(sid) = &sid
         && app.has_ended_there(&provider, sid).await?
     {
-        app.end_at_provider(&provider, LogoutOf { subject: Some(&session.person.subject), sid: Some(sid) }).await?;
+        app.end_at_provider(&provider, LogoutSubject { subject: Some(&session.person.subject), sid: Some(sid) })
+            .await?;
         return Err(not_begun());
     }
     app.with_sign_on(app.grant(&route, &login.request, session.id)?, &session)
 }
 
 /// The provider, or the person there, said no (RFC 6749 section 4.1.2.1).
-fn said_no(error: &str, service: &str) -> LoginError {
+fn provider_refused(error: &str, service: &str) -> LoginError {
     if error == "access_denied" {
         let detail = "You did not log in at the identity provider, or it does not let you.";
         return LoginError::new(StatusCode::FORBIDDEN, "Not logged in", detail).link(service, "Try again");

@@ -1,4 +1,4 @@
-//! Forms that pages of ours send.
+//! Forms of the login pages.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,7 +6,7 @@ use axum::body::Body;
 use http::{HeaderMap, StatusCode, header};
 
 use super::{page::LoginError, start::parameters};
-use crate::{App, extract, problem::ApiError};
+use crate::{problem::ApiError, request::extract, state::App};
 
 /// What a form of ours says; no field twice. One that another site sent is refused before it is read.
 pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<HashMap<String, String>, LoginError> {

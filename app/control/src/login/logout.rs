@@ -1,4 +1,4 @@
-//! `/logout`: a browser's logins end, everywhere; and at the provider, where the person wants that.
+//! `/logout`: ends the logins of a browser everywhere, and at the provider where the person wants that.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     page::{LoginError, page, ways_on},
     start::parameters,
 };
-use crate::{App, limits::Client, problem::ApiError};
+use crate::{problem::ApiError, security::client::Client, state::App};
 
 /// The longest ID token that stands in an address, in bytes: servers take addresses of 8 KiB.
 const MAX_HINT_BYTES: usize = 4_096;
@@ -71,8 +71,8 @@ pub(super) async fn ask(
     Ok(page(StatusCode::OK, "Log out", text))
 }
 
-/// The service that the browser came from, as its edge has said in the query: its host and its address. It is one of this
-/// installation, whatever the query says.
+/// The service that the browser came from, as its edge has said in the query: its host and its address. It is one of
+/// this installation, whatever the query says.
 async fn came_from(app: &App, query: Option<&str>) -> Result<Option<(String, String)>, LoginError> {
     let Some(from) = parameters(query).and_then(|mut parameters| parameters.remove("from")) else { return Ok(None) };
     let found = app.asking_socket(&from).await.ok();
@@ -97,7 +97,7 @@ pub(super) async fn logout(
     app.limits.login_step(client, app.clock.now().monotonic)?;
     app.check_origin(&headers)?;
     let logins = logins(&app, &headers).await?;
-    let mut left = Left::default();
+    let mut left = RemainingLogouts::default();
     for session in &logins {
         end(&app, session, None, &mut left).await?;
     }
@@ -109,7 +109,7 @@ pub(super) async fn logout(
 
 async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
     let route = app.route(ticket.socket).await?;
-    let mut left = Left::default();
+    let mut left = RemainingLogouts::default();
     if let Some(session) = app.session(ticket.session).await?
         && route.as_ref().is_some_and(|route| route.account == session.organisation)
     {
@@ -128,8 +128,8 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
 
 /// What is left to do where logins have ended.
 #[derive(Default)]
-struct Left {
-    /// Whose next login asks.
+struct RemainingLogouts {
+    /// Organisations whose next login asks the person.
     organisations: Vec<AccountId>,
     /// Whether a provider outside may still know the person.
     is_known_elsewhere: bool,
@@ -138,7 +138,12 @@ struct Left {
 }
 
 /// Ends a login, and notes how the person logs out at the provider too.
-async fn end(app: &App, session: &LoginSession, socket: Option<SocketId>, left: &mut Left) -> Result<(), LoginError> {
+async fn end(
+    app: &App,
+    session: &LoginSession,
+    socket: Option<SocketId>,
+    left: &mut RemainingLogouts,
+) -> Result<(), LoginError> {
     let provider = app.store.provider(session.organisation, &session.person.provider).await?;
     let tokens = app.store.provider_tokens(session.id).await?;
     app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
@@ -150,11 +155,12 @@ async fn end(app: &App, session: &LoginSession, socket: Option<SocketId>, left: 
     left.is_known_elsewhere = true;
     let hint = tokens.and_then(|sealed| app.open_tokens(session.id, &sealed)).and_then(|tokens| tokens.id_token);
     if let Some(endpoint) = app.end_session_endpoint(&provider).await {
-        let came_from = LoggedOut { socket, at: app.clock.now().unix_seconds };
+        let came_from = LogoutReturn { socket, at: app.clock.now().unix_seconds };
         let state = app.seal(Purpose::LoggedOut, &came_from)?;
         let back = app.post_logout_redirect_uri();
         let mut parameters = vec![("client_id", provider.config.client_id.as_str())];
-        // By GET, which every provider takes, though all should take POST as well; so there is not room for every token.
+        // By GET, which every provider takes, though all should take POST as well; so there is not room for every
+        // token.
         parameters
             .extend(hint.as_deref().filter(|hint| hint.len() <= MAX_HINT_BYTES).map(|hint| ("id_token_hint", hint)));
         parameters.extend([("post_logout_redirect_uri", back.as_str()), ("state", state.as_str())]);
@@ -164,9 +170,9 @@ async fn end(app: &App, session: &LoginSession, socket: Option<SocketId>, left: 
     Ok(())
 }
 
-/// Where somebody was who has logged out at a provider.
+/// The socket that a person came from before the logout at a provider.
 #[derive(Debug, Serialize, Deserialize)]
-struct LoggedOut {
+struct LogoutReturn {
     socket: Option<SocketId>,
     /// When, in seconds since 1970 (UTC).
     at: i64,
@@ -181,8 +187,8 @@ pub(super) async fn logged_out(
     let now = app.clock.now();
     app.limits.login_step(client, now.monotonic)?;
     let state = parameters(query.as_deref()).and_then(|mut parameters| parameters.remove("state"));
-    let from: Option<LoggedOut> = state.and_then(|sealed| app.sealer.open(Purpose::LoggedOut, &sealed));
-    let is_fresh = |from: &LoggedOut| (0..=LOGIN_SECONDS).contains(&now.unix_seconds.saturating_sub(from.at));
+    let from: Option<LogoutReturn> = state.and_then(|sealed| app.sealer.open(Purpose::LoggedOut, &sealed));
+    let is_fresh = |from: &LogoutReturn| (0..=LOGIN_SECONDS).contains(&now.unix_seconds.saturating_sub(from.at));
     let Some(from) = from.filter(is_fresh) else {
         let text = "<p>Whether this browser is still logged in is not known here.</p>".to_owned();
         return Ok(page(StatusCode::OK, "Log out", text + &ways_on(&[("/logout", "Log out")])));
@@ -200,7 +206,7 @@ fn again(service: Option<&str>) -> String {
     ways_on(&[(&to, "Log in again")])
 }
 
-fn done(cookies_gone: &[&str], service: Option<&str>, left: &Left) -> Result<Response, LoginError> {
+fn done(cookies_gone: &[&str], service: Option<&str>, left: &RemainingLogouts) -> Result<Response, LoginError> {
     let mut text = "<p>The login has ended, at every service that it was good for.".to_owned();
     if left.is_known_elsewhere {
         text.push_str(" The identity provider may still know you: log out there too when others use this browser.");

@@ -1,9 +1,12 @@
 //! `https://login.<domain>/`: where people log in with a browser, for all sockets of an organisation.
 //!
-//! A socket's edge sends a browser to `/start` with a sealed request. From there it goes to an identity provider and comes
-//! back to `/callback/...`, or straight on where it is known already; in the end it goes back to the socket with a sealed
-//! grant. Where this installation keeps the passwords itself, `local` is the provider, and has its pages here. Nothing here believes a host, an organisation or a return address from the browser: all of it comes from what
-//! this installation sealed, and from the store.
+//! May use: `service`, `request`, and what those may use.
+//!
+//! A socket's edge sends a browser to `/start` with a sealed request. From there it goes to an identity provider and
+//! comes back to `/callback/...`, or straight on where it is known already; in the end it goes back to the socket with
+//! a sealed grant. Where this installation keeps the passwords itself, `local` is the provider, and has its pages here.
+//! Nothing here believes a host, an organisation or a return address from the browser: all of it comes from what this
+//! installation sealed, and from the store.
 
 mod account;
 mod backchannel;
@@ -28,14 +31,16 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use tracing::Instrument as _;
 
-use self::page::LoginError;
-use crate::{App, audit_trail::Trail, finish, problem::ApiError};
+use crate::{audit::Trail, login::page::LoginError, problem::ApiError, request::middleware, state::App};
 
 /// The longest query that is read, in bytes.
 const MAX_QUERY_BYTES: usize = 8_192;
 
-/// The paths of the login host.
-pub(crate) fn router(app: &App) -> Router {
+/// The pages of the login host that come back to themselves when they have sent a browser to log in.
+pub(crate) const PAGES: [&str; 3] = ["/client", "/device", "/account"];
+
+/// The paths of the login host, with pages that other rooms add.
+pub(crate) fn router(app: &App, others: Router<App>) -> Router {
     Router::new()
         .route("/", get(index))
         .route("/start", get(start::start))
@@ -47,7 +52,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/account", get(account::show).post(account::change))
         .route("/reset", get(reset::show).post(reset::set))
         .merge(local::pages())
-        .merge(crate::client::pages())
+        .merge(others)
         .fallback(no_such_page)
         .layer(axum::middleware::from_fn_with_state(app.clone(), finish_page))
         .with_state(app.clone())
@@ -68,10 +73,10 @@ async fn no_such_page() -> LoginError {
         .link("/", "To the start page")
 }
 
-/// Runs the request to its end, and writes the page that it has become. It runs in a task of its own: a browser that goes
-/// away does not stop a login between the store and the edges.
+/// Runs the request to its end, and writes the page that it has become. It runs in a task of its own: a browser that
+/// goes away does not stop a login between the store and the edges.
 async fn finish_page(State(app): State<App>, request: Request, next: Next) -> Response {
-    let request_id = finish::request_id(request.headers());
+    let request_id = middleware::request_id(request.headers());
     let path = request.uri().path().to_owned();
     let too_long = request.uri().query().is_some_and(|query| query.len() > MAX_QUERY_BYTES);
     let mut response = if too_long {

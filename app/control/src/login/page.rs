@@ -1,4 +1,4 @@
-//! What a browser sees here: small pages without scripts.
+//! The pages of the login host: small, without scripts.
 
 use axum::{
     body::Body,
@@ -91,8 +91,8 @@ impl LoginError {
         self
     }
 
-    /// Where forms of the page, and answers to them, lead beside this host: sources of a policy; `None`: anywhere. Chromium has
-    /// `form-action` hold for where a form is sent on to, too.
+    /// Where forms of the page, and answers to them, lead beside this host: sources of a policy; `None`: anywhere.
+    /// Chromium has `form-action` hold for where a form is sent on to, too.
     pub(crate) fn forms_lead(mut self, sources: Option<&str>) -> Self {
         self.forms_lead = sources.map(|sources| format!("'self' {sources}").into());
         self
@@ -170,8 +170,9 @@ impl From<getrandom::Error> for LoginError {
     }
 }
 
-/// What every answer here has: it is kept nowhere, shown in no frame, loads nothing, sends forms nowhere else, and tells no
-/// other host where the browser came from. This one is told, since browsers say it of forms, and forms are judged by it.
+/// What every answer here has: it is kept nowhere, shown in no frame, loads nothing, sends forms nowhere else, and
+/// tells no other host where the browser came from. This one is told, since browsers say it of forms, and forms are
+/// judged by it.
 pub(super) fn secure(headers: &mut HeaderMap, request_id: &str) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

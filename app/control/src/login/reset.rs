@@ -15,7 +15,7 @@ use super::{
     page::{LoginError, page},
     start::parameters,
 };
-use crate::{App, limits::Client, problem::ApiError};
+use crate::{problem::ApiError, security::client::Client, state::App};
 
 /// The answer to a link that is not good, whyever.
 fn not_good() -> LoginError {
@@ -29,10 +29,10 @@ fn not_good() -> LoginError {
 
 async fn account_of(app: &App, key: Option<&String>) -> Result<Account, LoginError> {
     let key = key.ok_or_else(not_good)?;
-    app.account_of_reset(key).await.map_err(told)
+    app.account_of_reset(key).await.map_err(as_login_error)
 }
 
-fn told(error: ApiError) -> LoginError {
+fn as_login_error(error: ApiError) -> LoginError {
     if error.status() == StatusCode::NOT_FOUND { not_good() } else { error.into() }
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn set(
     if let Err(wrong) = check_new_password_of(&account.email, password, again) {
         return Ok(asking(&account, key, Some(&wrong)));
     }
-    app.set_password(client, key, Secret::from(password.as_str())).await.map_err(told)?;
+    app.set_password(client, key, Secret::from(password.as_str())).await.map_err(as_login_error)?;
     let text = "<p>Your password is set, and all your sessions have ended. Log in with it where you work.</p>";
     Ok(page(StatusCode::OK, "Password set", text.to_owned()))
 }

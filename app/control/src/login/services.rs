@@ -1,4 +1,4 @@
-//! The services that let somebody in: ways on from pages that would lead nowhere.
+//! Links to services that a person may enter, for pages that would lead nowhere.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use sallyport_http::page::Escaped;
 use sallyport_model::{AccountId, Person, SocketType};
 
 use super::page::ways_on;
-use crate::{App, problem::ApiError};
+use crate::{problem::ApiError, state::App};
 
 /// How many services are shown.
 const MAX_SHOWN_SERVICES: usize = 20;
@@ -19,8 +19,8 @@ pub(super) struct Service {
 }
 
 impl App {
-    /// The services of an organisation that let this person in from this address, in the order of their names. Nobody is told
-    /// of those that do not.
+    /// The services of an organisation that let this person in from this address, in the order of their names. Nobody
+    /// is told of those that do not.
     pub(super) async fn services_for(
         &self,
         organisation: AccountId,
@@ -32,7 +32,7 @@ impl App {
             let Some(asks) = &route.settings.identity else { continue };
             let has_pages = matches!(route.socket_type, SocketType::Http | SocketType::Https);
             let may_vouch = asks.providers.is_empty() || asks.providers.contains(&person.provider);
-            if has_pages && may_vouch && self.lets_visit(&route, person, address) {
+            if has_pages && may_vouch && self.allows_visit(&route, person, address) {
                 found.push(Service { url: self.service_url(&route), host: self.dns_name(&route.name) });
             }
         }

@@ -13,7 +13,7 @@ use super::{
     cookies,
     page::{LoginError, see_other},
 };
-use crate::{App, problem::ApiError, random};
+use crate::{problem::ApiError, security::random, state::App};
 
 impl App {
     /// The socket that a login is for. What the browser brings says which; all else is what the store has of it now.

@@ -1,4 +1,5 @@
-//! `/start`: a socket sends a browser here. On it goes to where it is known, to a provider, or to a choice of them.
+//! `/start`: a socket sends a browser here. The browser goes on to its session, to a provider, or to a choice of
+//! providers.
 
 use std::collections::HashMap;
 
@@ -21,24 +22,27 @@ use super::{
     cookies,
     page::{LoginError, equal_ways, page, see_other},
 };
-use crate::{App, limits::Client, random};
+use crate::{
+    security::{client::Client, random},
+    state::App,
+};
 
 /// A login at a provider that has begun. It lies sealed in a cookie of the browser that began it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProviderLogin {
-    /// What the edge wanted.
+    /// The request of the edge.
     pub(super) request: LoginRequest,
-    /// Whose provider it is.
+    /// The organisation of the provider.
     pub(super) organisation: AccountId,
-    /// Where the browser was sent.
+    /// The provider of the login.
     pub(super) provider: ProviderId,
-    /// What it brings back.
+    /// The `state` of the request to the provider.
     pub(super) state: [u8; 16],
-    /// What the provider signs.
+    /// The `nonce` of the request to the provider.
     pub(super) nonce: [u8; 16],
-    /// What the code is worth nothing without.
+    /// The code verifier (RFC 7636).
     pub(super) verifier: [u8; 32],
-    /// When, in seconds since 1970 (UTC).
+    /// When the login began, in seconds since 1970 (UTC).
     pub(super) at: i64,
 }
 
@@ -86,7 +90,7 @@ fn too_old(service: &str) -> LoginError {
         .link(service, "Begin again")
 }
 
-/// What a provider that fails is told as.
+/// The page for a provider that failed.
 pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
     let status = match error {
         OidcError::Person(_) => StatusCode::FORBIDDEN,
@@ -185,7 +189,7 @@ pub(super) async fn sign_on(
         .await
         .map_err(|error| if error.status() == StatusCode::NOT_FOUND { no_such_service() } else { error.into() })?;
     let is_ours = |page: &str| to == page || to.strip_prefix(page).is_some_and(|rest| rest.starts_with(['?', '/']));
-    if safe_return_to(to) != to || !crate::client::PAGES.iter().any(|page| is_ours(page)) {
+    if safe_return_to(to) != to || !super::PAGES.iter().any(|page| is_ours(page)) {
         return Err(not_ours());
     }
     let request = LoginRequest {

@@ -1,7 +1,7 @@
 //! `/mtls-ca/socket/{dnsname}`: how the original clients let persons into `tls` sockets and to ssh hosts.
 //!
-//! They open a browser at `auth` and listen at a port of `localhost` for what comes back, without anything that ties the
-//! two together. So a person must agree, and what comes back is good for minutes and one socket.
+//! They open a browser at `auth` and listen at a port of `localhost` for what comes back, without anything that ties
+//! the two together. So a person must agree, and what comes back is good for minutes and one socket.
 
 use axum::{
     extract::{FromRequestParts, OriginalUri, Path, Query, State},
@@ -13,20 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ACCESS_TOKEN,
-    words::{KeyToSign, SignedKey},
+    messages::{KeyToSign, SignedKey},
 };
 use crate::{
-    App,
-    client::{ClientAddress, MysocketClient},
-    extract::{Input, json},
     problem::ApiError,
-    signed_token::TokenError,
+    request::extract::{Input, json},
+    security::{client::ClientAddress, mysocket_client_token::MysocketClient, signed_token::TokenError},
+    state::App,
 };
 
 /// What the recipe for `ProxyCommand` of the original clients puts behind the name of a socket.
 const DUMMY: &str = ".mysocket-dummy";
 
-/// Whom a token is of.
+/// The person of a token.
 pub(super) struct Person {
     session: LoginSessionId,
     says: MysocketClient,
@@ -51,8 +50,8 @@ impl FromRequestParts<App> for Person {
     }
 }
 
-/// The name that a client means by this: an ssh configuration of theirs puts a word behind it, which not all of them take
-/// away again.
+/// The name that a client means by this: an ssh configuration of theirs puts a word behind it, which not all of them
+/// take away again.
 fn meant(dnsname: &str) -> &str {
     let end = dnsname.len().saturating_sub(DUMMY.len());
     match dnsname.split_at_checked(end) {
@@ -63,7 +62,7 @@ fn meant(dnsname: &str) -> &str {
 
 impl Person {
     /// Refuses another socket than the one that the token is for.
-    fn is_for(&self, dnsname: &str) -> Result<(), ApiError> {
+    fn require_socket(&self, dnsname: &str) -> Result<(), ApiError> {
         if meant(dnsname).eq_ignore_ascii_case(&self.says.socket_dns) {
             return Ok(());
         }
@@ -117,7 +116,7 @@ pub(super) async fn csr(
     ClientAddress(address): ClientAddress,
     input: Input<Csr>,
 ) -> Result<Response, ApiError> {
-    person.is_for(&dnsname)?;
+    person.require_socket(&dnsname)?;
     let admitted = app.admit(person.session, &person.says.socket_dns, address).await?;
     let signed = app.sign_client(&admitted, &input.value.csr).await?;
     Ok(json(StatusCode::OK, &Certificate { client_certificate: signed.certificate }))
@@ -131,7 +130,7 @@ pub(super) async fn ssh(
     ClientAddress(address): ClientAddress,
     input: Input<KeyToSign>,
 ) -> Result<Response, ApiError> {
-    person.is_for(&dnsname)?;
+    person.require_socket(&dnsname)?;
     let admitted = app.admit(person.session, &person.says.socket_dns, address).await?;
     let signed = app.sign_person(&admitted, "ssh_public_key", &input.value.ssh_public_key, true).await?;
     Ok(json(StatusCode::OK, &SignedKey { signed_ssh_cert: signed.certificate }))

@@ -1,15 +1,16 @@
 //! The paths of the original clients (`mysocketctl`): other words for what `/v1` does.
 //!
+//! May use: `service`, `request`, and what those may use.
+//!
 //! No prefix, the token in `x-access-token`, errors as `{"error_message", "status_code"}`, plain lists. What is done is
-//! in [`crate::work`], as for `/v1`: only words are translated here. Fields that are not known are ignored, as the
+//! in [`crate::service`], as for `/v1`: only words are translated here. Fields that are not known are ignored, as the
 //! original did.
 
 mod client;
+mod messages;
 mod sockets;
-mod token;
 mod tunnels;
 mod users;
-mod words;
 
 use axum::{
     Router,
@@ -20,25 +21,15 @@ use axum::{
 use http::{HeaderName, StatusCode, header, request::Parts};
 use sallyport_model::Account;
 
-pub(crate) use token::MysocketTokens;
-
 use crate::{
-    App,
-    audit_trail::{self, Actor},
+    audit::{self, Actor},
     problem::ApiError,
-    signed_token::TokenError,
+    security::{mysocket_token::MysocketClaims, signed_token::TokenError},
+    state::App,
 };
 
 /// Where the clients put their token.
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
-/// What the paths begin with.
-const FIRST_SEGMENTS: [&str; 5] = ["user", "login", "connect", "socket", "mtls-ca"];
-
-/// Whether the path is one of theirs, and errors are told in their form.
-pub(crate) fn is_path(path: &str) -> bool {
-    path.strip_prefix('/').and_then(|path| path.split('/').next()).is_some_and(|first| FIRST_SEGMENTS.contains(&first))
-}
-
 /// Their paths.
 pub(crate) fn routes() -> Router<App> {
     Router::new()
@@ -58,28 +49,17 @@ pub(crate) fn routes() -> Router<App> {
         .route("/mtls-ca/socket/{dnsname}/ssh", post(client::ssh))
 }
 
-/// The Go clients ask for a version before they log in, and go no further without one. Where it is another than theirs, they
-/// say that there is a newer one.
+/// The Go clients ask for a version before they log in, and go no further without one. Where it is another than theirs,
+/// they say that there is a newer one.
 async fn latest_version() -> Response {
     let text = concat!(env!("CARGO_PKG_VERSION"), "\n");
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
-/// The error as these clients read it.
-pub(crate) fn render(error: &ApiError) -> Response {
-    let status = error.status();
-    let body = words::Error { error_message: error.sentence().to_owned(), status_code: status.as_u16() };
-    let body = serde_json::to_string(&body).unwrap_or_default();
-    let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
-    let wait = error.headers().filter(|(name, _)| *name == header::RETRY_AFTER);
-    response.headers_mut().extend(wait.map(|(name, value)| (Some(name.clone()), value.clone())));
-    response
-}
-
-/// The account that asks, by `x-access-token`: always for the organisation that is its own.
+/// The account of the `x-access-token`, always for its own organisation.
 pub(crate) struct Caller {
     account: Account,
-    shown: token::Shown,
+    shown: MysocketClaims,
 }
 
 impl FromRequestParts<App> for Caller {
@@ -94,14 +74,14 @@ impl FromRequestParts<App> for Caller {
             refuse(match error {
                 TokenError::Expired => "the token has expired: log in again",
                 TokenError::Invalid => {
-                    audit_trail::bad_token("a token of an original client that is none", None);
+                    audit::report_bad_token("a token of an original client that is none", None);
                     "the token is not valid: log in again"
                 }
             })
         })?;
         match app.store.session_account(shown.session).await? {
             Some(account) if account.id == shown.account => {
-                audit_trail::acts(Actor::own(&account));
+                audit::set_actor(Actor::own(&account));
                 Ok(Self { account, shown })
             }
             _ => Err(refuse("this login has ended: log in again")),

@@ -10,17 +10,17 @@ use http::StatusCode;
 use sallyport_api::{CreateSocket, CreateTunnel, Protect, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{IdentitySettings, SocketType};
-use sallyport_store::{Creation, IfTaken, MAX_SOCKETS_PER_ACCOUNT};
+use sallyport_store::{Creation, MAX_SOCKETS_PER_ACCOUNT, NameConflict};
 
 use super::{
     Caller,
-    words::{Entries, Socket, SocketWish, Tunnel},
+    messages::{Entries, Socket, SocketRequest, Tunnel},
 };
 use crate::{
-    App,
-    extract::{Input, json},
     problem::ApiError,
-    work::Lifetime,
+    request::extract::{Input, json},
+    service::Lifetime,
+    state::App,
 };
 
 impl App {
@@ -60,7 +60,7 @@ impl App {
         Tunnel { tunnel_id, local_port, tunnel_server: host.clone(), tunnel_server_port: port }
     }
 
-    async fn create_mysocket(&self, caller: &Caller, wish: SocketWish) -> Result<sallyport_model::Socket, ApiError> {
+    async fn create_mysocket(&self, caller: &Caller, wish: SocketRequest) -> Result<sallyport_model::Socket, ApiError> {
         let identity = cloud_authentication(&wish, None)?.flatten();
         let protected = protection(&wish)?;
         let name = wish.name.ok_or_else(|| ApiError::field("name", "it is missing"))?;
@@ -70,7 +70,7 @@ impl App {
             ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http))
         };
         // These clients know nothing of names that are unique.
-        let kind = (Lifetime::Lasting, IfTaken::Number);
+        let kind = (Lifetime::Lasting, NameConflict::AddNumber);
         match self.create_socket(caller.account.id, create, kind, None, true).await? {
             Creation::Made((socket, _)) => Ok(socket),
             Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key")),
@@ -80,7 +80,7 @@ impl App {
 
 /// What a socket is to ask of those who come, `now` being what it asks already; nothing when that stays.
 fn cloud_authentication(
-    wish: &SocketWish,
+    wish: &SocketRequest,
     now: Option<IdentitySettings>,
 ) -> Result<Option<Option<IdentitySettings>>, ApiError> {
     fn entries<T: FromStr<Err: Display>>(
@@ -113,7 +113,7 @@ fn cloud_authentication(
 }
 
 /// The user name and password of a socket that is to be protected.
-fn protection(wish: &SocketWish) -> Result<Option<Protect>, ApiError> {
+fn protection(wish: &SocketRequest) -> Result<Option<Protect>, ApiError> {
     if wish.protected_socket != Some(true) {
         return Ok(None);
     }
@@ -134,7 +134,7 @@ pub(super) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
 pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
-    input: Input<SocketWish>,
+    input: Input<SocketRequest>,
 ) -> Result<Response, ApiError> {
     let socket = app.create_mysocket(&caller, input.value).await?;
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
@@ -144,7 +144,7 @@ pub(super) async fn create(
 pub(super) async fn connect(
     State(app): State<App>,
     caller: Caller,
-    input: Input<SocketWish>,
+    input: Input<SocketRequest>,
 ) -> Result<Response, ApiError> {
     let socket = app.create_mysocket(&caller, input.value).await?;
     if let Err(error) = app.create_tunnel(&socket, CreateTunnel::default(), None, None).await {
@@ -160,13 +160,13 @@ pub(super) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
 }
 
-/// Changes a socket; what is absent stays. These clients have no word for force, and `cloud_authentication_enabled: false` can
-/// only mean that nobody is asked any more. A protected socket without a new password keeps the one it has.
+/// Changes a socket; what is absent stays. These clients have no word for force, and `cloud_authentication_enabled:
+/// false` can only mean that nobody is asked any more. A protected socket without a new password keeps the one it has.
 pub(super) async fn update(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    input: Input<SocketWish>,
+    input: Input<SocketRequest>,
 ) -> Result<Response, ApiError> {
     let wish = input.value;
     let known = app.find_socket(caller.account.id, &id).await?;

@@ -11,12 +11,12 @@ use sallyport_store::Creation;
 
 use super::{
     Caller,
-    words::{KeyToSign, Nothing, SignedKey},
+    messages::{KeyToSign, Nothing, SignedKey},
 };
 use crate::{
-    App,
-    extract::{Input, OptionalInput, json},
     problem::ApiError,
+    request::extract::{Input, OptionalInput, json},
+    state::App,
 };
 
 /// The socket's tunnels, oldest first.

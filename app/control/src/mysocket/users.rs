@@ -11,17 +11,19 @@ use sallyport_model::{Account, AccountId};
 
 use super::{
     Caller,
-    token::Shown,
-    words::{Login, NewUser, Nothing, Token, User},
+    messages::{Login, NewUser, Nothing, Token, User},
 };
 use crate::{
-    App,
-    extract::{Input, OptionalInput, json},
-    limits::{CameFrom, Client},
     problem::ApiError,
+    request::extract::{Input, OptionalInput, json},
+    security::{
+        client::{Client, ClientInfo},
+        mysocket_token::MysocketClaims,
+    },
+    state::App,
 };
 
-async fn shown(app: &App, account: &Account) -> Result<User, ApiError> {
+async fn to_api(app: &App, account: &Account) -> Result<User, ApiError> {
     let keys = app.store.ssh_keys(account.id, 0, 1).await?;
     Ok(User {
         name: account.name.clone(),
@@ -42,7 +44,7 @@ pub(super) async fn create(
     let ssh_key = sshkey.filter(|key| !key.trim().is_empty());
     let create = CreateAccount { name, email, password, ssh_key, invitation, setup_token };
     let account = app.create_account(client, create).await?;
-    Ok(json(StatusCode::OK, &shown(&app, &account).await?))
+    Ok(json(StatusCode::OK, &to_api(&app, &account).await?))
 }
 
 /// The account that asks; others are not there for it.
@@ -54,14 +56,14 @@ pub(super) async fn get(
     if user_id.parse::<AccountId>() != Ok(caller.account.id) {
         return Err(ApiError::not_found("user"));
     }
-    Ok(json(StatusCode::OK, &shown(&app, &caller.account).await?))
+    Ok(json(StatusCode::OK, &to_api(&app, &caller.account).await?))
 }
 
 /// A token for a password.
 pub(super) async fn login(
     State(app): State<App>,
     client: Client,
-    CameFrom(from): CameFrom,
+    ClientInfo(from): ClientInfo,
     input: Input<Login>,
 ) -> Result<Response, ApiError> {
     let Login { email, password, code } = input.value;
@@ -69,7 +71,7 @@ pub(super) async fn login(
     // These clients have no use for a refresh token: the session's own is thrown away.
     let (session, _refresh) = app.begin_session((account.id, revision), from).await?;
     let logged_in_at = app.clock.now().unix_seconds;
-    token(&app, Shown { account: account.id, session, logged_in_at })
+    token(&app, MysocketClaims { account: account.id, session, logged_in_at })
 }
 
 /// The next token for one that is still good.
@@ -83,7 +85,7 @@ pub(super) async fn refresh(
     token(&app, caller.shown)
 }
 
-fn token(app: &App, shown: Shown) -> Result<Response, ApiError> {
+fn token(app: &App, shown: MysocketClaims) -> Result<Response, ApiError> {
     let token = app.mysocket_tokens.issue(shown, app.clock.now().unix_seconds).map_err(ApiError::internal)?;
     let token = token.ok_or_else(|| {
         ApiError::new(StatusCode::UNAUTHORIZED, "logged-out", "this login is 30 days old: log in again")

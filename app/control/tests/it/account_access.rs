@@ -12,7 +12,7 @@ use crate::{
     fake_hook::{FakeHook, SECRET, path_of},
     harness::{Answer, Api, PASSWORD},
     local::form,
-    login::is_page,
+    login::assert_page,
 };
 
 const EMAIL: &str = "ann@example.com";
@@ -59,7 +59,7 @@ impl Api {
         let secret = unbase32(begun.secret.expose());
         let confirm = |code: String| json!({"enrolment": begun.enrolment, "code": code});
         let wrong = self.post("/v1/account/totp/confirm", Some(token), confirm("000000".into())).await;
-        wrong.is_problem(StatusCode::FORBIDDEN, "wrong-code");
+        wrong.assert_problem(StatusCode::FORBIDDEN, "wrong-code");
         let code = self.totp_code(&secret, 0);
         let codes: RecoveryCodes =
             self.post("/v1/account/totp/confirm", Some(token), confirm(code)).await.read(StatusCode::OK);
@@ -88,20 +88,22 @@ async fn another_password_takes_the_one_of_now_and_ends_the_other_sessions() {
     let here = api.account(EMAIL).await;
     let there = api.login(EMAIL).await;
     let token = api.api_token(&here, &["account:write"]).await;
-    api.change_password(&here, "wrong horse battery", NEXT).await.is_problem(StatusCode::FORBIDDEN, "wrong-password");
+    api.change_password(&here, "wrong horse battery", NEXT)
+        .await
+        .assert_problem(StatusCode::FORBIDDEN, "wrong-password");
     let weak = api.change_password(&here, PASSWORD, "short").await;
     assert_eq!((weak.status, weak.field().as_str()), (StatusCode::UNPROCESSABLE_ENTITY, "new_password"));
-    api.change_password(&token, PASSWORD, NEXT).await.is_problem(StatusCode::FORBIDDEN, "login-needed");
+    api.change_password(&token, PASSWORD, NEXT).await.assert_problem(StatusCode::FORBIDDEN, "login-needed");
     assert!(api.is_good(there.access_token.expose()).await, "nothing has changed yet");
 
     let changed = api.change_password(&here, PASSWORD, NEXT).await;
     assert_eq!(changed.status, StatusCode::NO_CONTENT, "{}", changed.text);
-    api.try_login(PASSWORD, None).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    api.try_login(PASSWORD, None).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     assert_eq!(api.try_login(NEXT, None).await.status, StatusCode::OK);
     let gone = api.get("/v1/account", Some(there.access_token.expose())).await;
-    gone.is_problem(StatusCode::UNAUTHORIZED, "logged-out");
+    gone.assert_problem(StatusCode::UNAUTHORIZED, "logged-out");
     let refreshed = api.post("/v1/login/refresh", None, json!({"refresh_token": there.refresh_token})).await;
-    refreshed.is_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
+    refreshed.assert_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
     assert!(api.is_good(&here).await && api.is_good(&token).await, "this session and API tokens go on");
     let events = api.audit(&here, "&order=oldest").await;
     assert!(events.iter().any(|event| event.admin.as_ref().is_some_and(|admin| admin.action == "account.password")));
@@ -118,10 +120,10 @@ async fn guessing_the_password_of_now_is_limited_too() {
     for _ in 0..10 {
         api.change_password(&here, "wrong horse battery", NEXT)
             .await
-            .is_problem(StatusCode::FORBIDDEN, "wrong-password");
+            .assert_problem(StatusCode::FORBIDDEN, "wrong-password");
     }
     let limited = api.change_password(&here, PASSWORD, NEXT).await;
-    limited.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    limited.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
 }
 
 #[tokio::test]
@@ -157,15 +159,15 @@ async fn sessions_say_when_from_where_and_by_what_and_end_at_once() {
 
     let token = api.api_token(&here, &["account:write"]).await;
     let by_token = api.get("/v1/account/sessions", Some(&token)).await;
-    by_token.is_problem(StatusCode::FORBIDDEN, "login-needed");
+    by_token.assert_problem(StatusCode::FORBIDDEN, "login-needed");
     let bob = api.account("bob@example.com").await;
     let path = format!("/v1/account/sessions/{}", moved.id);
-    api.send("DELETE", &path, Some(&bob), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&bob), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert_eq!(api.send("DELETE", &path, Some(&here), None).await.status, StatusCode::NO_CONTENT);
-    api.send("DELETE", &path, Some(&here), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&here), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     api.send("DELETE", "/v1/account/sessions/x", Some(&here), None)
         .await
-        .is_problem(StatusCode::NOT_FOUND, "not-found");
+        .assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert!(!api.is_good(there.access_token.expose()).await && api.is_good(afar.access_token.expose()).await);
     let ended = api.send("POST", "/v1/account/sessions/end-others", Some(&here), None).await;
     assert_eq!(ended.read::<EndedAccountSessions>(StatusCode::OK).ended, 1);
@@ -183,12 +185,12 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
     let token = api.api_token(&here, &["account:write"]).await;
     let begin = |password: &str| json!({ "current_password": password });
     let wrong = api.post("/v1/account/totp", Some(&here), begin("wrong horse battery")).await;
-    wrong.is_problem(StatusCode::FORBIDDEN, "wrong-password");
+    wrong.assert_problem(StatusCode::FORBIDDEN, "wrong-password");
     let by_token = api.post("/v1/account/totp", Some(&token), begin(PASSWORD)).await;
-    by_token.is_problem(StatusCode::FORBIDDEN, "login-needed");
+    by_token.assert_problem(StatusCode::FORBIDDEN, "login-needed");
     let proof = |code: &str| json!({"current_password": PASSWORD, "code": code});
     let off = api.post("/v1/account/totp/disable", Some(&here), proof("123456")).await;
-    off.is_problem(StatusCode::CONFLICT, "totp-off");
+    off.assert_problem(StatusCode::CONFLICT, "totp-off");
 
     let (secret, recovery) = api.enable_totp(&here).await;
     assert_eq!(recovery.len(), 10);
@@ -197,23 +199,23 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
     let shown: Account = api.get("/v1/account", Some(&here)).await.read(StatusCode::OK);
     assert_eq!((shown.totp, shown.recovery_codes), (true, 10));
     let again = api.post("/v1/account/totp", Some(&here), begin(PASSWORD)).await;
-    again.is_problem(StatusCode::CONFLICT, "totp-on");
+    again.assert_problem(StatusCode::CONFLICT, "totp-on");
 
     // The password alone is not enough, and says nothing where it is wrong.
-    api.try_login(PASSWORD, None).await.is_problem(StatusCode::UNAUTHORIZED, "code-needed");
-    api.try_login("wrong horse battery", None).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    api.try_login(PASSWORD, None).await.assert_problem(StatusCode::UNAUTHORIZED, "code-needed");
+    api.try_login("wrong horse battery", None).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     let right = api.totp_code(&secret, 1);
     let wrong_password = api.try_login("wrong horse battery", Some(&right)).await;
-    wrong_password.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    wrong_password.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     for wrong in ["000000", "", "12345", "not a code at all", &api.totp_code(&secret, 1_000)] {
-        api.try_login(PASSWORD, Some(wrong)).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-code");
+        api.try_login(PASSWORD, Some(wrong)).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
         api.clock.pass(60);
     }
     let right = api.totp_code(&secret, 0);
     assert_eq!(api.try_login(PASSWORD, Some(&right)).await.status, StatusCode::OK);
-    api.try_login(PASSWORD, Some(&right)).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-code");
+    api.try_login(PASSWORD, Some(&right)).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
     assert_eq!(api.try_login(PASSWORD, Some(&recovery[0].to_uppercase())).await.status, StatusCode::OK);
-    api.try_login(PASSWORD, Some(&recovery[0])).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-code");
+    api.try_login(PASSWORD, Some(&recovery[0])).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
 
     // The original clients cannot ask for a code, and are told.
     let original = api.post("/login", None, json!({"email": EMAIL, "password": PASSWORD})).await;
@@ -223,9 +225,9 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
     api.clock.pass(60);
     let code = api.totp_code(&secret, 0);
     let fresh: RecoveryCodes = api.post("/v1/account/totp/codes", Some(&here), proof(&code)).await.read(StatusCode::OK);
-    api.try_login(PASSWORD, Some(&recovery[1])).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-code");
+    api.try_login(PASSWORD, Some(&recovery[1])).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
     let wrong = api.post("/v1/account/totp/disable", Some(&here), proof("000000")).await;
-    wrong.is_problem(StatusCode::FORBIDDEN, "wrong-code");
+    wrong.assert_problem(StatusCode::FORBIDDEN, "wrong-code");
     let recovery = fresh.recovery_codes[0].expose();
     let off = api.post("/v1/account/totp/disable", Some(&here), proof(recovery)).await;
     assert_eq!(off.status, StatusCode::NO_CONTENT, "{}", off.text);
@@ -249,13 +251,13 @@ async fn who_tries_codes_waits_longer_and_longer_and_the_owner_is_not_locked_out
     assert_eq!(home.post("/v1/login", with(&api.totp_code(&secret, 0))).await.status, StatusCode::OK);
     let thief = api.client_at("198.51.100.1:1");
     for _ in 0..4 {
-        thief.post("/v1/login", with("000000")).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-code");
+        thief.post("/v1/login", with("000000")).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
     }
     // To show that one knows the password gives no more tries.
     thief.post("/v1/login", json!({"email": EMAIL, "password": PASSWORD})).await;
-    thief.post("/v1/login", with("000000")).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-code");
+    thief.post("/v1/login", with("000000")).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
     let waits = thief.post("/v1/login", with("000000")).await;
-    waits.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    waits.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     api.clock.pass(30);
     assert_eq!(home.post("/v1/login", with(&api.totp_code(&secret, 0))).await.status, StatusCode::OK);
     // Many from everywhere: nobody new is looked at, and who has been her goes on.
@@ -264,7 +266,7 @@ async fn who_tries_codes_waits_longer_and_longer_and_the_owner_is_not_locked_out
     }
     api.clock.pass(1);
     let new = api.client_at("198.51.100.200:1").post("/v1/login", with("000000")).await;
-    new.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    new.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     api.clock.pass(30);
     assert_eq!(home.post("/v1/login", with(&api.totp_code(&secret, 0))).await.status, StatusCode::OK);
     let events = api.audit(&here, "&kind=login").await;
@@ -290,34 +292,34 @@ async fn the_owner_of_the_installation_resets_a_password_and_the_codes_of_who_lo
         let (api, who) = (&api, who.to_owned());
         async move { api.post("/v1/accounts/reset", Some(&who), body).await }
     };
-    reset(&here, json!({ "email": "owner@example.com" })).await.is_problem(StatusCode::FORBIDDEN, "not-owner");
+    reset(&here, json!({ "email": "owner@example.com" })).await.assert_problem(StatusCode::FORBIDDEN, "not-owner");
     let all: Vec<_> = sallyport_model::Scope::ALL.iter().map(|scope| scope.as_str()).collect();
     let token = api.api_token(&owner, &all).await;
-    reset(&token, json!({ "email": EMAIL })).await.is_problem(StatusCode::FORBIDDEN, "login-needed");
-    reset(&owner, json!({ "email": "nobody@example.com" })).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    reset(&token, json!({ "email": EMAIL })).await.assert_problem(StatusCode::FORBIDDEN, "login-needed");
+    reset(&owner, json!({ "email": "nobody@example.com" })).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
     let made: AccountReset = reset(&owner, json!({ "email": EMAIL })).await.read(StatusCode::OK);
     let code = made.code.unwrap();
     assert!(!made.sent && made.link.unwrap().expose().ends_with(&format!("/reset?key={}", code.expose())));
     assert!(!api.is_good(&here).await, "all sessions end");
-    api.try_login(PASSWORD, None).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    api.try_login(PASSWORD, None).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     let set = |code: &str, password: &str| {
         let body = json!({"code": code, "new_password": password});
         let api = &api;
         async move { api.post("/v1/accounts/password", None, body).await }
     };
     for bad in ["spp_", "spp_AAAA", "nonsense", &"A".repeat(64)] {
-        set(bad, NEXT).await.is_problem(StatusCode::NOT_FOUND, "bad-code");
+        set(bad, NEXT).await.assert_problem(StatusCode::NOT_FOUND, "bad-code");
     }
     assert_eq!(set(code.expose(), "short").await.field(), "new_password");
     assert_eq!(set(code.expose(), NEXT).await.status, StatusCode::NO_CONTENT);
-    set(code.expose(), NEXT).await.is_problem(StatusCode::NOT_FOUND, "bad-code");
-    api.try_login(NEXT, None).await.is_problem(StatusCode::UNAUTHORIZED, "code-needed");
+    set(code.expose(), NEXT).await.assert_problem(StatusCode::NOT_FOUND, "bad-code");
+    api.try_login(NEXT, None).await.assert_problem(StatusCode::UNAUTHORIZED, "code-needed");
 
     // With the codes, and too late.
     let made: AccountReset = reset(&owner, json!({"email": EMAIL, "totp": true})).await.read(StatusCode::OK);
     api.clock.pass(3_600);
-    set(made.code.unwrap().expose(), NEXT).await.is_problem(StatusCode::NOT_FOUND, "bad-code");
+    set(made.code.unwrap().expose(), NEXT).await.assert_problem(StatusCode::NOT_FOUND, "bad-code");
     let owner = api.login("owner@example.com").await.access_token.expose().to_owned();
     let made: AccountReset = reset(&owner, json!({"email": EMAIL, "totp": true})).await.read(StatusCode::OK);
     assert_eq!(set(made.code.unwrap().expose(), PASSWORD).await.status, StatusCode::NO_CONTENT);
@@ -370,7 +372,7 @@ async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_a
     let path = path_of(told["link"].as_str().unwrap());
     for _ in 0..2 {
         let page = api.page(Request::get(&path).body(Body::empty()).unwrap()).await;
-        is_page(&page, 200, EMAIL);
+        assert_page(&page, 200, EMAIL);
     }
     let key = path.split_once("key=").unwrap().1;
     let fields = |again| [("key", key), ("password", NEXT), ("again", again)];
@@ -396,7 +398,7 @@ async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_a
     for _ in 0..3 {
         forgot("nobody@example.com").await;
     }
-    forgot("nobody@example.com").await.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    forgot("nobody@example.com").await.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     assert_eq!(hook.told().len(), 3, "three at once, then one every five minutes");
 }
 
@@ -405,7 +407,7 @@ async fn without_a_hook_a_server_says_that_it_sends_nothing() {
     let api = Api::start().await;
     for email in [EMAIL, "nobody@example.com"] {
         let told = api.post("/v1/accounts/forgot", None, json!({ "email": email })).await;
-        told.is_problem(StatusCode::NOT_IMPLEMENTED, "no-mail-hook");
+        told.assert_problem(StatusCode::NOT_IMPLEMENTED, "no-mail-hook");
     }
 }
 

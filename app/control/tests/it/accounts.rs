@@ -25,7 +25,7 @@ async fn an_account_is_made_and_seen_by_its_owner() {
 async fn an_address_has_one_account_however_it_is_written() {
     let api = Api::start().await;
     api.account("ann@example.com").await;
-    api.create_account("ANN@example.com").await.is_problem(StatusCode::CONFLICT, "email-taken");
+    api.create_account("ANN@example.com").await.assert_problem(StatusCode::CONFLICT, "email-taken");
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn bad_accounts_are_refused_with_the_field() {
         (json!({"name": "A", "email": "a@example.com", "password": PASSWORD, "admin": true}), "admin", "no such field"),
     ] {
         let answer = api.post("/v1/accounts", None, body.clone()).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field, "{body}");
         assert!(detail.contains(says), "{body}: {detail}");
     }
@@ -61,10 +61,10 @@ async fn deleting_an_account_takes_all_it_owns() {
     assert_eq!(api.send("DELETE", "/v1/account", Some(&token), None).await.status, StatusCode::NO_CONTENT);
 
     assert!(api.routes.get(socket.id).is_none() && api.routes.get(kept.id).is_some());
-    api.get("/v1/account", Some(&token)).await.is_problem(StatusCode::UNAUTHORIZED, "logged-out");
-    api.get("/v1/account", Some(&api_token)).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
+    api.get("/v1/account", Some(&token)).await.assert_problem(StatusCode::UNAUTHORIZED, "logged-out");
+    api.get("/v1/account", Some(&api_token)).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
     let login = json!({"email": "ann@example.com", "password": PASSWORD});
-    api.post("/v1/login", None, login).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    api.post("/v1/login", None, login).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     let again: Account = api.create_account("ann@example.com").await.read(StatusCode::CREATED);
     assert_eq!(again.email.as_str(), "ann@example.com", "the address is free again");
     assert_eq!(api.get("/v1/account", Some(&other)).await.status, StatusCode::OK);
@@ -82,7 +82,7 @@ async fn new_accounts_of_one_client_are_limited() {
     }
     let same_customer = api.client_at("[2001:db8::2]:4000");
     let answer = same_customer.post("/v1/accounts", body(100)).await;
-    answer.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    answer.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     assert_eq!(answer.header("retry-after"), Some("60"));
     assert_eq!(api.post("/v1/accounts", None, body(101)).await.status, StatusCode::CREATED, "others are not touched");
     api.clock.pass(60);
@@ -101,11 +101,11 @@ async fn where_sign_up_is_closed_the_first_account_alone_is_made() {
     let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == StatusCode::CREATED);
     assert_eq!(made.len(), 1, "{answers:?}");
     for answer in refused {
-        let detail = answer.is_problem(StatusCode::FORBIDDEN, "sign-up-closed");
+        let detail = answer.assert_problem(StatusCode::FORBIDDEN, "sign-up-closed");
         assert!(detail.contains("--sign-up open"), "{detail}");
     }
     // Whether an address has an account is not told either.
     let first: Account = made[0].read(StatusCode::CREATED);
-    api.create_account(first.email.as_str()).await.is_problem(StatusCode::FORBIDDEN, "sign-up-closed");
+    api.create_account(first.email.as_str()).await.assert_problem(StatusCode::FORBIDDEN, "sign-up-closed");
     api.login(first.email.as_str()).await;
 }

@@ -43,7 +43,7 @@ async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
         assert!(token.starts_with("spu_") && token.len() == 47, "{token}");
         assert_eq!(fs::metadata(api.setup_file()).unwrap().permissions().mode() & 0o777, 0o600);
         for more in [json!({}), json!({"setup_token": "spu_nonsense"}), json!({"invitation": "spi_nonsense"})] {
-            api.comes("eve@example.com", more).await.is_problem(StatusCode::FORBIDDEN, "setup-token-needed");
+            api.comes("eve@example.com", more).await.assert_problem(StatusCode::FORBIDDEN, "setup-token-needed");
         }
         // By the original clients' path neither.
         let user = json!({"name": "Eve", "email": "eve@example.com", "password": PASSWORD});
@@ -59,7 +59,7 @@ async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
         let next = api.comes("bob@example.com", json!({ "setup_token": token })).await;
         match sign_up {
             SignUp::Open => assert_eq!(next.status, StatusCode::CREATED, "{}", next.text),
-            SignUp::Closed => drop(next.is_problem(StatusCode::FORBIDDEN, "sign-up-closed")),
+            SignUp::Closed => drop(next.assert_problem(StatusCode::FORBIDDEN, "sign-up-closed")),
         }
     }
 }
@@ -83,7 +83,7 @@ async fn the_setup_token_stays_over_restarts_until_it_is_used_and_another_comes_
     assert_ne!(other, token);
     api.comes("eve@example.com", json!({ "setup_token": token }))
         .await
-        .is_problem(StatusCode::FORBIDDEN, "setup-token-needed");
+        .assert_problem(StatusCode::FORBIDDEN, "setup-token-needed");
     assert_eq!(api.comes("ann@example.com", json!({ "setup_token": other })).await.status, StatusCode::CREATED);
 }
 
@@ -124,9 +124,9 @@ async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
     let invited = api.invited(&ann, "Bob@example.com").await;
     assert!(!invited.sent && invited.problem.is_none(), "there is no hook");
     let code = invited.code.expose();
-    api.comes("bob@example.com", json!({})).await.is_problem(StatusCode::FORBIDDEN, "sign-up-closed");
+    api.comes("bob@example.com", json!({})).await.assert_problem(StatusCode::FORBIDDEN, "sign-up-closed");
     for (email, code) in [("eve@example.com", code), ("bob@example.com", "spi_nonsense"), ("bob@example.com", "")] {
-        api.comes(email, json!({ "invitation": code })).await.is_problem(StatusCode::FORBIDDEN, "no-invitation");
+        api.comes(email, json!({ "invitation": code })).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
     }
     let weak = json!({"name": "Bob", "email": "bob@example.com", "password": "short", "invitation": code});
     assert_eq!(api.post("/v1/accounts", None, weak).await.field(), "password");
@@ -139,21 +139,21 @@ async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
     assert!(members.items.iter().any(|member| member.id == made.id));
     // It is used up, for whomever.
     let again = json!({ "invitation": code });
-    api.comes("bob@example.com", again.clone()).await.is_problem(StatusCode::FORBIDDEN, "no-invitation");
-    api.comes("carl@example.com", again).await.is_problem(StatusCode::FORBIDDEN, "no-invitation");
+    api.comes("bob@example.com", again.clone()).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
+    api.comes("carl@example.com", again).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
     assert!(api.actions(&ann).await.contains(&"account.create-by-invitation".to_owned()), "the organisation is told");
 
     // Somebody who has an account already accepts; a code ends after a week, and when it is taken back.
     let second = api.invited(&ann, "carl@example.com").await;
     api.clock.pass(7 * 86_400);
     let late = api.comes("carl@example.com", json!({ "invitation": second.code })).await;
-    late.is_problem(StatusCode::FORBIDDEN, "no-invitation");
+    late.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
     let ann = api.login("ann@example.com").await.access_token.expose().to_owned();
     let third = api.invited(&ann, "carl@example.com").await;
     let path = format!("/v1/invitations/{}", third.details.id);
     assert_eq!(api.send("DELETE", &path, Some(&ann), None).await.status, StatusCode::NO_CONTENT);
     let withdrawn = api.comes("carl@example.com", json!({ "invitation": third.code })).await;
-    withdrawn.is_problem(StatusCode::FORBIDDEN, "no-invitation");
+    withdrawn.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
 }
 
 #[tokio::test]

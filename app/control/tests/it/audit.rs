@@ -203,7 +203,7 @@ async fn one_organisation_sees_nothing_of_another_and_a_token_needs_its_scope() 
     assert_eq!(api.audit(&ann, "&until=2001-01-01T00:00:00Z").await.len(), 0);
     let other = api.api_token(&ann, &["sockets:write", "account:write", "identity:write"]).await;
     for path in ["/v1/audit", "/v1/audit/verify", "/v1/flows"] {
-        api.get(path, Some(&other)).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+        api.get(path, Some(&other)).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
         assert_eq!(api.get(path, None).await.status, StatusCode::UNAUTHORIZED);
     }
     let reader = api.api_token(&ann, &["audit:read"]).await;
@@ -222,7 +222,7 @@ async fn one_organisation_sees_nothing_of_another_and_a_token_needs_its_scope() 
         "wait=1&order=newest",
     ] {
         let answer = api.get(&format!("/v1/audit?{query}"), Some(&reader)).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
     }
 }
 
@@ -273,9 +273,11 @@ async fn flows_are_listed_and_cut_by_those_who_may() {
     let flows = api.get("/v1/flows", Some(&ann)).await.read::<Page<Flow>>(StatusCode::OK).items;
     assert_eq!((flows.len(), flows[0].bytes, flows[0].client), (1, 17, client));
     assert!(api.get("/v1/flows", Some(&bob)).await.read::<Page<Flow>>(StatusCode::OK).items.is_empty());
-    api.send("DELETE", "/v1/flows/f1", Some(&bob), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", "/v1/flows/f1", Some(&bob), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let reader = api.api_token(&ann, &["audit:read", "sockets:read"]).await;
-    api.send("DELETE", "/v1/flows/f1", Some(&reader), None).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    api.send("DELETE", "/v1/flows/f1", Some(&reader), None)
+        .await
+        .assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     assert_eq!(api.send("DELETE", "/v1/flows/f1", Some(&ann), None).await.status, StatusCode::NO_CONTENT);
     stay.cut().await;
     let killed = api.audit(&ann, "&kind=admin&verdict=done").await.remove(0).admin.unwrap();
@@ -295,20 +297,20 @@ async fn what_only_edges_know_is_asked_for_with_care() {
         ("colour=green", "the query is not valid"),
     ] {
         let answer = api.get(&format!("/v1/flows/log?{query}"), Some(&ann)).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
         assert!(detail.contains(said), "{query}: {detail}");
     }
     for path in ["/v1/flows/log?socket=calm-bay-9999", "/v1/sockets/calm-bay-9999/stats"] {
-        api.get(path, Some(&ann)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+        api.get(path, Some(&ann)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     }
     let bob = api.account("bob@example.com").await;
     let stats = format!("/v1/sockets/{}/stats", socket.id);
-    api.get(&stats, Some(&bob)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.get(&stats, Some(&bob)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     api.get(&format!("/v1/flows/log?socket={}", socket.id), Some(&bob))
         .await
-        .is_problem(StatusCode::NOT_FOUND, "not-found");
+        .assert_problem(StatusCode::NOT_FOUND, "not-found");
     let other = api.api_token(&ann, &["audit:read"]).await;
-    api.get(&stats, Some(&other)).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    api.get(&stats, Some(&other)).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     // An edge that does not understand the question counts for nothing.
     let counted = api.get(&stats, Some(&ann)).await.read::<sallyport_api::SocketStats>(StatusCode::OK);
     assert!(counted.edges.is_empty() && counted.total.requests.is_empty() && counted.total.since.is_none());
@@ -319,5 +321,5 @@ async fn what_only_edges_know_is_asked_for_with_care() {
     let long = "x".repeat(1_000);
     api.send("DELETE", &format!("/v1/flows/{long}"), Some(&ann), None)
         .await
-        .is_problem(StatusCode::NOT_FOUND, "not-found");
+        .assert_problem(StatusCode::NOT_FOUND, "not-found");
 }

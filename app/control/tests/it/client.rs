@@ -245,16 +245,16 @@ async fn a_program_logs_out_and_the_login_is_worth_nothing_anywhere() {
         let api = &world.api;
         async move { api.send("DELETE", "/v1/client", token.as_deref(), None).await }
     };
-    end(None).await.is_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
-    end(Some(world.token.clone())).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    end(None).await.assert_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
+    end(Some(world.token.clone())).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
     assert_eq!(end(Some(token.clone())).await.status, StatusCode::NO_CONTENT);
     assert!(world.api.identities.session(world.session).is_none(), "edges know at once");
     assert!(world.api.identities.session(bob).is_some(), "others stay");
     for token in [&token, &other] {
-        end(Some(token.clone())).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
-        world.tls(token, world.host(), &p256_csr()).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+        end(Some(token.clone())).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
+        world.tls(token, world.host(), &p256_csr()).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
     }
-    world.exchange(&code, VERIFIER, BACK).await.is_problem(StatusCode::BAD_REQUEST, "bad-code");
+    world.exchange(&code, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let page = world.get_page(&path(&world.client_query()), Some(&world.cookie)).await;
     assert_eq!(page.status, StatusCode::SEE_OTHER, "the browser logs in again");
 }
@@ -267,7 +267,7 @@ async fn what_a_person_decides_and_is_refused_is_on_record() {
     world.decide("/client", &page, "deny").await;
     world.tls(&token, world.host(), &p256_csr()).await;
     assert_eq!(world.change(json!({"email_domains": ["example.org"]})).await, StatusCode::OK);
-    world.tls(&token, world.host(), &p256_csr()).await.is_problem(StatusCode::FORBIDDEN, "not-allowed");
+    world.tls(&token, world.host(), &p256_csr()).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
     world.api.send("DELETE", "/v1/client", Some(&token), None).await;
     world.api.audit.flush().unwrap();
     let seen = async |query: &str| {
@@ -301,18 +301,18 @@ async fn a_code_is_good_once_for_who_asked_for_it() {
     let world = World::new().await;
     let code = world.code().await;
     let again = world.code().await;
-    world.exchange(&again, &"x".repeat(43), BACK).await.is_problem(StatusCode::BAD_REQUEST, "bad-code");
-    world.exchange(&again, VERIFIER, BACK).await.is_problem(StatusCode::BAD_REQUEST, "bad-code");
+    world.exchange(&again, &"x".repeat(43), BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
+    world.exchange(&again, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     assert_eq!(world.exchange(&code, VERIFIER, BACK).await.status, StatusCode::OK);
-    world.exchange(&code, VERIFIER, BACK).await.is_problem(StatusCode::BAD_REQUEST, "bad-code");
+    world.exchange(&code, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let elsewhere = world.code().await;
     let answer = world.exchange(&elsewhere, VERIFIER, "http://127.0.0.1:4001/callback").await;
-    answer.is_problem(StatusCode::BAD_REQUEST, "bad-code");
+    answer.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let late = world.code().await;
     world.api.clock.pass(61);
-    world.exchange(&late, VERIFIER, BACK).await.is_problem(StatusCode::BAD_REQUEST, "bad-code");
+    world.exchange(&late, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     for forged in ["", "x", &late[1..], &world.cookie] {
-        world.exchange(forged, VERIFIER, BACK).await.is_problem(StatusCode::BAD_REQUEST, "bad-code");
+        world.exchange(forged, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     }
 }
 
@@ -391,25 +391,25 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
     // Another socket of the organisation, which lets nobody in; one that asks nobody; one of another organisation.
     let closed =
         tls_socket(&world.api, &world.token, json!({"email_addresses": ["nobody@example.com"]})).await.dns_name;
-    world.tls(&token, &closed, &csr).await.is_problem(StatusCode::FORBIDDEN, "not-allowed");
-    world.ssh(&token, &closed, KEY).await.is_problem(StatusCode::FORBIDDEN, "not-allowed");
+    world.tls(&token, &closed, &csr).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
+    world.ssh(&token, &closed, KEY).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
     let asks_nobody = world.api.socket(&world.token, "web").await.dns_name;
-    world.tls(&token, &asks_nobody, &csr).await.is_problem(StatusCode::CONFLICT, "no-identity");
+    world.tls(&token, &asks_nobody, &csr).await.assert_problem(StatusCode::CONFLICT, "no-identity");
     let other = world.api.account("other@example.com").await;
     let foreign = tls_socket(&world.api, &other, json!({"email_domains": ["example.com"]})).await.dns_name;
-    world.tls(&token, &foreign, &csr).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
-    world.ssh(&token, &foreign, KEY).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    world.tls(&token, &foreign, &csr).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
+    world.ssh(&token, &foreign, KEY).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
     for unknown in ["", "x", "calm-bay-1000.localhost", "evil.test"] {
-        world.tls(&token, unknown, &csr).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+        world.tls(&token, unknown, &csr).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     }
     for bad in ["", "nonsense", &csr[..200], &csr.replace("REQUEST", "X")] {
-        world.tls(&token, &host, bad).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        world.tls(&token, &host, bad).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     }
     let short = self::csr(&["-newkey", "rsa:1024"]);
-    world.tls(&token, &host, &short).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    world.tls(&token, &host, &short).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert_eq!(world.tls(&token, &host, &self::csr(&["-newkey", "rsa:2048"])).await.status, StatusCode::OK);
     for bad in ["", "ssh-ed25519 AAAA", "ssh-dss AAAA", &format!("{KEY}\n{KEY}")] {
-        world.ssh(&token, &host, bad).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        world.ssh(&token, &host, bad).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     }
     for forged in ["", "x", &token[1..], &world.token, world.cookie.split_once('=').unwrap().1] {
         assert_eq!(world.tls(forged, &host, &csr).await.status, StatusCode::UNAUTHORIZED, "{forged}");
@@ -417,28 +417,28 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
 
     // The rules of the socket change, the login grows old, and ends.
     assert_eq!(world.change(json!({"email_addresses": ["bob@example.com"]})).await, StatusCode::OK);
-    world.tls(&token, &host, &csr).await.is_problem(StatusCode::FORBIDDEN, "not-allowed");
+    world.tls(&token, &host, &csr).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
     let google = json!({"name": "google", "kind": "google", "client_id": "c", "client_secret": "s"});
     assert_eq!(world.api.post("/v1/providers", Some(&world.token), google).await.status, StatusCode::CREATED);
     assert_eq!(
         world.change(json!({"email_addresses": ["ann@example.com"], "providers": ["google"]})).await,
         StatusCode::OK
     );
-    world.tls(&token, &host, &csr).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    world.tls(&token, &host, &csr).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
     assert_eq!(
         world.change(json!({"email_addresses": ["ann@example.com"], "session_minutes": 30})).await,
         StatusCode::OK
     );
     assert_eq!(world.tls(&token, &host, &csr).await.status, StatusCode::OK);
     world.api.clock.pass(30 * 60);
-    world.tls(&token, &host, &csr).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    world.tls(&token, &host, &csr).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
     assert_eq!(world.change(json!({"email_addresses": ["ann@example.com"]})).await, StatusCode::OK);
     assert_eq!(world.ssh(&token, &host, KEY).await.status, StatusCode::OK);
     let organisation = world.api.identities.session(world.session).unwrap().organisation;
     let ended = world.api.store.end_person_sessions(organisation, Some(world.session), None, None).await.unwrap();
     assert_eq!((ended.len(), world.api.identities.end_sessions(|session| session.id == world.session)), (1, 1));
-    world.ssh(&token, &host, KEY).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
-    world.api.get("/v1/client", Some(&token)).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    world.ssh(&token, &host, KEY).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
+    world.api.get("/v1/client", Some(&token)).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
 }
 
 #[tokio::test]
@@ -451,9 +451,9 @@ async fn a_program_without_a_browser_shows_a_code() {
         let body = json!({"device_code": login.device_code.expose()});
         async { world.api.post("/v1/client/device/token", None, body).await }
     };
-    poll(&login).await.is_problem(StatusCode::BAD_REQUEST, "slow-down");
+    poll(&login).await.assert_problem(StatusCode::BAD_REQUEST, "slow-down");
     world.api.clock.pass(10);
-    poll(&login).await.is_problem(StatusCode::BAD_REQUEST, "authorization-pending");
+    poll(&login).await.assert_problem(StatusCode::BAD_REQUEST, "authorization-pending");
 
     let empty = world.get_page("/device", None).await;
     assert!(empty.status == StatusCode::OK && empty.text.contains("name=\"code\""), "{}", empty.text);
@@ -468,18 +468,18 @@ async fn a_program_without_a_browser_shows_a_code() {
     let token: ClientToken = poll(&login).await.read(StatusCode::OK);
     assert_eq!(world.tls(token.token.expose(), world.host(), &p256_csr()).await.status, StatusCode::OK);
     world.api.clock.pass(10);
-    poll(&login).await.is_problem(StatusCode::BAD_REQUEST, "expired-code");
+    poll(&login).await.assert_problem(StatusCode::BAD_REQUEST, "expired-code");
 
     let refused: DeviceLogin = begin().await.read(StatusCode::OK);
     let page = world.get_page(&format!("/device?code={}", refused.user_code), Some(&world.cookie)).await;
     world.decide("/device", &page, "deny").await;
     world.api.clock.pass(5);
-    poll(&refused).await.is_problem(StatusCode::BAD_REQUEST, "access-denied");
+    poll(&refused).await.assert_problem(StatusCode::BAD_REQUEST, "access-denied");
     let late: DeviceLogin = begin().await.read(StatusCode::OK);
     world.api.clock.pass(600);
-    poll(&late).await.is_problem(StatusCode::BAD_REQUEST, "expired-code");
+    poll(&late).await.assert_problem(StatusCode::BAD_REQUEST, "expired-code");
     let unknown = world.api.post("/v1/client/device", None, json!({"host": "x.localhost"})).await;
-    unknown.is_problem(StatusCode::NOT_FOUND, "not-found");
+    unknown.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
@@ -508,7 +508,8 @@ async fn the_original_clients_log_in_with_their_own_words() {
     assert_eq!(page, format!("/client/mysocket?host={}&port=4711", world.host()));
     assert_eq!(world.get_page(page, None).await.status, StatusCode::SEE_OTHER);
     let consent = world.get_page(page, Some(&world.cookie)).await;
-    // From the program the browser goes on to a page of the program's own site, by which a browser judges the form as well.
+    // From the program the browser goes on to a page of the program's own site, by which a browser judges the form as
+    // well.
     let policy = consent.header("content-security-policy").unwrap();
     let forms = "form-action 'self' http://127.0.0.1:* http://localhost:* https:";
     assert!(policy.split("; ").any(|directive| directive == forms), "{policy}");
@@ -576,7 +577,7 @@ async fn owners_say_what_ssh_certificates_allow_and_have_hosts_signed() {
         (json!({"force_command": "a\nb"}), "force_command"),
     ] {
         let refused = change(body).await;
-        refused.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(refused.field(), field);
     }
     let body = json!({"extensions": ["permit-pty"], "force_command": "/usr/bin/uptime", "mysocket_principal": true});
@@ -603,13 +604,13 @@ async fn owners_say_what_ssh_certificates_allow_and_have_hosts_signed() {
     assert!(host.known_hosts.starts_with("@cert-authority ") && host.known_hosts.contains(&signed.authority));
     let api_token = world.api.api_token(&world.token, &["sockets:write"]).await;
     let refused = world.api.post(&path, Some(&api_token), json!({"public_key": KEY})).await;
-    refused.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    refused.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     let stranger = world.api.account("other@example.com").await;
     world
         .api
         .post(&path, Some(&stranger), json!({"public_key": KEY}))
         .await
-        .is_problem(StatusCode::NOT_FOUND, "not-found");
+        .assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]

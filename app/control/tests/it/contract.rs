@@ -1,7 +1,7 @@
 //! The description of the API, held against what is really asked and answered.
 //!
-//! Every answer that a test gets from a described path must be described: its status, its kind, every field of it. So must
-//! every request that is accepted: its parameters, its body, and that it has one where one is needed.
+//! Every answer that a test gets from a described path must be described: its status, its kind, every field of it. So
+//! must every request that is accepted: its parameters, its body, and that it has one where one is needed.
 
 use std::sync::LazyLock;
 
@@ -60,8 +60,8 @@ pub(crate) fn check(exchange: &Exchange<'_>) {
     let place = format!("{method} {template}");
     let responses = operation["responses"].as_object().unwrap();
     let code = status.to_string();
-    let is_error = status >= 400;
-    let response = responses.get(&code).or_else(|| responses.get("default").filter(|_| is_error));
+    let assert_error = status >= 400;
+    let response = responses.get(&code).or_else(|| responses.get("default").filter(|_| assert_error));
     let response = response.unwrap_or_else(|| panic!("{place} answers {status}, which is not described: {answer}"));
     let kind = content_type.split(';').next().unwrap().trim();
     match response["content"].as_object() {

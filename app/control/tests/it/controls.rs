@@ -1,4 +1,5 @@
-//! Two controls over one PostgreSQL: what begins at one goes on at the other, and what is good once is good once at both.
+//! Two controls over one PostgreSQL: what begins at one goes on at the other, and what is good once is good once at
+//! both.
 
 use std::process::Command;
 
@@ -72,7 +73,8 @@ async fn a_login_that_begins_at_one_ends_at_the_other() {
     let back = Shop::back(&asked, &code);
     let mut other_browser = browser.clone();
     let grant = shop.grant(&browser.get(&two, &back).await);
-    // The edge is told by the second control, and the first one knows the login too: at the next start nobody is asked again.
+    // The edge is told by the second control, and the first one knows the login too: at the next start nobody is asked
+    // again.
     assert!(two.identities.session(grant.session).is_some());
     let known = shop.grant(&browser.get(&shop.api, &shop.start_path(&shop.request())).await);
     assert_eq!(known.session, grant.session);
@@ -97,7 +99,7 @@ async fn codes_of_programs_are_good_once_at_both() {
     let code = world.code().await;
     let token: ClientToken = world_at_two.exchange(&code, VERIFIER, BACK).await.read(StatusCode::OK);
     let again = world.exchange(&code, VERIFIER, BACK).await;
-    again.is_problem(StatusCode::BAD_REQUEST, "bad-code");
+    again.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let shown = world.api.get("/v1/client", Some(token.token.expose())).await;
     assert_eq!(shown.status, StatusCode::OK, "{}", shown.text);
 

@@ -27,11 +27,11 @@ async fn the_same_key_and_body_give_the_same_socket() {
     let other_body = json!({"name": "other"});
     api.post_keyed("/v1/sockets", &token, "key-1", other_body)
         .await
-        .is_problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused");
+        .assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused");
     let path = format!("/v1/sockets/{}/tunnels", socket.id);
     api.post_keyed(&path, &token, "key-1", json!({}))
         .await
-        .is_problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused");
+        .assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused");
 
     api.clock.pass(24 * 3_600);
     let token = api.login("ann@example.com").await.access_token;
@@ -71,7 +71,7 @@ async fn a_secret_is_not_shown_twice_and_the_way_out_works() {
     let path = format!("/v1/sockets/{}/tunnels", socket.id);
     let first: CreatedTunnel = api.post_keyed(&path, &token, "k", json!({})).await.read(StatusCode::CREATED);
     let again = api.post_keyed(&path, &token, "k", json!({})).await;
-    again.is_problem(StatusCode::CONFLICT, "secret-already-shown");
+    again.assert_problem(StatusCode::CONFLICT, "secret-already-shown");
     let location = again.header("location").unwrap().to_owned();
     assert_eq!(api.get(&location, Some(&token)).await.read::<Tunnel>(StatusCode::OK).id, first.details.id);
     let next = api.send("POST", &format!("{location}/credential"), Some(&token), None).await;
@@ -80,7 +80,7 @@ async fn a_secret_is_not_shown_twice_and_the_way_out_works() {
     let body = json!({"name": "t", "scopes": ["account:read"]});
     assert_eq!(api.post_keyed("/v1/tokens", &token, "k2", body.clone()).await.status, StatusCode::CREATED);
     let again = api.post_keyed("/v1/tokens", &token, "k2", body).await;
-    again.is_problem(StatusCode::CONFLICT, "secret-already-shown");
+    again.assert_problem(StatusCode::CONFLICT, "secret-already-shown");
     assert_eq!(api.get("/v1/tokens", Some(&token)).await.read::<Page<Token>>(StatusCode::OK).items.len(), 1);
 }
 
@@ -91,7 +91,7 @@ async fn bad_keys_are_refused() {
     for key in ["", " ", "two words", &"k".repeat(129)] {
         api.post_keyed("/v1/sockets", &token, key, json!({"name": "s"}))
             .await
-            .is_problem(StatusCode::BAD_REQUEST, "bad-idempotency-key");
+            .assert_problem(StatusCode::BAD_REQUEST, "bad-idempotency-key");
     }
     assert!(api.routes.all().is_empty());
 }

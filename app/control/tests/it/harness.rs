@@ -73,7 +73,8 @@ impl TestClock {
     }
 }
 
-/// A port that is free. It is below those that the system gives out by itself, so that nobody gets it before it is used.
+/// A port that is free. It is below those that the system gives out by itself, so that nobody gets it before it is
+/// used.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
@@ -126,7 +127,7 @@ impl Answer {
 
     /// The answer is a problem with this status and code; gives its `detail`.
     #[track_caller]
-    pub(crate) fn is_problem(&self, status: StatusCode, code: &str) -> String {
+    pub(crate) fn assert_problem(&self, status: StatusCode, code: &str) -> String {
         assert_eq!(self.status, status, "{}", self.text);
         assert_eq!(self.headers[header::CONTENT_TYPE], "application/problem+json");
         let problem: sallyport_api::Problem = serde_json::from_str(&self.text).unwrap();

@@ -1,7 +1,8 @@
 //! What of JSON Schema (draft 2020-12) the description of the API uses, as a check of values.
 //!
-//! A keyword that is not known here fails the test, so that nothing passes unseen. (A validator from outside turns on features of
-//! `serde_json` and `regex` for the whole program, which would then be tested otherwise than it is shipped.)
+//! A keyword that is not known here fails the test, so that nothing passes unseen. (A validator from outside turns on
+//! features of `serde_json` and `regex` for the whole program, which would then be tested otherwise than it is
+//! shipped.)
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,8 @@ use serde_json::{Map, Value};
 /// What says nothing about values. A `pattern` is told to people; its rules have tests of their own.
 const SAYS_NOTHING: [&str; 7] = ["description", "title", "example", "examples", "default", "deprecated", "pattern"];
 
-/// Adds what is wrong with a value by this schema of a description. Fields that no schema names are wrong, where it names some.
+/// Adds what is wrong with a value by this schema of a description. Fields that no schema names are wrong, where it
+/// names some.
 pub(crate) fn wrong_with(description: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
     let known = check(description, schema, value, at, wrong);
     if let (Some(known), Some(fields)) = (known, value.as_object()) {
@@ -19,7 +21,8 @@ pub(crate) fn wrong_with(description: &Value, schema: &Value, value: &Value, at:
     }
 }
 
-/// Checks all but that there are no other fields; gives the names of those that are known, where others are not allowed.
+/// Checks all but that there are no other fields; gives the names of those that are known, where others are not
+/// allowed.
 fn check<'a>(
     description: &'a Value,
     schema: &'a Value,

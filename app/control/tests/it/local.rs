@@ -14,7 +14,7 @@ use crate::{
     fake_hook::path_of,
     fake_provider::FakeProvider,
     harness::{Answer, Api, START},
-    login::{Browser, Shop, is_page},
+    login::{Browser, Shop, assert_page},
 };
 
 const ORIGIN: &str = "https://login.localhost:8443";
@@ -148,10 +148,10 @@ async fn an_invited_person_sets_a_password_once_and_logs_in() {
     let invited = shop.invite(EMAIL).await;
     let link = path_of(invited.link.as_ref().map(Secret::expose).unwrap());
     let mut walk = Walk::begin(&shop).await;
-    is_page(&walk.password(EMAIL, PASSWORD).await, 403, WRONG);
+    assert_page(&walk.password(EMAIL, PASSWORD).await, 403, WRONG);
     // Programs that look at mail open links, and use nothing up.
     for _ in 0..2 {
-        is_page(&Browser::default().get(&shop.api, &link).await, 200, EMAIL);
+        assert_page(&Browser::default().get(&shop.api, &link).await, 200, EMAIL);
     }
     for (password, why) in [
         ("short", "too short"),
@@ -159,17 +159,17 @@ async fn an_invited_person_sets_a_password_once_and_logs_in() {
         ("1234567890", "too easy to guess"),
         (&"x".repeat(1_025), "too long"),
     ] {
-        is_page(&set_password(&shop.api, &link, password).await, 422, why);
+        assert_page(&set_password(&shop.api, &link, password).await, 422, why);
     }
     let key = link.split_once("key=").unwrap().1;
     let fields = [("key", key), ("password", PASSWORD), ("again", "another")];
-    is_page(&Browser::default().send(&shop.api, form("/local/link", &fields)).await, 422, "not the same");
-    is_page(&set_password(&shop.api, &link, PASSWORD).await, 200, "Your password is set");
+    assert_page(&Browser::default().send(&shop.api, form("/local/link", &fields)).await, 422, "not the same");
+    assert_page(&set_password(&shop.api, &link, PASSWORD).await, 200, "Your password is set");
     let dead = "This link does not work any more";
-    is_page(&set_password(&shop.api, &link, "another green bicycle").await, 404, dead);
-    is_page(&Browser::default().get(&shop.api, &link).await, 404, dead);
+    assert_page(&set_password(&shop.api, &link, "another green bicycle").await, 404, dead);
+    assert_page(&Browser::default().get(&shop.api, &link).await, 404, dead);
 
-    is_page(&walk.show().await, 200, "Log in");
+    assert_page(&walk.show().await, 200, "Log in");
     let answer = walk.password(" Ann@Example.COM ", PASSWORD).await;
     let grant = shop.grant(&answer);
     assert!(grant.is_for(shop.socket.id, &shop.binding, START) && grant.return_to == "/basket?item=7");
@@ -201,16 +201,16 @@ async fn a_link_is_good_for_a_day_and_no_other_text_is_one() {
     let shop = Shop::open().await.with_local(json!({})).await;
     let first = path_of(shop.invite(EMAIL).await.link.unwrap().expose());
     shop.api.clock.pass(86_399);
-    is_page(&Browser::default().get(&shop.api, &first).await, 200, EMAIL);
+    assert_page(&Browser::default().get(&shop.api, &first).await, 200, EMAIL);
     shop.api.clock.pass(1);
     let dead = "This link does not work any more";
-    is_page(&Browser::default().get(&shop.api, &first).await, 404, dead);
-    is_page(&set_password(&shop.api, &first, PASSWORD).await, 404, dead);
+    assert_page(&Browser::default().get(&shop.api, &first).await, 404, dead);
+    assert_page(&set_password(&shop.api, &first, PASSWORD).await, 404, dead);
     for key in ["", "spl_", "spl_AAAA", &"A".repeat(100), "spl_%00"] {
-        is_page(&Browser::default().get(&shop.api, &format!("/local/link?key={key}")).await, 404, dead);
+        assert_page(&Browser::default().get(&shop.api, &format!("/local/link?key={key}")).await, 404, dead);
     }
-    is_page(&Browser::default().get(&shop.api, "/local/link").await, 404, dead);
-    is_page(&Browser::default().get(&shop.api, &format!("{first}&key=spl_x")).await, 404, dead);
+    assert_page(&Browser::default().get(&shop.api, "/local/link").await, 404, dead);
+    assert_page(&Browser::default().get(&shop.api, &format!("{first}&key=spl_x")).await, 404, dead);
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn nobody_learns_who_has_an_account_here() {
     let mut walk = Walk::begin(&shop).await;
     let known = {
         let answer = walk.password(EMAIL, "wrong").await;
-        is_page(&answer, 403, WRONG);
+        assert_page(&answer, 403, WRONG);
         said(&answer, &walk)
     };
     let long = "x".repeat(1_025);
@@ -268,15 +268,15 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     shop.active(EMAIL, PASSWORD).await;
     let mut walk = Walk::begin(&shop).await;
     for _ in 0..5 {
-        is_page(&walk.password(EMAIL, "wrong").await, 403, WRONG);
+        assert_page(&walk.password(EMAIL, "wrong").await, 403, WRONG);
     }
     let waits = walk.password(EMAIL, PASSWORD).await;
-    is_page(&waits, 429, "Try again in 2 seconds");
+    assert_page(&waits, 429, "Try again in 2 seconds");
     assert_eq!(waits.header("retry-after"), Some("2"));
     shop.api.clock.pass(2);
-    is_page(&walk.password(EMAIL, "wrong").await, 403, WRONG);
+    assert_page(&walk.password(EMAIL, "wrong").await, 403, WRONG);
     shop.api.clock.pass(2);
-    is_page(&walk.password(EMAIL, PASSWORD).await, 429, "Try again later");
+    assert_page(&walk.password(EMAIL, PASSWORD).await, 429, "Try again later");
     assert!(shop.person(EMAIL).await.locked_until.is_none(), "one client does not lock a person");
     // Many clients do, but not where the person has logged in before.
     let home = "198.51.100.7";
@@ -284,9 +284,9 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     let walk = Walk::begin(&shop).await;
     for n in 0..20 {
         let answer = walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await;
-        is_page(&answer, 403, WRONG);
+        assert_page(&answer, 403, WRONG);
     }
-    is_page(&walk.password_from("203.0.113.99", EMAIL, PASSWORD).await, 429, "Try again later");
+    assert_page(&walk.password_from("203.0.113.99", EMAIL, PASSWORD).await, 429, "Try again later");
     assert_eq!(shop.person(EMAIL).await.locked_until.unwrap().unix_timestamp(), shop.now() + 3);
     let logins = shop.api.audit(&shop.token, "&order=oldest&kind=login").await;
     let locked = logins.iter().filter_map(|event| event.login.as_ref()?.reason.clone());
@@ -298,15 +298,15 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     let link = path_of(reset.read::<sallyport_api::InvitedPerson>(StatusCode::OK).link.unwrap().expose());
     let walk = Walk::begin(&shop).await;
     for n in 0..20 {
-        is_page(&walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await, 403, WRONG);
+        assert_page(&walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await, 403, WRONG);
     }
     assert!(shop.person(EMAIL).await.locked_until.is_some());
-    is_page(&set_password(&shop.api, &link, PASSWORD).await, 200, "Your password is set");
+    assert_page(&set_password(&shop.api, &link, PASSWORD).await, 200, "Your password is set");
     assert!(shop.person(EMAIL).await.locked_until.is_none());
     for n in 0..20 {
-        is_page(&walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await, 403, WRONG);
+        assert_page(&walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await, 403, WRONG);
     }
-    is_page(&walk.password_from("203.0.113.99", EMAIL, PASSWORD).await, 429, "Try again later");
+    assert_page(&walk.password_from("203.0.113.99", EMAIL, PASSWORD).await, 429, "Try again later");
     let mut walk = Walk::begin(&shop).await;
     shop.grant(&walk.password(EMAIL, PASSWORD).await);
     // One client that tries many addresses is slowed down, too.
@@ -330,23 +330,23 @@ async fn codes_are_set_up_where_they_are_needed_and_are_good_once() {
     assert_eq!(answer.header("location"), Some(format!("/local?login={}", walk.state).as_str()), "no grant yet");
     assert!(shop.sessions().await.is_empty());
     let page = walk.show().await;
-    is_page(&page, 200, "otpauth://totp/localhost:ann@example.com?secret=");
+    assert_page(&page, 200, "otpauth://totp/localhost:ann@example.com?secret=");
     assert!(page.text.contains("<svg "));
     let secret = secret_of(&page);
     assert_eq!(secret_of(&walk.show().await), secret, "the page may be loaded again");
     let wrong = walk.code("000000").await;
-    is_page(&wrong, 403, "This is not the current code");
+    assert_page(&wrong, 403, "This is not the current code");
     let codes = walk.code(&shop.code(&secret, 0)).await;
-    is_page(&codes, 200, "shown only now");
+    assert_page(&codes, 200, "shown only now");
     let recovery = recovery_codes(&codes);
     assert_eq!(recovery.len(), 10);
     assert!(recovery.iter().all(|code| code.len() == 19) && recovery[0] != recovery[1]);
-    is_page(&walk.show().await, 200, "You are logged in");
+    assert_page(&walk.show().await, 200, "You are logged in");
     let done = walk.browser.clone();
     shop.grant(&walk.code("").await);
     let mut replayed = Walk { browser: done, ..Walk::begin(&shop).await };
     replayed.state.clone_from(&walk.state);
-    is_page(&replayed.code("").await, 400, "This login is not known here");
+    assert_page(&replayed.code("").await, 400, "This login is not known here");
     let shown = shop.person(EMAIL).await;
     assert_eq!((shown.totp, shown.recovery_codes), (true, 10));
 
@@ -354,14 +354,14 @@ async fn codes_are_set_up_where_they_are_needed_and_are_good_once() {
     let asked = "This code is wrong, too old, or was used before.";
     let mut walk = Walk::begin(&shop).await;
     walk.password(EMAIL, PASSWORD).await;
-    is_page(&walk.show().await, 200, "Type the code");
-    is_page(&walk.code(&shop.code(&secret, 0)).await, 403, asked);
+    assert_page(&walk.show().await, 200, "Type the code");
+    assert_page(&walk.code(&shop.code(&secret, 0)).await, 403, asked);
     shop.api.clock.pass(30);
     let code = shop.code(&secret, 0);
     shop.grant(&walk.code(&format!("{} {}", &code[..3], &code[3..])).await);
     let mut second = Walk::begin(&shop).await;
     second.password(EMAIL, PASSWORD).await;
-    is_page(&second.code(&code).await, 403, asked);
+    assert_page(&second.code(&code).await, 403, asked);
     shop.grant(&second.code(&recovery[3].replace('-', " ").to_uppercase()).await);
 }
 
@@ -384,16 +384,16 @@ async fn codes_follow_the_clock_and_recovery_codes_are_used_up() {
     };
     // A phone whose clock is off by ten minutes, or by a step too much.
     for steps in [-20, -2, 2, 20] {
-        is_page(&log_in(shop.code(&secret, steps)).await, 403, asked);
+        assert_page(&log_in(shop.code(&secret, steps)).await, 403, asked);
     }
     shop.grant(&log_in(shop.code(&secret, -1)).await);
     shop.grant(&log_in(shop.code(&secret, 1)).await);
-    is_page(&log_in(shop.code(&secret, 0)).await, 403, asked);
+    assert_page(&log_in(shop.code(&secret, 0)).await, 403, asked);
     shop.grant(&log_in(recovery[0].clone()).await);
-    is_page(&log_in(recovery[0].clone()).await, 403, asked);
+    assert_page(&log_in(recovery[0].clone()).await, 403, asked);
     for nonsense in ["", "12345", "1234567", "aaaa-aaaa-aaaa-aaaa", "\u{661}23456", "' OR 1=1"] {
         shop.api.clock.pass(900);
-        is_page(&log_in(nonsense.to_owned()).await, 403, asked);
+        assert_page(&log_in(nonsense.to_owned()).await, 403, asked);
     }
     let shown = shop.api.get("/v1/persons/ann@example.com", Some(&token)).await;
     assert_eq!(shown.read::<sallyport_api::LocalPerson>(StatusCode::OK).recovery_codes, 9);
@@ -424,34 +424,34 @@ async fn a_login_goes_on_in_its_own_browser_from_a_page_of_ours_alone() {
         if let Some(origin) = origin {
             request.headers_mut().insert(header::ORIGIN, origin.parse().unwrap());
         }
-        is_page(&walk.browser.clone().send(&shop.api, request).await, 403, "not sent from a page of this host");
+        assert_page(&walk.browser.clone().send(&shop.api, request).await, 403, "not sent from a page of this host");
     }
     let mut request = form("/local", &fields);
     request.headers_mut().insert("sec-fetch-site", "cross-site".parse().unwrap());
-    is_page(&walk.browser.clone().send(&shop.api, request).await, 403, "not sent from a page of this host");
+    assert_page(&walk.browser.clone().send(&shop.api, request).await, 403, "not sent from a page of this host");
     let unknown = "This login is not known here";
-    is_page(&Browser::default().send(&shop.api, form("/local", &fields)).await, 400, unknown);
+    assert_page(&Browser::default().send(&shop.api, form("/local", &fields)).await, 400, unknown);
     let mut forged = walk.browser.clone();
     let other = Walk::begin(&shop).await;
     let name = walk.browser.cookies.keys().next().unwrap();
     forged.cookies.insert(name.clone(), other.browser.cookies.values().next().unwrap().clone());
-    is_page(&forged.send(&shop.api, form("/local", &fields)).await, 400, unknown);
+    assert_page(&forged.send(&shop.api, form("/local", &fields)).await, 400, unknown);
     // A state of a login at another kind of provider is none of these, and the other way round.
     let path =
         format!("/callback/{}/local?code=x&state={}", shop.api.routes.get(shop.socket.id).unwrap().account, walk.state);
-    is_page(&walk.browser.clone().get(&shop.api, &path).await, 400, unknown);
+    assert_page(&walk.browser.clone().get(&shop.api, &path).await, 400, unknown);
     let twice = [("login", walk.state.as_str()), ("email", EMAIL), ("email", "b@example.com"), ("password", PASSWORD)];
-    is_page(&walk.browser.clone().send(&shop.api, form("/local", &twice)).await, 400, "The form is not one");
-    is_page(&walk.post("/local", &[("email", EMAIL)]).await, 400, "The form is not one");
+    assert_page(&walk.browser.clone().send(&shop.api, form("/local", &twice)).await, 400, "The form is not one");
+    assert_page(&walk.post("/local", &[("email", EMAIL)]).await, 400, "The form is not one");
     assert!(shop.sessions().await.is_empty());
 
     let used = walk.browser.clone();
     shop.grant(&walk.password(EMAIL, PASSWORD).await);
     let mut again = Walk { shop: &shop, browser: used.clone(), state: walk.state.clone() };
-    is_page(&again.password(EMAIL, PASSWORD).await, 400, unknown);
+    assert_page(&again.password(EMAIL, PASSWORD).await, 400, unknown);
     let mut late = Walk::begin(&shop).await;
     shop.api.clock.pass(601);
-    is_page(&late.password(EMAIL, PASSWORD).await, 400, unknown);
+    assert_page(&late.password(EMAIL, PASSWORD).await, 400, unknown);
 }
 
 #[tokio::test]
@@ -475,9 +475,9 @@ async fn what_was_used_before_a_restart_is_used_after_it() {
     let Shop { api, token, socket, binding, at } = shop;
     let shop = Shop { api: api.restart().await, token, socket, binding, at };
     let unknown = "This login is not known here";
-    is_page(&stolen.clone().get(&shop.api, &back).await, 400, unknown);
+    assert_page(&stolen.clone().get(&shop.api, &back).await, 400, unknown);
     let mut again = Walk { shop: &shop, browser: local.0, state: local.1 };
-    is_page(&again.password(EMAIL, PASSWORD).await, 400, unknown);
+    assert_page(&again.password(EMAIL, PASSWORD).await, 400, unknown);
     let mut fresh = Walk::begin(&shop).await;
     shop.grant(&fresh.password(EMAIL, PASSWORD).await);
 }
@@ -490,7 +490,7 @@ async fn a_password_of_one_organisation_opens_nothing_of_another() {
     shop.active(EMAIL, PASSWORD).await;
     // The chooser offers both.
     let page = Browser::default().get(&shop.api, &shop.start_path(&shop.request())).await;
-    is_page(&page, 200, "Log in with a password");
+    assert_page(&page, 200, "Log in with a password");
     assert!(page.text.contains("Log in with dex"));
     let other = shop.api.account("other@example.com").await;
     let socket = shop.api.socket(&other, "other").await;
@@ -500,20 +500,20 @@ async fn a_password_of_one_organisation_opens_nothing_of_another() {
     assert_eq!(made.status, StatusCode::CREATED);
     let request = LoginRequest { socket: socket.id, ..shop.request() };
     let mut walk = Walk::begin_with(&shop, Browser::default(), request).await;
-    is_page(&walk.password(EMAIL, PASSWORD).await, 403, WRONG);
+    assert_page(&walk.password(EMAIL, PASSWORD).await, 403, WRONG);
     // A link sets the password of its own person, wherever it is opened.
     let theirs = shop.api.post("/v1/persons", Some(&other), json!({"email": EMAIL})).await;
     let theirs: sallyport_api::InvitedPerson = theirs.read(StatusCode::CREATED);
     set_password(&shop.api, &path_of(theirs.link.unwrap().expose()), "another green bicycle").await;
     let mut ours = Walk::begin(&shop).await;
-    is_page(&ours.password(EMAIL, "another green bicycle").await, 403, WRONG);
+    assert_page(&ours.password(EMAIL, "another green bicycle").await, 403, WRONG);
     shop.grant(&ours.password(EMAIL, PASSWORD).await);
     // A socket that believes others only takes no password.
     shop.asks(json!({"email_domains": ["example.com"], "providers": ["dex"]})).await;
     let mut walk = ours;
     walk.browser.cookies.clear();
     let path = format!("{}&provider=local", shop.start_path(&shop.request()));
-    is_page(&walk.browser.get(&shop.api, &path).await, 400, "This link does not work");
+    assert_page(&walk.browser.get(&shop.api, &path).await, 400, "This link does not work");
 }
 
 #[tokio::test]
@@ -529,22 +529,22 @@ async fn a_socket_that_changes_its_mind_ends_logins_that_go_on() {
     shop.api.clock.pass(1);
     let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
     assert_eq!(reset.status, StatusCode::OK);
-    is_page(&walk.show().await, 400, unknown);
-    is_page(&walk.code("123456").await, 400, unknown);
+    assert_page(&walk.show().await, 400, unknown);
+    assert_page(&walk.code("123456").await, 400, unknown);
     let mut walk = Walk::begin(&shop).await;
     shop.asks(json!({"email_domains": ["example.com"], "providers": ["dex"]})).await;
-    is_page(&walk.password(EMAIL, PASSWORD).await, 400, unknown);
+    assert_page(&walk.password(EMAIL, PASSWORD).await, 400, unknown);
 }
 
 #[tokio::test]
 async fn a_person_changes_the_password_and_codes_and_logs_out_everywhere() {
     let shop = Shop::open().await.with_local(json!({})).await;
     shop.active(EMAIL, PASSWORD).await;
-    is_page(&Browser::default().get(&shop.api, "/account").await, 403, "Nobody is logged in");
+    assert_page(&Browser::default().get(&shop.api, "/account").await, 403, "Nobody is logged in");
     let mut walk = Walk::begin(&shop).await;
     let session = shop.grant(&walk.password(EMAIL, PASSWORD).await).session;
     let id = session.to_string();
-    is_page(&walk.browser.get(&shop.api, "/account").await, 200, EMAIL);
+    assert_page(&walk.browser.get(&shop.api, "/account").await, 200, EMAIL);
     let next = "another green bicycle";
     let change = |current: &str, password: &str, again: &str| {
         let fields = [("session", id.as_str()), ("action", "password"), ("current", current)];
@@ -552,23 +552,27 @@ async fn a_person_changes_the_password_and_codes_and_logs_out_everywhere() {
     };
     let mut foreign = change(PASSWORD, next, next);
     foreign.headers_mut().insert(header::ORIGIN, "https://shop.localhost:8443".parse().unwrap());
-    is_page(&walk.browser.send(&shop.api, foreign).await, 403, "not sent from a page of this host");
-    is_page(&Browser::default().send(&shop.api, change(PASSWORD, next, next)).await, 403, "Nobody is logged in");
-    is_page(&walk.browser.send(&shop.api, change("wrong", next, next)).await, 403, "current password is wrong");
-    is_page(&walk.browser.send(&shop.api, change(PASSWORD, next, "x")).await, 422, "not the same");
-    is_page(&walk.browser.send(&shop.api, change(PASSWORD, EMAIL, EMAIL)).await, 422, "contains your e-mail address");
+    assert_page(&walk.browser.send(&shop.api, foreign).await, 403, "not sent from a page of this host");
+    assert_page(&Browser::default().send(&shop.api, change(PASSWORD, next, next)).await, 403, "Nobody is logged in");
+    assert_page(&walk.browser.send(&shop.api, change("wrong", next, next)).await, 403, "current password is wrong");
+    assert_page(&walk.browser.send(&shop.api, change(PASSWORD, next, "x")).await, 422, "not the same");
+    assert_page(
+        &walk.browser.send(&shop.api, change(PASSWORD, EMAIL, EMAIL)).await,
+        422,
+        "contains your e-mail address",
+    );
 
     // Codes, by their own wish.
     let act = |action: &str, more: &[(&str, &str)]| {
         form("/account", &[&[("session", id.as_str()), ("action", action)][..], more].concat())
     };
-    is_page(&walk.browser.send(&shop.api, act("totp-on", &[("current", "wrong")])).await, 403, "current password");
+    assert_page(&walk.browser.send(&shop.api, act("totp-on", &[("current", "wrong")])).await, 403, "current password");
     let page = walk.browser.send(&shop.api, act("totp-on", &[("current", PASSWORD)])).await;
-    is_page(&page, 200, "otpauth://totp/");
+    assert_page(&page, 200, "otpauth://totp/");
     let secret = secret_of(&page);
     let sealed = page.text.split("name=\"form\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let confirm = |code: &str| act("totp-confirm", &[("form", sealed.as_str()), ("code", code)]);
-    is_page(&walk.browser.send(&shop.api, confirm("000000")).await, 403, "not the current code");
+    assert_page(&walk.browser.send(&shop.api, confirm("000000")).await, 403, "not the current code");
     let codes = walk.browser.send(&shop.api, confirm(&shop.code(&secret, 0))).await;
     let recovery = recovery_codes(&codes);
     assert_eq!(recovery.len(), 10);
@@ -578,17 +582,17 @@ async fn a_person_changes_the_password_and_codes_and_logs_out_everywhere() {
     shop.grant(&second.code(&shop.code(&secret, 0)).await);
     shop.api.clock.pass(60);
     let off = |code: &str| act("totp-off", &[("current", PASSWORD), ("code", code)]);
-    is_page(&walk.browser.send(&shop.api, off("000000")).await, 403, "code is wrong");
-    is_page(&walk.browser.send(&shop.api, off(&shop.code(&secret, 0))).await, 200, "Codes are off");
+    assert_page(&walk.browser.send(&shop.api, off("000000")).await, 403, "code is wrong");
+    assert_page(&walk.browser.send(&shop.api, off(&shop.code(&secret, 0))).await, 200, "Codes are off");
     assert!(!shop.person(EMAIL).await.totp);
 
-    is_page(&walk.browser.send(&shop.api, change(PASSWORD, next, next)).await, 200, "another one now");
+    assert_page(&walk.browser.send(&shop.api, change(PASSWORD, next, next)).await, 200, "another one now");
     assert!(shop.api.identities.session(session).is_none() && shop.sessions().await.is_empty());
     let mut walk = Walk::begin(&shop).await;
-    is_page(&walk.password(EMAIL, PASSWORD).await, 403, WRONG);
+    assert_page(&walk.password(EMAIL, PASSWORD).await, 403, WRONG);
     let third = shop.grant(&walk.password(EMAIL, next).await).session;
     let everywhere = form("/account", &[("session", &third.to_string()), ("action", "sign-out")]);
-    is_page(&walk.browser.send(&shop.api, everywhere).await, 200, "All your logins have ended");
+    assert_page(&walk.browser.send(&shop.api, everywhere).await, 200, "All your logins have ended");
     assert!(shop.api.identities.session(third).is_none());
     let acted: Vec<String> =
         shop.api.actions(&shop.token).await.into_iter().filter(|a| a.starts_with("person.")).collect();

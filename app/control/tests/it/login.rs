@@ -1,5 +1,5 @@
-//! Logging in with a browser, without an edge: from a sealed request to a sealed grant, and every way in which that must
-//! not work.
+//! Logging in with a browser, without an edge: from a sealed request to a sealed grant, and every way in which that
+//! must not work.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,7 +39,7 @@ impl Browser {
         let response = api.login.clone().call(request).await.unwrap();
         let (parts, body) = response.into_parts();
         self.keep(&parts.headers);
-        is_hardened(&parts.headers);
+        assert_hardened(&parts.headers);
         let bytes = body.collect().await.unwrap().to_bytes();
         Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
@@ -66,7 +66,7 @@ impl Browser {
     }
 }
 
-fn is_hardened(headers: &HeaderMap) {
+fn assert_hardened(headers: &HeaderMap) {
     let policy = headers[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
     assert!(!policy.contains("script"), "{policy}");
@@ -184,7 +184,7 @@ fn rand12() -> [u8; 12] {
 }
 
 #[track_caller]
-pub(crate) fn is_page(answer: &Answer, status: u16, says: &str) {
+pub(crate) fn assert_page(answer: &Answer, status: u16, says: &str) {
     assert_eq!(answer.status.as_u16(), status, "{}", answer.text);
     assert!(answer.text.contains(says), "{says:?} is not in {}", answer.text);
     assert!(answer.header("location").is_none() && !answer.text.contains("<script"));
@@ -236,7 +236,7 @@ async fn the_second_socket_asks_nobody_until_the_login_is_old_or_the_person_want
 
     let switch = LoginRequest { switch: true, ..shop.request() };
     let page = browser.get(&shop.api, &shop.start_path(&switch)).await;
-    is_page(&page, 200, "provider=dex");
+    assert_page(&page, 200, "provider=dex");
     let path = format!("{}&provider=dex", shop.start_path(&switch));
     let answer = browser.get(&shop.api, &path).await;
     let asked = parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
@@ -264,19 +264,19 @@ async fn a_login_of_one_organisation_is_worth_nothing_at_another() {
     let socket = shop.api.socket(&other, "other").await;
     let elsewhere = LoginRequest { socket: socket.id, ..shop.request() };
     let answer = browser.get(&shop.api, &shop.start_path(&elsewhere)).await;
-    is_page(&answer, 503, "Nobody can log in here yet");
+    assert_page(&answer, 503, "Nobody can log in here yet");
     // The sign-on cookie under the name that the other organisation's has.
     let organisation = shop.api.routes.get(socket.id).unwrap().account;
     let value = browser.cookies.values().next().unwrap().clone();
     let name = format!("__Host-sallyport-sso-{}", &organisation.uuid().simple().to_string()[..12]);
     browser.cookies.insert(name, value);
     let answer = browser.get(&shop.api, &shop.start_path(&elsewhere)).await;
-    is_page(&answer, 503, "Nobody can log in here yet");
+    assert_page(&answer, 503, "Nobody can log in here yet");
     let missing = shop.api.get("/v1/providers/dex", Some(&other)).await;
-    missing.is_problem(StatusCode::NOT_FOUND, "not-found");
+    missing.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let id = shop.sessions().await[0].id;
     let path = format!("/v1/login-sessions/{id}");
-    shop.api.send("DELETE", &path, Some(&other), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    shop.api.send("DELETE", &path, Some(&other), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
@@ -292,23 +292,23 @@ async fn requests_that_no_edge_made_are_refused() {
         &format!("/start?request={forged}"),
         "/start?request=a&request=b",
     ] {
-        is_page(&browser.get(&shop.api, path).await, 400, "This link does not work");
+        assert_page(&browser.get(&shop.api, path).await, 400, "This link does not work");
     }
-    is_page(
+    assert_page(
         &browser.get(&shop.api, &format!("{}&provider=x", shop.start_path(&shop.request()))).await,
         400,
         "This link",
     );
     let gone = LoginRequest { socket: SocketId::from_random([1; 16]), ..shop.request() };
-    is_page(&browser.get(&shop.api, &shop.start_path(&gone)).await, 404, "The service is gone");
+    assert_page(&browser.get(&shop.api, &shop.start_path(&gone)).await, 404, "The service is gone");
     for at in [START - 601, START + 61] {
         let old = LoginRequest { at, ..shop.request() };
-        is_page(&browser.get(&shop.api, &shop.start_path(&old)).await, 400, "This link is too old");
+        assert_page(&browser.get(&shop.api, &shop.start_path(&old)).await, 400, "This link is too old");
     }
     let long = browser.get(&shop.api, &format!("/start?request={}", "A".repeat(9_000))).await;
-    is_page(&long, 414, "Address too long");
-    is_page(&browser.get(&shop.api, "/elsewhere").await, 404, "No such page");
-    is_page(&browser.get(&shop.api, "/").await, 200, "Here people log in");
+    assert_page(&long, 414, "Address too long");
+    assert_page(&browser.get(&shop.api, "/elsewhere").await, 404, "No such page");
+    assert_page(&browser.get(&shop.api, "/").await, 200, "Here people log in");
     let post = Request::post("/start").body(Body::empty()).unwrap();
     assert_eq!(browser.send(&shop.api, post).await.status, StatusCode::METHOD_NOT_ALLOWED);
     assert!(browser.cookies.is_empty() && shop.sessions().await.is_empty());
@@ -339,15 +339,19 @@ async fn a_state_is_good_once_in_its_own_browser_for_its_own_provider() {
     let with_cookie = browser.clone();
 
     let refused = "This login is not known here";
-    is_page(&Browser::default().get(&shop.api, &back).await, 400, refused);
+    assert_page(&Browser::default().get(&shop.api, &back).await, 400, refused);
     let mut forged = asked.clone();
     forged.insert("state".to_owned(), format!("{}AAAAAAAAAA", &asked["state"][..12]));
-    is_page(&with_cookie.clone().get(&shop.api, &Shop::back(&forged, &code)).await, 400, refused);
+    assert_page(&with_cookie.clone().get(&shop.api, &Shop::back(&forged, &code)).await, 400, refused);
     let no_state = back.split("&state").next().unwrap().to_owned();
-    is_page(&with_cookie.clone().get(&shop.api, &no_state).await, 400, "This link does not work");
-    is_page(&with_cookie.clone().get(&shop.api, &format!("{back}&code=other")).await, 400, "This link does not work");
+    assert_page(&with_cookie.clone().get(&shop.api, &no_state).await, 400, "This link does not work");
+    assert_page(
+        &with_cookie.clone().get(&shop.api, &format!("{back}&code=other")).await,
+        400,
+        "This link does not work",
+    );
     let elsewhere = back.replacen("/dex?", "/other?", 1);
-    is_page(&with_cookie.clone().get(&shop.api, &elsewhere).await, 400, refused);
+    assert_page(&with_cookie.clone().get(&shop.api, &elsewhere).await, 400, refused);
     assert!(!provider.asked().contains(&"/token".to_owned()), "no code was sent anywhere");
 
     // The state was used up by the attempt at another provider's address; a new login shows that one use is all.
@@ -357,14 +361,14 @@ async fn a_state_is_good_once_in_its_own_browser_for_its_own_provider() {
     let back = Shop::back(&asked, &code);
     let stolen = browser.clone();
     shop.grant(&browser.get(&shop.api, &back).await);
-    is_page(&browser.get(&shop.api, &back).await, 400, refused);
-    is_page(&stolen.clone().get(&shop.api, &back).await, 400, refused);
+    assert_page(&browser.get(&shop.api, &back).await, 400, refused);
+    assert_page(&stolen.clone().get(&shop.api, &back).await, 400, refused);
 
     let mut late = Browser::default();
     let (_, asked) = shop.begin(&mut late, &shop.request()).await;
     let code = provider.log_in(&asked);
     shop.api.clock.pass(601);
-    is_page(&late.get(&shop.api, &Shop::back(&asked, &code)).await, 400, refused);
+    assert_page(&late.get(&shop.api, &Shop::back(&asked, &code)).await, 400, refused);
     assert_eq!(shop.sessions().await.len(), 1);
 }
 
@@ -377,7 +381,7 @@ async fn a_code_of_another_login_is_worth_nothing() {
     let (_, asked_eve) = shop.begin(&mut eve, &shop.request()).await;
     let code = provider.log_in(&asked_eve);
     let answer = ann.get(&shop.api, &Shop::back(&asked_ann, &code)).await;
-    is_page(&answer, 400, "refused: invalid_grant (&lt;no such code&gt;)");
+    assert_page(&answer, 400, "refused: invalid_grant (&lt;no such code&gt;)");
     assert!(shop.sessions().await.is_empty());
 }
 
@@ -391,7 +395,7 @@ async fn tokens_that_lie_let_nobody_in() {
         (Signing::ForeignKey, "The signature of the provider&#39;s ID token is wrong"),
     ] {
         provider.says().signing = signing;
-        is_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, says);
+        assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, says);
     }
     provider.says().signing = Signing::Right;
     for (claims, says) in [
@@ -405,7 +409,7 @@ async fn tokens_that_lie_let_nobody_in() {
         (json!({"iat": START - 1_000}), "not valid now"),
     ] {
         provider.says().claims = claims.clone();
-        is_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, says);
+        assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, says);
     }
     // Clocks that are a little apart do no harm.
     for skew in [-110, 110] {
@@ -433,7 +437,7 @@ async fn only_a_verified_address_counts_and_tricks_with_it_do_not() {
         if status == 400 {
             assert!(!answer.status.is_success() && answer.header("location").is_none(), "{}", answer.text);
         } else {
-            is_page(&answer, status, says);
+            assert_page(&answer, status, says);
         }
     }
     assert!(shop.sessions().await.is_empty());
@@ -460,11 +464,11 @@ async fn claims_that_the_token_lacks_are_asked_for_and_belong_to_the_same_person
     let mut others = said;
     others["sub"] = json!("u-2");
     provider.says().userinfo = others;
-    is_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "wrong <code>sub</code>");
+    assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "wrong <code>sub</code>");
     // An unverified address in the token is not verified by another one in userinfo.
     provider.says().claims = json!({"email": "ceo@example.com", "email_verified": null});
     provider.says().userinfo = json!({"sub": "u-1", "email_verified": true});
-    is_page(&shop.log_in(&mut Browser::default(), &provider).await, 403, "does not vouch");
+    assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 403, "does not vouch");
 }
 
 #[tokio::test]
@@ -481,7 +485,7 @@ async fn keys_rotate_and_a_provider_that_is_down_is_told_in_a_sentence() {
     // A provider whose keys never fit does not make us ask without end.
     provider.says().signing = Signing::ForeignKey;
     for _ in 0..12 {
-        is_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "signature");
+        assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "signature");
     }
     assert!(provider.asked().iter().filter(|path| *path == "/keys").count() <= 8);
 
@@ -491,7 +495,7 @@ async fn keys_rotate_and_a_provider_that_is_down_is_told_in_a_sentence() {
     let code = provider.log_in(&asked);
     provider.stop().await;
     let answer = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
-    is_page(&answer, 502, "The identity provider at 127.0.0.1 cannot be reached: nothing listens there.");
+    assert_page(&answer, 502, "The identity provider at 127.0.0.1 cannot be reached: nothing listens there.");
     let found = shop.api.post("/v1/providers/dex/test", Some(&shop.token), json!({})).await.json();
     assert_eq!(
         (found["works"].as_bool(), found["detail"].as_str().unwrap().contains("cannot be reached")),
@@ -511,8 +515,8 @@ async fn what_a_provider_says_no_to_is_a_clear_page() {
         let mut browser = Browser::default();
         let (_, asked) = shop.begin(&mut browser, &shop.request()).await;
         let path = Shop::back(&asked, "x").replace("code=x", &format!("error={error}"));
-        is_page(&browser.get(&shop.api, &path).await, status, says);
-        is_page(&browser.get(&shop.api, &path).await, 400, "not known here");
+        assert_page(&browser.get(&shop.api, &path).await, status, says);
+        assert_page(&browser.get(&shop.api, &path).await, 400, "not known here");
     }
     for (answer, status, says) in [
         ((400, r#"{"error":"invalid_client"}"#), 400, "refused: invalid_client"),
@@ -522,10 +526,10 @@ async fn what_a_provider_says_no_to_is_a_clear_page() {
         ((302, "{}"), 502, "sends on to another address"),
     ] {
         provider.says().token_answer = Some((answer.0, answer.1.to_owned()));
-        is_page(&shop.log_in(&mut Browser::default(), &provider).await, status, says);
+        assert_page(&shop.log_in(&mut Browser::default(), &provider).await, status, says);
     }
     provider.says().token_answer = Some((200, " ".repeat(600 * 1_024)));
-    is_page(&shop.log_in(&mut Browser::default(), &provider).await, 502, "longer than");
+    assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 502, "longer than");
 }
 
 #[tokio::test]
@@ -535,14 +539,14 @@ async fn one_provider_does_not_pass_for_another() {
     shop.add("evil", &evil, json!({})).await;
     let mut browser = Browser::default();
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;
-    is_page(&page, 200, "provider=evil");
+    assert_page(&page, 200, "provider=evil");
     let path = format!("{}&provider=evil", shop.start_path(&shop.request()));
     let answer = browser.get(&shop.api, &path).await;
     let asked = parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
     // The evil one sends the browser on to the honest one, whose code then comes back with the evil one's state.
     let code = honest.log_in(&asked);
     let back = Shop::back(&asked, &code).replacen("/evil?", "/honest?", 1);
-    is_page(&browser.get(&shop.api, &back).await, 400, "not known here");
+    assert_page(&browser.get(&shop.api, &back).await, 400, "not known here");
     assert!(!evil.asked().contains(&"/token".to_owned()), "the honest one's code went to the evil one");
 
     let mut browser = Browser::default();
@@ -551,12 +555,12 @@ async fn one_provider_does_not_pass_for_another() {
     let asked = parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
     let code = honest.log_in(&asked);
     let back = format!("{}&iss=https%3A%2F%2Fevil.test", Shop::back(&asked, &code));
-    is_page(&browser.get(&shop.api, &back).await, 400, "wrong <code>iss</code>");
+    assert_page(&browser.get(&shop.api, &back).await, 400, "wrong <code>iss</code>");
     // A provider that says it gives its name in the address must do so (RFC 9207 section 2.4).
     evil.says().discovery = json!({"authorization_response_iss_parameter_supported": true});
     shop.api.post("/v1/providers/evil/test", Some(&shop.token), json!({})).await;
     shop.asks(json!({"email_domains": ["example.com"], "providers": ["evil"]})).await;
-    is_page(&shop.log_in(&mut Browser::default(), &evil).await, 400, "wrong <code>iss</code>");
+    assert_page(&shop.log_in(&mut Browser::default(), &evil).await, 400, "wrong <code>iss</code>");
 }
 
 #[tokio::test]
@@ -572,7 +576,7 @@ async fn what_discovery_says_is_looked_at() {
         provider.says().discovery = lie;
         shop.add("dex", &provider, json!({})).await;
         let answer = Browser::default().get(&shop.api, &shop.start_path(&shop.request())).await;
-        is_page(&answer, 502, says);
+        assert_page(&answer, 502, says);
         let gone = shop.api.send("DELETE", "/v1/providers/dex?force=true", Some(&shop.token), None).await;
         assert_eq!(gone.status, StatusCode::NO_CONTENT);
     }
@@ -607,7 +611,7 @@ async fn logins_end_at_once_everywhere() {
         shop.api.send("DELETE", &format!("/v1/providers/dex{query}"), Some(&shop.token), None).await
     };
     for query in ["", "?force=false"] {
-        let says = delete(query).await.is_problem(StatusCode::CONFLICT, "provider-in-use");
+        let says = delete(query).await.assert_problem(StatusCode::CONFLICT, "provider-in-use");
         assert!(says.contains("people log in by dex at ") && says.contains(".localhost"), "{says}");
     }
     assert_eq!(delete("?force=perhaps").await.field(), "force");
@@ -633,9 +637,9 @@ async fn a_browser_logs_out() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     let mut browser = Browser::default();
-    is_page(&browser.get(&shop.api, "/logout").await, 200, "Nobody is logged in here");
+    assert_page(&browser.get(&shop.api, "/logout").await, 200, "Nobody is logged in here");
     let session = shop.grant(&shop.log_in(&mut browser, &provider).await).session;
-    is_page(&browser.get(&shop.api, "/logout").await, 200, "ann@example.com");
+    assert_page(&browser.get(&shop.api, "/logout").await, 200, "ann@example.com");
     assert!(shop.api.identities.session(session).is_some(), "a GET ends nothing");
     for (origin, site) in [
         (None, None),
@@ -652,11 +656,11 @@ async fn a_browser_logs_out() {
             }
         }
         let refused = browser.send(&shop.api, post.body(Body::empty()).unwrap()).await;
-        is_page(&refused, 403, "Not from here");
+        assert_page(&refused, 403, "Not from here");
         assert!(shop.api.identities.session(session).is_some());
     }
     let post = Request::post("/logout").header("origin", "https://login.localhost:8443").body(Body::empty()).unwrap();
-    is_page(&browser.send(&shop.api, post).await, 200, "The login has ended");
+    assert_page(&browser.send(&shop.api, post).await, 200, "The login has ended");
     let has_logged_out =
         |browser: &Browser| browser.cookies.keys().all(|name| name.starts_with("__Host-sallyport-out-"));
     assert!(shop.api.identities.session(session).is_none() && has_logged_out(&browser));
@@ -668,9 +672,9 @@ async fn a_browser_logs_out() {
         let ticket = LogoutTicket { session, socket: shop.socket.id, at };
         format!("/logout?ticket={}", shop.api.sealer.seal(Purpose::Logout, &ticket, rand12()).unwrap())
     };
-    is_page(&browser.get(&shop.api, &ticket(START - 61)).await, 200, "Log out everywhere");
+    assert_page(&browser.get(&shop.api, &ticket(START - 61)).await, 200, "Log out everywhere");
     assert!(shop.api.identities.session(session).is_some());
-    is_page(&browser.get(&shop.api, &ticket(START)).await, 200, "Log in again");
+    assert_page(&browser.get(&shop.api, &ticket(START)).await, 200, "Log in again");
     assert!(shop.api.identities.session(session).is_none() && has_logged_out(&browser));
 }
 
@@ -687,7 +691,7 @@ async fn providers_are_checked_sealed_and_never_shown_whole() {
     }
     let add = |body: Value| shop.api.post("/v1/providers", Some(&shop.token), body);
     let plain = json!({"name": "dex", "kind": "oidc", "issuer": "https://id.example.com", "client_id": "c"});
-    add(plain.clone()).await.is_problem(StatusCode::CONFLICT, "provider-taken");
+    add(plain.clone()).await.assert_problem(StatusCode::CONFLICT, "provider-taken");
     for (field, value, wrong) in [
         ("name", json!("No Name"), "name"),
         ("kind", json!("saml"), "kind"),
@@ -720,7 +724,7 @@ async fn providers_are_checked_sealed_and_never_shown_whole() {
     {
         let body = (path == "/v1/providers").then(|| plain.clone());
         let refused = shop.api.send(method, path, Some(&reader), body).await;
-        refused.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+        refused.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     }
     let session = shop.grant(&shop.log_in(&mut Browser::default(), &provider).await).session;
     let patch = |body: Value| shop.api.send("PATCH", "/v1/providers/dex", Some(&shop.token), Some(body));
@@ -745,7 +749,7 @@ async fn too_many_steps_of_one_client_have_to_wait() {
     for _ in 0..400 {
         last = browser.get(&shop.api, "/start").await;
     }
-    is_page(&last, 429, "Too many attempts");
+    assert_page(&last, 429, "Too many attempts");
     assert!(last.header("retry-after").is_some());
 }
 
@@ -769,11 +773,11 @@ async fn github_and_facebook_speak_their_own_dialects() {
     ] {
         provider.says().github_emails = emails;
         let answer = shop.log_in(&mut Browser::default(), &provider).await;
-        is_page(&answer, 403, "This account cannot be used");
+        assert_page(&answer, 403, "This account cannot be used");
     }
     // GitHub says what is wrong with a good status.
     provider.says().token_answer = Some((200, r#"{"error":"bad_verification_code"}"#.to_owned()));
-    is_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "refused: bad_verification_code");
+    assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "refused: bad_verification_code");
     provider.says().token_answer = None;
 
     let facebook = json!({"name": "facebook", "kind": "facebook", "issuer": provider.issuer, "client_id": CLIENT_ID,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     fake_provider::FakeProvider,
     harness::Answer,
-    login::{Browser, Shop, is_page},
+    login::{Browser, Shop, assert_page},
     pages::ways,
 };
 
@@ -271,7 +271,7 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
 
     // The next visit does not come straight back in: it asks, and so does the provider.
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;
-    is_page(&page, 200, "You have logged out in this browser");
+    assert_page(&page, 200, "You have logged out in this browser");
     let asked = browser.get(&shop.api, &ways(&page)[0]).await;
     let to = asked.header("location").unwrap().to_owned();
     assert!(to.contains("prompt=login"), "{to}");
@@ -292,7 +292,7 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
 async fn an_account_that_is_refused_may_be_another() {
     let (shop, fake, _) = Shop::with(json!({}), json!({"email_verified": false}), json!({})).await;
     let refused = shop.log_in(&mut Browser::default(), &fake).await;
-    is_page(&refused, 403, "does not vouch for the e-mail address");
+    assert_page(&refused, 403, "does not vouch for the e-mail address");
     let again = format!("href=\"https://{}:8443/.sallyport/login?switch=1\"", shop.socket.dns_name);
     assert!(refused.text.contains(&again) && !refused.text.contains("Try again"), "{}", refused.text);
 }
@@ -321,7 +321,7 @@ async fn every_group_counts_or_nobody_comes_in() {
     ] {
         fake.says().claims = claims.clone();
         let refused = shop.log_in(&mut Browser::default(), &fake).await;
-        is_page(&refused, 403, says);
+        assert_page(&refused, 403, says);
         assert!(shop.reasons().await.iter().any(|reason| reason.contains(says)), "{claims}");
     }
     assert_eq!(shop.sessions().await.len(), 1);

@@ -35,7 +35,7 @@ async fn post(api: &Api, path: &str, token: &str, body: Value) -> Value {
 
 /// The answer is an error in the form of these clients; gives its message.
 #[track_caller]
-fn is_error(answer: &Answer, status: StatusCode) -> String {
+fn assert_error(answer: &Answer, status: StatusCode) -> String {
     assert_eq!(answer.status, status, "{}", answer.text);
     assert_eq!(answer.headers[header::CONTENT_TYPE], "application/json");
     let json = answer.json();
@@ -83,13 +83,13 @@ async fn an_account_is_made_and_logs_in() {
     assert_eq!((&user["user_name"], &user["sshkey"]), (&json!(id.replace('-', "")), &json!(KEY)));
     assert_eq!(api.ssh_logins.get(user["user_name"].as_str().unwrap()).unwrap().keys, [KEY]);
     let other = login(&api, "bob@example.com").await;
-    is_error(&call(&api, "GET", &format!("/user/{id}"), &other, None).await, StatusCode::NOT_FOUND);
+    assert_error(&call(&api, "GET", &format!("/user/{id}"), &other, None).await, StatusCode::NOT_FOUND);
 
     let refreshed = post(&api, "/login/refresh", &token, json!({})).await;
     let refreshed = refreshed["token"].as_str().unwrap();
     assert_eq!((user_id(refreshed), get(&api, "/socket", refreshed).await), (id, json!([])));
     api.clock.pass(86_400 + 61);
-    let says = is_error(&call(&api, "GET", "/socket", &token, None).await, StatusCode::UNAUTHORIZED);
+    let says = assert_error(&call(&api, "GET", "/socket", &token, None).await, StatusCode::UNAUTHORIZED);
     assert!(says.contains("expired: log in again"), "{says}");
 }
 
@@ -116,7 +116,7 @@ async fn connect_makes_a_socket_and_its_tunnel() {
     assert_eq!(get(&api, &path, &token).await, made);
     assert_eq!(call(&api, "DELETE", &path, &token, None).await.status, StatusCode::NO_CONTENT);
     assert!(api.routes.get(socket.id).is_none());
-    is_error(&call(&api, "DELETE", &path, &token, None).await, StatusCode::NOT_FOUND);
+    assert_error(&call(&api, "DELETE", &path, &token, None).await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -167,9 +167,9 @@ async fn tunnels_are_made_listed_and_removed() {
     let one = format!("{path}/{}", first["tunnel_id"].as_str().unwrap());
     assert_eq!(get(&api, &one, &token).await, first);
     assert_eq!(call(&api, "DELETE", &one, &token, None).await.status, StatusCode::NO_CONTENT);
-    is_error(&call(&api, "GET", &one, &token, None).await, StatusCode::NOT_FOUND);
+    assert_error(&call(&api, "GET", &one, &token, None).await, StatusCode::NOT_FOUND);
     let other = login(&api, "bob@example.com").await;
-    is_error(&call(&api, "GET", &path, &other, None).await, StatusCode::NOT_FOUND);
+    assert_error(&call(&api, "GET", &path, &other, None).await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -186,14 +186,14 @@ async fn a_key_is_signed_for_a_tunnel_of_the_caller_alone() {
     assert!(certificate.key_id().ends_with(&format!("socket {id} tunnel {tunnel}")), "{}", certificate.key_id());
     for bad in [json!({"ssh_public_key": "ssh-dss AAAA"}), json!({"ssh_public_key": ""}), json!({})] {
         let answer = call(&api, "POST", &path, &token, Some(bad)).await;
-        is_error(&answer, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_error(&answer, StatusCode::UNPROCESSABLE_ENTITY);
     }
     let other = login(&api, "bob@example.com").await;
     let key = || Some(json!({"ssh_public_key": KEY}));
-    is_error(&call(&api, "POST", &path, &other, key()).await, StatusCode::NOT_FOUND);
-    is_error(&call(&api, "POST", &path, "", key()).await, StatusCode::UNAUTHORIZED);
+    assert_error(&call(&api, "POST", &path, &other, key()).await, StatusCode::NOT_FOUND);
+    assert_error(&call(&api, "POST", &path, "", key()).await, StatusCode::UNAUTHORIZED);
     call(&api, "DELETE", &format!("/socket/{id}/tunnel/{tunnel}"), &token, None).await;
-    is_error(&call(&api, "POST", &path, &token, key()).await, StatusCode::NOT_FOUND);
+    assert_error(&call(&api, "POST", &path, &token, key()).await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -202,39 +202,40 @@ async fn errors_have_the_form_that_these_clients_print() {
     let token = login(&api, "ann@example.com").await;
     let bearer = api.login("ann@example.com").await.access_token.expose().to_owned();
     for bad in ["", "nonsense", bearer.as_str()] {
-        is_error(&call(&api, "GET", "/connect", bad, None).await, StatusCode::UNAUTHORIZED);
+        assert_error(&call(&api, "GET", "/connect", bad, None).await, StatusCode::UNAUTHORIZED);
     }
-    api.get("/v1/sockets", Some(&token)).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
+    api.get("/v1/sockets", Some(&token)).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
     let wrong = json!({"email": "ann@example.com", "password": "wrong password"});
-    is_error(&call(&api, "POST", "/login", "", Some(wrong)).await, StatusCode::UNAUTHORIZED);
-    is_error(&call(&api, "POST", "/user", "", Some(new_user("ann@example.com"))).await, StatusCode::CONFLICT);
+    assert_error(&call(&api, "POST", "/login", "", Some(wrong)).await, StatusCode::UNAUTHORIZED);
+    assert_error(&call(&api, "POST", "/user", "", Some(new_user("ann@example.com"))).await, StatusCode::CONFLICT);
     let weak = json!({"name": "b", "email": "b@example.com", "password": "short", "sshkey": ""});
-    let says = is_error(&call(&api, "POST", "/user", "", Some(weak)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    let says = assert_error(&call(&api, "POST", "/user", "", Some(weak)).await, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(says.starts_with("password: "), "{says}");
     let no_key = json!({"name": "b", "email": "b@example.com", "password": PASSWORD, "sshkey": "no key"});
-    is_error(&call(&api, "POST", "/user", "", Some(no_key)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_error(&call(&api, "POST", "/user", "", Some(no_key)).await, StatusCode::UNPROCESSABLE_ENTITY);
 
     let mut cloud = wish("s", "http");
     cloud["cloud_authentication_enabled"] = json!(true);
-    let says = is_error(&call(&api, "POST", "/connect", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    let says =
+        assert_error(&call(&api, "POST", "/connect", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(says.contains("nobody could enter"), "{says}");
     let mut no_password = wish("s", "http");
     no_password["protected_socket"] = json!(true);
     for body in [json!({}), wish("", "http"), wish("s", "gopher"), no_password] {
-        is_error(&call(&api, "POST", "/socket", &token, Some(body)).await, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_error(&call(&api, "POST", "/socket", &token, Some(body)).await, StatusCode::UNPROCESSABLE_ENTITY);
     }
-    is_error(&call(&api, "PATCH", "/socket", &token, None).await, StatusCode::METHOD_NOT_ALLOWED);
+    assert_error(&call(&api, "PATCH", "/socket", &token, None).await, StatusCode::METHOD_NOT_ALLOWED);
     // The Go clients log in only where there is a version.
     let version = api.get("/latest_version.txt", None).await;
     assert_eq!((version.status, version.header("content-type")), (StatusCode::OK, Some("text/plain; charset=utf-8")));
     assert_eq!(version.text.trim(), env!("CARGO_PKG_VERSION"));
-    is_error(&call(&api, "GET", "/mtls-ca/socket/x/other", &token, None).await, StatusCode::NOT_FOUND);
+    assert_error(&call(&api, "GET", "/mtls-ca/socket/x/other", &token, None).await, StatusCode::NOT_FOUND);
     assert_eq!(get(&api, "/socket", &token).await, json!([]), "nothing was made");
     for _ in 0..5 {
         post(&api, "/socket", &token, wish("s", "tcp")).await;
     }
     let full = call(&api, "POST", "/connect", &token, Some(wish("s", "tcp"))).await;
-    assert!(is_error(&full, StatusCode::CONFLICT).contains("all ports from 20000 to 20004"));
+    assert!(assert_error(&full, StatusCode::CONFLICT).contains("all ports from 20000 to 20004"));
     let types: Vec<_> = api.routes.all().iter().map(|route| route.socket_type).collect();
     assert_eq!(types, [SocketType::Tcp; 5]);
 }
@@ -262,13 +263,16 @@ async fn cloud_authentication_is_what_the_socket_asks_of_those_who_come() {
     let lists = json!({"cloud_authentication_email_allowed_addressses": [], "cloud_authentication_email_allowed_domains": null});
     assert_eq!(put(lists).await.status, StatusCode::OK);
     assert_eq!((identity().unwrap().email_addresses.len(), identity().unwrap().email_domains.len()), (0, 2));
-    is_error(&put(json!({"cloud_authentication_email_allowed_domains": []})).await, StatusCode::UNPROCESSABLE_ENTITY);
-    is_error(
+    assert_error(
+        &put(json!({"cloud_authentication_email_allowed_domains": []})).await,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    );
+    assert_error(
         &put(json!({"cloud_authentication_email_allowed_domains": ["*"]})).await,
         StatusCode::UNPROCESSABLE_ENTITY,
     );
     assert_eq!(put(json!({"cloud_authentication_enabled": false})).await.status, StatusCode::OK);
     assert_eq!(identity(), None);
     cloud["socket_type"] = json!("tcp");
-    is_error(&call(&api, "POST", "/socket", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_error(&call(&api, "POST", "/socket", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
 }

@@ -70,7 +70,7 @@ async fn every_described_path_is_served() {
             if open.contains(&path.as_str()) {
                 assert!([StatusCode::OK, StatusCode::UNPROCESSABLE_ENTITY].contains(&answer.status), "{method} {path}");
             } else {
-                answer.is_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
+                answer.assert_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
             }
         }
     }
@@ -91,7 +91,7 @@ async fn a_body_that_is_needed_is_asked_for() {
             let answer = api.send(&method.to_uppercase(), &concrete, Some(&token), None).await;
             assert!(answer.status.is_client_error(), "{method} {path} takes no body for one: {}", answer.text);
             if answer.text.contains("the body is missing") {
-                answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+                answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
                 asked.insert(format!("{method} {path}"));
             }
         }

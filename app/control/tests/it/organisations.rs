@@ -79,7 +79,7 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
     assert!(code.starts_with("spi_") && code.len() == 47, "{code}");
     assert!(!api.get("/v1/invitations", Some(&ann)).await.text.contains(&code));
     // Nobody is put in against their will.
-    api.get_for("/v1/sockets", &bob, &house).await.is_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+    api.get_for("/v1/sockets", &bob, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
     let received = api.received(&bob).await;
     assert_eq!(
         (received.len(), received[0].organisation.to_string(), received[0].role.as_str()),
@@ -88,7 +88,7 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
     let joined: Organisation = api.accept(&bob, &code).await.read(StatusCode::OK);
     assert_eq!((joined.name.as_str(), joined.role.as_str(), joined.own), ("Ann", "member", false));
     assert!(api.received(&bob).await.is_empty());
-    api.accept(&bob, &code).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.accept(&bob, &code).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let both = [("ann@example.com", "owner"), ("bob@example.com", "member")];
     assert_eq!(api.members(&bob, &house).await, both.map(|(email, role)| (email.to_owned(), role.to_owned())));
 
@@ -97,7 +97,7 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
     let made: sallyport_api::Socket =
         api.send_for("POST", "/v1/sockets", &bob, &house, body).await.read(StatusCode::CREATED);
     assert_eq!(api.get(&format!("/v1/sockets/{}", made.id), Some(&ann)).await.status, StatusCode::OK);
-    api.get(&format!("/v1/sockets/{}", made.id), Some(&bob)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.get(&format!("/v1/sockets/{}", made.id), Some(&bob)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
     // His token for the organisation needs no header, and takes only the one that fits.
     let body = json!({"name": "ci", "scopes": ["sockets:write", "account:read"]});
@@ -112,7 +112,7 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
     }
     let own = api.id_of(&bob).await;
     for other in [own.as_str(), "00000000-0000-4000-8000-000000000000", "nobody"] {
-        api.get_for("/v1/sockets", ci, other).await.is_problem(StatusCode::FORBIDDEN, "wrong-organisation");
+        api.get_for("/v1/sockets", ci, other).await.assert_problem(StatusCode::FORBIDDEN, "wrong-organisation");
     }
     let seen: Page<Organisation> = api.get("/v1/organisations", Some(ci)).await.read(StatusCode::OK);
     assert_eq!(seen.items.iter().map(|one| one.id.to_string()).collect::<Vec<_>>(), std::slice::from_ref(&house));
@@ -124,8 +124,8 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
         api.send("DELETE", "/v1/members/bob@example.com", Some(&ann), None).await.status,
         StatusCode::NO_CONTENT
     );
-    api.get("/v1/sockets", Some(ci)).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
-    api.get_for("/v1/sockets", &bob, &house).await.is_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+    api.get("/v1/sockets", Some(ci)).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
+    api.get_for("/v1/sockets", &bob, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
     assert_eq!(api.get(&format!("/v1/sockets/{}", made.id), Some(&ann)).await.status, StatusCode::OK, "it stays");
     assert_eq!(api.get("/v1/sockets", Some(&bob)).await.status, StatusCode::OK, "his own goes on");
 }
@@ -151,32 +151,32 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
     // Who takes the address later still needs the code.
     let zoe = api.account("zoe@example.com").await;
     for wrong in ["", "spi_x", known.json()["id"].as_str().unwrap()] {
-        api.accept(&zoe, wrong).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+        api.accept(&zoe, wrong).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     }
     // And who has the code needs the address.
     let code = known.json()["code"].as_str().unwrap().to_owned();
-    api.accept(&eve, &code).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.accept(&eve, &code).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let path = format!("/v1/account/invitations/{}", known.json()["id"].as_str().unwrap());
-    api.send("DELETE", &path, Some(&eve), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&eve), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     // Another invitation takes the place of the former.
     let again = api.invite(&ann, &house, "bob@example.com", "viewer").await;
-    api.accept(&bob, &code).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.accept(&bob, &code).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert_eq!(api.received(&bob).await.len(), 1);
     api.clock.pass(7 * 86_400);
     let bob = api.login("bob@example.com").await.access_token.expose().to_owned();
     let ann = api.login("ann@example.com").await.access_token.expose().to_owned();
     assert!(api.received(&bob).await.is_empty());
-    api.accept(&bob, again.code.expose()).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.accept(&bob, again.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
     // One is declined, one is taken back.
     let declined = api.invite(&ann, &house, "bob@example.com", "viewer").await;
     let path = format!("/v1/account/invitations/{}", declined.details.id);
     assert_eq!(api.send("DELETE", &path, Some(&bob), None).await.status, StatusCode::NO_CONTENT);
-    api.accept(&bob, declined.code.expose()).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.accept(&bob, declined.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let withdrawn = api.invite(&ann, &house, "bob@example.com", "viewer").await;
     let path = format!("/v1/invitations/{}", withdrawn.details.id);
     assert_eq!(api.send("DELETE", &path, Some(&ann), None).await.status, StatusCode::NO_CONTENT);
-    api.accept(&bob, withdrawn.code.expose()).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.accept(&bob, withdrawn.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert_eq!(api.members(&ann, &house).await.len(), 1);
     for (body, field) in [
         (json!({"email": "bob", "role": "viewer"}), "email"),
@@ -184,11 +184,11 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
         (json!({"email": "bob@example.com"}), "role"),
     ] {
         let answer = api.post("/v1/invitations", Some(&ann), body).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field);
     }
     let answer = api.post("/v1/invitations", Some(&ann), to("ann@example.com")).await;
-    answer.is_problem(StatusCode::CONFLICT, "already-member");
+    answer.assert_problem(StatusCode::CONFLICT, "already-member");
 }
 
 #[tokio::test]
@@ -208,27 +208,31 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
     };
     // An admin neither makes nor unmakes owners, nor becomes one.
     for (who, role) in [("kim@example.com", "viewer"), ("bob@example.com", "owner"), ("max@example.com", "owner")] {
-        edit(who, max.clone(), role).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+        edit(who, max.clone(), role).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     }
     let body = Some(json!({"email": "new@example.com", "role": "owner"}));
-    api.send_for("POST", "/v1/invitations", &max, &house, body).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    api.send_for("POST", "/v1/invitations", &max, &house, body)
+        .await
+        .assert_problem(StatusCode::FORBIDDEN, "missing-role");
     // Nor does one end what an owner has sent for an owner.
     let heir = api.invite(&ann, &house, "heir@example.com", "owner").await;
     let body = Some(json!({"email": "Heir@example.com", "role": "viewer"}));
-    api.send_for("POST", "/v1/invitations", &max, &house, body).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    api.send_for("POST", "/v1/invitations", &max, &house, body)
+        .await
+        .assert_problem(StatusCode::FORBIDDEN, "missing-role");
     let heirs = format!("/v1/invitations/{}", heir.details.id);
-    api.send_for("DELETE", &heirs, &max, &house, None).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    api.send_for("DELETE", &heirs, &max, &house, None).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     assert_eq!(api.send_for("DELETE", &heirs, &kim, &house, None).await.status, StatusCode::NO_CONTENT);
     let kims = "/v1/members/kim@example.com";
-    api.send_for("DELETE", kims, &max, &house, None).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    api.send_for("DELETE", kims, &max, &house, None).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     // The founder stays an owner, whoever asks.
     for token in [&ann, &kim, &max] {
         let founder = edit("ann@example.com", token.clone(), "viewer").await;
-        founder.is_problem(StatusCode::CONFLICT, "founder");
+        founder.assert_problem(StatusCode::CONFLICT, "founder");
         let founder = api.send_for("DELETE", "/v1/members/ann@example.com", token, &house, None).await;
-        founder.is_problem(StatusCode::CONFLICT, "founder");
+        founder.assert_problem(StatusCode::CONFLICT, "founder");
     }
-    api.post("/v1/organisation/leave", Some(&ann), json!({})).await.is_problem(StatusCode::CONFLICT, "founder");
+    api.post("/v1/organisation/leave", Some(&ann), json!({})).await.assert_problem(StatusCode::CONFLICT, "founder");
 
     // A role that is taken away is gone with the next request, for tokens too; and what was invited meanwhile.
     let body = json!({"name": "t", "scopes": ["identity:write", "sockets:write"]});
@@ -239,29 +243,29 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
     let policy = json!({"name": "all", "document": {"allow": [{"who": {"anyone": true}}]}});
     assert_eq!(edit("max@example.com", kim.clone(), "member").await.status, StatusCode::OK);
     let refused = api.post("/v1/policies", Some(token.token.expose()), policy.clone()).await;
-    assert!(refused.is_problem(StatusCode::FORBIDDEN, "missing-role").contains("takes the role admin"));
+    assert!(refused.assert_problem(StatusCode::FORBIDDEN, "missing-role").contains("takes the role admin"));
     assert_eq!(api.get("/v1/sockets", Some(token.token.expose())).await.status, StatusCode::OK);
     let refused = api.send_for("POST", "/v1/policies", &max, &house, Some(policy)).await;
-    refused.is_problem(StatusCode::FORBIDDEN, "missing-role");
-    api.accept(&friend, invited.code.expose()).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    refused.assert_problem(StatusCode::FORBIDDEN, "missing-role");
+    api.accept(&friend, invited.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     // A token for more than the role is not made.
     let body = Some(json!({"name": "t", "scopes": ["identity:write"]}));
-    api.send_for("POST", "/v1/tokens", &bob, &house, body).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    api.send_for("POST", "/v1/tokens", &bob, &house, body).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
 
     // One owner unmakes another, and whoever wants to leaves.
     assert_eq!(edit("kim@example.com", ann.clone(), "viewer").await.status, StatusCode::OK);
-    edit("bob@example.com", kim.clone(), "admin").await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    edit("bob@example.com", kim.clone(), "admin").await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     let left = api.send_for("POST", "/v1/organisation/leave", &kim, &house, None).await;
     assert_eq!(left.status, StatusCode::NO_CONTENT);
-    api.get_for("/v1/members", &kim, &house).await.is_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+    api.get_for("/v1/members", &kim, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
     // An account whose organisation has others in it is not deleted by mistake.
-    api.send("DELETE", "/v1/account", Some(&ann), None).await.is_problem(StatusCode::CONFLICT, "has-members");
+    api.send("DELETE", "/v1/account", Some(&ann), None).await.assert_problem(StatusCode::CONFLICT, "has-members");
     for who in ["max", "bob"] {
         let path = format!("/v1/members/{who}@example.com");
         assert_eq!(api.send("DELETE", &path, Some(&ann), None).await.status, StatusCode::NO_CONTENT);
     }
     assert_eq!(api.send("DELETE", "/v1/account", Some(&ann), None).await.status, StatusCode::NO_CONTENT);
-    api.get_for("/v1/sockets", &bob, &house).await.is_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+    api.get_for("/v1/sockets", &bob, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
 }
 
 #[tokio::test]
@@ -272,12 +276,12 @@ async fn an_organisation_is_named_by_its_id_or_its_name() {
     let bob = api.member(&ann, &house, "bob@example.com", "member").await;
     let max = api.member(&ann, &house, "max@example.com", "admin").await;
     // Both accounts are called Ann, and so are their organisations.
-    api.get_for("/v1/sockets", &bob, "Ann").await.is_problem(StatusCode::CONFLICT, "ambiguous-organisation");
+    api.get_for("/v1/sockets", &bob, "Ann").await.assert_problem(StatusCode::CONFLICT, "ambiguous-organisation");
     let rename = |token: String, name: &'static str| {
         let (api, house) = (&api, house.clone());
         async move { api.send_for("PATCH", "/v1/organisation", &token, &house, Some(json!({ "name": name }))).await }
     };
-    rename(bob.clone(), "Bob's").await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    rename(bob.clone(), "Bob's").await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     let named: Organisation = rename(max.clone(), "Zürich Ltd").await.read(StatusCode::OK);
     assert_eq!((named.name.as_str(), named.role.as_str()), ("Zürich Ltd", "admin"));
     assert_eq!(api.get_for("/v1/organisation", &bob, "Zürich Ltd").await.json()["id"], json!(house));
@@ -286,10 +290,10 @@ async fn an_organisation_is_named_by_its_id_or_its_name() {
     let all: Vec<_> = all.items.iter().map(|one| (one.name.as_str(), one.role.as_str(), one.own)).collect();
     assert_eq!(all, [("Ann", "owner", true), ("Zürich Ltd", "member", false)]);
     let refused = rename(max, " ").await;
-    refused.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert_eq!(refused.field(), "name");
     for bad in ["", " ", &"x".repeat(401)] {
-        api.get_for("/v1/sockets", &bob, bad).await.is_problem(StatusCode::BAD_REQUEST, "bad-organisation");
+        api.get_for("/v1/sockets", &bob, bad).await.assert_problem(StatusCode::BAD_REQUEST, "bad-organisation");
     }
     // What does not exist and what others have are one thing.
     let eve = api.account("eve@example.com").await;
@@ -297,7 +301,7 @@ async fn an_organisation_is_named_by_its_id_or_its_name() {
     let mut said = std::collections::BTreeSet::new();
     for name in sentences {
         let refused = api.get_for("/v1/sockets", &eve, name).await;
-        let sentence = refused.is_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+        let sentence = refused.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
         assert!(sentence.ends_with(name), "{sentence}");
         said.insert(sentence.replace(name, ""));
     }
@@ -348,9 +352,9 @@ async fn tokens_that_are_not_taken_leave_events_and_not_many() {
     let body = json!({"name": "short", "scopes": ["sockets:read"], "expires_at": "2027-01-15T08:00:10Z"});
     let short: CreatedToken = api.post("/v1/tokens", Some(&ann), body).await.read(StatusCode::CREATED);
     api.clock.pass(10);
-    api.get("/v1/sockets", Some(short.token.expose())).await.is_problem(StatusCode::UNAUTHORIZED, "expired-token");
+    api.get("/v1/sockets", Some(short.token.expose())).await.assert_problem(StatusCode::UNAUTHORIZED, "expired-token");
     for _ in 0..50 {
-        api.get("/v1/sockets", Some("spt_nonsense")).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
+        api.get("/v1/sockets", Some("spt_nonsense")).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
     }
     api.client_at("198.51.100.7:1").send("GET", "/v1/sockets", Some("a.b.c"), None).await;
     api.audit.flush().unwrap();

@@ -34,15 +34,15 @@ async fn an_origin_is_made_changed_and_removed_and_edges_know_it() {
     let moved: DirectOrigin = patch(json!({"address": "10.0.0.9:80", "region": null})).await.read(StatusCode::OK);
     assert_eq!((moved.address.as_str(), moved.region, moved.weight), ("10.0.0.9:80", None, 300));
     assert_eq!(known()[0].address.to_string(), "10.0.0.9:80");
-    patch(json!({"address": "app.internal:80"})).await.is_problem(StatusCode::CONFLICT, "origin-taken");
-    patch(json!({})).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    patch(json!({"address": "app.internal:80"})).await.assert_problem(StatusCode::CONFLICT, "origin-taken");
+    patch(json!({})).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
 
     let api = api.restart().await;
     let got: DirectOrigin = api.get(&one, Some(&token)).await.read(StatusCode::OK);
     assert_eq!(got.address, "10.0.0.9:80");
     assert_eq!(api.routes.get(socket.id).unwrap().origins.len(), 2);
     assert_eq!(api.send("DELETE", &one, Some(&token), None).await.status, StatusCode::NO_CONTENT);
-    api.send("DELETE", &one, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &one, Some(&token), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert_eq!(api.routes.get(socket.id).unwrap().origins.len(), 1);
     let gone = format!("/v1/sockets/{}", socket.id);
     assert_eq!(api.send("DELETE", &gone, Some(&token), None).await.status, StatusCode::NO_CONTENT);
@@ -68,7 +68,7 @@ async fn addresses_that_edges_may_not_dial_are_refused_with_what_to_do() {
         ("http://10.0.0.7:80", "HOST:PORT"),
     ] {
         let answer = post(json!({ "address": address })).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(detail.contains(says) || says == "HOST:PORT", "{address}: {detail}");
         assert_eq!(answer.field(), "address", "{address}");
     }
@@ -80,17 +80,17 @@ async fn addresses_that_edges_may_not_dial_are_refused_with_what_to_do() {
         (json!({}), "address"),
     ] {
         let answer = post(body.clone()).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field, "{body}");
     }
     add(&api, &token, &socket, json!({"address": "10.0.0.7:80"})).await;
     let twice = post(json!({"address": "[::ffff:10.0.0.7]:80"})).await;
-    assert!(twice.is_problem(StatusCode::CONFLICT, "origin-taken").contains("change its weight"));
+    assert!(twice.assert_problem(StatusCode::CONFLICT, "origin-taken").contains("change its weight"));
     for n in 1..MAX_DIRECT_ORIGINS_PER_SOCKET {
         add(&api, &token, &socket, json!({"address": format!("10.0.1.{n}:80")})).await;
     }
     let full = post(json!({"address": "10.0.2.1:80"})).await;
-    assert!(full.is_problem(StatusCode::CONFLICT, "limit-reached").contains("no more than 64 direct origins"));
+    assert!(full.assert_problem(StatusCode::CONFLICT, "limit-reached").contains("no more than 64 direct origins"));
 
     let https: Socket =
         api.post("/v1/sockets", Some(&token), json!({"name": "s", "type": "https"})).await.read(StatusCode::CREATED);
@@ -101,7 +101,7 @@ async fn addresses_that_edges_may_not_dial_are_refused_with_what_to_do() {
         (json!({"server_name": ""}), "no name"),
     ] {
         let answer = api.post(&path, Some(&token), json!({"address": "10.0.0.7:443", "tls": tls})).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(detail.contains(says), "{detail}");
     }
     let pin = format!("sha256:{}", "ab".repeat(32));
@@ -113,7 +113,7 @@ async fn addresses_that_edges_may_not_dial_are_refused_with_what_to_do() {
     let socket = api.socket(&token, "web").await;
     let path = format!("/v1/sockets/{}/origins", socket.id);
     let off = api.post(&path, Some(&token), json!({"address": "10.0.0.7:80"})).await;
-    assert!(off.is_problem(StatusCode::FORBIDDEN, "direct-origins-off").contains("--direct-origins"));
+    assert!(off.assert_problem(StatusCode::FORBIDDEN, "direct-origins-off").contains("--direct-origins"));
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn dials_of_regions_are_set_kept_and_put_back() {
         (json!({"regions": {"Mars One": {"dial": 20}}}), "regions", "no name of a region"),
     ] {
         let answer = patch(body.clone()).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(answer.field().starts_with(field) && detail.contains(says), "{body}: {} {detail}", answer.field());
     }
     add(&api, &token, &socket, json!({"address": "10.0.0.7:80", "region": "eu"})).await;

@@ -11,7 +11,7 @@ use crate::{
     fake_provider::FakeProvider,
     harness::{Answer, Api},
     local::{Walk, form, set_password},
-    login::{Browser, Shop, is_page, parameters},
+    login::{Browser, Shop, assert_page, parameters},
 };
 
 const EMAIL: &str = "ann@example.com";
@@ -63,7 +63,7 @@ async fn a_wrong_password_says_so_without_a_number_and_keeps_the_address() {
     assert!(field(&fresh, "email").contains("value=\"\"") && field(&fresh, "email").contains("autofocus"));
     for typed in [EMAIL, " Ann@Example.COM ", "nobody@\"><b>", &"x".repeat(254)] {
         let page = walk.password(typed, "a wrong password").await;
-        is_page(&page, 403, "role=\"alert\"><strong>The e-mail address or the password is wrong.</strong>");
+        assert_page(&page, 403, "role=\"alert\"><strong>The e-mail address or the password is wrong.</strong>");
         assert!(!shows_status(&page) && !page.text.contains("<b>"), "{}", page.text);
         let escaped = typed.trim().replace('"', "&quot;").replace('>', "&gt;").replace('<', "&lt;");
         let email = page.text.split("name=\"email\"").nth(1).unwrap();
@@ -92,7 +92,7 @@ async fn a_new_password_leads_to_the_services_that_let_the_person_in_and_to_no_o
     shop.api.socket(&shop.token, "open").await;
     let link = path_of(shop.invite(EMAIL).await.link.as_ref().map(Secret::expose).unwrap());
     let set = set_password(&shop.api, &link, PASSWORD).await;
-    is_page(&set, 200, "Your password is set");
+    assert_page(&set, 200, "Your password is set");
     assert_eq!(ways(&set), [url(&shop)], "{}", set.text);
 
     let wiki = other("wiki", json!({"email_domains": ["example.com"]})).await;
@@ -111,14 +111,14 @@ async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
     shop.add("dex", &provider, json!({})).await;
     let mut browser = Browser::default();
     let page = browser.get(&shop.api, "/account").await;
-    is_page(&page, 403, "Nobody is logged in");
+    assert_page(&page, 403, "Nobody is logged in");
     assert!(!shows_status(&page) && page.text.contains("<form action=\"/sign-on\">"), "{}", page.text);
     // The form leads to an identity provider, which is another host.
     assert!(!page.header("content-security-policy").unwrap().contains("form-action"));
     assert!(field(&page, "to").contains("value=\"/account\"") && field(&page, "socket").contains("required"));
 
     let missing = browser.get(&shop.api, "/sign-on?to=/account&socket=nobody.localhost").await;
-    is_page(&missing, 404, "There is no service at this address");
+    assert_page(&missing, 404, "There is no service at this address");
     assert_eq!(ways(&missing), ["/account"]);
     let typed = utf8_percent_encode(&format!("{}basket?a=b", url(&shop)), NON_ALPHANUMERIC).to_string();
     let answer = browser.get(&shop.api, &format!("/sign-on?to=/account&socket={typed}")).await;
@@ -129,7 +129,7 @@ async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
     let back = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
     assert_eq!((back.status, back.header("location")), (StatusCode::SEE_OTHER, Some("/account")), "{}", back.text);
     let page = browser.get(&shop.api, "/account").await;
-    is_page(&page, 200, "Logged in as <code>ann@example.com</code> by <code>dex</code>");
+    assert_page(&page, 200, "Logged in as <code>ann@example.com</code> by <code>dex</code>");
     assert_eq!(ways(&page), [url(&shop), "/logout".to_owned()], "{}", page.text);
     assert!(!page.text.contains("name=\"current\""), "the password is kept elsewhere");
 }
@@ -142,7 +142,7 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     // From a socket at which this browser is not known.
     let from = &format!("/logout?from={}", shop.socket.dns_name);
     let page = browser.get(&shop.api, from).await;
-    is_page(&page, 200, "Nobody is logged in here");
+    assert_page(&page, 200, "Nobody is logged in here");
     assert_eq!(ways(&page), [url(&shop)]);
     for elsewhere in ["/logout", "/logout?from=evil.test", "/logout?from=nobody.localhost"] {
         assert_eq!(ways(&browser.get(&shop.api, elsewhere).await), ["/account"], "{elsewhere}");
@@ -150,15 +150,15 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     // Known by the login of another socket.
     shop.grant(&shop.log_in(&mut browser, &provider).await);
     let page = browser.get(&shop.api, from).await;
-    is_page(&page, 200, "<button>Log out everywhere</button>");
+    assert_page(&page, 200, "<button>Log out everywhere</button>");
     assert_eq!(ways(&page), [url(&shop)], "a way back for who stays");
     assert!(page.text.contains(&format!("action=\"{from}\"")), "{}", page.text);
     let out = browser.send(&shop.api, form(from, &[])).await;
-    is_page(&out, 200, "The login has ended");
+    assert_page(&out, 200, "The login has ended");
     assert_eq!(ways(&out), [url(&shop)]);
     // The next visit is asked before it leads to the provider.
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;
-    is_page(&page, 200, "You have logged out in this browser");
+    assert_page(&page, 200, "You have logged out in this browser");
     let asked = browser.get(&shop.api, &ways(&page)[0]).await;
     let asked = crate::login::parameters(asked.header("location").unwrap().split_once('?').unwrap().1);
     let code = provider.log_in(&asked);
@@ -179,10 +179,10 @@ async fn letting_a_program_in_does_not_look_like_refusing_it() {
         shop.socket.dns_name
     );
     let page = browser.get(&shop.api, &path).await;
-    is_page(&page, 200, "<button name=\"decision\" value=\"allow\">Let it in</button>");
-    is_page(&page, 200, "<button class=\"other\" name=\"decision\" value=\"deny\">No</button>");
+    assert_page(&page, 200, "<button name=\"decision\" value=\"allow\">Let it in</button>");
+    assert_page(&page, 200, "<button class=\"other\" name=\"decision\" value=\"deny\">No</button>");
     let code = browser.get(&shop.api, "/device?code=BCDF-GHJK").await;
-    is_page(&code, 404, "role=\"alert\"");
+    assert_page(&code, 404, "role=\"alert\"");
     assert!(!shows_status(&code), "{}", code.text);
 }
 
@@ -192,7 +192,7 @@ async fn pages_for_visitors_name_no_commands() {
     let mut browser = Browser::default();
     let request = LoginRequest { at: shop.at, ..shop.request() };
     let page = browser.get(&shop.api, &shop.start_path(&request)).await;
-    is_page(&page, 503, "Nobody can log in here yet");
+    assert_page(&page, 503, "Nobody can log in here yet");
     assert!(!page.text.contains("sallyport ") && page.text.contains("whoever runs the service"), "{}", page.text);
 }
 
@@ -200,7 +200,7 @@ async fn pages_for_visitors_name_no_commands() {
 async fn an_installation_has_its_own_name_and_mark() {
     let api = Api::start_named("Smith & Sons", b"<svg xmlns=\"http://www.w3.org/2000/svg\"/>").await;
     let page = Browser::default().get(&api, "/").await;
-    is_page(&page, 200, "<a href=\"/\">Smith &amp; Sons</a>");
-    is_page(&page, 200, "<img class=\"mark\" src=\"data:image/svg+xml;base64,");
+    assert_page(&page, 200, "<a href=\"/\">Smith &amp; Sons</a>");
+    assert_page(&page, 200, "<img class=\"mark\" src=\"data:image/svg+xml;base64,");
     assert!(page.header(header::CONTENT_SECURITY_POLICY.as_str()).unwrap().contains("img-src data:"));
 }

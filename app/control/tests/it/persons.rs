@@ -10,7 +10,7 @@ use crate::{
     fake_hook::{FakeHook, Message, SECRET, path_of},
     harness::{Answer, Api, START},
     local::{Walk, set_password},
-    login::{Browser, Shop, is_page},
+    login::{Browser, Shop, assert_page},
 };
 
 impl Shop {
@@ -47,7 +47,7 @@ impl Shop {
     pub(crate) async fn active(&self, email: &str, password: &str) {
         let invited = self.invite(email).await;
         let link = path_of(invited.link.as_ref().map(Secret::expose).unwrap());
-        is_page(&set_password(&self.api, &link, password).await, 200, "Your password is set");
+        assert_page(&set_password(&self.api, &link, password).await, 200, "Your password is set");
     }
 }
 
@@ -58,7 +58,7 @@ async fn persons_are_added_shown_changed_and_removed() {
     let shop = Shop::open().await;
     let (api, token) = (&shop.api, Some(shop.token.as_str()));
     let refused = api.post("/v1/persons", token, json!({"email": "ann@example.com"})).await;
-    refused.is_problem(StatusCode::CONFLICT, "no-local-provider");
+    refused.assert_problem(StatusCode::CONFLICT, "no-local-provider");
     let shop = shop.with_local(json!({})).await;
     let (api, token) = (&shop.api, Some(shop.token.as_str()));
     let invited = shop.invite("Ann+x@Example.com").await;
@@ -69,12 +69,12 @@ async fn persons_are_added_shown_changed_and_removed() {
     assert!(link.expose().starts_with("https://login.localhost:8443/local/link?key=spl_"), "{}", link.expose());
     // Addresses are compared in one form: capitals are the same, a tag is another.
     let again = api.post("/v1/persons", token, json!({"email": "ANN+X@example.com"})).await;
-    again.is_problem(StatusCode::CONFLICT, "person-taken");
+    again.assert_problem(StatusCode::CONFLICT, "person-taken");
     shop.invite("ann@example.com").await;
     for bad in ["ann@example.com.", "ann", "ann@\u{435}xample.com", "ann@example.com@evil.test", "", "a b@example.com"]
     {
         let refused = api.post("/v1/persons", token, json!({"email": bad})).await;
-        refused.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     }
     for (field, value) in [
         ("name", json!("a\nb")),
@@ -85,7 +85,7 @@ async fn persons_are_added_shown_changed_and_removed() {
         ("groups", json!(["ops", "o\u{200b}ps"])),
     ] {
         let refused = api.post("/v1/persons", token, json!({"email": "x@example.com", field: value})).await;
-        refused.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(refused.field(), field);
     }
     assert_eq!(shop.person("ann+x@example.com").await.id, invited.person.id);
@@ -96,9 +96,9 @@ async fn persons_are_added_shown_changed_and_removed() {
     assert_eq!(listed.items.len(), 2);
     let path = format!("/v1/persons/{}", invited.person.id);
     assert_eq!(api.send("DELETE", &path, token, None).await.status, StatusCode::NO_CONTENT);
-    api.get(&path, token).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.get(&path, token).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let gone = Browser::default().get(api, &path_of(link.expose())).await;
-    is_page(&gone, 404, "does not work any more");
+    assert_page(&gone, 404, "does not work any more");
     let acted: Vec<String> = api.actions(&shop.token).await.into_iter().filter(|a| a.starts_with("person.")).collect();
     assert_eq!(acted, ["person.create", "person.create", "person.edit", "person.delete"]);
 }
@@ -109,20 +109,20 @@ async fn persons_belong_to_their_organisation_and_take_scopes() {
     shop.active("ann@example.com", PASSWORD).await;
     let other = shop.api.account("other@example.com").await;
     let missing = shop.api.get("/v1/persons/ann@example.com", Some(&other)).await;
-    missing.is_problem(StatusCode::NOT_FOUND, "not-found");
+    missing.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let id = shop.person("ann@example.com").await.id;
     for path in [format!("/v1/persons/{id}"), "/v1/persons/ann@example.com".to_owned()] {
         let refused = shop.api.send("DELETE", &path, Some(&other), None).await;
-        refused.is_problem(StatusCode::NOT_FOUND, "not-found");
+        refused.assert_problem(StatusCode::NOT_FOUND, "not-found");
     }
     let reader = shop.api.api_token(&shop.token, &["identity:read"]).await;
     assert_eq!(shop.api.get("/v1/persons", Some(&reader)).await.status, StatusCode::OK);
     let refused = shop.api.post("/v1/persons", Some(&reader), json!({"email": "x@example.com"})).await;
-    refused.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    refused.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     let refused = shop.api.post("/v1/persons/ann@example.com/reset", Some(&reader), json!({})).await;
-    refused.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    refused.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     let writer = shop.api.api_token(&shop.token, &["sockets:write"]).await;
-    shop.api.get("/v1/persons", Some(&writer)).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    shop.api.get("/v1/persons", Some(&writer)).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn a_local_provider_is_one_and_has_nothing_of_others() {
     let shop = Shop::open().await.with_local(json!({})).await;
     let (api, token) = (&shop.api, Some(shop.token.as_str()));
     let second = api.post("/v1/providers", token, json!({"name": "more", "kind": "local"})).await;
-    second.is_problem(StatusCode::CONFLICT, "local-provider-taken");
+    second.assert_problem(StatusCode::CONFLICT, "local-provider-taken");
     let changes = [
         (json!({"hook": "https://mail.example/"}), "client_secret"),
         (json!({"hook": "http://mail.example/", "client_secret": SECRET}), "hook"),
@@ -141,7 +141,7 @@ async fn a_local_provider_is_one_and_has_nothing_of_others() {
     ];
     for (body, field) in changes {
         let refused = api.send("PATCH", "/v1/providers/local", token, Some(body.clone())).await;
-        refused.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(refused.field(), field, "{body}");
     }
     let body = json!({"hook": "https://mail.example/", "client_secret": SECRET, "require_totp": true});
@@ -155,7 +155,7 @@ async fn a_local_provider_is_one_and_has_nothing_of_others() {
 }
 
 #[track_caller]
-fn is_signed(message: &Message) {
+fn assert_signed(message: &Message) {
     let signature = hook_signature(SECRET.as_bytes(), START, message.body.as_bytes());
     assert_eq!(message.header("sallyport-signature"), signature);
     assert_eq!(message.header("content-type"), "application/json");
@@ -168,19 +168,19 @@ async fn links_go_to_the_hook_signed_and_the_person_logs_in_with_them() {
     let shop = Shop::open().await.with_hook(&hook).await;
     let found = shop.api.post("/v1/providers/local/test", Some(&shop.token), json!({})).await;
     assert!(found.read::<ProviderFound>(StatusCode::OK).works);
-    is_signed(&hook.told()[0]);
+    assert_signed(&hook.told()[0]);
     assert_eq!(hook.told()[0].json()["kind"], "test");
     let invited = shop.invite("ann@example.com").await;
     assert!(invited.sent && invited.link.is_none() && invited.problem.is_none());
     let message = hook.told()[1].clone();
-    is_signed(&message);
+    assert_signed(&message);
     let says = message.json();
     assert_eq!(
         (&says["kind"], &says["email"], &says["name"]),
         (&json!("invitation"), &json!("ann@example.com"), &json!("Ann"))
     );
     assert_eq!((&says["provider"], &says["expires_at"]), (&json!("local"), &json!("2027-01-16T08:00:00Z")));
-    is_page(&set_password(&shop.api, &message.link(), PASSWORD).await, 200, "Your password is set");
+    assert_page(&set_password(&shop.api, &message.link(), PASSWORD).await, 200, "Your password is set");
     let mut walk = Walk::begin(&shop).await;
     shop.grant(&walk.password("ann@example.com", PASSWORD).await);
 }
@@ -241,12 +241,16 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
 
     let mut walk = Walk::begin_switching(&shop, walk.browser).await;
     let page = walk.show().await;
-    is_page(&page, 200, &format!("/local/forgot?login={}", walk.state));
-    is_page(&walk.browser.get(&shop.api, &format!("/local/forgot?login={}", walk.state)).await, 200, "A new password");
+    assert_page(&page, 200, &format!("/local/forgot?login={}", walk.state));
+    assert_page(
+        &walk.browser.get(&shop.api, &format!("/local/forgot?login={}", walk.state)).await,
+        200,
+        "A new password",
+    );
     let mut answers = Vec::new();
     for email in ["nobody@example.com", "gone@example.com", "nonsense", " Ann@Example.com"] {
         let answer = walk.post("/local/forgot", &[("email", email)]).await;
-        is_page(&answer, 200, "a message is on its way");
+        assert_page(&answer, 200, "a message is on its way");
         answers.push(answer.text.split("<footer>").next().unwrap().to_owned());
     }
     answers.dedup();
@@ -257,9 +261,9 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
         (json!("password-reset"), json!("ann@example.com"))
     );
     assert!(shop.api.identities.session(session).is_some(), "asking alone changes nothing");
-    is_page(&set_password(&shop.api, &message.link(), "another green bicycle").await, 200, "Your password is set");
+    assert_page(&set_password(&shop.api, &message.link(), "another green bicycle").await, 200, "Your password is set");
     assert!(shop.api.identities.session(session).is_none(), "who knew the former password is out");
-    is_page(&walk.password("ann@example.com", PASSWORD).await, 403, "is wrong");
+    assert_page(&walk.password("ann@example.com", PASSWORD).await, 403, "is wrong");
     shop.grant(&walk.password("ann@example.com", "another green bicycle").await);
 
     // No more than a few messages go to one person, and one client asks for no more than a few.
@@ -270,7 +274,7 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
         assert!(asked < 50);
     }
     assert_eq!(asked, 10);
-    is_page(&walk.post("/local/forgot", &[("email", "other@example.com")]).await, 429, "Try again later");
+    assert_page(&walk.post("/local/forgot", &[("email", "other@example.com")]).await, 429, "Try again later");
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -281,11 +285,11 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
 async fn without_a_hook_there_is_nothing_to_be_forgotten_here() {
     let shop = Shop::open().await.with_local(json!({})).await;
     let mut walk = Walk::begin(&shop).await;
-    is_page(&walk.show().await, 200, "Ask whoever runs the service for a new link");
-    is_page(&walk.browser.get(&shop.api, &format!("/local/forgot?login={}", walk.state)).await, 404, "No messages");
-    is_page(&walk.post("/local/forgot", &[("email", "a@example.com")]).await, 404, "No messages");
+    assert_page(&walk.show().await, 200, "Ask whoever runs the service for a new link");
+    assert_page(&walk.browser.get(&shop.api, &format!("/local/forgot?login={}", walk.state)).await, 404, "No messages");
+    assert_page(&walk.post("/local/forgot", &[("email", "a@example.com")]).await, 404, "No messages");
     let stranger = Request::get("/local/forgot?login=AAAA").body(Body::empty()).unwrap();
-    is_page(&Browser::default().send(&shop.api, stranger).await, 400, "This login is not known here");
+    assert_page(&Browser::default().send(&shop.api, stranger).await, 400, "This login is not known here");
 }
 
 #[tokio::test]
@@ -308,9 +312,9 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
     assert!(shop.api.identities.session(second).is_none() && shop.sessions().await.is_empty());
     assert_eq!(shop.person(email).await.state, PersonState::Disabled);
     let mut walk = Walk::begin(&shop).await;
-    is_page(&walk.password(email, PASSWORD).await, 403, "is wrong");
+    assert_page(&walk.password(email, PASSWORD).await, 403, "is wrong");
     let refused = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
-    refused.is_problem(StatusCode::CONFLICT, "person-disabled");
+    refused.assert_problem(StatusCode::CONFLICT, "person-disabled");
     shop.change(email, json!({"disabled": false})).await;
     let third = log_in().await;
     let codes = async |wanted: bool| {
@@ -329,7 +333,7 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
     assert_eq!(reset.person.state, PersonState::Invited);
     assert!(shop.api.identities.session(third).is_none());
     let mut walk = Walk::begin(&shop).await;
-    is_page(&walk.password(email, PASSWORD).await, 403, "is wrong");
+    assert_page(&walk.password(email, PASSWORD).await, 403, "is wrong");
     set_password(&shop.api, &path_of(reset.link.unwrap().expose()), PASSWORD).await;
     let fourth = log_in().await;
     shop.api.send("DELETE", "/v1/persons/ann@example.com", Some(&shop.token), None).await;
@@ -340,7 +344,7 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
         shop.grant(&walk.password("bob@example.com", PASSWORD).await).session
     };
     let refused = shop.api.send("DELETE", "/v1/providers/local", Some(&shop.token), None).await;
-    refused.is_problem(StatusCode::CONFLICT, "provider-has-persons");
+    refused.assert_problem(StatusCode::CONFLICT, "provider-has-persons");
     assert!(refused.text.contains("1 person would be removed with it"), "{}", refused.text);
     assert!(shop.api.identities.session(fifth).is_some());
     let reset = shop.api.post("/v1/persons/bob@example.com/reset", Some(&shop.token), json!({"totp": true})).await;

@@ -46,8 +46,9 @@ async fn a_policy_is_made_shown_changed_and_deleted() {
     assert!(changed.updated_at > changed.created_at && changed.document != made.document);
 
     let again = json!({"name": "night", "document": staff()});
-    let says =
-        send(&api, &token, "POST", "/v1/policies", again).await.is_problem(StatusCode::CONFLICT, "policy-name-taken");
+    let says = send(&api, &token, "POST", "/v1/policies", again)
+        .await
+        .assert_problem(StatusCode::CONFLICT, "policy-name-taken");
     assert!(says.contains("\"night\""), "{says}");
     let other = api.account("bob@example.com").await;
     for (method, path, body) in [
@@ -57,11 +58,11 @@ async fn a_policy_is_made_shown_changed_and_deleted() {
         ("POST", "/v1/policies/people/attach", Some(json!({"everywhere": true}))),
         ("POST", "/v1/policy-test", Some(json!({"policy": made.id}))),
     ] {
-        api.send(method, path, Some(&other), body).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+        api.send(method, path, Some(&other), body).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     }
     create(&api, &other, "people", staff()).await;
     assert_eq!(api.send("DELETE", "/v1/policies/people", Some(&token), None).await.status, StatusCode::NO_CONTENT);
-    api.get("/v1/policies/people", Some(&token)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.get("/v1/policies/people", Some(&token)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
@@ -89,12 +90,12 @@ async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
     ] {
         let body = json!({"name": "p", "document": document});
         let answer = send(&api, &token, "POST", "/v1/policies", body).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!((answer.field().as_str(), detail.contains(says)), (field, true), "{document}: {detail}");
     }
     for name in ["", "Staff", "a b", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"] {
         let answer = send(&api, &token, "POST", "/v1/policies", json!({"name": name, "document": staff()})).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), "name");
     }
 }
@@ -125,15 +126,15 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
     let says = api
         .send("DELETE", "/v1/policies/staff", Some(&token), None)
         .await
-        .is_problem(StatusCode::CONFLICT, "policy-attached");
+        .assert_problem(StatusCode::CONFLICT, "policy-attached");
     assert!(says.contains("detach it first"), "{says}");
     for body in [json!({}), json!({"socket": app.id, "everywhere": true})] {
-        act("attach", body).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        act("attach", body).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     }
-    act("attach", json!({"socket": "calm-bay-1000"})).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    act("attach", json!({"socket": "calm-bay-1000"})).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
     // A socket that asks nobody who they are knows no people: they would all stay outside.
-    let says = act("attach", json!({"everywhere": true})).await.is_problem(StatusCode::CONFLICT, "closes-sockets");
+    let says = act("attach", json!({"everywhere": true})).await.assert_problem(StatusCode::CONFLICT, "closes-sockets");
     assert!(says.contains(&open.dns_name) && !says.contains(&app.dns_name), "{says}");
     assert!(names(&api, &open).is_empty(), "nothing was changed");
     let forced: Policy = act("attach", json!({"everywhere": true, "force": true})).await.read(StatusCode::OK);
@@ -141,11 +142,11 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
     assert_eq!((names(&api, &open), names(&api, &app)), (vec!["staff".to_owned()], vec!["staff".to_owned()]));
     // And a new one like it is refused.
     let answer = api.post("/v1/sockets", Some(&token), json!({"name": "new"})).await;
-    let says = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    let says = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert!(says.contains("(staff) let nobody in who has not logged in"), "{says}");
 
     // Without the policy the socket would be open to everybody again.
-    let says = act("detach", json!({"everywhere": true})).await.is_problem(StatusCode::CONFLICT, "opens-sockets");
+    let says = act("detach", json!({"everywhere": true})).await.assert_problem(StatusCode::CONFLICT, "opens-sockets");
     assert!(says.contains(&open.dns_name) && !says.contains(&app.dns_name), "{says}");
     act("detach", json!({"everywhere": true, "force": true})).await.read::<Policy>(StatusCode::OK);
     assert!(names(&api, &open).is_empty());
@@ -171,7 +172,7 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
         let mut body = body;
         body["name"] = json!("s");
         let answer = api.post("/v1/sockets", Some(&token), body.clone()).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!((answer.field().as_str(), detail.contains(says)), (field, true), "{body}: {detail}");
     }
     let body = json!({"name": "s", "identity": {}, "policies": ["staff", "blocked"]});
@@ -181,16 +182,16 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
 
     let path = format!("/v1/sockets/{}", made.id);
     let answer = send(&api, &token, "PATCH", &path, json!({"identity": null})).await;
-    answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert_eq!(answer.field(), "identity");
     send(&api, &token, "PATCH", &path, json!({"name": "t"})).await.read::<Socket>(StatusCode::OK);
     let says = send(&api, &token, "POST", "/v1/policies/staff/detach", json!({"socket": made.id})).await;
-    let says = says.is_problem(StatusCode::CONFLICT, "closes-sockets");
+    let says = says.assert_problem(StatusCode::CONFLICT, "closes-sockets");
     assert!(says.contains("nobody could use"), "{says}");
     // Rules that only deny leave nobody, either.
     let update = json!({"document": {"deny": [{"where": ["::1"]}]}});
     let says = send(&api, &token, "PATCH", "/v1/policies/staff", update).await;
-    says.is_problem(StatusCode::CONFLICT, "closes-sockets");
+    says.assert_problem(StatusCode::CONFLICT, "closes-sockets");
 }
 
 #[tokio::test]
@@ -205,7 +206,7 @@ async fn what_concerns_one_socket_has_a_bound() {
         if n < 20 {
             answer.read::<Policy>(StatusCode::OK);
         } else {
-            let says = answer.is_problem(StatusCode::CONFLICT, "limit-reached");
+            let says = answer.assert_problem(StatusCode::CONFLICT, "limit-reached");
             assert!(says.contains("no more than 20 policies"), "{says}");
         }
     }
@@ -260,7 +261,7 @@ async fn a_test_says_which_rule_decides() {
         (json!({"document": {"allow": []}}), "document"),
     ] {
         let answer = ask(body.clone()).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field, "{body}");
     }
 }
@@ -316,7 +317,7 @@ async fn tokens_need_the_scope_of_identity() {
         assert_eq!(api.send(method, path, Some(&reader), body.clone()).await.status, StatusCode::OK, "{path}");
         assert_eq!(api.send(method, path, Some(&writer), body.clone()).await.status, StatusCode::OK, "{path}");
         let says = api.send(method, path, Some(&sockets), body).await;
-        assert!(says.is_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:read"));
+        assert!(says.assert_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:read"));
     }
     for (method, path, body) in [
         ("POST", "/v1/policies", json!({"name": "x", "document": staff()})),
@@ -327,7 +328,7 @@ async fn tokens_need_the_scope_of_identity() {
     ] {
         for token in [&reader, &sockets] {
             let says = api.send(method, path, Some(token), Some(body.clone())).await;
-            assert!(says.is_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
+            assert!(says.assert_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
         }
     }
     // Who may change sockets does not say who may come to them.
@@ -337,13 +338,13 @@ async fn tokens_need_the_scope_of_identity() {
     for identity in [json!(null), json!({"email_addresses": ["mallory@evil.test"]})] {
         let change = Some(json!({"identity": identity}));
         let says = api.send("PATCH", &path, Some(&sockets), change.clone()).await;
-        assert!(says.is_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
+        assert!(says.assert_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
     }
     let rename = Some(json!({"name": "b"}));
     assert_eq!(api.send("PATCH", &path, Some(&sockets), rename).await.status, StatusCode::OK);
     let opens = |force: bool| Some(json!({"identity": null, "force": force}));
     let refused = api.send("PATCH", &path, Some(&owner), opens(false)).await;
-    let says = refused.is_problem(StatusCode::CONFLICT, "opens-sockets");
+    let says = refused.assert_problem(StatusCode::CONFLICT, "opens-sockets");
     assert!(says.contains("would open") && says.contains(".localhost to everybody"), "{says}");
     assert_eq!(api.send("PATCH", &path, Some(&owner), opens(true)).await.status, StatusCode::OK);
 }
@@ -362,15 +363,15 @@ async fn the_last_gate_is_not_taken_off_unasked() {
     assert_eq!(patch(&serves, another).await.status, StatusCode::OK);
     for force in [false, true] {
         let says = patch(&serves, json!({"protected": null, "force": force})).await;
-        assert!(says.is_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
+        assert!(says.assert_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
     }
-    patch(&owner, json!({"protected": null})).await.is_problem(StatusCode::CONFLICT, "opens-sockets");
+    patch(&owner, json!({"protected": null})).await.assert_problem(StatusCode::CONFLICT, "opens-sockets");
     // In two steps it is the same.
     let asks = json!({"identity": {"email_domains": ["example.com"]}, "protected": null});
     assert_eq!(patch(&owner, asks).await.status, StatusCode::OK);
     assert_eq!(patch(&owner, json!({"identity": null, "protected": password})).await.status, StatusCode::OK);
     let says = patch(&owner, json!({"protected": null})).await;
-    assert!(says.is_problem(StatusCode::CONFLICT, "opens-sockets").contains("to everybody"));
+    assert!(says.assert_problem(StatusCode::CONFLICT, "opens-sockets").contains("to everybody"));
     // A policy that says who may come in is a gate, too.
     let document = json!({"allow": [{"who": {"anyone": true}}]});
     create(&api, &owner, "office", document).await;

@@ -22,55 +22,55 @@ async fn bodies_that_are_not_json_are_refused() {
     let api = Api::start().await;
     let json = Some("application/json");
     for body in ["{", "nonsense", "{\"email\":\"a@example.com\",\"password\":\"x\"} more", "{'a':1}", "\u{0}"] {
-        post_raw(&api, json, body).await.is_problem(StatusCode::BAD_REQUEST, "bad-json");
+        post_raw(&api, json, body).await.assert_problem(StatusCode::BAD_REQUEST, "bad-json");
     }
     let deep = "[".repeat(10_000);
     assert!(post_raw(&api, json, deep).await.status.is_client_error());
-    post_raw(&api, json, vec![0xff, 0xfe]).await.is_problem(StatusCode::BAD_REQUEST, "bad-json");
+    post_raw(&api, json, vec![0xff, 0xfe]).await.assert_problem(StatusCode::BAD_REQUEST, "bad-json");
     for body in ["[]", "null", "3", "\"x\""] {
-        post_raw(&api, json, body).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        post_raw(&api, json, body).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     }
     let twice = "{\"email\":\"a@example.com\",\"email\":\"b@example.com\",\"password\":\"x\"}";
-    post_raw(&api, json, twice).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    post_raw(&api, json, twice).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
 }
 
 #[tokio::test]
 async fn bodies_of_another_type_or_size_are_refused() {
     let api = Api::start().await;
     for content_type in [None, Some("text/plain"), Some("application/x-www-form-urlencoded")] {
-        post_raw(&api, content_type, "{}").await.is_problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json");
+        post_raw(&api, content_type, "{}").await.assert_problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json");
     }
     let with_charset = post_raw(&api, Some("Application/JSON; charset=utf-8"), "{}").await;
-    with_charset.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    with_charset.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     let big = format!("{{\"email\":\"{}\"}}", "x".repeat(65_536));
-    post_raw(&api, Some("application/json"), big).await.is_problem(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large");
+    post_raw(&api, Some("application/json"), big).await.assert_problem(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large");
 }
 
 #[tokio::test]
 async fn unknown_paths_and_methods_are_problems_too() {
     let api = Api::start().await;
     for path in ["/", "/v1", "/v1/sockets/", "/v2/sockets", "/v1/nonsense", "/v1//sockets"] {
-        api.get(path, None).await.is_problem(StatusCode::NOT_FOUND, "no-such-path");
+        api.get(path, None).await.assert_problem(StatusCode::NOT_FOUND, "no-such-path");
     }
     let answer = api.send("PUT", "/v1/sockets", None, None).await;
-    answer.is_problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed");
+    answer.assert_problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed");
     assert_eq!(answer.header("allow"), Some("GET,HEAD,POST"));
 }
 
 #[tokio::test]
 async fn requests_without_a_proper_token_are_refused() {
     let api = Api::start().await;
-    api.get("/v1/account", None).await.is_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
+    api.get("/v1/account", None).await.assert_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
     for value in ["Basic YTpi", "Bearer", "Bearer ", "token"] {
         let request = Request::get("/v1/account").header(header::AUTHORIZATION, value).body(Body::empty()).unwrap();
-        api.raw(request).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
+        api.raw(request).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
     }
     let twice = Request::get("/v1/account")
         .header(header::AUTHORIZATION, "Bearer a")
         .header(header::AUTHORIZATION, "Bearer b")
         .body(Body::empty())
         .unwrap();
-    api.raw(twice).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
+    api.raw(twice).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn a_full_disk_is_told_and_room_heals_it() {
             break;
         }
     }
-    let detail = full.expect("the disk is full").is_problem(StatusCode::INSUFFICIENT_STORAGE, "disk-full");
+    let detail = full.expect("the disk is full").assert_problem(StatusCode::INSUFFICIENT_STORAGE, "disk-full");
     assert!(detail.contains("nothing was changed"), "{detail}");
     let path = format!("/v1/sockets/{}", socket.id);
     assert_eq!(api.get(&path, Some(&token)).await.status, StatusCode::OK, "reading goes on");
@@ -129,7 +129,7 @@ async fn a_store_that_fails_is_told_without_its_insides() {
     let token = api.account("ann@example.com").await;
     api.store.close().await;
     let answer = api.get("/v1/account", Some(&token)).await;
-    let detail = answer.is_problem(StatusCode::INTERNAL_SERVER_ERROR, "internal");
+    let detail = answer.assert_problem(StatusCode::INTERNAL_SERVER_ERROR, "internal");
     assert!(!detail.contains("pool") && !detail.contains("database"), "{detail}");
     assert!(api.control.check().await.is_err());
 }

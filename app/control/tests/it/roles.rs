@@ -1,8 +1,8 @@
 //! Every endpoint of the description, asked by those who may not: nothing of an organisation is reached by anybody who
 //! does not belong to it, and nothing is changed by somebody who may only look.
 //!
-//! The endpoints come from the description of the API. One that is new is looked at without being named here; if it is an
-//! exception, it has to be named.
+//! The endpoints come from the description of the API. One that is new is looked at without being named here; if it is
+//! an exception, it has to be named.
 
 use std::time::SystemTime;
 
@@ -293,15 +293,15 @@ async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
         for organisation in [house.id.as_str(), "Secret House"] {
             let asked = house.api.send_for(&method, &path, &house.stranger, organisation, body.clone()).await;
             assert_eq!(asked.status, StatusCode::NOT_FOUND, "{id} {method} {path}: {}", asked.text);
-            asked.is_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+            asked.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
             let asked = house.api.send_for(&method, &path, &of_stranger, organisation, body.clone()).await;
             assert_eq!(asked.status, StatusCode::FORBIDDEN, "{id} {method} {path}: {}", asked.text);
-            asked.is_problem(StatusCode::FORBIDDEN, "wrong-organisation");
+            asked.assert_problem(StatusCode::FORBIDDEN, "wrong-organisation");
         }
         // By the ids and names of what it has: neither does that.
         if OF_THE_INSTALLATION.contains(&&*id) {
             let asked = house.api.send(&method, &path, Some(&house.stranger), body.clone()).await;
-            asked.is_problem(StatusCode::FORBIDDEN, "not-owner");
+            asked.assert_problem(StatusCode::FORBIDDEN, "not-owner");
         } else if names_something {
             let asked = house.api.send(&method, &path, Some(&house.stranger), body.clone()).await;
             assert_eq!(asked.status, StatusCode::NOT_FOUND, "{id} {method} {path}: {}", asked.text);

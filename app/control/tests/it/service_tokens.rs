@@ -27,19 +27,19 @@ async fn a_service_token_is_shown_once_known_to_edges_and_gone_at_once() {
     let listed = api.get(PATH, Some(&owner)).await;
     assert!(!listed.text.contains(&secret));
     assert_eq!(listed.read::<Page<ServiceToken>>(StatusCode::OK).items, vec![made.details]);
-    api.post(PATH, Some(&owner), body).await.is_problem(StatusCode::CONFLICT, "name-taken");
+    api.post(PATH, Some(&owner), body).await.assert_problem(StatusCode::CONFLICT, "name-taken");
 
     let other = api.account("bob@example.com").await;
     let path = format!("{PATH}/{id}");
-    api.send("DELETE", &path, Some(&other), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&other), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let theirs = json!({"name": "x", "sockets": [socket.id]});
-    api.post(PATH, Some(&other), theirs).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    api.post(PATH, Some(&other), theirs).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
 
     let api = api.restart().await;
     assert!(api.identities.token(id).is_some(), "it outlives a restart");
     assert_eq!(api.send("DELETE", &path, Some(&owner), None).await.status, StatusCode::NO_CONTENT);
     assert!(api.identities.token(id).is_none());
-    api.send("DELETE", &path, Some(&owner), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&owner), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
@@ -59,8 +59,8 @@ async fn bad_ends_and_missing_scopes_are_refused() {
         api.post("/v1/tokens", Some(&owner), scoped).await.read(StatusCode::CREATED);
     let reader = reader.token.expose();
     assert_eq!(api.get(PATH, Some(reader)).await.status, StatusCode::OK);
-    api.post(PATH, Some(reader), json!({"name": "ci"})).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
-    api.get(PATH, None).await.is_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
+    api.post(PATH, Some(reader), json!({"name": "ci"})).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
+    api.get(PATH, None).await.assert_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_scope_is_shown_known_to_edges_and_refused_when_nothing_is_in_it() {
         assert!(answer.status.is_client_error(), "{}", answer.text);
     }
     let other = api.account("bob@example.com").await;
-    api.get(&path, Some(&other)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.get(&path, Some(&other)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn a_certificate_of_a_token_ends_with_it_and_makes_edges_ask() {
         (json!({"csr": csr, "days": 0}), "invalid-request"),
         (json!({"csr": csr, "days": 398}), "invalid-request"),
     ] {
-        api.post(&path, Some(&owner), body).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, code);
+        api.post(&path, Some(&owner), body).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, code);
     }
     assert!(!api.identities.has_certificates(organisation, START));
     let answer = api.post(&path, Some(&owner), json!({"csr": csr})).await;
@@ -128,11 +128,11 @@ async fn a_certificate_of_a_token_ends_with_it_and_makes_edges_ask() {
     assert_eq!(shown.certified_until, Some(given.valid_until));
 
     let other = api.account("bob@example.com").await;
-    api.post(&path, Some(&other), json!({"csr": csr})).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.post(&path, Some(&other), json!({"csr": csr})).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let scopes = json!({"name": "writes", "scopes": ["identity:write"]});
     let writer: sallyport_api::CreatedToken =
         api.post("/v1/tokens", Some(&owner), scopes).await.read(StatusCode::CREATED);
     api.clock.pass(3_601);
     let late = api.post(&path, Some(writer.token.expose()), json!({"csr": csr})).await;
-    late.is_problem(StatusCode::CONFLICT, "token-ended");
+    late.assert_problem(StatusCode::CONFLICT, "token-ended");
 }

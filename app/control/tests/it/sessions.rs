@@ -24,7 +24,7 @@ async fn a_session_lives_fifteen_minutes_and_is_refreshed() {
     assert_eq!(api.get("/v1/account", Some(session.access_token.expose())).await.status, StatusCode::OK);
     api.clock.pass(1);
     let answer = api.get("/v1/account", Some(session.access_token.expose())).await;
-    answer.is_problem(StatusCode::UNAUTHORIZED, "expired-token");
+    answer.assert_problem(StatusCode::UNAUTHORIZED, "expired-token");
     assert!(answer.header("www-authenticate").unwrap().starts_with("Bearer"));
 
     let next: Session = refresh(&api, session.refresh_token.expose()).await.read(StatusCode::OK);
@@ -38,10 +38,10 @@ async fn a_refresh_token_that_comes_twice_ends_the_whole_session() {
     let elsewhere = api.account("ann@example.com").await;
     let first = api.login("ann@example.com").await;
     let second: Session = refresh(&api, first.refresh_token.expose()).await.read(StatusCode::OK);
-    refresh(&api, first.refresh_token.expose()).await.is_problem(StatusCode::UNAUTHORIZED, "refresh-token-reused");
-    refresh(&api, second.refresh_token.expose()).await.is_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
+    refresh(&api, first.refresh_token.expose()).await.assert_problem(StatusCode::UNAUTHORIZED, "refresh-token-reused");
+    refresh(&api, second.refresh_token.expose()).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
     for token in [first.access_token, second.access_token] {
-        api.get("/v1/account", Some(token.expose())).await.is_problem(StatusCode::UNAUTHORIZED, "logged-out");
+        api.get("/v1/account", Some(token.expose())).await.assert_problem(StatusCode::UNAUTHORIZED, "logged-out");
     }
     assert_eq!(api.get("/v1/account", Some(&elsewhere)).await.status, StatusCode::OK, "other logins go on");
 }
@@ -68,8 +68,8 @@ async fn a_refresh_token_ends_after_thirty_days_and_survives_a_restart() {
     let next: Session = refresh(&api, session.refresh_token.expose()).await.read(StatusCode::OK);
     assert_eq!(api.get("/v1/account", Some(next.access_token.expose())).await.status, StatusCode::OK);
     api.clock.pass(30 * 86_400);
-    refresh(&api, next.refresh_token.expose()).await.is_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
-    refresh(&api, "spr_nonsense").await.is_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
+    refresh(&api, next.refresh_token.expose()).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
+    refresh(&api, "spr_nonsense").await.assert_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
 }
 
 #[tokio::test]
@@ -83,8 +83,8 @@ async fn logging_out_ends_the_session_at_once() {
     }
     api.get("/v1/account", Some(session.access_token.expose()))
         .await
-        .is_problem(StatusCode::UNAUTHORIZED, "logged-out");
-    refresh(&api, session.refresh_token.expose()).await.is_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
+        .assert_problem(StatusCode::UNAUTHORIZED, "logged-out");
+    refresh(&api, session.refresh_token.expose()).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-refresh-token");
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_small_jump_of_the_clock_logs_nobody_out() {
     api.clock.jump(-60);
     assert_eq!(api.get("/v1/account", Some(&token)).await.status, StatusCode::OK);
     api.clock.jump(-60);
-    api.get("/v1/account", Some(&token)).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
+    api.get("/v1/account", Some(&token)).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
 }
 
 #[tokio::test]
@@ -103,8 +103,8 @@ async fn wrong_logins_do_not_tell_what_is_wrong() {
     api.account("ann@example.com").await;
     let wrong = json!({"email": "ann@example.com", "password": "wrong horse battery"});
     let unknown = json!({"email": "bob@example.com", "password": PASSWORD});
-    let wrong = api.post("/v1/login", None, wrong).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
-    let unknown = api.post("/v1/login", None, unknown).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    let wrong = api.post("/v1/login", None, wrong).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    let unknown = api.post("/v1/login", None, unknown).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     assert_eq!(wrong, unknown);
 }
 
@@ -119,7 +119,7 @@ async fn guessing_one_account_is_limited_for_each_client() {
     }
     let right = json!({"email": "ann@example.com", "password": PASSWORD});
     let answer = guesser.post("/v1/login", right.clone()).await;
-    answer.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    answer.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     assert_eq!(answer.header("retry-after"), Some("30"));
     api.clock.jump(86_400);
     let answer = guesser.post("/v1/login", right.clone()).await;
@@ -142,7 +142,7 @@ async fn nobody_locks_the_owner_of_an_account_out() {
         }
     }
     let guesser = api.client_at("198.51.100.1:4000").post("/v1/login", guess.clone()).await;
-    guesser.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    guesser.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     // A client that has logged in before may even mistype, and one that never failed is listened to.
     assert_eq!(home.post("/v1/login", guess.clone()).await.status, StatusCode::UNAUTHORIZED);
     assert_eq!(home.post("/v1/login", right.clone()).await.status, StatusCode::OK);
@@ -151,7 +151,7 @@ async fn nobody_locks_the_owner_of_an_account_out() {
     let another = api.client_at("192.0.2.10:1");
     assert_eq!(another.post("/v1/login", guess.clone()).await.status, StatusCode::UNAUTHORIZED);
     let again = another.post("/v1/login", guess).await;
-    again.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    again.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn guessing_many_accounts_is_limited_and_right_logins_are_not() {
         assert_eq!(api.post("/v1/login", None, guess).await.status, StatusCode::UNAUTHORIZED);
     }
     let guess = json!({"email": "z@example.com", "password": PASSWORD});
-    api.post("/v1/login", None, guess.clone()).await.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    api.post("/v1/login", None, guess.clone()).await.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     let other = api.client_at("203.0.113.9:1");
     assert_eq!(other.post("/v1/login", guess).await.status, StatusCode::UNAUTHORIZED);
 }
@@ -177,7 +177,7 @@ async fn refreshes_are_limited() {
     for _ in 0..60 {
         assert_eq!(refresh(&api, "spr_x").await.status, StatusCode::UNAUTHORIZED);
     }
-    refresh(&api, "spr_x").await.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    refresh(&api, "spr_x").await.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn forged_access_tokens_are_refused() {
         "spt_nonsense".to_owned(),
         format!("spt_{token}"),
     ] {
-        api.get("/v1/account", Some(&forged)).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
+        api.get("/v1/account", Some(&forged)).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
     }
     assert_eq!(api.get("/v1/account", Some(&token)).await.status, StatusCode::OK);
 }

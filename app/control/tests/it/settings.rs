@@ -44,16 +44,18 @@ async fn ports_that_cannot_be_had_are_refused_with_the_reason() {
     let post = async |body| api.post("/v1/sockets", Some(&token), body).await;
     let tcp = make(&api, &token, json!({"name": "a", "type": "tcp", "port": 20_002})).await;
     let taken = post(json!({"name": "b", "type": "udp", "port": 20_002})).await;
-    assert!(taken.is_problem(StatusCode::CONFLICT, "port-taken").contains("20002"));
+    assert!(taken.assert_problem(StatusCode::CONFLICT, "port-taken").contains("20002"));
     let outside = post(json!({"name": "b", "type": "tcp", "port": 8_080})).await;
-    assert!(outside.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request").contains("from 20000 to 20004"));
+    assert!(
+        outside.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request").contains("from 20000 to 20004")
+    );
     assert_eq!(outside.field(), "port");
     let web = post(json!({"name": "b", "port": 20_001})).await;
-    assert!(web.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request").contains("only tcp, tls and udp"));
+    assert!(web.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request").contains("only tcp, tls and udp"));
     for n in 0..4 {
         make(&api, &token, json!({"name": format!("s{n}"), "type": "udp"})).await;
     }
-    let full = post(json!({"name": "b", "type": "tcp"})).await.is_problem(StatusCode::CONFLICT, "ports-exhausted");
+    let full = post(json!({"name": "b", "type": "tcp"})).await.assert_problem(StatusCode::CONFLICT, "ports-exhausted");
     assert!(full.contains("from 20000 to 20004"), "{full}");
     let path = format!("/v1/sockets/{}", tcp.id);
     assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);
@@ -125,7 +127,7 @@ async fn settings_that_make_no_sense_are_refused_by_field() {
         let mut body = body;
         body["name"] = json!("s");
         let answer = api.post("/v1/sockets", Some(&token), body.clone()).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!((answer.field().as_str(), detail.contains(says)), (field, true), "{body}: {detail}");
     }
     let web = api.socket(&token, "web").await;
@@ -137,7 +139,7 @@ async fn settings_that_make_no_sense_are_refused_by_field() {
         (&tls, json!({"protected": {"username": "u", "password": "p"}}), "protected"),
     ] {
         let answer = api.send("PATCH", &format!("/v1/sockets/{}", socket.id), Some(&token), Some(body)).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field);
     }
 }
@@ -168,7 +170,7 @@ async fn what_an_older_server_took_is_in_no_edits_way() {
         (json!({"name": "s", "proxy_protocol": "v1"}), "proxy_protocol"),
     ] {
         let answer = patch(body).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field);
     }
     let mended: Socket = patch(json!({"limits": {"queue": 5, "max_connections": 2}})).await.read(StatusCode::OK);
@@ -191,7 +193,7 @@ async fn an_operator_can_require_the_amplification_guard() {
         [("POST", "/v1/sockets", open), ("PATCH", path.as_str(), json!({"amplification_guard": false}))]
     {
         let answer = api.send(method, path, Some(&token), Some(body)).await;
-        let says = answer.is_problem(StatusCode::FORBIDDEN, "amplification-guard-required");
+        let says = answer.assert_problem(StatusCode::FORBIDDEN, "amplification-guard-required");
         assert!(says.contains("requires the amplification guard"), "{says}");
     }
     make(&api, &token, json!({"name": "dns", "type": "udp", "amplification_guard": true})).await;
@@ -223,7 +225,7 @@ async fn a_tunnel_has_a_weight_and_a_forward_port() {
         ("POST", &path, json!({"weight": 2_000})),
     ] {
         let answer = api.send(method, at, Some(&token), Some(body)).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), "weight");
     }
     let listed: Page<Tunnel> = api.get(&path, Some(&token)).await.read(StatusCode::OK);
@@ -237,7 +239,8 @@ async fn an_account_has_its_share_of_the_ports() {
     let first = make(&api, &ann, json!({"name": "a", "type": "tcp"})).await;
     make(&api, &ann, json!({"name": "b", "type": "udp", "port": 20_003})).await;
     for body in [json!({"name": "c", "type": "tls"}), json!({"name": "c", "type": "tcp", "port": 20_004})] {
-        let says = api.post("/v1/sockets", Some(&ann), body).await.is_problem(StatusCode::CONFLICT, "limit-reached");
+        let says =
+            api.post("/v1/sockets", Some(&ann), body).await.assert_problem(StatusCode::CONFLICT, "limit-reached");
         assert!(
             says.contains("no more than 2 sockets with a port of their own") && says.contains("operator"),
             "{says}"

@@ -68,8 +68,8 @@ async fn a_deleted_socket_is_gone_and_its_name_is_not_reused() {
     let path = format!("/v1/sockets/{label}");
     assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);
     assert!(api.routes.by_name(label.as_str()).is_none());
-    api.get(&path, Some(&token)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
-    api.send("DELETE", &path, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.get(&path, Some(&token)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&token), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert_eq!(api.get("/v1/sockets", Some(&token)).await.read::<Page<Socket>>(StatusCode::OK).items, []);
 }
 
@@ -120,13 +120,13 @@ async fn an_account_sees_only_its_own_sockets() {
             ("POST", format!("{path}/tunnels/{tunnel}/credential"), None),
         ] {
             let answer = api.send(method, &path, Some(&bob), body).await;
-            answer.is_problem(StatusCode::NOT_FOUND, "not-found");
+            answer.assert_problem(StatusCode::NOT_FOUND, "not-found");
         }
     }
     let own = api.socket(&bob, "own").await;
     let path = format!("/v1/sockets/{}/tunnels/{tunnel}", own.id);
     for method in ["GET", "DELETE"] {
-        api.send(method, &path, Some(&bob), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+        api.send(method, &path, Some(&bob), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     }
     let found: Socket = api.get(&format!("/v1/sockets/{}", socket.id), Some(&ann)).await.read(StatusCode::OK);
     assert_eq!((found.name.as_str(), found.tunnels_total), ("mine", 1));
@@ -150,7 +150,7 @@ async fn bad_sockets_are_refused_with_the_field() {
         (json!({"name": "a", "protected": {"username": "u", "password": "a\nb"}}), "protected.password", "control"),
     ] {
         let answer = api.post("/v1/sockets", Some(&token), body.clone()).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field, "{body}");
         assert!(detail.contains(says), "{body}: {detail}");
     }
@@ -164,12 +164,12 @@ async fn bad_sockets_are_refused_with_the_field() {
         ("?offset=3", "there is no parameter \"offset\": known are limit and after"),
     ] {
         let answer = api.get(&format!("/v1/sockets{query}"), Some(&token)).await;
-        assert_eq!(answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query"), says, "{query}");
+        assert_eq!(answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query"), says, "{query}");
     }
     let first = api.get("/v1/sockets?after=", Some(&token)).await;
     assert_eq!(first.read::<Page<Socket>>(StatusCode::OK), Page { items: Vec::new(), next: None });
     let nothing_to_change = api.send("PATCH", "/v1/sockets/x", Some(&token), None).await;
-    let detail = nothing_to_change.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    let detail = nothing_to_change.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert!(detail.contains("the body is missing"), "{detail}");
     for id in ["nonsense!", "api", "no-such-1000", "00000000-0000-4000-8000-000000000000", "%FF"] {
         let answer = api.get(&format!("/v1/sockets/{id}"), Some(&token)).await;
@@ -188,7 +188,7 @@ async fn an_account_has_at_most_a_thousand_sockets_and_makes_them_at_a_bounded_r
         last = api.socket(&token, &format!("s{number}")).await.id;
     }
     let create = async || api.post("/v1/sockets", Some(&token), json!({"name": "one more"})).await;
-    let detail = create().await.is_problem(StatusCode::CONFLICT, "limit-reached");
+    let detail = create().await.assert_problem(StatusCode::CONFLICT, "limit-reached");
     assert!(detail.contains("1000 sockets"), "{detail}");
     assert_eq!(
         api.send("DELETE", &format!("/v1/sockets/{last}"), Some(&token), None).await.status,
@@ -201,9 +201,9 @@ async fn an_account_has_at_most_a_thousand_sockets_and_makes_them_at_a_bounded_r
             break answer;
         }
     };
-    refused.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    refused.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     api.clock.pass(5);
-    create().await.is_problem(StatusCode::CONFLICT, "limit-reached");
+    create().await.assert_problem(StatusCode::CONFLICT, "limit-reached");
 }
 
 #[tokio::test]

@@ -46,23 +46,23 @@ async fn a_key_is_added_listed_and_removed_at_the_edges_too() {
     assert_eq!(key.fingerprint, "SHA256:T7SvZ2cslqpPj6nKzitCBHHlpVF3r3MvLwmFL0fk0IE");
     assert_eq!(api.ssh_logins.get(&ssh_login_name(account)).unwrap().keys, [KEY]);
     let again = api.post("/v1/ssh-keys", Some(&token), json!({"name": "x", "public_key": KEY})).await;
-    assert!(again.is_problem(StatusCode::CONFLICT, "ssh-key-taken").contains("ann@laptop"));
+    assert!(again.assert_problem(StatusCode::CONFLICT, "ssh-key-taken").contains("ann@laptop"));
     let bad = api.post("/v1/ssh-keys", Some(&token), json!({"public_key": "ssh-dss AAAA"})).await;
-    bad.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    bad.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert_eq!(bad.field(), "public_key");
 
     let other = api.account("bob@example.com").await;
     let path = format!("/v1/ssh-keys/{}", key.id);
-    api.send("DELETE", &path, Some(&other), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&other), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let reader = api.api_token(&token, &["account:read"]).await;
-    api.send("DELETE", &path, Some(&reader), None).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    api.send("DELETE", &path, Some(&reader), None).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     let api = api.restart().await;
     assert_eq!(keys(&api, account), 1, "known again after a restart");
     let listed: Page<SshKey> = api.get("/v1/ssh-keys", Some(&token)).await.read(StatusCode::OK);
     assert_eq!(listed.items, [key]);
     assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);
     assert_eq!(keys(&api, account), 0);
-    api.send("DELETE", &path, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&token), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn an_account_may_bring_its_key_and_takes_it_along() {
     let api = Api::start().await;
     let body = |key: &str| json!({"name": "Ann", "email": "ann@example.com", "password": PASSWORD, "ssh_key": key});
     let bad = api.post("/v1/accounts", None, body("none")).await;
-    bad.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    bad.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert_eq!(bad.field(), "ssh_key");
     let account: Account = api.post("/v1/accounts", None, body(KEY)).await.read(StatusCode::CREATED);
     assert_eq!(account.ssh_user, ssh_login_name(account.id));
@@ -120,13 +120,13 @@ async fn a_key_is_signed_for_one_tunnel() {
     let several = format!("{KEY}\n{KEY}");
     for bad in ["", "ssh-dss AAAA", "ssh-ed25519 AAAA", several.as_str(), signed.certificate.as_str()] {
         let answer = sign(bad, &token).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), "public_key");
     }
     let other = api.account("bob@example.com").await;
-    sign(KEY, &other).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    sign(KEY, &other).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let reader = api.api_token(&token, &["sockets:read"]).await;
-    sign(KEY, &reader).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    sign(KEY, &reader).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     let connector = api.api_token(&token, &["tunnels:connect"]).await;
     sign(KEY, &connector).await.read::<SshCertificate>(StatusCode::OK);
 }
@@ -316,7 +316,7 @@ async fn guests_have_temporary_sockets_and_no_account() {
     api.control.ssh_forward_target(&client(guests), "", 80).await.unwrap();
     // The first account can still be made, and nobody logs in as the guests.
     let login = json!({"email": "guests@guests.invalid", "password": "!"});
-    api.post("/v1/login", None, login).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    api.post("/v1/login", None, login).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     assert_eq!(api.create_account("ann@example.com").await.status, StatusCode::CREATED);
 }
 

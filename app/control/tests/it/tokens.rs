@@ -24,8 +24,8 @@ async fn a_token_is_shown_once_listed_without_secret_and_deleted() {
 
     let path = format!("/v1/tokens/{}", made.details.id);
     assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);
-    api.get("/v1/account", Some(secret)).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
-    api.send("DELETE", &path, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.get("/v1/account", Some(secret)).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
+    api.send("DELETE", &path, Some(&token), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn each_endpoint_asks_for_its_scope() {
                 continue;
             }
             let answer = api.send(method, path, Some(&token), bodies(method, path)).await;
-            let detail = answer.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+            let detail = answer.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
             assert!(detail.contains(needed), "{method} {path} with {scope}: {detail}");
         }
     }
@@ -92,7 +92,7 @@ async fn a_token_never_makes_a_stronger_or_longer_one() {
     let owner = api.account("ann@example.com").await;
     let weak = api.api_token(&owner, &["account:write"]).await;
     let body = json!({"name": "x", "scopes": ["account:read", "sockets:read"]});
-    let detail = api.post("/v1/tokens", Some(&weak), body).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    let detail = api.post("/v1/tokens", Some(&weak), body).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     assert!(detail.contains("sockets:read"), "{detail}");
     let body = json!({"name": "x", "scopes": ["account:read"]});
     assert_eq!(api.post("/v1/tokens", Some(&weak), body.clone()).await.status, StatusCode::CREATED);
@@ -102,17 +102,17 @@ async fn a_token_never_makes_a_stronger_or_longer_one() {
         api.post("/v1/tokens", Some(&owner), body_until("2027-01-15T09:00:00Z")).await.read(StatusCode::CREATED);
     assert_eq!(short.details.expires_at.unwrap().unix_timestamp(), START + 3_600);
     let short = short.token.expose();
-    api.post("/v1/tokens", Some(short), body).await.is_problem(StatusCode::FORBIDDEN, "outlives-its-maker");
+    api.post("/v1/tokens", Some(short), body).await.assert_problem(StatusCode::FORBIDDEN, "outlives-its-maker");
     api.post("/v1/tokens", Some(short), body_until("2027-01-15T09:00:01Z"))
         .await
-        .is_problem(StatusCode::FORBIDDEN, "outlives-its-maker");
+        .assert_problem(StatusCode::FORBIDDEN, "outlives-its-maker");
     assert_eq!(
         api.post("/v1/tokens", Some(short), body_until("2027-01-15T10:00:00+01:00")).await.status,
         StatusCode::CREATED
     );
 
     api.clock.pass(3_600);
-    api.get("/v1/account", Some(short)).await.is_problem(StatusCode::UNAUTHORIZED, "expired-token");
+    api.get("/v1/account", Some(short)).await.assert_problem(StatusCode::UNAUTHORIZED, "expired-token");
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn bad_tokens_are_refused() {
         (json!({"name": "x", "scopes": ["account:read"], "expires_at": "2027-01-15T08:00:00Z"}), "expires_at"),
     ] {
         let answer = api.post("/v1/tokens", Some(&owner), body.clone()).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field, "{body}");
     }
     assert!(api.get("/v1/tokens", Some(&owner)).await.read::<Page<Token>>(StatusCode::OK).items.is_empty());
@@ -144,9 +144,9 @@ async fn an_account_has_a_hundred_tokens_and_only_its_own() {
         api.api_token(&ann, &["account:read"]).await;
     }
     let body = json!({"name": "one more", "scopes": ["account:read"]});
-    let detail = api.post("/v1/tokens", Some(&ann), body).await.is_problem(StatusCode::CONFLICT, "limit-reached");
+    let detail = api.post("/v1/tokens", Some(&ann), body).await.assert_problem(StatusCode::CONFLICT, "limit-reached");
     assert!(detail.contains("100 API tokens"), "{detail}");
     let path = format!("/v1/tokens/{}", of_bob.details.id);
-    api.send("DELETE", &path, Some(&ann), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("DELETE", &path, Some(&ann), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert_eq!(api.get("/v1/account", Some(of_bob.token.expose())).await.status, StatusCode::OK);
 }

@@ -116,10 +116,10 @@ async fn a_deleted_tunnel_is_gone_at_the_edges_too() {
     let left: Vec<_> = api.routes.get(socket.id).unwrap().tunnels.iter().map(|tunnel| tunnel.id).collect();
     assert_eq!(left, vec![kept]);
     for method in ["GET", "DELETE"] {
-        api.send(method, &path, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+        api.send(method, &path, Some(&token), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     }
     let credential = format!("{path}/credential");
-    api.send("POST", &credential, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("POST", &credential, Some(&token), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
@@ -131,10 +131,11 @@ async fn a_socket_has_at_most_256_tunnels() {
         api.tunnel(&token, &socket).await;
     }
     let path = format!("/v1/sockets/{}/tunnels", socket.id);
-    let detail = api.send("POST", &path, Some(&token), None).await.is_problem(StatusCode::CONFLICT, "limit-reached");
+    let detail =
+        api.send("POST", &path, Some(&token), None).await.assert_problem(StatusCode::CONFLICT, "limit-reached");
     assert!(detail.contains("256 tunnels"), "{detail}");
     let page: Page<Tunnel> = api.get(&format!("{path}?limit=100"), Some(&token)).await.read(StatusCode::OK);
     assert_eq!((page.items.len(), page.next.is_some()), (100, true));
     let no_such = "/v1/sockets/no-such-1000/tunnels";
-    api.send("POST", no_such, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.send("POST", no_such, Some(&token), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }

@@ -56,10 +56,10 @@ async fn tunnels_and_direct_origins_have_paths_that_edges_know() {
         (&direct, json!({"path": "/a;b"}), "path"),
     ] {
         let answer = patch(at, body.clone()).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(detail.contains("is no path prefix") && answer.field() == field, "{body}: {detail}");
     }
-    patch(&one, json!({})).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    patch(&one, json!({})).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn sockets_that_are_not_of_the_web_refuse_all_of_it() {
     let socket: Socket = made.read(StatusCode::CREATED);
     let tunnels = format!("/v1/sockets/{}/tunnels", socket.id);
     let answer = api.post(&tunnels, Some(&token), json!({"path": "/api"})).await;
-    let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert!(detail.contains("paths are for http and https sockets"), "{detail}");
     let tunnel: CreatedTunnel = api.post(&tunnels, Some(&token), json!({})).await.read(StatusCode::CREATED);
     let one = format!("{tunnels}/{}", tunnel.details.id);
@@ -82,7 +82,7 @@ async fn sockets_that_are_not_of_the_web_refuse_all_of_it() {
         (json!({"headers": {"request": {"remove": ["Cookie"]}}}), "headers"),
     ] {
         let answer = api.send("PATCH", &at, Some(&token), Some(body)).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(detail.contains("http and https sockets") && answer.field() == field, "{detail}");
     }
 }
@@ -119,7 +119,7 @@ async fn the_host_and_header_fields_are_kept_and_bounded() {
         (json!({"headers": {"request": {"add": []}}}), "there is no such field"),
     ] {
         let answer = patch(body.clone()).await;
-        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(detail.contains(says), "{body}: {detail}");
     }
 }

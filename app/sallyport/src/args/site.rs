@@ -5,7 +5,7 @@ use std::{io::Read as _, path::PathBuf};
 use anyhow::Context as _;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use clap::Args;
-use sallyport_api::EdgeWorld;
+use sallyport_api::EdgeBootstrap;
 use sallyport_http::page::{MAX_SITE_ICON_BYTES, Site};
 
 use crate::failure::Failure;
@@ -36,7 +36,7 @@ impl SiteArgs {
     ///
     /// # Errors
     /// The mark cannot be read.
-    pub(crate) fn tell(&self, world: &mut EdgeWorld) -> anyhow::Result<()> {
+    pub(crate) fn tell(&self, world: &mut EdgeBootstrap) -> anyhow::Result<()> {
         world.site_name.clone_from(&self.site_name);
         world.site_icon = self.icon()?.map(|picture| URL_SAFE_NO_PAD.encode(picture));
         Ok(())
@@ -54,7 +54,7 @@ impl SiteArgs {
 }
 
 /// The installation as an edge has been told of it; what cannot be used is left out.
-pub(crate) fn site_of(world: &EdgeWorld) -> Site {
+pub(crate) fn site_of(world: &EdgeBootstrap) -> Site {
     let icon = world.site_icon.as_ref().and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
     let plain = Site::of_domain(&world.domain);
     with(plain.clone(), world.site_name.as_deref(), icon.as_deref()).unwrap_or(plain)
@@ -86,7 +86,7 @@ mod tests {
         std::fs::write(&icon, "<svg xmlns=\"http://www.w3.org/2000/svg\"/>").unwrap();
         let given = args(Some("Smith & Sons"), Some(icon.clone()));
         let world = r#"{"domain":"example.com","ca":"","node_ca":"","controls":[],"bus":[],"seal_key":"","assertion_key":"","affinity_key":""}"#;
-        let mut world: EdgeWorld = serde_json::from_str(world).unwrap();
+        let mut world: EdgeBootstrap = serde_json::from_str(world).unwrap();
         assert_eq!(site_of(&world), Site::of_domain("example.com"), "told by a control that knows of none");
         given.tell(&mut world).unwrap();
         assert_eq!(site_of(&world), given.open("example.com").unwrap());

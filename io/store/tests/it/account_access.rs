@@ -2,8 +2,8 @@
 
 use sallyport_model::{InvitationId, Role};
 use sallyport_store::{
-    Admission, Entry, Invitation, Inviting, MAX_RESETS_PER_ACCOUNT, NewAccount, NewReset, ResetMaker, Rotation,
-    SessionClient, Setup, Store, StoreError, StoredSetupToken,
+    Admission, Invitation, InviteOutcome, MAX_RESETS_PER_ACCOUNT, NewAccount, NewReset, ResetMaker, Rotation,
+    SessionClient, SetupRequirement, SignUpRequirement, Store, StoreError, StoredSetupToken,
 };
 
 use crate::{
@@ -125,7 +125,7 @@ async fn sessions_say_from_where_and_end_one_by_one() {
     assert_eq!(store.end_account_sessions(owner, None).await.unwrap(), 1);
 }
 
-fn comes(n: u8, setup: Setup, entry: Entry) -> NewAccount {
+fn comes(n: u8, setup: SetupRequirement, entry: SignUpRequirement) -> NewAccount {
     NewAccount { admission: Admission { setup, entry }, ..account(n) }
 }
 
@@ -142,16 +142,20 @@ async fn the_first_account_takes_the_setup_token_once() {
     assert_eq!(store.replace_setup_token(&token(2)).await.unwrap(), Some(token(2)));
     assert!(store.is_setup_token([2; 32]).await.unwrap() && !store.is_setup_token([1; 32]).await.unwrap());
     for shown in [None, Some([1; 32])] {
-        let error = store.create_account(comes(1, Setup::Token(shown), Entry::Open)).await.unwrap_err();
+        let error =
+            store.create_account(comes(1, SetupRequirement::Token(shown), SignUpRequirement::Open)).await.unwrap_err();
         assert!(matches!(error, StoreError::SetupToken), "{error}");
     }
     assert!(store.is_setup_token([2; 32]).await.unwrap(), "a wrong one takes nothing away");
-    store.create_account(comes(1, Setup::Token(Some([2; 32])), Entry::Closed)).await.unwrap();
+    store.create_account(comes(1, SetupRequirement::Token(Some([2; 32])), SignUpRequirement::Closed)).await.unwrap();
     assert!(!store.is_setup_token([2; 32]).await.unwrap(), "it is good once");
     assert_eq!(store.keep_setup_token(&token(3)).await.unwrap(), None, "there is an account");
-    let closed = store.create_account(comes(2, Setup::Token(Some([2; 32])), Entry::Closed)).await.unwrap_err();
+    let closed = store
+        .create_account(comes(2, SetupRequirement::Token(Some([2; 32])), SignUpRequirement::Closed))
+        .await
+        .unwrap_err();
     assert!(matches!(closed, StoreError::NotFirst), "{closed}");
-    store.create_account(comes(2, Setup::Token(None), Entry::Open)).await.unwrap();
+    store.create_account(comes(2, SetupRequirement::Token(None), SignUpRequirement::Open)).await.unwrap();
 }
 
 #[tokio::test]
@@ -167,28 +171,28 @@ async fn an_invitation_makes_one_account_of_its_address_in_its_time() {
         created_at: NOW,
         expires_at: NOW + 10,
     };
-    assert_eq!(store.invite(&invitation(1, "A2@example.com"), [2; 32]).await.unwrap(), Inviting::Done);
-    assert_eq!(store.invite(&invitation(2, "a4@example.com"), [4; 32]).await.unwrap(), Inviting::Done);
+    assert_eq!(store.invite(&invitation(1, "A2@example.com"), [2; 32]).await.unwrap(), InviteOutcome::Done);
+    assert_eq!(store.invite(&invitation(2, "a4@example.com"), [4; 32]).await.unwrap(), InviteOutcome::Done);
     assert!(store.is_invited(&account(2).account.email, [2; 32], NOW).await.unwrap(), "whatever its capitals");
     assert!(!store.is_invited(&account(2).account.email, [2; 32], NOW + 10).await.unwrap());
     assert!(!store.is_invited(&account(3).account.email, [2; 32], NOW).await.unwrap());
-    let with = |hash| Entry::Invitation(hash);
+    let with = |hash| SignUpRequirement::Invitation(hash);
     for (n, hash) in [(3, [2; 32]), (2, [9; 32]), (2, [4; 32])] {
-        let error = store.create_account(comes(n, Setup::Free, with(hash))).await.unwrap_err();
+        let error = store.create_account(comes(n, SetupRequirement::Free, with(hash))).await.unwrap_err();
         assert!(matches!(error, StoreError::NoInvitation), "{n}: {error}");
     }
-    let mut late = comes(4, Setup::Free, with([4; 32]));
+    let mut late = comes(4, SetupRequirement::Free, with([4; 32]));
     late.account.created_at = NOW + 10;
     assert!(matches!(store.create_account(late).await.unwrap_err(), StoreError::NoInvitation), "it is over");
-    let used = store.create_account(comes(2, Setup::Free, with([2; 32]))).await.unwrap().unwrap();
+    let used = store.create_account(comes(2, SetupRequirement::Free, with([2; 32]))).await.unwrap().unwrap();
     assert_eq!((used.organisation, used.role), (organisation, Role::Member));
     let role = store.role(organisation, account(2).account.id).await.unwrap();
     assert_eq!(role, Some(Role::Member));
     assert!(!store.is_invited(&account(2).account.email, [2; 32], NOW).await.unwrap(), "once");
     let taken = store.invite(&invitation(3, "a3@example.com"), [3; 32]).await.unwrap();
-    assert_eq!(taken, Inviting::Done);
+    assert_eq!(taken, InviteOutcome::Done);
     store.create_account(account(3)).await.unwrap();
-    let error = store.create_account(comes(3, Setup::Free, with([3; 32]))).await.unwrap_err();
+    let error = store.create_account(comes(3, SetupRequirement::Free, with([3; 32]))).await.unwrap_err();
     assert!(matches!(error, StoreError::EmailTaken), "{error}");
     assert!(store.is_invited(&account(3).account.email, [3; 32], NOW).await.unwrap(), "nothing is used up then");
 }

@@ -2,7 +2,7 @@
 
 use sallyport_model::{IdentitySettings, SocketSettings, SocketType};
 use sallyport_store::{
-    AuthorityKind, Creation, IssuedCertificate, NewSocket, PortWish, Store, StoreError, StoredAuthority,
+    AuthorityKind, Creation, IssuedCertificate, NewSocket, PortRequest, Store, StoreError, StoredAuthority,
 };
 
 use crate::fixtures::{NOW, account, make_socket, new_socket, store_with_account};
@@ -19,7 +19,7 @@ fn authority(owner: u8, kind: AuthorityKind, certificate: &[u8]) -> StoredAuthor
 }
 
 async fn tls_socket(store: &Store, n: u32, settings: SocketSettings) -> sallyport_model::Socket {
-    let port = PortWish::Any(20_000..=20_010);
+    let port = PortRequest::Any(20_000..=20_010);
     let new = NewSocket { socket_type: SocketType::Tls, settings, port, ..new_socket(1, n) };
     match store.create_socket(new, &[u64::from(n)], None, |_| String::new()).await.unwrap() {
         Creation::Made((socket, _)) => socket,

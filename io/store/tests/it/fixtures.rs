@@ -2,7 +2,7 @@
 
 use sallyport_model::{Account, AccountId, CredentialHash, Socket, SocketId, SocketType, Tunnel, TunnelId};
 use sallyport_store::{
-    Admission, Creation, IfTaken, NewAccount, NewSession, NewSocket, NewTunnel, PortWish, SessionClient, Store,
+    Admission, Creation, NameConflict, NewAccount, NewSession, NewSocket, NewTunnel, PortRequest, SessionClient, Store,
     StoreError,
 };
 
@@ -44,11 +44,11 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         id: SocketId::from_random(id),
         account: account(owner).account.id,
         display_name: format!("socket {n}").parse().unwrap(),
-        if_taken: IfTaken::Refuse,
+        name_conflict: NameConflict::Refuse,
         socket_type: SocketType::Http,
         origin_protocol: sallyport_model::OriginProtocol::Auto,
         basic_auth: None,
-        port: PortWish::None,
+        port: PortRequest::None,
         max_ports: 1_000,
         settings: Default::default(),
         policies: Vec::new(),

@@ -2,7 +2,8 @@
 
 use sallyport_model::{AccountId, LoginSession, LoginSessionId, Person, ProviderConfig, ProviderId, ProviderKind};
 use sallyport_store::{
-    LogoutOf, MAX_PROVIDERS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON, NewProviderSession, StoreError, StoredProvider,
+    LogoutSubject, MAX_PROVIDERS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON, NewProviderSession, StoreError,
+    StoredProvider,
 };
 
 use crate::fixtures::{NOW, account, store_with_account};
@@ -160,7 +161,7 @@ async fn what_a_provider_gave_is_kept_with_the_login_and_asked_once_at_a_time() 
 
     // The login that is named, and one of the same person without a name; nobody else's, and none elsewhere.
     let end = async |subject: Option<&str>, sid: Option<&str>| {
-        let ended = store.end_provider_sessions(ann, dex.id, LogoutOf { subject, sid }).await.unwrap();
+        let ended = store.end_provider_sessions(ann, dex.id, LogoutSubject { subject, sid }).await.unwrap();
         let mut ids: Vec<_> = ended.iter().map(|session| session.id).collect();
         ids.sort_unstable();
         ids

@@ -1,7 +1,7 @@
 //! What sockets and tunnels are called.
 
 use sallyport_model::{DisplayName, ShortId};
-use sallyport_store::{Creation, IfTaken, NewSocket, NewTunnel, SocketChange, StoreError};
+use sallyport_store::{Creation, NameConflict, NewSocket, NewTunnel, SocketChange, StoreError};
 
 use crate::fixtures::{account, make_socket, make_tunnel, new_socket, new_tunnel, store_with_account};
 
@@ -22,7 +22,7 @@ async fn an_account_has_no_two_sockets_of_a_name_and_another_account_may() {
     let refused = make(called(1, 2, "my  service"), 2).await.unwrap_err();
     assert!(matches!(&refused, StoreError::NameTaken { by, .. } if by.contains(first.name.as_str())), "{refused}");
     make(called(2, 3, "my service"), 3).await.unwrap();
-    let numbered = NewSocket { if_taken: IfTaken::Number, ..called(1, 4, "MY SERVICE") };
+    let numbered = NewSocket { name_conflict: NameConflict::AddNumber, ..called(1, 4, "MY SERVICE") };
     assert_eq!(make(numbered.clone(), 4).await.unwrap().display_name.as_str(), "MY SERVICE (2)");
     let again = NewSocket { id: new_socket(1, 5).id, ..numbered };
     assert_eq!(make(again, 5).await.unwrap().display_name.as_str(), "MY SERVICE (3)");

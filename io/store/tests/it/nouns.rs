@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use sallyport_model::{MAX_TUNNELS_PER_SOCKET, SocketName};
 use sallyport_store::{
-    Creation, Keyed, MAX_SESSIONS_PER_ACCOUNT, MAX_SOCKETS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, Rotation, SessionClient,
-    Store, StoreError,
+    Creation, IdempotencyKey, MAX_SESSIONS_PER_ACCOUNT, MAX_SOCKETS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, Rotation,
+    SessionClient, Store, StoreError,
 };
 
 use crate::fixtures::{NOW, account, make_socket, make_tunnel, new_session, new_socket, store_with_account};
@@ -85,11 +85,11 @@ async fn what_belongs_to_nobody_is_not_made() {
     assert!(matches!(error, StoreError::Gone), "{error}");
 }
 
-fn keyed(key: &str, request: u8, now: i64) -> Keyed {
-    Keyed { key: key.into(), request_hash: [request; 32], now }
+fn keyed(key: &str, request: u8, now: i64) -> IdempotencyKey {
+    IdempotencyKey { key: key.into(), request_hash: [request; 32], now }
 }
 
-async fn create(store: &Store, n: u32, keyed: &Keyed) -> Result<Creation<String>, StoreError> {
+async fn create(store: &Store, n: u32, keyed: &IdempotencyKey) -> Result<Creation<String>, StoreError> {
     let made = store.create_socket(new_socket(1, n), &[u64::from(n)], Some(keyed), |s| s.id.to_string()).await?;
     Ok(match made {
         Creation::Made((_, answer)) => Creation::Made(answer),

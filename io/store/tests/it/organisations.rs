@@ -2,8 +2,8 @@
 
 use sallyport_model::{AccountId, InvitationId, Role, ScopeSet, TokenId};
 use sallyport_store::{
-    Deletion, Invitation, Inviting, MAX_INVITATIONS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT, MemberChange,
-    NewToken, Store, StoreError, StoredToken, Withdrawing,
+    AccountDeletion, Invitation, InviteOutcome, MAX_INVITATIONS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT,
+    MemberChangeOutcome, NewToken, Store, StoreError, StoredToken, WithdrawOutcome,
 };
 
 use crate::fixtures::{NOW, account, store_with_account};
@@ -36,7 +36,7 @@ fn hash(number: u16) -> [u8; 32] {
 async fn join(store: &Store, number: u16, organisation: u8, who: u8, role: Role) {
     let who = account(who).account;
     let new = invitation(number, organisation, who.email.as_str(), role, organisation);
-    assert_eq!(store.invite(&new, hash(number)).await.unwrap(), Inviting::Done);
+    assert_eq!(store.invite(&new, hash(number)).await.unwrap(), InviteOutcome::Done);
     assert!(store.accept_invitation(&who, hash(number), NOW).await.unwrap().is_some());
 }
 
@@ -66,28 +66,28 @@ async fn members_come_with_invitations_and_go_with_what_was_theirs_there() {
     store.create_token(new.clone(), None).await.unwrap();
     assert_eq!(store.token_by_hash([7; 32]).await.unwrap().unwrap().0.organisation, id(1));
     let guest = invitation(2, 1, "guest@example.com", Role::Viewer, 2);
-    assert_eq!(store.invite(&guest, hash(2)).await.unwrap(), Inviting::Done);
+    assert_eq!(store.invite(&guest, hash(2)).await.unwrap(), InviteOutcome::Done);
     let too_much = invitation(3, 1, "other@example.com", Role::Owner, 2);
-    assert_eq!(store.invite(&too_much, hash(3)).await.unwrap(), Inviting::NotAllowed);
+    assert_eq!(store.invite(&too_much, hash(3)).await.unwrap(), InviteOutcome::NotAllowed);
     // What an owner has sent for an owner only an owner ends.
     let heir = invitation(6, 1, "heir@example.com", Role::Owner, 1);
-    assert_eq!(store.invite(&heir, hash(6)).await.unwrap(), Inviting::Done);
+    assert_eq!(store.invite(&heir, hash(6)).await.unwrap(), InviteOutcome::Done);
     let lower = invitation(7, 1, "HEIR@example.com", Role::Viewer, 2);
-    assert_eq!(store.invite(&lower, hash(7)).await.unwrap(), Inviting::NotAllowed);
-    assert_eq!(store.withdraw_invitation(id(1), heir.id, Role::Admin).await.unwrap(), Withdrawing::NotAllowed);
-    assert_eq!(store.withdraw_invitation(id(2), heir.id, Role::Owner).await.unwrap(), Withdrawing::NotFound);
-    assert_eq!(store.withdraw_invitation(id(1), heir.id, Role::Owner).await.unwrap(), Withdrawing::Done(heir));
+    assert_eq!(store.invite(&lower, hash(7)).await.unwrap(), InviteOutcome::NotAllowed);
+    assert_eq!(store.withdraw_invitation(id(1), heir.id, Role::Admin).await.unwrap(), WithdrawOutcome::NotAllowed);
+    assert_eq!(store.withdraw_invitation(id(2), heir.id, Role::Owner).await.unwrap(), WithdrawOutcome::NotFound);
+    assert_eq!(store.withdraw_invitation(id(1), heir.id, Role::Owner).await.unwrap(), WithdrawOutcome::Done(heir));
 
-    assert_eq!(store.remove_member(id(1), id(2), Role::Member).await.unwrap(), MemberChange::NotAllowed);
-    assert_eq!(store.remove_member(id(1), id(1), Role::Owner).await.unwrap(), MemberChange::Founder);
-    assert_eq!(store.remove_member(id(1), id(3), Role::Owner).await.unwrap(), MemberChange::NotFound);
-    assert_eq!(store.remove_member(id(1), id(2), Role::Owner).await.unwrap(), MemberChange::Done);
+    assert_eq!(store.remove_member(id(1), id(2), Role::Member).await.unwrap(), MemberChangeOutcome::NotAllowed);
+    assert_eq!(store.remove_member(id(1), id(1), Role::Owner).await.unwrap(), MemberChangeOutcome::Founder);
+    assert_eq!(store.remove_member(id(1), id(3), Role::Owner).await.unwrap(), MemberChangeOutcome::NotFound);
+    assert_eq!(store.remove_member(id(1), id(2), Role::Owner).await.unwrap(), MemberChangeOutcome::Done);
     assert!(store.token_by_hash([7; 32]).await.unwrap().is_none());
     assert!(store.invitations(id(1), NOW, 0, 10).await.unwrap().is_empty());
     assert_eq!(store.role(id(1), id(2)).await.unwrap(), None);
     // Who was sent away between the question and the change makes nothing more.
     assert!(matches!(store.create_token(new, None).await, Err(StoreError::Gone)));
-    assert_eq!(store.invite(&guest, hash(4)).await.unwrap(), Inviting::NotAllowed);
+    assert_eq!(store.invite(&guest, hash(4)).await.unwrap(), InviteOutcome::NotAllowed);
 }
 
 #[tokio::test]
@@ -95,11 +95,11 @@ async fn accounts_with_others_in_their_organisation_stay_and_others_go_with_thei
     let (_dir, store) = store_with_account().await;
     store.create_account(account(2)).await.unwrap();
     join(&store, 1, 1, 2, Role::Viewer).await;
-    assert_eq!(store.delete_account(id(1)).await.unwrap(), Deletion::HasMembers { others: 1 });
-    assert_eq!(store.delete_account(id(2)).await.unwrap(), Deletion::Done { sockets: Vec::new() });
+    assert_eq!(store.delete_account(id(1)).await.unwrap(), AccountDeletion::HasMembers { others: 1 });
+    assert_eq!(store.delete_account(id(2)).await.unwrap(), AccountDeletion::Done { sockets: Vec::new() });
     assert_eq!(store.members(id(1), 0, 10).await.unwrap().len(), 1);
-    assert_eq!(store.delete_account(id(2)).await.unwrap(), Deletion::NotFound);
-    assert_eq!(store.delete_account(id(1)).await.unwrap(), Deletion::Done { sockets: Vec::new() });
+    assert_eq!(store.delete_account(id(2)).await.unwrap(), AccountDeletion::NotFound);
+    assert_eq!(store.delete_account(id(1)).await.unwrap(), AccountDeletion::Done { sockets: Vec::new() });
 }
 
 #[tokio::test]
@@ -107,16 +107,16 @@ async fn there_are_bounds_and_what_is_over_makes_room() {
     let (_dir, store) = store_with_account().await;
     for n in 0..MAX_INVITATIONS_PER_ORGANISATION as u16 {
         let new = invitation(n, 1, &format!("g{n}@example.com"), Role::Viewer, 1);
-        assert_eq!(store.invite(&new, hash(n)).await.unwrap(), Inviting::Done);
+        assert_eq!(store.invite(&new, hash(n)).await.unwrap(), InviteOutcome::Done);
     }
     let one_more = invitation(500, 1, "more@example.com", Role::Viewer, 1);
     let error = store.invite(&one_more, hash(500)).await.unwrap_err();
     assert!(matches!(error, StoreError::Limit { max: MAX_INVITATIONS_PER_ORGANISATION, .. }), "{error}");
     // The same address again takes no more room.
     let again = invitation(501, 1, "G7@EXAMPLE.com", Role::Member, 1);
-    assert_eq!(store.invite(&again, hash(501)).await.unwrap(), Inviting::Done);
+    assert_eq!(store.invite(&again, hash(501)).await.unwrap(), InviteOutcome::Done);
     let later = Invitation { created_at: NOW + 100, expires_at: NOW + 200, ..one_more };
-    assert_eq!(store.invite(&later, hash(500)).await.unwrap(), Inviting::Done);
+    assert_eq!(store.invite(&later, hash(500)).await.unwrap(), InviteOutcome::Done);
     assert_eq!(store.invitations(id(1), NOW + 100, 0, 200).await.unwrap().len(), 1);
 
     store.create_account(account(2)).await.unwrap();

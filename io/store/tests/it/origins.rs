@@ -1,7 +1,7 @@
 //! Direct origins of sockets.
 
 use sallyport_model::{DirectOrigin, DirectOriginId, OriginTlsSettings, PathPrefix, PathRoute, SocketId};
-use sallyport_store::{Creation, DirectOriginChange, Keyed, StoreError};
+use sallyport_store::{Creation, DirectOriginChange, IdempotencyKey, StoreError};
 
 use crate::fixtures::{NOW, account, make_socket, store_with_account};
 
@@ -55,7 +55,7 @@ async fn a_repeated_creation_makes_one_and_a_foreign_socket_none() {
     let (_dir, store) = store_with_account().await;
     store.create_account(account(2)).await.unwrap();
     let (owner, socket) = (account(1).account.id, make_socket(&store, 1, 1, &[1]).await.unwrap().id);
-    let keyed = Keyed { key: "k".into(), request_hash: [1; 32], now: NOW };
+    let keyed = IdempotencyKey { key: "k".into(), request_hash: [1; 32], now: NOW };
     let new = origin(socket, 1, "10.0.0.7:80");
     assert!(matches!(store.create_direct_origin(owner, &new, Some(&keyed)).await.unwrap(), Creation::Made(_)));
     let again = DirectOrigin { id: DirectOriginId::from_random([9; 16]), ..new.clone() };

@@ -3,13 +3,13 @@
 use std::ops::RangeInclusive;
 
 use sallyport_model::{PathPrefix, PathRoute, Socket, SocketType};
-use sallyport_store::{Creation, NewSocket, PortWish, SocketChange, Store, StoreError, guest_account};
+use sallyport_store::{Creation, NewSocket, PortRequest, SocketChange, Store, StoreError, guest_account};
 
 use crate::fixtures::{NOW, account, make_socket, make_tunnel, new_socket, new_tunnel, store_with_account};
 
 const RANGE: RangeInclusive<u16> = 20_000..=20_002;
 
-async fn make(store: &Store, n: u32, port: PortWish) -> Result<Socket, StoreError> {
+async fn make(store: &Store, n: u32, port: PortRequest) -> Result<Socket, StoreError> {
     let mut new = new_socket(1, n);
     new.socket_type = SocketType::Tcp;
     new.port = port;
@@ -20,14 +20,14 @@ async fn make(store: &Store, n: u32, port: PortWish) -> Result<Socket, StoreErro
 }
 
 async fn port(store: &Store, n: u32) -> u16 {
-    make(store, n, PortWish::Any(RANGE)).await.unwrap().port.unwrap()
+    make(store, n, PortRequest::Any(RANGE)).await.unwrap().port.unwrap()
 }
 
 #[tokio::test]
 async fn every_socket_gets_a_port_of_its_own_until_there_are_none() {
     let (_dir, store) = store_with_account().await;
     assert_eq!([port(&store, 1).await, port(&store, 2).await, port(&store, 3).await], [20_000, 20_001, 20_002]);
-    let error = make(&store, 4, PortWish::Any(RANGE)).await.unwrap_err();
+    let error = make(&store, 4, PortRequest::Any(RANGE)).await.unwrap_err();
     assert!(matches!(error, StoreError::PortsExhausted { from: 20_000, to: 20_002 }), "{error}");
     assert_eq!(make_socket(&store, 1, 5, &[99]).await.unwrap().port, None, "http sockets need none");
     let routed: Vec<_> = store.routes().await.unwrap().into_iter().filter_map(|route| route.port).collect();
@@ -37,10 +37,10 @@ async fn every_socket_gets_a_port_of_its_own_until_there_are_none() {
 #[tokio::test]
 async fn a_port_that_was_given_back_is_the_last_to_be_given_out() {
     let (_dir, store) = store_with_account().await;
-    let first = make(&store, 1, PortWish::Any(RANGE)).await.unwrap();
+    let first = make(&store, 1, PortRequest::Any(RANGE)).await.unwrap();
     store.delete_socket(first.account, first.id).await.unwrap();
     assert_eq!([port(&store, 2).await, port(&store, 3).await], [20_001, 20_002]);
-    let again = make(&store, 4, PortWish::Any(RANGE)).await.unwrap();
+    let again = make(&store, 4, PortRequest::Any(RANGE)).await.unwrap();
     assert_eq!(again.port, Some(20_000));
     // With the account, all of them go; the one that was free first comes first.
     let sockets = store.sockets(again.account, 0, 9).await.unwrap();
@@ -56,9 +56,9 @@ async fn a_port_that_was_given_back_is_the_last_to_be_given_out() {
 #[tokio::test]
 async fn a_port_that_is_asked_for_is_had_or_taken() {
     let (_dir, store) = store_with_account().await;
-    let socket = make(&store, 1, PortWish::This(20_001)).await.unwrap();
+    let socket = make(&store, 1, PortRequest::This(20_001)).await.unwrap();
     assert_eq!(socket.port, Some(20_001));
-    let error = make(&store, 2, PortWish::This(20_001)).await.unwrap_err();
+    let error = make(&store, 2, PortRequest::This(20_001)).await.unwrap_err();
     assert!(matches!(error, StoreError::PortTaken { port: 20_001 }), "{error}");
     assert_eq!([port(&store, 2).await, port(&store, 3).await], [20_000, 20_002], "around it");
     assert_eq!(store.socket(socket.account, socket.id).await.unwrap().unwrap().port, Some(20_001));
@@ -75,20 +75,20 @@ async fn an_account_has_so_many_ports_and_no_more() {
     };
     let (one, other) = (account(1).account.id, account(2).account.id);
     for (owner, first, words) in [(one, 10, "for one account: delete"), (guest_account(), 20, "for guests at a time")] {
-        make(owner, first, PortWish::Any(30_000..=30_099)).await.unwrap();
-        let Creation::Made((last, _)) = make(owner, first + 1, PortWish::This(30_050 + first as u16)).await.unwrap()
+        make(owner, first, PortRequest::Any(30_000..=30_099)).await.unwrap();
+        let Creation::Made((last, _)) = make(owner, first + 1, PortRequest::This(30_050 + first as u16)).await.unwrap()
         else {
             panic!("there was no key")
         };
-        for (n, port) in [(first + 2, PortWish::Any(30_000..=30_099)), (first + 3, PortWish::This(30_090))] {
+        for (n, port) in [(first + 2, PortRequest::Any(30_000..=30_099)), (first + 3, PortRequest::This(30_090))] {
             let error = make(owner, n, port).await.unwrap_err();
             assert!(matches!(error, StoreError::Limit { max: 2, .. }) && error.to_string().contains(words), "{error}");
         }
-        make(owner, first + 4, PortWish::None).await.unwrap();
+        make(owner, first + 4, PortRequest::None).await.unwrap();
         store.delete_socket(owner, last.id).await.unwrap();
-        make(owner, first + 5, PortWish::Any(30_000..=30_099)).await.unwrap();
+        make(owner, first + 5, PortRequest::Any(30_000..=30_099)).await.unwrap();
     }
-    make(other, 30, PortWish::Any(30_000..=30_099)).await.unwrap();
+    make(other, 30, PortRequest::Any(30_000..=30_099)).await.unwrap();
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn ports_asked_for_at_once_are_never_shared() {
     let mut making = tokio::task::JoinSet::new();
     for n in 0..20 {
         let store = store.clone();
-        making.spawn(async move { make(&store, n, PortWish::Any(30_000..=30_019)).await.unwrap().port.unwrap() });
+        making.spawn(async move { make(&store, n, PortRequest::Any(30_000..=30_019)).await.unwrap().port.unwrap() });
     }
     let mut ports = making.join_all().await;
     ports.sort_unstable();

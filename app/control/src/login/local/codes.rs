@@ -1,4 +1,4 @@
-//! The second step: codes of an authenticator, and having them from now on.
+//! The second step of a local login: codes of an authenticator, and their enrolment.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use sallyport_model::PersonId;
 use sallyport_store::{LocalPerson, PersonSecrets};
 
 use super::{
-    Going, Step,
+    PendingLogin, Step,
     password::{attempt, locked},
     qr, step_form,
 };
 use crate::{
-    App,
-    limits::Client,
     login::{
         form,
         page::{LoginError, wrong as wrong_text},
     },
     metrics::LoginOutcome,
-    second_factor::{CodeCheck, KeptTotp, in_groups},
+    security::client::Client,
+    service::second_factor::{CodeCheck, TotpState, in_groups},
+    state::App,
 };
 
 /// Codes that are to be asked for from now on.
@@ -42,13 +42,13 @@ fn status_of(wrong: Option<&str>) -> StatusCode {
     if wrong.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK }
 }
 
-pub(super) fn page(app: &App, going: &Going, wrong: Option<&str>) -> Result<Response, LoginError> {
+pub(super) fn page(app: &App, pending: &PendingLogin, wrong: Option<&str>) -> Result<Response, LoginError> {
     let text = format!(
         "{}<p>Type the code that your authenticator shows now, or one of your recovery codes.</p>{}",
         wrong_text(wrong),
-        step_form(going, &code_field("Code"), "Log in")
+        step_form(pending, &code_field("Code"), "Log in")
     );
-    app.step_page(going, status_of(wrong), "Your code", text)
+    app.step_page(pending, status_of(wrong), "Your code", text)
 }
 
 /// What a person needs to have codes of this secret: a picture, and the secret as text.
@@ -66,7 +66,7 @@ pub(in crate::login) fn enrolment(app: &App, email: &str, secret: &[u8; TOTP_SEC
 
 pub(super) fn enrol_page(
     app: &App,
-    going: &Going,
+    pending: &PendingLogin,
     email: &str,
     secret: &[u8; TOTP_SECRET_BYTES],
     wrong: Option<&str>,
@@ -75,9 +75,9 @@ pub(super) fn enrol_page(
         "{}<p>Logging in here takes a code beside the password.</p>{}{}",
         wrong_text(wrong),
         enrolment(app, email, secret),
-        step_form(going, &code_field("The code that it shows"), "Go on")
+        step_form(pending, &code_field("The code that it shows"), "Go on")
     );
-    app.step_page(going, status_of(wrong), "Set up your codes", text)
+    app.step_page(pending, status_of(wrong), "Set up your codes", text)
 }
 
 /// Recovery codes on a page, once.
@@ -100,7 +100,7 @@ pub(in crate::login) async fn check_code(
     typed: &str,
 ) -> Result<bool, LoginError> {
     let kept =
-        KeptTotp { owner: person.id.into(), sealed: secrets.totp_secret.as_deref(), used_step: secrets.totp_step };
+        TotpState { owner: person.id.into(), sealed: secrets.totp_secret.as_deref(), used_step: secrets.totp_step };
     let checked = app.check_totp(kept, typed).await?;
     if checked == CodeCheck::Recovery {
         app.audit_person(person.organisation, person.email.as_str(), "person.recovery-code");
@@ -127,44 +127,45 @@ pub(super) async fn check(
     app: &App,
     client: Client,
     headers: &HeaderMap,
-    going: Going,
+    pending: PendingLogin,
     who: (PersonId, i64),
     given: &HashMap<String, String>,
 ) -> Result<Response, LoginError> {
     let code = given.get("code").ok_or_else(form::not_valid)?;
-    let (person, secrets) = app.person_since(&going, who.0, who.1).await?;
+    let (person, secrets) = app.person_since(&pending, who.0, who.1).await?;
     let attempt = attempt(app, client, person.organisation, person.email.as_str())?;
     if !check_code(app, &person, &secrets, code).await? {
         app.metrics.person_login(LoginOutcome::Failed);
         let why = locked("wrong code", &attempt);
-        app.audit_login(person.organisation, person.email.as_str(), going.provider.name.as_str(), Some(&why));
-        return page(app, &going, Some("This code is wrong, too old, or was used before."));
+        app.audit_login(person.organisation, person.email.as_str(), pending.provider.name.as_str(), Some(&why));
+        return page(app, &pending, Some("This code is wrong, too old, or was used before."));
     }
-    app.limits.person_login_was_right(client, app.clock.now().monotonic);
-    app.attempts.was_right(attempt);
-    app.finish_local(headers, &going, person.id, who.1).await
+    app.limits.record_right_person_login(client, app.clock.now().monotonic);
+    app.attempts.record_success(attempt);
+    app.finish_local(headers, &pending, person.id, who.1).await
 }
 
 pub(super) async fn enrol(
     app: &App,
     client: Client,
-    mut going: Going,
+    mut pending: PendingLogin,
     who: (PersonId, i64),
     secret: [u8; TOTP_SECRET_BYTES],
     given: &HashMap<String, String>,
 ) -> Result<Response, LoginError> {
     let code = given.get("code").ok_or_else(form::not_valid)?;
     let now = app.clock.now();
-    let (person, _) = app.person_since(&going, who.0, who.1).await?;
+    let (person, _) = app.person_since(&pending, who.0, who.1).await?;
     let attempt = attempt(app, client, person.organisation, person.email.as_str())?;
     let Some(codes) = app.begin_codes(&person, &secret, code).await? else {
         let wrong = "This is not the current code: is the clock of the phone right?";
-        return enrol_page(app, &going, person.email.as_str(), &secret, Some(wrong));
+        return enrol_page(app, &pending, person.email.as_str(), &secret, Some(wrong));
     };
-    app.limits.person_login_was_right(client, now.monotonic);
-    app.attempts.was_right(attempt);
-    going.login.step = Step::Done { person: person.id, since: now.unix_seconds };
-    let text = format!("{}{}", shown_recovery_codes(&codes.recovery), step_form(&going, "", "I have kept them: go on"));
-    let response = app.step_page(&going, StatusCode::OK, "Your recovery codes", text)?;
-    app.keep(&going.login, &going.state, response)
+    app.limits.record_right_person_login(client, now.monotonic);
+    app.attempts.record_success(attempt);
+    pending.login.step = Step::Done { person: person.id, since: now.unix_seconds };
+    let text =
+        format!("{}{}", shown_recovery_codes(&codes.recovery), step_form(&pending, "", "I have kept them: go on"));
+    let response = app.step_page(&pending, StatusCode::OK, "Your recovery codes", text)?;
+    app.keep(&pending.login, &pending.state, response)
 }

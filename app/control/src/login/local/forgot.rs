@@ -1,4 +1,4 @@
-//! Somebody says that they have forgotten the password. Whatever the address, the answer is the same.
+//! A forgotten password. The answer is the same for every address.
 
 use axum::{
     body::Body,
@@ -8,16 +8,16 @@ use axum::{
 use http::{HeaderMap, StatusCode};
 use sallyport_model::PersonEmail;
 
-use super::Going;
+use super::PendingLogin;
 use crate::{
-    App,
-    limits::Client,
     login::{
         form,
         page::{LoginError, page, ways_on},
         start::{not_ours, parameters},
     },
-    work::LinkFor,
+    security::client::Client,
+    service::LinkPurpose,
+    state::App,
 };
 
 /// Where there is nothing that could send a message.
@@ -34,8 +34,8 @@ pub(super) async fn ask(
 ) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
     let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
-    let going = app.going(&headers, parameters.get("login")).await?;
-    if going.provider.config.hook.is_none() {
+    let pending = app.pending(&headers, parameters.get("login")).await?;
+    if pending.provider.config.hook.is_none() {
         return Err(no_hook());
     }
     let text = format!(
@@ -43,7 +43,7 @@ pub(super) async fn ask(
          action=\"/local/forgot\"><input type=\"hidden\" name=\"login\" value=\"{}\"><label>E-mail address <input \
          name=\"email\" type=\"email\" autocomplete=\"username\" maxlength=\"254\" required autofocus></label>\
          <div class=\"acts\"><button>Send it</button></div></form>",
-        going.state
+        pending.state
     );
     Ok(page(StatusCode::OK, "A new password", text))
 }
@@ -57,20 +57,20 @@ pub(super) async fn send(
     let now = app.clock.now().monotonic;
     app.limits.login_step(client, now)?;
     let given = form::read(&app, &headers, body).await?;
-    let going = app.going(&headers, given.get("login")).await?;
-    if going.provider.config.hook.is_none() {
+    let pending = app.pending(&headers, given.get("login")).await?;
+    if pending.provider.config.hook.is_none() {
         return Err(no_hook());
     }
     let email = given.get("email").ok_or_else(form::not_valid)?;
-    app.limits.wish_for_message(client, now).map_err(|error| form::limited(&error))?;
-    let state = going.state.clone();
+    app.limits.take_message_request(client, now).map_err(|error| form::limited(&error))?;
+    let state = pending.state.clone();
     // All that depends on the address happens when the answer is on its way.
     if let Ok(email) = email.trim().parse::<PersonEmail>() {
         match app.hook_turns.clone().try_acquire_owned() {
             Ok(turn) => {
                 let app = app.clone();
                 tokio::spawn(async move {
-                    tell(&app, &going, &email).await;
+                    tell(&app, &pending, &email).await;
                     drop(turn);
                 });
             }
@@ -83,18 +83,20 @@ pub(super) async fn send(
     Ok(page(StatusCode::OK, "Look into your mail", format!("{text}{back}")))
 }
 
-async fn tell(app: &App, going: &Going, email: &PersonEmail) {
-    let found = match app.store.person_by_email(going.login.organisation, email).await {
+async fn tell(app: &App, pending: &PendingLogin, email: &PersonEmail) {
+    let found = match app.store.person_by_email(pending.login.organisation, email).await {
         Ok(found) => found.map(|(person, _)| person),
         Err(error) => return tracing::warn!(%error, "cannot look for a person who forgot the password"),
     };
-    let Some(person) = found.filter(|person| !person.disabled && person.provider == going.provider.id) else { return };
+    let Some(person) = found.filter(|person| !person.disabled && person.provider == pending.provider.id) else {
+        return;
+    };
     if !app.limits.message(person.id, app.clock.now().monotonic) {
         return tracing::info!(person = %person.id, "too many messages were asked for: one was not sent");
     }
     // Who has not set a password yet has lost the invitation.
-    let why = if person.verified_at.is_some() { LinkFor::PasswordReset } else { LinkFor::Invitation };
-    if let Err(error) = app.send_link(&going.provider, &person, why).await {
+    let why = if person.verified_at.is_some() { LinkPurpose::PasswordReset } else { LinkPurpose::Invitation };
+    if let Err(error) = app.send_link(&pending.provider, &person, why).await {
         tracing::warn!(person = %person.id, error = error.sentence(), "a link was not made");
     }
     app.audit_person(person.organisation, person.email.as_str(), "person.forgot-password");

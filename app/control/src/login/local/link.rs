@@ -1,4 +1,4 @@
-//! A link that came by e-mail: whoever opens it has the address, and sets the password.
+//! A link from an e-mail. The person who opens it owns the address, and sets the password.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,6 @@ use sallyport_model::{Email, IdentitySettings, Person, check_password};
 use sallyport_store::LocalPerson;
 
 use crate::{
-    App,
-    client::ClientAddress,
-    limits::Client,
     login::{
         form,
         page::{LoginError, page, wrong as wrong_text},
@@ -24,8 +21,12 @@ use crate::{
         start::parameters,
     },
     problem::ApiError,
-    random,
-    work::LINK_PREFIX,
+    security::{
+        client::{Client, ClientAddress},
+        random,
+    },
+    service::LINK_PREFIX,
+    state::App,
 };
 
 /// The longest key that is looked at, in bytes.
@@ -125,7 +126,7 @@ pub(super) async fn set(
     if !app.store.use_person_link(hash, now, &password_hash).await.map_err(ApiError::from)? {
         return Err(not_good());
     }
-    app.attempts.proved(person.organisation, person.email.as_str(), client);
+    app.attempts.record_proof(person.organisation, person.email.as_str(), client);
     // Whoever knew the former password is nobody any more.
     app.end_logins_of(&person).await?;
     app.audit_person(person.organisation, person.email.as_str(), "person.password");

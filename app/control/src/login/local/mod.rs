@@ -1,8 +1,8 @@
-//! Logging in with a password that this installation keeps: the provider of kind `local`.
+//! Logins with a password of this installation: the provider of kind `local`.
 //!
-//! A login goes from step to step ([`Step`]), each in a sealed cookie of the browser that began it, and ends as every other
-//! does: a [`sallyport_model::Person`], a session, a grant. Whatever is wrong with an address or a password is told in the
-//! same words, with the same status and after the same work.
+//! A login goes from step to step ([`Step`]), each in a sealed cookie of the browser that began it, and ends as every
+//! other does: a [`sallyport_model::Person`], a session, a grant. Whatever is wrong with an address or a password is
+//! told in the same words, with the same status and after the same work.
 
 mod codes;
 mod forgot;
@@ -30,7 +30,7 @@ use subtle::ConstantTimeEq as _;
 pub(super) use self::{
     codes::{check_code, enrolment, shown_recovery_codes},
     link::{check_new_password, check_new_password_of, new_password_fields, password_page},
-    password::{Tried, attempt, try_password},
+    password::{PasswordOutcome, attempt, check_password},
 };
 use super::{
     callback::not_begun,
@@ -38,7 +38,11 @@ use super::{
     page::{LoginError, see_other, written},
     start::{host_of, make_room, not_ours, parameters},
 };
-use crate::{App, limits::Client, metrics::LoginOutcome, random};
+use crate::{
+    metrics::LoginOutcome,
+    security::{client::Client, random},
+    state::App,
+};
 
 /// How far a login has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,10 +69,10 @@ struct LocalLogin {
     at: i64,
 }
 
-/// A login that goes on, with what it is about now.
-struct Going {
+/// A login that goes on, with its socket and provider.
+struct PendingLogin {
     login: LocalLogin,
-    /// As it stands in forms and in the cookie's name.
+    /// The state, as forms and the cookie's name have it.
     state: String,
     route: Arc<SocketRoute>,
     asks: IdentitySettings,
@@ -78,7 +82,7 @@ struct Going {
 /// The pages.
 pub(super) fn pages() -> Router<App> {
     Router::new()
-        .route("/local", get(show).post(go_on))
+        .route("/local", get(show).post(proceed))
         .route("/local/forgot", get(forgot::ask).post(forgot::send))
         .route("/local/link", get(link::show).post(link::set))
 }
@@ -118,7 +122,7 @@ impl App {
     }
 
     /// The login that this browser has begun with this state.
-    async fn going(&self, headers: &HeaderMap, state: Option<&String>) -> Result<Going, LoginError> {
+    async fn pending(&self, headers: &HeaderMap, state: Option<&String>) -> Result<PendingLogin, LoginError> {
         let state = state.ok_or_else(not_ours)?;
         let sealed = cookies::one(headers, &cookies::login_name(state)).ok_or_else(not_begun)?;
         let login: LocalLogin = self.sealer.open(Purpose::LocalLogin, sealed).ok_or_else(not_begun)?;
@@ -137,20 +141,20 @@ impl App {
             .find(|provider| provider.id == login.provider && provider.config.kind == ProviderKind::Local)
             .filter(|provider| provider.organisation == login.organisation)
             .ok_or_else(not_begun)?;
-        Ok(Going { state: state.clone(), login, route, asks, provider })
+        Ok(PendingLogin { state: state.clone(), login, route, asks, provider })
     }
 
     /// The person that a login has come to be, as long as nothing of theirs was changed since.
     async fn person_since(
         &self,
-        going: &Going,
+        pending: &PendingLogin,
         person: PersonId,
         since: i64,
     ) -> Result<(LocalPerson, PersonSecrets), LoginError> {
-        let found = self.store.person(going.login.organisation, person).await?;
+        let found = self.store.person(pending.login.organisation, person).await?;
         found
             .filter(|(person, _)| person.may_log_in() && person.changed_at <= since)
-            .filter(|(person, _)| person.provider == going.provider.id)
+            .filter(|(person, _)| person.provider == pending.provider.id)
             .ok_or_else(not_begun)
     }
 
@@ -158,13 +162,13 @@ impl App {
     async fn finish_local(
         &self,
         headers: &HeaderMap,
-        going: &Going,
+        pending: &PendingLogin,
         id: PersonId,
         since: i64,
     ) -> Result<Response, LoginError> {
-        let (organisation, name) = (going.login.organisation, &going.provider.name);
-        let (found, _) = self.person_since(going, id, since).await?;
-        if !self.is_first_use(organisation, going.login.state, going.login.at).await? {
+        let (organisation, name) = (pending.login.organisation, &pending.provider.name);
+        let (found, _) = self.person_since(pending, id, since).await?;
+        if !self.is_first_use(organisation, pending.login.state, pending.login.at).await? {
             return Err(not_begun());
         }
         let person = Person {
@@ -176,7 +180,7 @@ impl App {
             subject: found.id.to_string(),
         };
         let former = self.signed_on(headers, organisation).await?.map(|session| session.id);
-        let session = self.begin_login_session(organisation, person, &going.asks, former, None).await?;
+        let session = self.begin_login_session(organisation, person, &pending.asks, former, None).await?;
         // Whoever changed the person meanwhile has ended their logins, and missed this one.
         let now_there = self.store.person(organisation, id).await?.map(|(person, _)| person);
         let is_same = |there: &LocalPerson| {
@@ -186,29 +190,36 @@ impl App {
             self.end_login_sessions(organisation, Some(&found.email), Some(name)).await?;
             return Err(not_begun());
         }
-        self.store.person_logged_in(id, self.clock.now().unix_seconds).await?;
+        self.store.record_person_login(id, self.clock.now().unix_seconds).await?;
         self.metrics.person_login(LoginOutcome::Ok);
         self.audit_login(organisation, found.email.as_str(), name.as_str(), None);
-        let mut response = self.with_sign_on(self.grant(&going.route, &going.login.request, session.id)?, &session)?;
-        response.headers_mut().append(header::SET_COOKIE, cookies::gone(&cookies::login_name(&going.state))?);
+        let mut response =
+            self.with_sign_on(self.grant(&pending.route, &pending.login.request, session.id)?, &session)?;
+        response.headers_mut().append(header::SET_COOKIE, cookies::gone(&cookies::login_name(&pending.state))?);
         Ok(response)
     }
 
-    /// A page of a login, whose forms may lead on to the socket: Chromium has `form-action` hold for where a form is sent
-    /// on to, too.
-    fn step_page(&self, going: &Going, status: StatusCode, title: &str, text: String) -> Result<Response, LoginError> {
-        let service = self.service_url(&going.route);
+    /// A page of a login, whose forms may lead on to the socket: Chromium has `form-action` hold for where a form is
+    /// sent on to, too.
+    fn step_page(
+        &self,
+        pending: &PendingLogin,
+        status: StatusCode,
+        title: &str,
+        text: String,
+    ) -> Result<Response, LoginError> {
+        let service = self.service_url(&pending.route);
         let text = format!("<p>For the service <code>{}</code></p>\n{text}", Escaped(host_of(&service)));
         Ok(written(status, title, text).forms_lead(Some(&service)).into_response())
     }
 }
 
 /// A form of a step: its fields, and what its button says.
-fn step_form(going: &Going, fields: &str, button: &str) -> String {
+fn step_form(pending: &PendingLogin, fields: &str, button: &str) -> String {
     format!(
         "<form method=\"post\" action=\"/local\"><input type=\"hidden\" name=\"login\" value=\"{}\">{fields}\
          <div class=\"acts\"><button>{button}</button></div></form>",
-        Escaped(&going.state)
+        Escaped(&pending.state)
     )
 }
 
@@ -221,32 +232,37 @@ async fn show(
 ) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
     let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
-    let going = app.going(&headers, parameters.get("login")).await?;
-    match &going.login.step {
-        Step::Password => password::page(&app, &going, None),
-        Step::Code { .. } => codes::page(&app, &going, None),
+    let pending = app.pending(&headers, parameters.get("login")).await?;
+    match &pending.login.step {
+        Step::Password => password::page(&app, &pending, None),
+        Step::Code { .. } => codes::page(&app, &pending, None),
         Step::Enrol { person, secret, since } => {
-            let (person, _) = app.person_since(&going, *person, *since).await?;
-            codes::enrol_page(&app, &going, person.email.as_str(), secret, None)
+            let (person, _) = app.person_since(&pending, *person, *since).await?;
+            codes::enrol_page(&app, &pending, person.email.as_str(), secret, None)
         }
         Step::Done { .. } => {
-            let text = format!("<p>You are logged in.</p>{}", step_form(&going, "", "Go on"));
-            app.step_page(&going, StatusCode::OK, "Logged in", text)
+            let text = format!("<p>You are logged in.</p>{}", step_form(&pending, "", "Go on"));
+            app.step_page(&pending, StatusCode::OK, "Logged in", text)
         }
     }
 }
 
 /// What was asked for comes.
-async fn go_on(State(app): State<App>, client: Client, headers: HeaderMap, body: Body) -> Result<Response, LoginError> {
+async fn proceed(
+    State(app): State<App>,
+    client: Client,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
     let given = form::read(&app, &headers, body).await?;
-    let going = app.going(&headers, given.get("login")).await?;
-    match going.login.step.clone() {
-        Step::Password => password::check(&app, client, &headers, going, &given).await,
-        Step::Code { person, since } => codes::check(&app, client, &headers, going, (person, since), &given).await,
+    let pending = app.pending(&headers, given.get("login")).await?;
+    match pending.login.step.clone() {
+        Step::Password => password::check(&app, client, &headers, pending, &given).await,
+        Step::Code { person, since } => codes::check(&app, client, &headers, pending, (person, since), &given).await,
         Step::Enrol { person, secret, since } => {
-            codes::enrol(&app, client, going, (person, since), secret, &given).await
+            codes::enrol(&app, client, pending, (person, since), secret, &given).await
         }
-        Step::Done { person, since } => app.finish_local(&headers, &going, person, since).await,
+        Step::Done { person, since } => app.finish_local(&headers, &pending, person, since).await,
     }
 }

@@ -1,4 +1,4 @@
-//! The first step: who it is, and the password.
+//! The first step of a local login: address and password.
 
 use std::collections::HashMap;
 
@@ -9,24 +9,22 @@ use sallyport_http::page::Escaped;
 use sallyport_model::{AccountId, MAX_PASSWORD_BYTES, PersonEmail};
 use sallyport_store::LocalPerson;
 
-use super::{Going, Step, step_form};
+use super::{PendingLogin, Step, step_form};
 use crate::{
-    App,
-    attempts::Attempt,
-    limits::Client,
     login::{
         form,
         page::{LoginError, wrong as wrong_text},
     },
     metrics::LoginOutcome,
-    random,
+    security::{attempts::Attempt, client::Client, random},
+    state::App,
 };
 
 /// How much of an address that was typed is kept, in characters: as much as the field takes.
 const MAX_TYPED_CHARS: usize = 254;
 
 /// What came of an address and a password.
-pub(in crate::login) enum Tried {
+pub(in crate::login) enum PasswordOutcome {
     /// They were right. The attempt is not over while a code is asked for.
     Right { person: Box<LocalPerson>, attempt: Attempt },
     /// They were not, whyever.
@@ -34,7 +32,7 @@ pub(in crate::login) enum Tried {
 }
 
 /// The page that asks. After a wrong try it says so, and has kept the address.
-pub(super) fn page(app: &App, going: &Going, wrong: Option<(&str, &str)>) -> Result<Response, LoginError> {
+pub(super) fn page(app: &App, pending: &PendingLogin, wrong: Option<(&str, &str)>) -> Result<Response, LoginError> {
     let (what, typed) = wrong.unzip();
     let typed: String = typed.unwrap_or_default().chars().take(MAX_TYPED_CHARS).collect();
     // Whoever has typed the address goes on with the password.
@@ -46,14 +44,14 @@ pub(super) fn page(app: &App, going: &Going, wrong: Option<(&str, &str)>) -> Res
         Escaped(&typed)
     );
     let mut text = wrong_text(what);
-    text.push_str(&step_form(going, &fields, "Log in"));
-    text.push_str(&if going.provider.config.hook.is_some() {
-        format!("<p><a href=\"/local/forgot?login={}\">Forgot the password?</a></p>", going.state)
+    text.push_str(&step_form(pending, &fields, "Log in"));
+    text.push_str(&if pending.provider.config.hook.is_some() {
+        format!("<p><a href=\"/local/forgot?login={}\">Forgot the password?</a></p>", pending.state)
     } else {
         "<p>Forgot the password? Ask whoever runs the service for a new link.</p>".to_owned()
     });
     let status = if what.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK };
-    app.step_page(going, status, "Log in", text)
+    app.step_page(pending, status, "Log in", text)
 }
 
 /// Begins a try, or makes whoever tries too often wait.
@@ -73,14 +71,14 @@ pub(in crate::login) fn attempt(
 }
 
 /// Looks at an address and a password. Whoever the address belongs to, and whether it does, the same is done and said.
-pub(in crate::login) async fn try_password(
+pub(in crate::login) async fn check_password(
     app: &App,
     client: Client,
     organisation: AccountId,
     address: &str,
     password: &str,
     provider: &str,
-) -> Result<Tried, LoginError> {
+) -> Result<PasswordOutcome, LoginError> {
     let now = app.clock.now().monotonic;
     let attempt = attempt(app, client, organisation, address)?;
     let email = address.parse::<PersonEmail>().ok();
@@ -94,8 +92,8 @@ pub(in crate::login) async fn try_password(
     let is_right = app.passwords.verify(Secret::from(password), hash).await?;
     match found {
         Some((person, _)) if is_right => {
-            app.limits.person_login_was_right(client, now);
-            Ok(Tried::Right { person: Box::new(person), attempt })
+            app.limits.record_right_person_login(client, now);
+            Ok(PasswordOutcome::Right { person: Box::new(person), attempt })
         }
         found => {
             let why = match &found {
@@ -107,7 +105,7 @@ pub(in crate::login) async fn try_password(
             let why = locked(why, &attempt);
             app.metrics.person_login(LoginOutcome::Failed);
             app.audit_login(organisation, email.as_ref().map_or("", PersonEmail::as_str), provider, Some(&why));
-            Ok(Tried::Wrong)
+            Ok(PasswordOutcome::Wrong)
         }
     }
 }
@@ -129,27 +127,27 @@ pub(super) async fn check(
     app: &App,
     client: Client,
     headers: &HeaderMap,
-    mut going: Going,
+    mut pending: PendingLogin,
     given: &HashMap<String, String>,
 ) -> Result<Response, LoginError> {
     let (email, password) = given.get("email").zip(given.get("password")).ok_or_else(form::not_valid)?;
-    let (organisation, provider) = (going.login.organisation, going.provider.name.clone());
-    let tried = try_password(app, client, organisation, email.trim(), password, provider.as_str()).await?;
-    let Tried::Right { person, attempt } = tried else {
-        return page(app, &going, Some(("The e-mail address or the password is wrong.", email.trim())));
+    let (organisation, provider) = (pending.login.organisation, pending.provider.name.clone());
+    let tried = check_password(app, client, organisation, email.trim(), password, provider.as_str()).await?;
+    let PasswordOutcome::Right { person, attempt } = tried else {
+        return page(app, &pending, Some(("The e-mail address or the password is wrong.", email.trim())));
     };
     let now = app.clock.now();
     let since = now.unix_seconds;
-    if !person.has_totp && !going.provider.config.require_totp {
-        app.attempts.was_right(attempt);
-        return app.finish_local(headers, &going, person.id, since).await;
+    if !person.has_totp && !pending.provider.config.require_totp {
+        app.attempts.record_success(attempt);
+        return app.finish_local(headers, &pending, person.id, since).await;
     }
-    app.attempts.goes_on(attempt, now.monotonic);
-    going.login.step = if person.has_totp {
+    app.attempts.record_step(attempt, now.monotonic);
+    pending.login.step = if person.has_totp {
         Step::Code { person: person.id, since }
     } else {
         Step::Enrol { person: person.id, secret: random::bytes()?, since }
     };
-    let response = crate::login::page::see_other(&format!("/local?login={}", going.state))?;
-    app.keep(&going.login, &going.state, response)
+    let response = crate::login::page::see_other(&format!("/local?login={}", pending.state))?;
+    app.keep(&pending.login, &pending.state, response)
 }

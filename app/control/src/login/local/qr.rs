@@ -1,4 +1,4 @@
-//! A QR code as a picture that stands in a page.
+//! A QR code as a picture in a page.
 
 use qrcode::{Color, EcLevel, QrCode};
 

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use sallyport_api::{EdgeWorld, Secret};
+use sallyport_api::{EdgeBootstrap, Secret};
 use sallyport_bus::{Asker, BusCredentials};
 use sallyport_control::{
     AddressDatabases, ControlConfig, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, default_ports_per_account,
@@ -73,7 +73,7 @@ pub(super) fn world(
     edges: SocketAddr,
     ca: String,
     node_ca: String,
-) -> anyhow::Result<EdgeWorld> {
+) -> anyhow::Result<EdgeBootstrap> {
     let key = |purpose: &str| Secret::from(URL_SAFE_NO_PAD.encode(secrets.derived(purpose)));
     let controls = match args.advertise.as_slice() {
         [] if edges.ip().is_unspecified() => {
@@ -93,7 +93,7 @@ pub(super) fn world(
         BusCredentials::Password { user, password } => (Some(user), Some(Secret::from(password)), None),
         BusCredentials::Token(token) => (None, None, Some(Secret::from(token))),
     };
-    let mut world = EdgeWorld {
+    let mut world = EdgeBootstrap {
         domain: args.domain.clone(),
         site_name: None,
         site_icon: None,

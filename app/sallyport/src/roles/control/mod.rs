@@ -158,7 +158,11 @@ async fn serve(
     }
     let control = Control::start(config, store, bus.clone(), secrets).await?;
     let fingerprint_of_nodes = prepared.node_fingerprint;
-    control.take_edges(EdgesConfig { issuer: Arc::new(prepared.issuer), world, fingerprint: fingerprint_of_nodes });
+    control.take_edges(EdgesConfig {
+        issuer: Arc::new(prepared.issuer),
+        bootstrap: world,
+        fingerprint: fingerprint_of_nodes,
+    });
     sallyport_bus::prepare(&nats, usize::from(args.bus_replicas)).await;
     if is_takeover {
         tokio::spawn(api::reload_after_takeover(control.clone()));

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_api::{AskWorld, EdgeCertificates, EdgeTold, EdgeWorld, JoinEdge, JoinToken, JoinedEdge, RenewEdge};
+use sallyport_api::{
+    BootstrapRequest, BootstrapResponse, EdgeBootstrap, EdgeCertificates, JoinEdge, JoinToken, JoinedEdge, RenewEdge,
+};
 use sallyport_bus::{Nats, Orders};
 use sallyport_edge::MeshTls;
 use sallyport_http::page::Site;
@@ -63,7 +65,7 @@ pub(super) async fn join(args: &EdgeArgs) -> anyhow::Result<EdgeState> {
     let wish = JoinEdge { secret: token.secret, name: args.name.clone(), region: args.region.clone(), request };
     let joined: JoinedEdge = link.ask("/node/v1/join", &wish).await.map_err(|error| refused(&error))?;
     tell_skew(joined.now);
-    info!(edge = %joined.name, region = %joined.region, domain = joined.world.domain, "joined");
+    info!(edge = %joined.name, region = %joined.region, domain = joined.bootstrap.domain, "joined");
     Ok(EdgeState::new(joined, key.serialize_pem(), now()))
 }
 
@@ -183,8 +185,8 @@ impl Renewal {
 
     /// Learns which controls there are, and what else has changed.
     async fn look(&mut self) -> anyhow::Result<()> {
-        let told = self.link.ask("/node/v1/world", &AskWorld::default()).await;
-        let EdgeTold { world, now } = self.noting_removal(told)?;
+        let told = self.link.ask("/node/v1/world", &BootstrapRequest::default()).await;
+        let BootstrapResponse { bootstrap: world, now } = self.noting_removal(told)?;
         self.tell_skew(now);
         if world.ca != self.state.world.ca {
             // What clients are shown is of a root that they will not trust any more.
@@ -222,11 +224,11 @@ impl Renewal {
     }
 
     /// Takes over what control says now.
-    fn learn(&self, world: &EdgeWorld) {
+    fn learn(&self, world: &EdgeBootstrap) {
         self.link.know(&world.controls);
         self.site.send_replace(Arc::new(site_of(world)));
-        let of_bus = |world: &EdgeWorld| {
-            let EdgeWorld { bus, bus_user, bus_password, bus_token, bus_ca, .. } = world.clone();
+        let of_bus = |world: &EdgeBootstrap| {
+            let EdgeBootstrap { bus, bus_user, bus_password, bus_token, bus_ca, .. } = world.clone();
             (bus, bus_user, bus_password, bus_token, bus_ca)
         };
         if of_bus(world) != of_bus(&self.state.world) {
@@ -254,9 +256,9 @@ impl Renewal {
         let joined = self.link.ask("/node/v1/renew", &request).await;
         let joined: JoinedEdge = self.noting_removal(joined)?;
         self.tell_skew(joined.now);
-        self.learn(&joined.world);
+        self.learn(&joined.bootstrap);
         let mut state = self.state.clone();
-        (state.certificates, state.world, state.certified_at) = (joined.certificates, joined.world, now());
+        (state.certificates, state.world, state.certified_at) = (joined.certificates, joined.bootstrap, now());
         let tls = client_config_of_node(&state.world.node_ca, &state.certificates.node, state.key.expose())?;
         let pair = mesh::tls(&state)?;
         self.served.give(&state.certificates.server, state.key.expose())?;

@@ -20,7 +20,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use sallyport_api::ToldTunnel;
+use sallyport_api::TunnelCheck;
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Bus, ConfigProgress, DirectoryRole, Nats, Snapshot, answer_asks, follow_config, follow_directory};
 use sallyport_control::Secrets;
@@ -236,11 +236,11 @@ fn tunnel_asker(link: ControlLink) -> AskTunnel {
     Arc::new(move |tunnel, credential| {
         let link = link.clone();
         Box::pin(async move {
-            let ask = sallyport_api::AskTunnel { tunnel, credential };
-            match link.ask::<ToldTunnel>("/node/v1/tunnel", &ask).await {
-                Ok(ToldTunnel::Known) => TunnelStatus::Known,
-                Ok(ToldTunnel::Unknown) => TunnelStatus::Unknown,
-                Ok(ToldTunnel::BadCredential) => TunnelStatus::BadCredential,
+            let ask = sallyport_api::TunnelCheckRequest { tunnel, credential };
+            match link.ask::<TunnelCheck>("/node/v1/tunnel", &ask).await {
+                Ok(TunnelCheck::Known) => TunnelStatus::Known,
+                Ok(TunnelCheck::Unknown) => TunnelStatus::Unknown,
+                Ok(TunnelCheck::BadCredential) => TunnelStatus::BadCredential,
                 // A control of a former version takes what it does not know for a request of a client. What the edge
                 // knows has to do then.
                 Err(LinkError::Refused(problem)) if problem.code == "no-client" => TunnelStatus::Unknown,

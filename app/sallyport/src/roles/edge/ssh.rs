@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use sallyport_api::{AskForward, AskWorld, Done, ForwardTarget};
+use sallyport_api::{Acknowledgement, BootstrapRequest, ForwardRequest, ForwardTarget};
 use sallyport_bus::SshLogins;
 use sallyport_edge::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget};
 use sallyport_ssh::{BoxFuture, HostKeys, TrustedAuthority};
@@ -43,8 +43,8 @@ pub(super) async fn settings(
         None => None,
     };
     // What a former life of this edge held for its clients is gone with it.
-    let began = AskWorld::default();
-    let told = tokio::time::timeout(MAX_WAIT_AT_START, link.ask::<Done>("/node/v1/ssh/begin", &began)).await;
+    let began = BootstrapRequest::default();
+    let told = tokio::time::timeout(MAX_WAIT_AT_START, link.ask::<Acknowledgement>("/node/v1/ssh/begin", &began)).await;
     if !matches!(told, Ok(Ok(_))) {
         debug!("what former ssh clients had is removed by control in a minute");
     }
@@ -66,7 +66,7 @@ impl SshForwardAuthorizer for LinkAuthorizer {
     ) -> BoxFuture<'a, Result<SshTarget, String>> {
         Box::pin(async move {
             let SshCaller { account, key, only, address: client } = caller;
-            let ask = AskForward {
+            let ask = ForwardRequest {
                 account,
                 key: key.map(str::to_owned),
                 only: only.map(|only| only.to_string()),
@@ -94,8 +94,8 @@ impl SshForwardAuthorizer for LinkAuthorizer {
             }
             let ended = ForwardTarget { socket, tunnel, temporary, url, port };
             for tried in 1..=MAX_TRIES {
-                match self.link.ask::<Done>("/node/v1/ssh/ended", &ended).await {
-                    Ok(Done {}) => return,
+                match self.link.ask::<Acknowledgement>("/node/v1/ssh/ended", &ended).await {
+                    Ok(Acknowledgement {}) => return,
                     Err(error) if tried == MAX_TRIES => {
                         debug!(%error, "what an ssh client had is removed by control in a minute");
                     }

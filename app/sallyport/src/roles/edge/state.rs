@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use sallyport_api::{EdgeCertificates, EdgeWorld, JoinedEdge, Secret};
+use sallyport_api::{EdgeBootstrap, EdgeCertificates, JoinedEdge, Secret};
 use sallyport_bus::{BusConfig, BusCredentials};
 use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub(super) struct EdgeState {
     pub(super) certificates: EdgeCertificates,
     /// When it got them, in seconds since 1970.
     pub(super) certified_at: i64,
-    pub(super) world: EdgeWorld,
+    pub(super) world: EdgeBootstrap,
     /// Which of its lives this is.
     pub(super) epoch: u64,
 }
@@ -45,7 +45,7 @@ struct Head {
 
 impl EdgeState {
     pub(super) fn new(joined: JoinedEdge, key: String, now: i64) -> Self {
-        let JoinedEdge { id, name, region, certificates, world, .. } = joined;
+        let JoinedEdge { id, name, region, certificates, bootstrap: world, .. } = joined;
         let key = Secret::from(key);
         Self { schema: SCHEMA, id, name, region, key, certificates, certified_at: now, world, epoch: 0 }
     }
@@ -104,7 +104,7 @@ pub(super) fn key(secret: &Secret) -> anyhow::Result<[u8; 32]> {
 }
 
 /// By what the bus knows edges.
-pub(super) fn bus_credentials(world: &EdgeWorld) -> BusCredentials {
+pub(super) fn bus_credentials(world: &EdgeBootstrap) -> BusCredentials {
     match (&world.bus_user, &world.bus_password, &world.bus_token) {
         (Some(user), Some(password), _) => {
             BusCredentials::Password { user: user.clone(), password: password.expose().to_owned() }

@@ -162,7 +162,8 @@ async fn what_is_given_up_does_not_keep_others_from_writing() {
     }
 }
 
-/// Stands before a server and cuts the connection on which somebody says a word: before the server hears of it, or after.
+/// Stands before a server and cuts the connection on which somebody says a word: before the server hears of it, or
+/// after.
 pub(super) struct Cutter {
     pub(super) address: String,
     pub(super) cut: Arc<AtomicU8>,

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use sallyport_model::{MAX_TUNNELS_PER_SOCKET, SocketType};
 use sallyport_store::{
-    Creation, Keyed, MAX_SSH_KEYS_PER_ACCOUNT, NewSocket, PortWish, Rotation, SessionClient, SshKey, StoreError,
+    Creation, IdempotencyKey, MAX_SSH_KEYS_PER_ACCOUNT, NewSocket, PortRequest, Rotation, SessionClient, SshKey,
+    StoreError,
 };
 use tokio::task::JoinSet;
 
@@ -21,7 +22,7 @@ async fn positions_names_and_ports_are_given_once() {
     for n in 0..40 {
         let store = if n % 2 == 0 { one.clone() } else { two.clone() };
         making.spawn(async move {
-            let port = PortWish::Any(30_000..=30_039);
+            let port = PortRequest::Any(30_000..=30_039);
             let new = NewSocket { socket_type: SocketType::Tcp, port, ..new_socket(1, n) };
             // All want the same names.
             let names: Vec<u64> = (0..40).collect();
@@ -79,7 +80,7 @@ async fn a_key_of_a_request_creates_once() {
     for n in 0..20 {
         let store = if n % 2 == 0 { one.clone() } else { two.clone() };
         making.spawn(async move {
-            let keyed = Keyed { key: "k".to_owned(), request_hash: [1; 32], now: NOW };
+            let keyed = IdempotencyKey { key: "k".to_owned(), request_hash: [1; 32], now: NOW };
             let made = store.create_socket(new_socket(1, n), &[u64::from(n)], Some(&keyed), |s| s.id.to_string()).await;
             match made.unwrap() {
                 Creation::Made((socket, _)) => (true, *socket.id.as_bytes()),

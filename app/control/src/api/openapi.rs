@@ -1,0 +1,178 @@
+//! The description of the API, made from the handlers.
+
+use std::collections::BTreeMap;
+
+use sallyport_api::{PROBLEM_JSON, Problem, named_objects};
+use utoipa::{
+    IntoResponses, Modify, OpenApi,
+    openapi::{
+        Content, Ref, RefOr, Required, Response, ResponseBuilder, Responses, Schema,
+        schema::ArrayItems,
+        security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+    },
+};
+
+use super::{
+    account_access, accounts, audit, edges, flow_log, flows, info, invitations, login_sessions, logins, members,
+    organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats,
+    tokens, tunnels,
+};
+use crate::device;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Sallyport",
+        description = "Public addresses for private services. Errors are `application/problem+json` (RFC 9457). Lists \
+                       come in pages. A creation with an `Idempotency-Key` can be repeated. A request is for the \
+                       organisation of its token, or for the one that `Sallyport-Organisation` names by id or name.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        info::get, accounts::create, accounts::get, accounts::delete, logins::login, logins::refresh, logins::logout,
+        account_access::forgot, account_access::reset, account_access::set_password, account_access::change_password,
+        account_access::begin_totp, account_access::confirm_totp, account_access::disable_totp, account_access::renew_codes,
+        account_access::list_sessions, account_access::end_session, account_access::end_others,
+        organisations::list, organisations::get, organisations::update, organisations::leave,
+        members::list, members::update, members::delete,
+        invitations::list, invitations::create, invitations::delete,
+        invitations::list_received, invitations::accept, invitations::decline,
+        tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
+        sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::update, tunnels::delete,
+        tunnels::rotate, tunnels::sign_key,
+        origins::list, origins::create, origins::get, origins::update, origins::delete, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
+        policies::list, policies::create, policies::get, policies::update, policies::delete, policies::attach,
+        policies::detach, policies::test,
+        providers::list, providers::create, providers::get, providers::update, providers::delete, providers::test,
+        persons::list, persons::create, persons::get, persons::update, persons::delete, persons::reset,
+        login_sessions::list, login_sessions::end, login_sessions::delete,
+        device::show, device::end, device::exchange_code, device::begin_device, device::exchange_device,
+        device::tls_certificate, device::ssh_certificate, ssh_authorities::sign_host_key, ssh_authorities::show, ssh_authorities::update,
+        service_tokens::list, service_tokens::create, service_tokens::get, service_tokens::certificate,
+        service_tokens::delete,
+        audit::list, audit::verify, flows::list, flows::kill, flow_log::list, stats::get,
+        edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens, edges::delete_token, edges::hand_over,
+    ),
+    components(schemas(Problem)),
+    modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach, &ProblemResponses),
+    security(("bearer" = [])),
+    tags(
+        (name = "info", description = "Facts that a client needs before a login."),
+        (name = "accounts", description = "Owners of sockets."),
+        (name = "organisations", description = "Organisations, and the accounts that belong to them."),
+        (name = "sessions", description = "Logins and logouts of accounts."),
+        (name = "tokens", description = "API tokens, for programs."),
+        (name = "sockets", description = "Public endpoints."),
+        (name = "tunnels", description = "Tunnels from sockets to origins."),
+        (name = "origins", description = "Addresses that edges dial themselves, beside the tunnels of a socket."),
+        (name = "policies", description = "Named rules for access."),
+        (name = "programs", description = "Logins of programs for persons, and their certificates."),
+        (name = "identity", description = "Identities of machines, for sockets that ask for one."),
+        (name = "audit", description = "The audit log, and running flows."),
+        (name = "ssh keys", description = "Keys with which stock ssh clients log in."),
+        (name = "providers", description = "Identity providers, which vouch for persons."),
+        (name = "persons", description = "Persons with passwords at this installation."),
+        (name = "edges", description = "The machines that serve clients and tunnels, where there are several."),
+        (name = "login sessions", description = "Logins of persons at sockets."),
+    ),
+)]
+struct Api;
+
+struct BearerToken;
+
+impl Modify for BearerToken {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("An access token from a login, or an API token (`spt_...`)."))
+            .build();
+        openapi.components.get_or_insert_default().add_security_scheme("bearer", SecurityScheme::Http(scheme));
+    }
+}
+
+/// What is sent where all of the body may be left out: the body may be, too. It is not `null`, which is how an optional
+/// type would be described.
+const BODY_MAY_BE_ABSENT: [&str; 4] =
+    ["/v1/sockets/{id}/tunnels", "/v1/persons/{id}/reset", "/v1/edges/{id}/drain", "/v1/edge-tokens"];
+
+struct BodyMayBeAbsent;
+
+impl Modify for BodyMayBeAbsent {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        for path in BODY_MAY_BE_ABSENT {
+            let path = openapi.paths.paths.get_mut(path);
+            if let Some(RefOr::T(body)) = path.and_then(|path| path.post.as_mut()?.request_body.as_mut()) {
+                body.required = Some(Required::False);
+            }
+        }
+    }
+}
+
+/// What a name of its own describes is referred to by that name, in pages as well: a generated client has one type of
+/// each.
+struct OneTypeOfEach;
+
+impl Modify for OneTypeOfEach {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let components = openapi.components.get_or_insert_default();
+        components.schemas.extend(named_objects().into_iter().map(|(name, object)| (name.to_owned(), object.into())));
+        let pages = components.schemas.iter_mut().filter_map(|(name, page)| Some((name.strip_prefix("Page_")?, page)));
+        for (item, page) in pages {
+            if let RefOr::T(Schema::Object(page)) = page
+                && let Some(RefOr::T(Schema::Array(items))) = page.properties.get_mut("items")
+            {
+                items.items = ArrayItems::RefOrSchema(Box::new(Ref::from_schema_name(item).into()));
+            }
+        }
+    }
+}
+
+/// The responses that every operation has beside its own: an error, whose kind is in the `code` of the problem.
+struct ErrorResponses;
+
+impl IntoResponses for ErrorResponses {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let error = ResponseBuilder::new().description("Error; see `code`.").content(PROBLEM_JSON, problem()).build();
+        BTreeMap::from([("default".to_owned(), error.into())])
+    }
+}
+
+/// The body of every error.
+fn problem() -> Content {
+    Content::new(Some(Ref::from_schema_name("Problem")))
+}
+
+/// Adds [`ErrorResponses`] to every operation, and the body to the errors that operations name themselves.
+struct ProblemResponses;
+
+impl Modify for ProblemResponses {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let paths = openapi.paths.paths.values_mut();
+        let operations = paths.flat_map(|path| {
+            [&mut path.get, &mut path.post, &mut path.put, &mut path.patch, &mut path.delete].into_iter().flatten()
+        });
+        for Responses { responses, .. } in operations.map(|operation| &mut operation.responses) {
+            for (status, response) in responses.iter_mut() {
+                if let RefOr::T(response) = response
+                    && status.starts_with(['4', '5'])
+                    && response.content.is_empty()
+                {
+                    response.content.insert(PROBLEM_JSON.to_owned(), problem().into());
+                }
+            }
+            responses.extend(ErrorResponses::responses());
+        }
+    }
+}
+
+/// The description of the API.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Api::openapi()
+}
+
+/// The description of the API as it is committed in `api/openapi.json`.
+#[must_use]
+pub fn openapi_json() -> String {
+    openapi().to_pretty_json().map(|json| json + "\n").unwrap_or_default()
+}

@@ -1,0 +1,181 @@
+//! `/v1/policies`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{CreatePolicy, Page, PageQuery, Policy, PolicyPlace, PolicyTest, TestPolicy, UpdatePolicy};
+use sallyport_model::Scope;
+
+use super::params::PolicyPath;
+use crate::{
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        creation::located,
+        extract::{Input, PageOf, json},
+    },
+    service::AttachmentChange,
+    state::App,
+};
+
+/// The organisation's policies, oldest first
+#[utoipa::path(
+    get, path = "/v1/policies", tag = "policies", operation_id = "list_policies", params(PageQuery),
+    responses(
+        (status = 200, description = "One page.", body = Page<Policy>),
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let rows = app.store.policies(caller.organisation, page.after, page.rows()).await?;
+    let rows = rows.into_iter().map(|(position, policy)| Ok((position, app.policy_to_api(policy)?)));
+    let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;
+    Ok(json(StatusCode::OK, &page.page(rows, |policy| policy)))
+}
+
+/// Make a policy
+///
+/// A policy that is attached to nothing has no effect. Control refuses rules that nobody could meet.
+#[utoipa::path(
+    post, path = "/v1/policies", tag = "policies", operation_id = "create_policy",
+    request_body = CreatePolicy,
+    responses(
+        (status = 201, description = "The policy.", body = Policy),
+        (status = 409, description = "`policy-name-taken` or `limit-reached`"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<CreatePolicy>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let policy = app.create_policy(caller.organisation, input.value).await?;
+    let location = format!("/v1/policies/{}", policy.id);
+    Ok(located(json(StatusCode::CREATED, &policy), &location))
+}
+
+/// Show a policy
+#[utoipa::path(
+    get, path = "/v1/policies/{id}", tag = "policies", operation_id = "get_policy",
+    params(PolicyPath),
+    responses(
+        (status = 200, description = "The policy.", body = Policy),
+    )
+)]
+pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let policy = app.find_policy(caller.organisation, &id).await?;
+    Ok(json(StatusCode::OK, &app.policy_to_api(policy)?))
+}
+
+/// Change a policy
+///
+/// Edges keep to the change from the answer on, and apply it to open connections within seconds.
+#[utoipa::path(
+    patch, path = "/v1/policies/{id}", tag = "policies", operation_id = "update_policy",
+    params(PolicyPath),
+    request_body = UpdatePolicy,
+    responses(
+        (status = 200, description = "The policy after the change.", body = Policy),
+        (status = 409, description = "`policy-name-taken`, `closes-sockets` or `limit-reached`"),
+    )
+)]
+pub(crate) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<UpdatePolicy>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let policy = app.update_policy(caller.organisation, &id, input.value).await?;
+    Ok(json(StatusCode::OK, &policy))
+}
+
+/// Delete a policy that is attached to nothing
+#[utoipa::path(
+    delete, path = "/v1/policies/{id}", tag = "policies", operation_id = "delete_policy",
+    params(PolicyPath),
+    responses(
+        (status = 204, description = "The removal is done."),
+        (status = 409, description = "`policy-attached`: detach the policy first."),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    app.delete_policy(caller.organisation, &id).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Attach a policy to a socket, or to all
+///
+/// From then on only those enter whom a rule allows. Attaching a policy twice changes nothing.
+#[utoipa::path(
+    post, path = "/v1/policies/{id}/attach", tag = "policies", operation_id = "attach_policy",
+    params(PolicyPath),
+    request_body = PolicyPlace,
+    responses(
+        (status = 200, description = "The policy after the change. The edge of `up` applies the change already; \
+             edges on other machines do a moment later.", body = Policy),
+        (status = 409, description = "`closes-sockets`: nobody could use a socket then; `limit-reached`."),
+    )
+)]
+pub(crate) async fn attach(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<PolicyPlace>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let policy = app.place_policy(caller.organisation, &id, input.value, AttachmentChange::Attach).await?;
+    Ok(json(StatusCode::OK, &policy))
+}
+
+/// Detach a policy from a socket, or from all
+///
+/// Without its last policy a socket is open to everybody: control refuses that unless `force` is set.
+#[utoipa::path(
+    post, path = "/v1/policies/{id}/detach", tag = "policies", operation_id = "detach_policy",
+    params(PolicyPath),
+    request_body = PolicyPlace,
+    responses(
+        (status = 200, description = "The policy after the change. The edge of `up` applies the change already; \
+             edges on other machines do a moment later.", body = Policy),
+        (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would be open to everybody, or \
+             to nobody."),
+    )
+)]
+pub(crate) async fn detach(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<PolicyPlace>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let policy = app.place_policy(caller.organisation, &id, input.value, AttachmentChange::Detach).await?;
+    Ok(json(StatusCode::OK, &policy))
+}
+
+/// Test rules against a client, and explain the result
+#[utoipa::path(
+    post, path = "/v1/policy-test", tag = "policies", operation_id = "test_policy",
+    request_body = TestPolicy,
+    responses(
+        (status = 200, description = "The result of the rules.", body = PolicyTest),
+    )
+)]
+pub(crate) async fn test(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<TestPolicy>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let says = app.test_policy(caller.organisation, input.value).await?;
+    Ok(json(StatusCode::OK, &says))
+}

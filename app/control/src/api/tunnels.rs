@@ -1,0 +1,378 @@
+//! `/v1/sockets/{id}/tunnels`.
+
+use std::collections::{HashMap, HashSet};
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{
+    ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Secret, SshCertificate,
+    Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
+};
+use sallyport_bus::{Answer, Ask, EdgeState, HeldTunnel, TunnelOnEdge};
+use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
+use sallyport_store::Creation;
+
+use super::params::{IdempotencyHeader, SocketPath, TunnelPath};
+use crate::{
+    clock::date,
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        creation::{located, secret_already_shown},
+        extract::{Input, OptionalInput, PageOf, json},
+        via::Via,
+    },
+    service::{ANY_SOCKET, origin_health},
+    state::App,
+};
+
+fn location(socket: SocketId, id: TunnelId) -> String {
+    format!("/v1/sockets/{socket}/tunnels/{id}")
+}
+
+/// The answers of edges about tunnels: the edge, `None` on one machine, and the state of the tunnel there.
+type TunnelHolders = HashMap<TunnelId, Vec<(Option<EdgeId>, HeldTunnel)>>;
+
+/// Asks those edges that hold tunnels of the socket how these are.
+async fn ask_holders(app: &App, organisation: AccountId, socket: SocketId, tunnels: &[TunnelId]) -> TunnelHolders {
+    let ask = Ask::Tunnels { organisation, socket };
+    let is_one_machine = app.fleet.edges().is_empty();
+    let holders = tunnels.iter().flat_map(|tunnel| app.fleet.holders(*tunnel)).map(|card| card.edge);
+    let holders: Vec<_> = holders.collect::<HashSet<_>>().into_iter().collect();
+    let gathered = match holders.as_slice() {
+        [] if is_one_machine && tunnels.iter().any(|tunnel| app.directory.get(*tunnel).is_some()) => {
+            app.config.asker.ask_all(&ask).await
+        }
+        [] => return TunnelHolders::new(),
+        holders => app.config.asker.ask_these(holders, &ask).await,
+    };
+    let mut said = TunnelHolders::new();
+    for answered in gathered.answered {
+        let Answer::Tunnels(held) = answered.answer else { continue };
+        let edge = answered.edge.as_ref().map(|card| card.edge);
+        for one in held {
+            said.entry(one.tunnel).or_default().push((edge, one));
+        }
+    }
+    said
+}
+
+#[expect(clippy::cast_precision_loss, reason = "round trips are far below 2^52 microseconds")]
+fn ms(us: u64) -> f64 {
+    us as f64 / 1_000.0
+}
+
+/// The edge and the region at which a tunnel is at home: the region that its connector says, else that of the edge
+/// which has it longest; and of the edges there the one that has it longest. Where none of them is there, the edge is
+/// one elsewhere.
+fn home(held: &[TunnelOnEdge]) -> Option<(EdgeName, RegionName)> {
+    let longest = |one: &&TunnelOnEdge| (one.presence.since, one.card.name.clone());
+    let said = held.iter().filter(|one| one.presence.home.is_some()).min_by_key(longest);
+    let first = held.iter().min_by_key(longest)?;
+    let region = said.and_then(|one| one.presence.home.clone()).unwrap_or_else(|| first.card.region.clone());
+    let at_home = held.iter().filter(|one| one.card.region == region).min_by_key(longest);
+    Some((at_home.unwrap_or(first).card.name.clone(), region))
+}
+
+/// The tunnel as far as control itself knows it.
+fn to_api(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
+    to_api_with_holders(app, tunnel, &TunnelHolders::new())
+}
+
+fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, said: &TunnelHolders) -> Tunnel {
+    let presence = app.directory.get(tunnel.id);
+    let held = app.fleet.held(tunnel.id);
+    let said = said.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
+    let of = |edge: EdgeId| said.iter().find(|(id, _)| *id == Some(edge)).map(|(_, held)| held);
+    let holders = held.iter().map(|TunnelOnEdge { card, presence }| TunnelHolder {
+        edge: card.name.clone(),
+        region: card.region.clone(),
+        healthy: of(card.edge).and_then(|held| held.is_well),
+        failure: origin_health::of_presence(presence),
+        round_trip_ms: of(card.edge).and_then(|held| held.rtt_us).map(ms),
+        live: of(card.edge).map(|held| held.live),
+    });
+    let holders: Vec<_> = holders.collect();
+    // Well where any edge finds it so: it gets what comes there.
+    let well = said.iter().filter_map(|(_, held)| held.is_well).reduce(|one, other| one || other);
+    let round_trip_us = said.iter().filter_map(|(_, held)| held.rtt_us).min();
+    let home = home(&held);
+    Tunnel {
+        id: tunnel.id,
+        socket_id: tunnel.socket,
+        name: tunnel.name.clone(),
+        weight: tunnel.weight,
+        path: tunnel.path.prefix.clone(),
+        rewrite_path: tunnel.path.rewrite.clone(),
+        forward_port: tunnel.forward_port,
+        created_at: date(tunnel.created_at),
+        status: if presence.is_some() { TunnelStatus::Up } else { TunnelStatus::Down },
+        connector_addr: presence.as_ref().map(|presence| presence.connector_addr),
+        since: presence.as_ref().map(|presence| date(presence.since)),
+        host: presence.as_ref().and_then(|presence| presence.host.clone()),
+        agent: presence.map(|presence| presence.agent),
+        healthy: well.or_else(|| app.directory.is_well(tunnel.id)),
+        failure: app.tunnel_failure(tunnel.id),
+        edge: home.as_ref().map(|(edge, _)| edge.clone()),
+        region: home.map(|(_, region)| region),
+        holders,
+        round_trip_ms: round_trip_us.map(ms),
+        live: (!said.is_empty()).then(|| said.iter().map(|(_, held)| held.live).sum()),
+    }
+}
+
+fn to_api_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret, via: Via) -> CreatedTunnel {
+    let config = &app.config;
+    let (port, quic_port) = (via.port(app).unwrap_or(config.public_port), config.quic_port);
+    let connect = ConnectTo { host: config.tunnel_host.clone(), port, quic_port, edges: serving_edges(app) };
+    CreatedTunnel { details: to_api(app, tunnel), credential, connect }
+}
+
+/// How many edges connectors are told of at the beginning; the first one that answers tells of more.
+const MAX_CONNECT_EDGES: usize = 8;
+
+/// Some edges that take connectors, of all regions in turn.
+fn serving_edges(app: &App) -> Vec<ConnectEdge> {
+    let cards = app.fleet.edges().into_iter().map(|seen| seen.card).filter(|card| card.state == EdgeState::Serving);
+    let mut turns = std::collections::HashMap::new();
+    let mut edges: Vec<(usize, ConnectEdge)> = cards
+        .map(|card| {
+            let turn = turns.entry(card.region.clone()).and_modify(|turn| *turn += 1).or_insert(0_usize);
+            let (name, region) = (card.name.clone(), card.region.clone());
+            (*turn, ConnectEdge { name, region, addresses: card.addresses.clone() })
+        })
+        .collect();
+    edges.sort_by_key(|(turn, _)| *turn);
+    edges.into_iter().map(|(_, edge)| edge).take(MAX_CONNECT_EDGES).collect()
+}
+
+/// List the socket's tunnels, oldest first
+///
+/// With `-` in the place of the socket, the answer has the tunnels of all sockets, without the fields that only edges
+/// know.
+#[utoipa::path(
+    get, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "list_tunnels",
+    params(SocketPath, PageQuery),
+    responses(
+        (status = 200, description = "One page.", body = Page<Tunnel>),
+    )
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Path(socket): Path<String>,
+    page: PageOf,
+) -> Result<Response, ApiError> {
+    caller.require_or_connect(Scope::SocketsRead)?;
+    if socket == ANY_SOCKET {
+        let rows = app.store.tunnels_of_account(caller.organisation, page.after, page.rows()).await?;
+        return Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api(&app, &tunnel))));
+    }
+    let socket = app.find_socket(caller.organisation, &socket).await?;
+    let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
+    let ids: Vec<_> = rows.iter().map(|(_, tunnel)| tunnel.id).collect();
+    let said = ask_holders(&app, caller.organisation, socket.id, &ids).await;
+    Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api_with_holders(&app, &tunnel, &said))))
+}
+
+/// Make a tunnel at a socket
+///
+/// The answer has the credential, which the API never shows again. A repetition with the same idempotency key therefore
+/// gets 409 `secret-already-shown` and the tunnel's location, where a new credential can be had.
+#[utoipa::path(
+    post, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "create_tunnel",
+    params(SocketPath, IdempotencyHeader),
+    request_body = CreateTunnel,
+    responses(
+        (status = 201, description = "The tunnel, with its credential. The edge of `up` knows the tunnel already; \
+             edges on other machines do a moment later.", body = CreatedTunnel),
+        (status = 409, description = "`secret-already-shown` or `limit-reached`"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    via: Via,
+    Path(socket): Path<String>,
+    input: OptionalInput<CreateTunnel>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::TunnelsConnect)?;
+    let socket = app.find_socket(caller.organisation, &socket).await?;
+    match app.create_tunnel(&socket, input.value, None, input.keyed.as_ref()).await? {
+        Creation::Made((tunnel, credential)) => {
+            let created = to_api_with_credential(&app, &tunnel, credential, via);
+            Ok(located(json(StatusCode::CREATED, &created), &location(socket.id, tunnel.id)))
+        }
+        Creation::Repeated(stored) => {
+            let location = location(socket.id, TunnelId::from_bytes(stored.resource));
+            Err(secret_already_shown("tunnel", "ask for a new credential", &location))
+        }
+    }
+}
+
+/// One tunnel
+#[utoipa::path(
+    get, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "get_tunnel",
+    params(TunnelPath),
+    responses(
+        (status = 200, description = "The tunnel.", body = Tunnel),
+    )
+)]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    caller.require_or_connect(Scope::SocketsRead)?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
+    let said = ask_holders(&app, caller.organisation, tunnel.socket, &[tunnel.id]).await;
+    Ok(json(StatusCode::OK, &to_api_with_holders(&app, &tunnel, &said)))
+}
+
+/// Change a tunnel
+#[utoipa::path(
+    patch, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "update_tunnel",
+    params(TunnelPath),
+    request_body = UpdateTunnel,
+    responses(
+        (status = 200, description = "The tunnel after the change. The edge of `up` applies the change already; \
+             edges on other machines do a moment later.", body = Tunnel),
+    )
+)]
+pub(crate) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+    input: Input<UpdateTunnel>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    if input.value.is_empty() {
+        let detail = "it is missing, and so are name, path and rewrite_path: nothing is to change";
+        return Err(ApiError::field("weight", detail));
+    }
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
+    let tunnel = app.change_tunnel(caller.organisation, tunnel, input.value).await?;
+    Ok(json(StatusCode::OK, &to_api(&app, &tunnel)))
+}
+
+/// Give a tunnel a new credential
+///
+/// The former credential is no longer good.
+#[utoipa::path(
+    post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", tag = "tunnels",
+    operation_id = "rotate_tunnel_credential",
+    params(TunnelPath),
+    responses(
+        (status = 200, description = "The tunnel, with its new credential.", body = CreatedTunnel),
+    )
+)]
+pub(crate) async fn rotate(
+    State(app): State<App>,
+    caller: Caller,
+    via: Via,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
+    let (tunnel, credential) = app.change_credential(&tunnel).await?;
+    Ok(json(StatusCode::OK, &to_api_with_credential(&app, &tunnel, credential, via)))
+}
+
+/// Sign an ssh key for a tunnel
+///
+/// With the certificate, a stock ssh client logs in within five minutes and serves this tunnel alone. The key is not
+/// added to the account. Such a login ends with its tunnel.
+#[utoipa::path(
+    post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", tag = "tunnels",
+    operation_id = "sign_ssh_key_for_tunnel",
+    params(TunnelPath),
+    request_body = CreateSshCertificate,
+    responses(
+        (status = 200, description = "The certificate, which the server does not keep.", body = SshCertificate),
+        (status = 501, description = "`not-offered`: the server takes no ssh clients."),
+    )
+)]
+pub(crate) async fn sign_key(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+    input: Input<CreateSshCertificate>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::TunnelsConnect)?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
+    let signed = app.sign_ssh_key(caller.organisation, &tunnel, "public_key", &input.value.public_key)?;
+    Ok(json(StatusCode::OK, &signed))
+}
+
+/// Delete a tunnel
+#[utoipa::path(
+    delete, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "delete_tunnel",
+    params(TunnelPath),
+    responses(
+        (status = 204, description = "The removal is done. The edge of `up` applies it already; edges on other \
+             machines do a moment later."),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    caller.require_or_connect(Scope::SocketsWrite)?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
+    app.delete_tunnel(tunnel.socket, tunnel.id).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sallyport_bus::EdgeCard;
+    use sallyport_model::{OriginHealth, TunnelPresence};
+
+    use super::*;
+
+    fn held(edge: &str, region: &str, since: i64, home: Option<&str>) -> TunnelOnEdge {
+        let card = EdgeCard {
+            edge: EdgeId::from_random([1; 16]),
+            name: edge.parse().unwrap(),
+            region: region.parse().unwrap(),
+            addresses: Vec::new(),
+            program: "test".to_owned(),
+            since: 0,
+            state: EdgeState::Serving,
+        };
+        let presence = TunnelPresence {
+            tunnel: TunnelId::from_random([2; 16]),
+            socket: SocketId::from_random([3; 16]),
+            connector_addr: "192.0.2.1:1".parse().unwrap(),
+            agent: "test".to_owned(),
+            since,
+            home: home.map(|home| home.parse().unwrap()),
+            origin: None,
+            host: None,
+            health: OriginHealth::Well,
+            failure: None,
+        };
+        TunnelOnEdge { card: Arc::new(card), presence }
+    }
+
+    #[test]
+    fn a_tunnel_is_at_home_where_its_connector_came_first() {
+        let at = |held: &[TunnelOnEdge]| home(held).map(|(edge, region)| format!("{edge} {region}"));
+        assert_eq!(at(&[]), None);
+        let first = held("eu-1", "eu", 10, None);
+        assert_eq!(at(&[held("us-1", "us", 11, Some("eu")), first.clone()]).unwrap(), "eu-1 eu", "in whatever order");
+        // It came back to its first edge later.
+        let back = held("eu-1", "eu", 20, Some("eu"));
+        assert_eq!(at(&[held("us-1", "us", 11, Some("eu")), back]).unwrap(), "eu-1 eu");
+        // Nobody of its region holds it: it is at home there all the same.
+        assert_eq!(at(&[held("us-1", "us", 11, Some("eu"))]).unwrap(), "us-1 eu");
+        // Older connectors do not say it.
+        assert_eq!(at(&[held("us-1", "us", 11, None), first]).unwrap(), "eu-1 eu");
+    }
+}

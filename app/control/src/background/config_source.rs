@@ -1,0 +1,135 @@
+//! Publishing the store to the edges over the bus, entry by entry.
+
+use std::sync::Arc;
+
+use sallyport_bus::{
+    Bus, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats, SourceFuture, publish_config, talk_to_controls,
+};
+use sallyport_model::{DrainOrder, EdgeOrders};
+use sallyport_store::{StoreError, StoredEdge};
+use tokio::sync::Notify;
+
+use crate::state::{App, Control};
+
+/// How long changes by other controls are gathered before the store is read again.
+const GATHER: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// The publishing of the store to the bus.
+#[derive(Debug)]
+pub struct ConfigPublishing {
+    /// Counters of publishing.
+    pub stats: PublishStats,
+}
+
+/// How often the store is read again without a reason, where others may have changed it.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+
+struct Source {
+    control: Control,
+    changed: Arc<Notify>,
+}
+
+fn read_error(error: impl std::fmt::Display) -> String {
+    format!("the store cannot be read: {error}")
+}
+
+/// What is wanted of an edge. There is something for each that has joined and was not removed: by that edges know one
+/// another.
+fn orders(edge: &StoredEdge) -> EdgeOrders {
+    EdgeOrders { edge: edge.id, drain: edge.drain_until.map(|until| DrainOrder { until }) }
+}
+
+impl ConfigSource for Source {
+    fn read(&self, key: ConfigKey) -> SourceFuture<'_, Option<ConfigValue>> {
+        Box::pin(async move {
+            let app = &self.control.app;
+            let now = app.clock.now().unix_seconds;
+            Ok(match key {
+                ConfigKey::Route(id) => {
+                    let route = app.store.route(id).await.map_err(read_error)?;
+                    route.map(|route| ConfigValue::Route(Box::new(app.config.served(route))))
+                }
+                ConfigKey::SshLogin(account) => {
+                    app.store.ssh_login(account).await.map_err(read_error)?.map(ConfigValue::SshLogin)
+                }
+                ConfigKey::Session(id) => {
+                    app.store.person_session(id, now).await.map_err(read_error)?.map(ConfigValue::Session)
+                }
+                ConfigKey::Token(id) => {
+                    app.store.service_token_route(id, now).await.map_err(read_error)?.map(ConfigValue::Token)
+                }
+                ConfigKey::Edge(id) => {
+                    app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
+                }
+            })
+        })
+    }
+
+    fn all(&self) -> SourceFuture<'_, Vec<ConfigValue>> {
+        Box::pin(async move {
+            let app = &self.control.app;
+            let now = app.clock.now().unix_seconds;
+            let mut all = Vec::new();
+            let routes = app.store.routes().await.map_err(read_error)?;
+            all.extend(routes.into_iter().map(|route| ConfigValue::Route(Box::new(app.config.served(route)))));
+            all.extend(app.store.ssh_logins().await.map_err(read_error)?.into_iter().map(ConfigValue::SshLogin));
+            all.extend(
+                app.store.all_person_sessions(now).await.map_err(read_error)?.into_iter().map(ConfigValue::Session),
+            );
+            all.extend(
+                app.store.service_token_routes(now).await.map_err(read_error)?.into_iter().map(ConfigValue::Token),
+            );
+            let edges = app.store.edges().await.map_err(read_error)?;
+            all.extend(edges.iter().map(orders).map(ConfigValue::Edge));
+            Ok(all)
+        })
+    }
+
+    fn changed_elsewhere(&self, _key: ConfigKey) {
+        self.changed.notify_one();
+    }
+}
+
+impl App {
+    /// Reads the edges from the store. Code that adds or removes an edge holds the publishing lock meanwhile.
+    pub(crate) async fn reload_edge_orders(&self) -> Result<(), StoreError> {
+        if self.edges.get().is_some() {
+            self.orders.know(self.store.edges().await?.iter().map(orders));
+        }
+        Ok(())
+    }
+}
+
+impl Control {
+    /// Publishes the store to the edges, from now on and for as long as the program runs. `bus` is the one that control
+    /// was started with.
+    #[must_use]
+    pub fn publish_to(&self, nats: Nats, bus: Bus, replicas: usize) -> ConfigPublishing {
+        let (changed, stats) = (Arc::new(Notify::new()), PublishStats::default());
+        let nats_of_talk = nats.clone();
+        let source = Source { control: self.clone(), changed: changed.clone() };
+        tokio::spawn(publish_config(nats, bus, Arc::new(source), replicas, stats.clone()));
+        if let Some(said) = self.app.attempt_gossip.begin() {
+            let hearer = self.clone();
+            let talk =
+                talk_to_controls(nats_of_talk, self.app.config.id, said, move |word| hearer.app.record_remote(word));
+            tokio::spawn(talk);
+        }
+        let control = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = control.app.reload_edge_orders().await {
+                tracing::warn!(%error, "which edges there are is not known yet");
+            }
+            loop {
+                // While the bus is away nobody tells what others change.
+                if tokio::time::timeout(LOOK_EVERY, changed.notified()).await.is_ok() {
+                    tokio::time::sleep(GATHER).await;
+                }
+                if let Err(error) = control.reload().await {
+                    tracing::warn!(error = format!("{error:#}"), "what another control has changed is not known yet");
+                }
+            }
+        });
+        ConfigPublishing { stats }
+    }
+}

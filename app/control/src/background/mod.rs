@@ -1,0 +1,10 @@
+//! Tasks that run for as long as control lives: heartbeats, sweeps, and publishing the store to the edges.
+//!
+//! May use: `service` and what that may use.
+
+pub(crate) mod cluster;
+mod config_source;
+mod reload;
+pub(crate) mod tidy;
+
+pub use config_source::ConfigPublishing;

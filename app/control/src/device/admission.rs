@@ -1,0 +1,128 @@
+//! Admission of a person to a socket, before a program gets anything.
+
+use std::{net::IpAddr, sync::Arc};
+
+use crate::{problem::ApiError, state::App};
+use http::{HeaderMap, StatusCode};
+use sallyport_identity::validate_session;
+use sallyport_model::{LoginSession, LoginSessionId, Person, SocketRoute};
+use sallyport_policy::{PersonView, PolicySet, Question, SshGrant};
+
+/// A person that a socket lets in now.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted {
+    pub(crate) session: Arc<LoginSession>,
+    pub(crate) route: Arc<SocketRoute>,
+    /// The socket's DNS name.
+    pub(crate) host: String,
+    /// The address of the person.
+    pub(crate) address: IpAddr,
+    /// The ssh grant of the rule that lets the person in.
+    pub(crate) ssh: SshGrant,
+}
+
+impl App {
+    /// The socket of this DNS name, when it asks who comes.
+    pub(crate) async fn asking_socket(&self, host: &str) -> Result<(Arc<SocketRoute>, String), ApiError> {
+        let host = host.trim().trim_end_matches('.').to_ascii_lowercase();
+        let label = host.strip_suffix(&self.config.domain).and_then(|name| name.strip_suffix('.'));
+        let route = match label.and_then(|label| label.parse().ok()) {
+            Some(name) => self.route_by_name(&name).await?,
+            None => None,
+        };
+        let Some(route) = route else { return Err(ApiError::not_found("socket")) };
+        if route.settings.identity.is_none() {
+            let detail = format!("{host} asks for no identity: there is nothing to log in to");
+            return Err(ApiError::new(StatusCode::CONFLICT, "no-identity", detail));
+        }
+        Ok((route, host))
+    }
+
+    /// Who is signed on in this browser for the socket's organisation, by a login that the socket believes.
+    pub(super) async fn person_at(
+        &self,
+        headers: &HeaderMap,
+        route: &SocketRoute,
+    ) -> Result<Option<Arc<LoginSession>>, ApiError> {
+        let session = self.signed_on(headers, route.account).await?;
+        Ok(session.filter(|session| self.require_accepted_session(session, route).is_ok()))
+    }
+
+    /// Refuses a login that is worth nothing at this socket.
+    pub(super) fn require_accepted_session(&self, session: &LoginSession, route: &SocketRoute) -> Result<(), ApiError> {
+        let asked = route.settings.identity.as_ref();
+        let identity = asked.ok_or_else(|| login_required("the socket asks nobody who they are"))?;
+        validate_session(session, route.account, identity, self.clock.now().unix_seconds)
+            .map_err(|why| login_required(&why.to_string()))
+    }
+
+    /// Whether a person may look at the first page of this socket from this address now.
+    pub(crate) fn allows_visit(&self, route: &SocketRoute, person: &Person, address: IpAddr) -> bool {
+        let question = Question {
+            now_unix: self.clock.now().unix_seconds,
+            address,
+            country: self.config.geo.as_ref().and_then(|geo| geo.country(address)),
+            asn: self.config.geo.as_ref().and_then(|geo| geo.asn(address)),
+            person: Some(PersonView::from(person)),
+            service: None,
+            method: Some("GET"),
+            path: Some("/"),
+            port: self.config.public_port,
+        };
+        policies_of(route).decide(&question).allowed
+    }
+
+    /// Lets a person in at this socket from this address now, or says why not.
+    pub(crate) async fn admit(
+        &self,
+        session: LoginSessionId,
+        host: &str,
+        address: IpAddr,
+    ) -> Result<Admitted, ApiError> {
+        let (route, host) = self.asking_socket(host).await?;
+        let session = self.session(session).await?;
+        let session = session.ok_or_else(|| login_required("this login has ended: log in again"))?;
+        self.require_accepted_session(&session, &route)?;
+        let policies = policies_of(&route);
+        // By which port the person will come is not known yet; the edge asks again with the one that it is.
+        let ports = [route.port.unwrap_or(self.config.public_port), self.config.public_port];
+        let question = |port| Question {
+            now_unix: self.clock.now().unix_seconds,
+            address,
+            country: self.config.geo.as_ref().and_then(|geo| geo.country(address)),
+            asn: self.config.geo.as_ref().and_then(|geo| geo.asn(address)),
+            person: Some(PersonView::from(&session.person)),
+            service: None,
+            method: None,
+            path: None,
+            port,
+        };
+        let decisions = ports.map(|port| (port, policies.decide(&question(port))));
+        if let Some((port, allowed)) = decisions.iter().find(|(_, decision)| decision.allowed) {
+            tracing::debug!(socket = %route.id, by = %allowed.by, "a program gets a certificate");
+            let ssh = policies.ssh_grant(&question(*port)).cloned().unwrap_or_default();
+            return Ok(Admitted { session, route, host, address, ssh });
+        }
+        let by = decisions[1].1.by.to_string();
+        tracing::debug!(
+            target: "audit", event = "certificate-refused", organisation = %route.account, socket = %route.id,
+            email = %session.person.email, %address, by,
+        );
+        self.audit_decision(&session, "certificate.create", &host, Some(&by));
+        let detail = format!("{} may not come to {host} now: ask the socket's owner", session.person.email);
+        Err(ApiError::new(StatusCode::FORBIDDEN, "not-allowed", detail))
+    }
+}
+
+/// What a socket's owner has said; whatever cannot be read lets nobody in.
+fn policies_of(route: &SocketRoute) -> PolicySet {
+    PolicySet::of_route(route).unwrap_or_else(|error| {
+        tracing::error!(socket = %route.id, %error, "a policy cannot be read: nobody is let in");
+        PolicySet::nobody()
+    })
+}
+
+/// What programs answer by logging in.
+pub(super) fn login_required(detail: &str) -> ApiError {
+    ApiError::unauthorized("login-required", detail)
+}

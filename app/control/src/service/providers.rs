@@ -1,0 +1,337 @@
+//! Identity providers: making, changing and testing them.
+
+use http::StatusCode;
+use sallyport_api::{CreateProvider, ProviderFound, Secret, UpdateProvider};
+use sallyport_identity::Purpose;
+use sallyport_model::{
+    AccountId, MAX_CLIENT_SECRET_BYTES, MIN_HOOK_SECRET_BYTES, PersonEmail, ProviderConfig, ProviderConfigError,
+    ProviderId, ProviderKind, ProviderName, SocketRoute, SocketSettings,
+};
+use sallyport_oidc::Found;
+use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
+use serde::{Deserialize, Serialize};
+
+use super::policies::some_of;
+use crate::{problem::ApiError, security::random, state::App};
+
+/// A secret in its sealed form, with its provider: a secret that is moved to another row does not open.
+#[derive(Serialize, Deserialize)]
+struct SealedSecret {
+    provider: ProviderId,
+    secret: String,
+}
+
+impl From<ProviderConfigError> for ApiError {
+    fn from(error: ProviderConfigError) -> Self {
+        Self::field(error.field, error.reason)
+    }
+}
+
+impl App {
+    /// The login host, `https://login.<domain>`, with the port where it is not the usual one.
+    pub(crate) fn login_url(&self) -> String {
+        let (domain, port) = (&self.config.domain, self.config.public_port);
+        if port == 443 { format!("https://login.{domain}") } else { format!("https://login.{domain}:{port}") }
+    }
+
+    /// Where a provider sends browsers back to: an address of its own for each, so that what one says is never taken
+    /// for what another says (RFC 9700 section 4.4.2).
+    pub(crate) fn redirect_uri(&self, organisation: AccountId, name: &ProviderName) -> String {
+        format!("{}/callback/{}/{name}", self.login_url(), organisation.uuid().simple())
+    }
+
+    /// Where a provider tells that a login has ended there.
+    pub(crate) fn backchannel_logout_uri(&self, organisation: AccountId, name: &ProviderName) -> String {
+        format!("{}/backchannel-logout/{}/{name}", self.login_url(), organisation.uuid().simple())
+    }
+
+    /// Where a provider sends browsers back to that were logged out there.
+    pub(crate) fn post_logout_redirect_uri(&self) -> String {
+        format!("{}/logged-out", self.login_url())
+    }
+
+    /// The client secret.
+    pub(crate) fn open_secret(&self, provider: &StoredProvider) -> Option<String> {
+        let kept: SealedSecret = self.sealer.open(Purpose::StoredSecret, &provider.secret)?;
+        (kept.provider == provider.id).then_some(kept.secret)
+    }
+
+    fn seal_secret(&self, provider: ProviderId, secret: Option<&Secret>) -> Result<String, ApiError> {
+        let secret = secret.map(Secret::expose).unwrap_or_default();
+        if secret.len() > MAX_CLIENT_SECRET_BYTES || !secret.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+            let reason = format!("a secret has at most {MAX_CLIENT_SECRET_BYTES} characters of ASCII, in one line");
+            return Err(ApiError::field("client_secret", reason));
+        }
+        let kept = SealedSecret { provider, secret: secret.to_owned() };
+        self.sealer
+            .seal(Purpose::StoredSecret, &kept, random::bytes()?)
+            .ok_or_else(|| ApiError::internal("a secret could not be sealed"))
+    }
+
+    /// Adds a provider.
+    pub(crate) async fn create_provider(
+        &self,
+        organisation: AccountId,
+        create: CreateProvider,
+    ) -> Result<StoredProvider, ApiError> {
+        let now = self.clock.now();
+        let config = ProviderConfig {
+            kind: create.kind,
+            issuer: create.issuer,
+            tenant: create.tenant,
+            client_id: create.client_id,
+            scopes: create.scopes,
+            groups_claim: create.groups_claim,
+            trust_email: create.trust_email,
+            ca_pem: create.ca_pem,
+            hook: create.hook,
+            require_totp: create.require_totp,
+            check_minutes: create.check_minutes,
+        };
+        config.check()?;
+        check_secret(&config, create.client_secret.as_ref())?;
+        self.limits.create(organisation, now.monotonic)?;
+        let id = ProviderId::from_random(random::bytes()?);
+        let secret = self.seal_secret(id, create.client_secret.as_ref())?;
+        let provider =
+            StoredProvider { id, organisation, name: create.name, config, secret, created_at: now.unix_seconds };
+        self.store.create_provider(&provider).await?;
+        tracing::info!(account = %organisation, provider = %provider.name, kind = %provider.config.kind, "provider added");
+        Ok(provider)
+    }
+
+    /// Whether people are asked for a login at one of these sockets and the organisation has no provider to log in
+    /// with.
+    pub(crate) async fn lacks_provider(
+        &self,
+        organisation: AccountId,
+        mut asks: impl Iterator<Item = &SocketSettings> + Send,
+    ) -> Result<bool, ApiError> {
+        Ok(asks.any(|settings| settings.identity.is_some())
+            && self.store.providers(organisation, 0, 1).await?.is_empty())
+    }
+
+    /// Refuses names under which the organisation has no provider, save those that a socket has already.
+    pub(crate) async fn need_providers(
+        &self,
+        organisation: AccountId,
+        wanted: &[ProviderName],
+        known: &[ProviderName],
+    ) -> Result<(), ApiError> {
+        for (at, name) in wanted.iter().enumerate().filter(|(_, name)| !known.contains(name)) {
+            if self.store.provider(organisation, name).await?.is_some() {
+                continue;
+            }
+            let all = self.store.providers(organisation, 0, MAX_PROVIDERS_PER_ORGANISATION as u32).await?;
+            let names: Vec<_> = all.iter().map(|(_, provider)| provider.name.as_str()).collect();
+            let there = match names.as_slice() {
+                [] => "there are none yet".to_owned(),
+                names => format!("there is {}", names.join(", ")),
+            };
+            let detail = format!("there is no identity provider {name}: {there}");
+            return Err(ApiError::field(&format!("identity.providers[{at}]"), detail));
+        }
+        Ok(())
+    }
+
+    /// Changes a provider.
+    pub(crate) async fn update_provider(
+        &self,
+        mut provider: StoredProvider,
+        update: UpdateProvider,
+    ) -> Result<StoredProvider, ApiError> {
+        let former = provider.config.clone();
+        let config = &mut provider.config;
+        if let Some(issuer) = update.issuer {
+            config.issuer = issuer;
+        }
+        if let Some(tenant) = update.tenant {
+            config.tenant = Some(tenant);
+        }
+        if let Some(client_id) = update.client_id {
+            config.client_id = client_id;
+        }
+        if let Some(scopes) = update.scopes {
+            config.scopes = scopes;
+        }
+        if let Some(claim) = update.groups_claim {
+            config.groups_claim = claim;
+        }
+        if let Some(trust_email) = update.trust_email {
+            config.trust_email = trust_email;
+        }
+        if let Some(ca_pem) = update.ca_pem {
+            config.ca_pem = ca_pem;
+        }
+        if let Some(hook) = update.hook {
+            config.hook = hook;
+        }
+        if let Some(require_totp) = update.require_totp {
+            config.require_totp = require_totp;
+        }
+        if let Some(minutes) = update.check_minutes {
+            config.check_minutes = minutes;
+        }
+        config.check()?;
+        let kept = self.open_secret(&provider).filter(|kept| !kept.is_empty()).map(Secret::from);
+        let secret = match &update.client_secret {
+            Some(secret) => {
+                check_secret(&provider.config, Some(secret))?;
+                Some(self.seal_secret(provider.id, Some(secret))?)
+            }
+            None if provider.config.kind == ProviderKind::Local => {
+                check_secret(&provider.config, kept.as_ref().filter(|_| provider.config.hook.is_some()))?;
+                None
+            }
+            None => None,
+        };
+        if !self.store.update_provider(provider.id, &provider.config, secret.as_deref()).await? {
+            return Err(ApiError::not_found("provider"));
+        }
+        if let Some(secret) = secret {
+            provider.secret = secret;
+        }
+        let who = |config: &ProviderConfig| (config.issuer.clone(), config.tenant.clone(), config.client_id.clone());
+        let wants_codes = provider.config.require_totp && !former.require_totp;
+        let has_other_groups = former.groups_claim != provider.config.groups_claim;
+        // Whom another provider meant by a name, or an address that is require_accepted_session no longer, is nobody
+        // now; nor is known who has logged in without a code, or which groups those are in of whom another claim was
+        // read.
+        let is_other = who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email;
+        if is_other || wants_codes || has_other_groups {
+            self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;
+        }
+        tracing::info!(account = %provider.organisation, provider = %provider.name, "provider changed");
+        Ok(provider)
+    }
+
+    /// Deletes a provider. The logins that it vouched for have ended when this returns.
+    ///
+    /// # Errors
+    /// Sockets where nobody could log in any more, or persons who would go with it, unless it is forced.
+    pub(crate) async fn delete_provider(&self, provider: &StoredProvider, force: bool) -> Result<(), ApiError> {
+        let others = self.store.providers(provider.organisation, 0, MAX_PROVIDERS_PER_ORGANISATION as u32).await?;
+        let is_last = others.iter().all(|(_, other)| other.id == provider.id);
+        let uses =
+            |route: &SocketRoute| {
+                route.settings.identity.as_ref().is_some_and(|asks| {
+                    asks.providers.contains(&provider.name) || (is_last && asks.providers.is_empty())
+                })
+            };
+        let routes = self.store.routes_of(provider.organisation).await?;
+        let mut sockets: Vec<_> =
+            routes.iter().filter(|route| uses(route)).map(|route| self.dns_name(&route.name)).collect();
+        let persons = match provider.config.kind {
+            ProviderKind::Local => self.store.count_persons(provider.organisation).await?,
+            _ => 0,
+        };
+        let mut why = Vec::new();
+        if persons > 0 {
+            let them = if persons == 1 { "1 person".to_owned() } else { format!("{persons} persons") };
+            why.push(format!("{them} would be removed with it"));
+        }
+        if !sockets.is_empty() {
+            sockets.sort();
+            let (name, sockets) = (&provider.name, some_of(&sockets));
+            why.push(format!("people log in by {name} at {sockets}: let these believe another provider first"));
+        }
+        if !force && !why.is_empty() {
+            let code = if persons > 0 { "provider-has-persons" } else { "provider-in-use" };
+            let detail = format!("{}; with force it is done all the same", why.join(", and "));
+            return Err(ApiError::new(StatusCode::CONFLICT, code, detail));
+        }
+        if !self.store.delete_provider(provider.organisation, provider.id).await? {
+            return Err(ApiError::not_found("provider"));
+        }
+        self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;
+        tracing::info!(account = %provider.organisation, provider = %provider.name, "provider deleted");
+        Ok(())
+    }
+
+    /// Asks a provider what it is.
+    pub(crate) async fn test_provider(&self, provider: &StoredProvider) -> ProviderFound {
+        let config = &provider.config;
+        if config.kind == ProviderKind::Local {
+            let (works, detail) = self.test_local(provider).await;
+            return ProviderFound { works, detail, authorization_endpoint: None, keys: None };
+        }
+        match self.providers.look(config).await {
+            Ok(found) => ProviderFound {
+                works: true,
+                detail: if found.issuer.is_empty() {
+                    format!("{} has no discovery to ask: the first login shows whether it works", config.kind)
+                } else {
+                    format!(
+                        "{} answers and has {} keys to sign with{}",
+                        found.issuer,
+                        found.keys,
+                        can_end(&found, config)
+                    )
+                },
+                authorization_endpoint: Some(found.authorization_endpoint),
+                keys: (!found.issuer.is_empty()).then(|| u32::try_from(found.keys).unwrap_or(u32::MAX)),
+            },
+            Err(error) => {
+                ProviderFound { works: false, detail: error.to_string(), authorization_endpoint: None, keys: None }
+            }
+        }
+    }
+
+    /// Ends logins of an organisation; when this returns, edges know it. Gives how many ended.
+    pub(crate) async fn end_login_sessions(
+        &self,
+        organisation: AccountId,
+        email: Option<&PersonEmail>,
+        provider: Option<&ProviderName>,
+    ) -> Result<usize, ApiError> {
+        let stored = self.store.end_person_sessions(organisation, None, email, provider).await?;
+        self.identities.end_these(&stored);
+        let told = self.identities.end_sessions(|session| {
+            session.organisation == organisation
+                && email.is_none_or(|email| session.person.email == *email)
+                && provider.is_none_or(|provider| session.person.provider == *provider)
+        });
+        Ok(stored.len().max(told))
+    }
+}
+
+/// How a login ends here that has ended at the provider, in words.
+fn can_end(found: &Found, config: &ProviderConfig) -> String {
+    let tells = if found.tells_of_logouts { "tells of logouts" } else { "does not say that it tells of logouts" };
+    let asked = match config.check_seconds() {
+        None => "logins are not checked there".to_owned(),
+        Some(seconds) => {
+            let way = if found.introspects { "refresh tokens, or introspection" } else { "refresh tokens" };
+            format!("logins are checked there every {} minutes by {way}, where it gives any", seconds / 60)
+        }
+    };
+    let hint = match found.has_offline_access && !config.scopes.iter().any(|scope| scope == "offline_access") {
+        true if config.check_seconds().is_some() => " (it may want the scope offline_access for that)",
+        _ => "",
+    };
+    format!("; it {tells}; {asked}{hint}")
+}
+
+/// Who knows only how to speak of itself needs no secret; GitHub, Google, Facebook and Microsoft give one to each; with
+/// the one of a hook, messages are signed.
+fn check_secret(config: &ProviderConfig, secret: Option<&Secret>) -> Result<(), ApiError> {
+    let length = secret.map_or(0, |secret| secret.expose().len());
+    match (config.kind, &config.hook) {
+        (ProviderKind::Local, Some(_)) if length < MIN_HOOK_SECRET_BYTES => {
+            let reason = format!(
+                "a secret of at least {MIN_HOOK_SECRET_BYTES} characters is needed, with which messages are \
+                                  signed: `openssl rand -hex 32` makes one"
+            );
+            Err(ApiError::field("client_secret", reason))
+        }
+        (ProviderKind::Local, None) if length > 0 => {
+            Err(ApiError::field("client_secret", "it is for a hook, and there is none: leave it out"))
+        }
+        (ProviderKind::Oidc, _) if secret.is_some() && length == 0 => {
+            Err(ApiError::field("client_secret", "it is empty: leave it out where the provider gave none"))
+        }
+        (ProviderKind::Oidc | ProviderKind::Local, _) => Ok(()),
+        _ if length > 0 => Ok(()),
+        _ => Err(ApiError::field("client_secret", "the client secret that the provider gave is needed")),
+    }
+}

@@ -1,0 +1,432 @@
+//! Making, finding, changing and deleting sockets.
+
+use http::StatusCode;
+use sallyport_api::{CreateSocket, FieldError, Protect, Protected, Socket, SshAccess, UpdateSocket};
+use sallyport_bus::ssh_login_name;
+use sallyport_model::{
+    AccountId, AttachedPolicy, BasicAuth, DisplayName, IdentitySettings, MAX_PASSWORD_BYTES, OriginProtocol, ShortId,
+    SocketId, SocketName, SocketSettings, SocketType,
+};
+use sallyport_policy::PolicySet;
+use sallyport_store::{Creation, HolderId, IdempotencyKey, Maker, NameConflict, NewSocket, PortRequest, SocketChange};
+
+use super::{
+    policies::{check_that_somebody_enters, note_on_logins},
+    regions::check_dials,
+    settings::{SettingsChange, settled},
+};
+use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
+
+/// How many random names are tried before giving up.
+const MAX_NAME_TRIES: usize = 32;
+/// The longest user name of a protected socket, in characters.
+const MAX_USERNAME_CHARS: usize = 128;
+/// The port of ssh, which commands need not name.
+const SSH_PORT: u16 = 22;
+
+/// The lifetime of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// Until it is deleted.
+    Lasting,
+    /// As long as what it is made for. Its maker, where one is known, gets its name and its port again.
+    Temporary {
+        /// Who makes it.
+        maker: Option<Maker>,
+        /// Who keeps it.
+        holder: HolderId,
+    },
+}
+
+impl Lifetime {
+    fn maker(self) -> Option<Maker> {
+        match self {
+            Self::Lasting => None,
+            Self::Temporary { maker, .. } => maker,
+        }
+    }
+
+    fn holder(self) -> Option<HolderId> {
+        match self {
+            Self::Lasting => None,
+            Self::Temporary { holder, .. } => Some(holder),
+        }
+    }
+}
+
+impl App {
+    /// The socket as its owner sees it; `by_own`: somebody whose own organisation it belongs to, where alone ssh keys
+    /// lead; `lacks_provider`: see [`App::lacks_provider`].
+    pub(crate) fn socket_to_api(&self, socket: sallyport_model::Socket, by_own: bool, lacks_provider: bool) -> Socket {
+        let route = self.routes.get(socket.id);
+        let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
+        let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
+        let (origins_failing, failure) = route.as_ref().map(|route| self.socket_failures(route)).unwrap_or_default();
+        let ssh = self.ssh_access(&socket).filter(|_| by_own);
+        let policies = route.as_ref().map(|route| route.policies.as_slice()).unwrap_or_default();
+        let mut notes = self.notes_on_regions(socket.id, &socket.settings);
+        notes.extend(note_on_logins(policies, socket.settings.identity.as_ref(), lacks_provider));
+        let authorities = self.authorities.of(socket.account);
+        let settings = socket.settings;
+        Socket {
+            id: socket.id,
+            dns_name: self.dns_name(&socket.name),
+            url: self.socket_url(&socket.name, socket.socket_type, socket.port),
+            name: socket.display_name,
+            socket_type: socket.socket_type,
+            origin_protocol: socket.origin_protocol,
+            protected: socket.basic_auth.map(|basic| Protected { username: basic.username }),
+            port: socket.port,
+            proxy_protocol: settings.proxy_protocol,
+            tls_mode: settings.tls_mode,
+            alpn: settings.alpn,
+            health_check: settings.health_check.map(Into::into),
+            affinity: settings.affinity,
+            limits: settings.limits,
+            access: settings.access,
+            amplification_guard: settings.amplification_guard || self.config.requires_amplification_guard,
+            ssh_authority: authorities.ssh.filter(|_| settings.identity.is_some()),
+            client_authority: authorities
+                .client_tls
+                .filter(|_| settings.identity.is_some() && socket.socket_type == SocketType::Tls),
+            identity: settings.identity,
+            regions: settings.regions,
+            host_header: settings.host_header,
+            headers: settings.headers,
+            notes,
+            policies: policies.iter().map(|policy| policy.name.clone()).collect(),
+            ssh,
+            created_at: date(socket.created_at),
+            tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),
+            tunnels_up: u32::try_from(up).unwrap_or(u32::MAX),
+            origins_failing,
+            failure,
+        }
+    }
+
+    pub(crate) fn dns_name(&self, name: &SocketName) -> String {
+        format!("{name}.{}", self.config.domain)
+    }
+
+    /// Where clients reach the socket.
+    pub(crate) fn socket_url(&self, name: &SocketName, socket_type: SocketType, port: Option<u16>) -> String {
+        let host = self.dns_name(name);
+        let shared = self.config.public_port;
+        match socket_type {
+            SocketType::Http | SocketType::Https if shared == 443 => format!("https://{host}"),
+            SocketType::Http | SocketType::Https => format!("https://{host}:{shared}"),
+            // By its name on the port that all share, which passes through more firewalls than its own.
+            SocketType::Tls => format!("tls://{host}:{shared}"),
+            SocketType::Tcp | SocketType::Udp => format!("{socket_type}://{host}:{}", port.unwrap_or(shared)),
+        }
+    }
+
+    /// How a stock ssh client serves the socket; it cannot carry datagrams.
+    fn ssh_access(&self, socket: &sallyport_model::Socket) -> Option<SshAccess> {
+        let ssh = self.config.ssh.as_ref().filter(|_| socket.socket_type != SocketType::Udp)?;
+        let user = ssh_login_name(socket.account);
+        let port = if ssh.port == SSH_PORT { String::new() } else { format!("-p {} ", ssh.port) };
+        let forward = format!("{}:{}:localhost:PORT", socket.name, socket.port.unwrap_or(80));
+        Some(SshAccess {
+            command: format!("ssh {port}-R {forward} {user}@{}", ssh.host),
+            host: ssh.host.clone(),
+            port: ssh.port,
+            user,
+            known_hosts: ssh.known_hosts.clone(),
+        })
+    }
+
+    /// The account's socket with this id or DNS name, else the one that is called so, else the one whose id begins so.
+    /// What cannot change goes first, so that nobody takes the place of another by a name.
+    pub(crate) async fn find_socket(
+        &self,
+        account: AccountId,
+        id_or_name: &str,
+    ) -> Result<sallyport_model::Socket, ApiError> {
+        if let Ok(id) = id_or_name.parse::<SocketId>() {
+            return self.store.socket(account, id).await?.ok_or_else(|| ApiError::not_found("socket"));
+        }
+        if let Some(socket) = self.socket_named(account, &id_or_name.to_ascii_lowercase()).await? {
+            return Ok(socket);
+        }
+        if let Ok(name) = id_or_name.parse::<DisplayName>()
+            && let Some(socket) = self.store.socket_by_display_name(account, &name).await?
+        {
+            return Ok(socket);
+        }
+        let found = match id_or_name.parse::<ShortId>() {
+            Ok(start) => self.store.socket_by_short_id(account, &start).await?,
+            Err(_) => None,
+        };
+        found.ok_or_else(|| ApiError::not_found("socket"))
+    }
+
+    /// The account's socket with this DNS name, or the first label of it.
+    pub(crate) async fn socket_named(
+        &self,
+        account: AccountId,
+        name: &str,
+    ) -> Result<Option<sallyport_model::Socket>, ApiError> {
+        let label = name.strip_suffix(&self.config.domain).and_then(|name| name.strip_suffix('.'));
+        let Ok(name) = label.unwrap_or(name).parse::<SocketName>() else { return Ok(None) };
+        Ok(self.store.socket_by_name(account, &name).await?)
+    }
+
+    /// Makes a socket; when this returns, edges know it. The text is the answer to the client.
+    pub(crate) async fn create_socket(
+        &self,
+        account: AccountId,
+        create: CreateSocket,
+        (lifetime, name_conflict): (Lifetime, NameConflict),
+        keyed: Option<&IdempotencyKey>,
+        by_own: bool,
+    ) -> Result<Creation<(sallyport_model::Socket, String)>, ApiError> {
+        check_name(&create.name)?;
+        self.limits.create(account, self.clock.now().monotonic)?;
+        let socket_type = create.socket_type;
+        only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
+        let port = self.port_request(socket_type, create.port)?;
+        let (wish, none) = (SettingsChange::of_new(&create), SocketSettings::default());
+        self.keeps_guard(&wish)?;
+        let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
+        check_dials(self.origin_regions(None, &wish).await?.as_ref(), &settings)?;
+        if let Some(identity) = &settings.identity {
+            self.need_providers(account, &identity.providers, &[]).await?;
+        }
+        let policies = self.policies_of_new(account, create.policies.as_deref().unwrap_or_default()).await?;
+        let concerning = self.store.policies_of_new_socket(account, &policies).await?;
+        check_that_somebody_enters(&concerning, settings.identity.as_ref())?;
+        self.need_authorities(account, socket_type, &settings).await?;
+        let basic_auth = match create.protected {
+            Some(protected) => Some(self.protect(protected).await?),
+            None => None,
+        };
+        let new = NewSocket {
+            id: SocketId::from_random(random::bytes()?),
+            account,
+            display_name: create.name,
+            name_conflict,
+            socket_type,
+            origin_protocol: create.origin_protocol,
+            basic_auth,
+            port,
+            max_ports: self.config.ports_per_account,
+            settings,
+            policies,
+            temporary: lifetime.holder(),
+            maker: lifetime.maker(),
+            created_at: self.clock.now().unix_seconds,
+        };
+        let mut randoms = [0; MAX_NAME_TRIES];
+        for random in &mut randoms {
+            *random = u64::from_ne_bytes(random::bytes()?);
+        }
+        let lacks_provider = self.lacks_provider(account, std::iter::once(&new.settings)).await?;
+        // It has no route yet, from which its policies would be known.
+        let answer = |socket: &sallyport_model::Socket| {
+            let policies = concerning.iter().map(|policy| policy.name.clone()).collect();
+            let mut shown = Socket { policies, ..self.socket_to_api(socket.clone(), by_own, false) };
+            shown.notes.extend(note_on_logins(&concerning, socket.settings.identity.as_ref(), lacks_provider));
+            serde_json::to_string(&shown).unwrap_or_default()
+        };
+        let creation = self.store.create_socket(new, &randoms, keyed, answer).await?;
+        if let Creation::Made((socket, _)) = &creation {
+            self.publish(socket.id).await?;
+            audit::set_target(&socket.name);
+            tracing::info!(socket = %socket.id, name = %socket.name, r#type = %socket_type, "socket created");
+        }
+        Ok(creation)
+    }
+
+    /// Refuses to open a socket to everybody that asks for neither a login nor a password any more.
+    fn check_that_it_stays_shut(&self, name: &SocketName, policies: &[AttachedPolicy]) -> Result<(), ApiError> {
+        if !PolicySet::of(policies, None).is_ok_and(|set| set.is_open()) {
+            return Ok(());
+        }
+        let detail = format!(
+            "nothing else says who may come in, so this would open {} to everybody: attach a policy or set a password first; \
+             with force it is done all the same",
+            self.dns_name(name)
+        );
+        Err(ApiError::new(StatusCode::CONFLICT, "opens-sockets", detail))
+    }
+
+    /// Refuses to go without the amplification guard, where the operator requires it.
+    fn keeps_guard(&self, wish: &SettingsChange) -> Result<(), ApiError> {
+        if !self.config.requires_amplification_guard || !wish.is_without_guard() {
+            return Ok(());
+        }
+        let detail = "this server requires the amplification guard of all udp sockets: leave the option out, or ask the \
+                      operator";
+        Err(ApiError::new(StatusCode::FORBIDDEN, "amplification-guard-required", detail))
+    }
+
+    /// Which port a new socket gets.
+    fn port_request(&self, socket_type: SocketType, port: Option<u16>) -> Result<PortRequest, ApiError> {
+        let range = &self.config.port_range;
+        match port {
+            None if socket_type.has_port() => Ok(PortRequest::Any(range.clone())),
+            None => Ok(PortRequest::None),
+            Some(_) if !socket_type.has_port() => {
+                Err(ApiError::field("port", "only tcp, tls and udp sockets have a port of their own"))
+            }
+            Some(port) if range.contains(&port) => Ok(PortRequest::This(port)),
+            Some(_) => {
+                let detail = format!(
+                    "this server gives out the ports from {} to {}: ask for one of them",
+                    range.start(),
+                    range.end()
+                );
+                Err(ApiError::field("port", detail))
+            }
+        }
+    }
+
+    /// Changes a socket; when this returns, edges know it.
+    pub(crate) async fn update_socket(
+        &self,
+        account: AccountId,
+        id_or_name: &str,
+        update: UpdateSocket,
+    ) -> Result<sallyport_model::Socket, ApiError> {
+        self.update_socket_by(account, id_or_name, update, |_| Ok(None)).await
+    }
+
+    /// [`App::update_socket`], where what is asked of those who come depends on the socket as it is when it is changed.
+    pub(crate) async fn update_socket_by(
+        &self,
+        account: AccountId,
+        id_or_name: &str,
+        update: UpdateSocket,
+        identity: impl FnOnce(&sallyport_model::Socket) -> Result<Option<Option<IdentitySettings>>, ApiError> + Send,
+    ) -> Result<sallyport_model::Socket, ApiError> {
+        update.name.as_ref().map(check_name).transpose()?;
+        let found = self.find_socket(account, id_or_name).await?;
+        let wish = SettingsChange::of_change(&update);
+        self.keeps_guard(&wish)?;
+        let served = self.origin_regions(Some(found.id), &wish).await?;
+        let asks_who = update.identity.is_some();
+        let (mut given, force) = (given(&update), update.force);
+        if let Some(Some(identity)) = &update.identity {
+            let known = found.settings.identity.as_ref().map_or(&[][..], |identity| &identity.providers);
+            self.need_providers(account, &identity.providers, known).await?;
+        }
+        let UpdateSocket { name, socket_type, origin_protocol, protected, .. } = update;
+        let protects = matches!(protected, Some(Some(_)));
+        let basic_auth = match protected {
+            Some(Some(protect)) => Some(Some(self.protect(protect).await?)),
+            Some(None) => Some(None),
+            None => None,
+        };
+        let databases = self.config.databases;
+        let change = |now: &sallyport_model::Socket, policies: Vec<AttachedPolicy>| {
+            let new_type = socket_type.unwrap_or(now.socket_type);
+            if new_type.has_port() != now.socket_type.has_port() {
+                let detail = format!(
+                    "a socket of the type {} cannot become one of the type {new_type}, since only tcp, tls and udp sockets have a port of \
+                     their own: make a new one",
+                    now.socket_type
+                );
+                return Err(ApiError::field("type", detail));
+            }
+            only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
+            let identity = identity(now)?;
+            let asks_who = asks_who || identity.is_some();
+            let wish = match identity {
+                Some(identity) => wish.with_identity(identity),
+                None => wish,
+            };
+            let settings = settled(&wish, (&now.settings, now.socket_type), new_type, databases)?;
+            check_dials(served.as_ref(), &settings)?;
+            if asks_who {
+                check_that_somebody_enters(&policies, settings.identity.as_ref())?;
+            }
+            let keeps_password = basic_auth.as_ref().map_or(now.basic_auth.is_some(), Option::is_some);
+            // One gate after the other, or both at once: the last one is not taken off unasked.
+            let had_gate = now.settings.identity.is_some() || now.basic_auth.is_some();
+            if had_gate && settings.identity.is_none() && !keeps_password && !force {
+                self.check_that_it_stays_shut(&now.name, &policies)?;
+            }
+            Ok(SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: Some(settings) })
+        };
+        let changed = self.store.change_socket_with_policies(account, found.id, change).await?;
+        let socket = changed.ok_or_else(|| ApiError::not_found("socket"))?;
+        self.need_authorities(account, socket.socket_type, &socket.settings).await?;
+        self.publish(socket.id).await?;
+        audit::set_target(&socket.name);
+        if !asks_who && found.settings.identity != socket.settings.identity {
+            given.push(if socket.settings.identity.is_some() { "identity" } else { "identity=null" }.to_owned());
+            given.sort_unstable();
+        }
+        audit::set_changed_fields(given);
+        tracing::info!(socket = %socket.id, "socket changed");
+        Ok(socket)
+    }
+
+    /// Deletes a socket with its tunnels; when this returns, edges know it.
+    pub(crate) async fn delete_socket(&self, socket: &sallyport_model::Socket) -> Result<(), ApiError> {
+        if !self.store.delete_socket(socket.account, socket.id).await? {
+            return Err(ApiError::not_found("socket"));
+        }
+        self.unpublish(&[socket.id]).await;
+        audit::set_target(&socket.name);
+        tracing::info!(socket = %socket.id, name = %socket.name, "socket deleted");
+        Ok(())
+    }
+
+    /// The protection as it is stored.
+    async fn protect(&self, protect: Protect) -> Result<BasicAuth, ApiError> {
+        let Protect { username, password } = protect;
+        let mut errors = Vec::new();
+        let mut refuse = |field: &str, detail: String| {
+            errors.push(FieldError { field: format!("protected.{field}"), detail });
+        };
+        let chars = username.chars().count();
+        if chars == 0 || chars > MAX_USERNAME_CHARS || username.contains(':') || username.chars().any(char::is_control)
+        {
+            refuse(
+                "username",
+                format!("it has 1 to {MAX_USERNAME_CHARS} characters and no colon or control character"),
+            );
+        }
+        let text = password.expose();
+        if text.is_empty() || text.len() > MAX_PASSWORD_BYTES || text.chars().any(char::is_control) {
+            refuse("password", format!("it has 1 to {MAX_PASSWORD_BYTES} bytes and no control character"));
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::fields(errors));
+        }
+        Ok(BasicAuth { username, password_hash: self.passwords.hash(password).await? })
+    }
+}
+
+/// Refuses a name that would be taken for an id, or for the beginning of one as lists show it.
+pub(super) fn check_name(name: &DisplayName) -> Result<(), ApiError> {
+    let is_id = name.as_str().parse::<SocketId>().is_ok() || name.as_str().parse::<ShortId>().is_ok();
+    if !is_id {
+        return Ok(());
+    }
+    Err(ApiError::field("name", "a name that looks like an id would be taken for one: give another one"))
+}
+
+/// The names of the fields that are given; behind those that are taken away stands `=null`.
+fn given(update: &UpdateSocket) -> Vec<String> {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(update) else { return Vec::new() };
+    let name = |(name, value): (String, serde_json::Value)| if value.is_null() { format!("{name}=null") } else { name };
+    fields.into_iter().filter(|(name, _)| name != "force").map(name).collect()
+}
+
+/// Refuses what only HTTP has: an option without effect would be taken for one that works.
+fn only_http(socket_type: SocketType, protects: bool, origin_protocol: OriginProtocol) -> Result<(), ApiError> {
+    if socket_type.is_http() {
+        return Ok(());
+    }
+    if protects {
+        let detail = "a user name and a password are for http and https sockets: use access rules for this one";
+        return Err(ApiError::field("protected", detail));
+    }
+    if origin_protocol != OriginProtocol::Auto {
+        return Err(ApiError::field("origin_protocol", "an origin protocol is for http and https sockets"));
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Making, finding, changing and deleting tunnels.
+
+use sallyport_api::{CreateTunnel, Secret, UpdateTunnel};
+use sallyport_model::{
+    AccountId, CredentialHash, DEFAULT_WEIGHT, DisplayName, MAX_WEIGHT, PathPrefix, PathRoute, ShortId, Socket,
+    SocketId, SocketType, Tunnel, TunnelId,
+};
+use sallyport_store::{Creation, HolderId, IdempotencyKey, NewTunnel, StoreError};
+
+use super::sockets::check_name;
+use crate::{audit, problem::ApiError, security::random, state::App};
+
+/// Stands in paths for whichever socket a tunnel has.
+pub(crate) const ANY_SOCKET: &str = "-";
+
+/// How tunnel credentials begin.
+const CREDENTIAL_PREFIX: &str = "spc_";
+/// How many random forward ports are tried before giving up.
+const MAX_FORWARD_PORT_TRIES: usize = 64;
+/// The lowest forward port: those below stand for temporary sockets.
+const MIN_FORWARD_PORT: u16 = 1_024;
+
+impl App {
+    /// Makes a tunnel at a socket of the account; when this returns, edges know it.
+    pub(crate) async fn create_tunnel(
+        &self,
+        socket: &Socket,
+        create: CreateTunnel,
+        temporary: Option<HolderId>,
+        keyed: Option<&IdempotencyKey>,
+    ) -> Result<Creation<(Tunnel, Secret)>, ApiError> {
+        self.limits.create(socket.account, self.clock.now().monotonic)?;
+        create.name.as_ref().map(check_name).transpose()?;
+        let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
+        let new = NewTunnel {
+            id: TunnelId::from_random(random::bytes()?),
+            socket: socket.id,
+            name: create.name,
+            credential: CredentialHash(hash),
+            weight: checked_weight(create.weight.unwrap_or(DEFAULT_WEIGHT))?,
+            path: checked_path(create.path, create.rewrite_path, socket.socket_type)?,
+            temporary,
+            created_at: self.clock.now().unix_seconds,
+        };
+        let made = self.store.create_tunnel(socket.account, &new, &self.forward_ports()?, keyed).await;
+        match made {
+            Ok(Creation::Made(tunnel)) => {
+                self.publish(socket.id).await?;
+                audit::set_target(format_args!("{}/{}", socket.name, tunnel.id));
+                tracing::info!(socket = %socket.id, tunnel = %tunnel.id, "tunnel created");
+                Ok(Creation::Made((tunnel, credential)))
+            }
+            Ok(Creation::Repeated(stored)) => Ok(Creation::Repeated(stored)),
+            Err(StoreError::Gone) => Err(ApiError::not_found("socket")),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Random forward ports. None is of the range of sockets' own ports, which ssh clients ask for with another
+    /// meaning.
+    fn forward_ports(&self) -> Result<Vec<u16>, ApiError> {
+        let mut ports = Vec::with_capacity(MAX_FORWARD_PORT_TRIES);
+        for _ in 0..MAX_FORWARD_PORT_TRIES {
+            let port = u16::from_ne_bytes(random::bytes()?);
+            if port >= MIN_FORWARD_PORT && !self.config.port_range.contains(&port) {
+                ports.push(port);
+            }
+        }
+        Ok(ports)
+    }
+
+    /// A tunnel of the account, at this socket or, where that is [`ANY_SOCKET`], at any: the one with this id, else the
+    /// one that is called so, else the one whose id begins so.
+    pub(crate) async fn find_tunnel(&self, account: AccountId, socket: &str, id: &str) -> Result<Tunnel, ApiError> {
+        let socket = if socket == ANY_SOCKET { None } else { Some(self.find_socket(account, socket).await?) };
+        let place = socket.as_ref().map_or(ANY_SOCKET, |socket| socket.name.as_str());
+        audit::set_target(format_args!("{place}/{id}"));
+        let found = self.tunnel_called(account, id).await?;
+        let is_there = |tunnel: &Tunnel| socket.as_ref().is_none_or(|socket| socket.id == tunnel.socket);
+        found.filter(is_there).ok_or_else(|| ApiError::not_found("tunnel"))
+    }
+
+    async fn tunnel_called(&self, account: AccountId, text: &str) -> Result<Option<Tunnel>, ApiError> {
+        if let Ok(id) = text.parse::<TunnelId>() {
+            return Ok(self.store.tunnel_of_account(account, id).await?);
+        }
+        if let Ok(name) = text.parse::<DisplayName>()
+            && let Some(tunnel) = self.store.tunnel_by_name(account, &name).await?
+        {
+            return Ok(Some(tunnel));
+        }
+        match text.parse::<ShortId>() {
+            Ok(start) => Ok(self.store.tunnel_by_short_id(account, &start).await?),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Gives a tunnel another name, weight or path; when this returns, edges know it.
+    pub(crate) async fn change_tunnel(
+        &self,
+        account: AccountId,
+        mut tunnel: Tunnel,
+        update: UpdateTunnel,
+    ) -> Result<Tunnel, ApiError> {
+        update.name.iter().flatten().try_for_each(check_name)?;
+        let weight = update.weight.map(checked_weight).transpose()?;
+        let path = if update.path.is_some() || update.rewrite_path.is_some() {
+            let socket = self.store.socket(account, tunnel.socket).await?;
+            let socket = socket.ok_or_else(|| ApiError::not_found("tunnel"))?;
+            changed_path(&tunnel.path, update.path, update.rewrite_path, socket.socket_type)?
+        } else {
+            None
+        };
+        if let Some(name) = update.name {
+            let changed = self.store.rename_tunnel(account, tunnel.id, name.as_ref()).await?;
+            tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
+            tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel got another name");
+        }
+        if weight.is_some() || path.is_some() {
+            let changed = self.store.change_tunnel(tunnel.socket, tunnel.id, weight, path.as_ref()).await?;
+            tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
+            self.publish(tunnel.socket).await?;
+            tracing::info!(
+                socket = %tunnel.socket, tunnel = %tunnel.id, weight = tunnel.weight, path = %tunnel.path.prefix,
+                "tunnel changed"
+            );
+        }
+        Ok(tunnel)
+    }
+
+    /// Gives a tunnel a new credential; the old one is good for nothing when this returns.
+    pub(crate) async fn change_credential(&self, tunnel: &Tunnel) -> Result<(Tunnel, Secret), ApiError> {
+        let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
+        let changed = self.store.change_credential(tunnel.socket, tunnel.id, CredentialHash(hash)).await?;
+        let tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
+        self.publish(tunnel.socket).await?;
+        tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel got a new credential");
+        Ok((tunnel, credential))
+    }
+
+    /// Deletes a tunnel; when this returns, edges know it.
+    pub(crate) async fn delete_tunnel(&self, socket: SocketId, tunnel: TunnelId) -> Result<(), ApiError> {
+        if !self.store.delete_tunnel(socket, tunnel).await? {
+            return Err(ApiError::not_found("tunnel"));
+        }
+        self.publish(socket).await?;
+        tracing::info!(%socket, %tunnel, "tunnel deleted");
+        Ok(())
+    }
+}
+
+/// The paths that an origin is to serve, when its socket can have such.
+pub(super) fn checked_path(
+    prefix: Option<PathPrefix>,
+    rewrite: Option<PathPrefix>,
+    socket_type: SocketType,
+) -> Result<PathRoute, ApiError> {
+    let path = PathRoute { prefix: prefix.unwrap_or_default(), rewrite };
+    if !path.is_plain() && !socket_type.is_http() {
+        let field = if path.prefix.is_root() { "rewrite_path" } else { "path" };
+        let detail = format!("paths are for http and https sockets, and this one is of the type {socket_type}");
+        return Err(ApiError::field(field, detail));
+    }
+    Ok(path)
+}
+
+/// The paths that an origin is to serve instead of these, where that is to change.
+pub(super) fn changed_path(
+    now: &PathRoute,
+    prefix: Option<Option<PathPrefix>>,
+    rewrite: Option<Option<PathPrefix>>,
+    socket_type: SocketType,
+) -> Result<Option<PathRoute>, ApiError> {
+    if prefix.is_none() && rewrite.is_none() {
+        return Ok(None);
+    }
+    let prefix = prefix.unwrap_or_else(|| Some(now.prefix.clone()));
+    checked_path(prefix, rewrite.unwrap_or_else(|| now.rewrite.clone()), socket_type).map(Some)
+}
+
+/// The weight, when there is such a one.
+pub(super) fn checked_weight(weight: u16) -> Result<u16, ApiError> {
+    if weight > MAX_WEIGHT {
+        return Err(ApiError::field("weight", format!("a weight is 0 to {MAX_WEIGHT}")));
+    }
+    Ok(weight)
+}

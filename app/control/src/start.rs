@@ -1,0 +1,170 @@
+//! Starting control: publishing the store to edges, and starting the background tasks.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use prometheus_client::registry::Registry;
+use sallyport_bus::Bus;
+use sallyport_identity::Sealer;
+use sallyport_oidc::Providers;
+use sallyport_store::Store;
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::{
+    background::{cluster, tidy},
+    clock::Clock,
+    cluster::{attempt_gossip::AttemptGossip, peers::PeerWatch},
+    config::{ControlConfig, Edges},
+    mail::Mail,
+    metrics::Metrics,
+    security::{
+        access_token::AccessTokens, attempt_limits::AttemptLimits, attempts::Attempts, device_limits::DeviceLimits,
+        mysocket_client_token::MysocketClientTokens, mysocket_token::MysocketTokens, password::Passwords,
+        secrets::Secrets,
+    },
+    service::provider_checks,
+    state::{
+        App, AppParts, Control, audit_readers::AuditReaders, authorities::AuthorityCache,
+        failing_providers::FailingProviders, forwards::TemporaryForwards,
+    },
+};
+
+/// How many messages to persons that asked for one are under way at once; more are not sent.
+const MAX_HOOKS_AT_ONCE: usize = 16;
+
+impl Control {
+    /// Starts control: when this returns, edges know every socket and every ssh key of the store.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn start(config: ControlConfig, store: Store, bus: Bus, secrets: Secrets) -> anyhow::Result<Self> {
+        Self::start_with_clock(config, store, bus, secrets, Clock::system()).await
+    }
+
+    /// [`Control::start`] with a clock that the caller turns.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn start_with_clock(
+        config: ControlConfig,
+        store: Store,
+        bus: Bus,
+        secrets: Secrets,
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
+        let Bus { routes, ssh_logins, identities, directory, fleet, orders, .. } = bus;
+        let metrics = Metrics::default();
+        let passwords = Passwords::start()
+            .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
+        let temporary_forwards = TemporaryForwards::new(&secrets, config.id);
+        // Who else lives is not known yet.
+        temporary_forwards
+            .sweep(&store, |_, _| store.is_shared())
+            .await
+            .context("cannot remove what ssh clients left")?;
+        for login in store.ssh_logins().await.context("cannot read the ssh keys")? {
+            ssh_logins.put(login);
+        }
+        let now = clock.now().unix_seconds;
+        for session in store.all_person_sessions(now).await.context("cannot read who is logged in")? {
+            identities.put_session(session);
+        }
+        for token in store.service_token_routes(now).await.context("cannot read the service tokens")? {
+            identities.put_token(token);
+        }
+        let known = store.routes().await.context("cannot read the sockets")?;
+        metrics.sockets.set(i64::try_from(known.len()).unwrap_or(i64::MAX));
+        let accounts = store.count_accounts().await.context("cannot count the accounts")?;
+        metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
+        for route in known {
+            routes.put(config.served(route));
+        }
+        let tokens = AccessTokens::new(&secrets, &config.domain);
+        let mysocket_tokens = MysocketTokens::new(&secrets, &config.domain);
+        let mysocket_client_tokens = MysocketClientTokens::new(&secrets, &config.domain);
+        let authorities = AuthorityCache::default();
+        for authority in store.authorities().await.context("cannot read the authorities of organisations")? {
+            authorities.insert(&authority);
+        }
+        let attempt_gossip = AttemptGossip::default();
+        let limits = AttemptLimits::new(attempt_gossip.clone());
+        let sealer = Sealer::new(secrets.derived("seal"));
+        let providers = Providers::new(config.provider_reach, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
+        let mail = config.mail_hook.clone().map(Mail::new);
+        let app = App(Arc::new(AppParts {
+            config,
+            store,
+            routes,
+            ssh_logins,
+            identities,
+            directory,
+            fleet,
+            orders,
+            edges: Edges::new(),
+            sealer,
+            providers,
+            mail,
+            failing: FailingProviders::default(),
+            attempts: Attempts::new(attempt_gossip.clone()),
+            hook_turns: Arc::new(Semaphore::new(MAX_HOOKS_AT_ONCE)),
+            authorities,
+            device_limits: DeviceLimits::new(attempt_gossip.clone()),
+            attempt_gossip,
+            mysocket_client_tokens,
+            tokens,
+            mysocket_tokens,
+            passwords,
+            limits,
+            metrics,
+            clock,
+            publishing: Mutex::new(()),
+            temporary_forwards,
+            audit_readers: AuditReaders::default(),
+            peers: PeerWatch::default(),
+        }));
+        if app.store.is_shared() {
+            app.beat().await.context("cannot tell the other controls that this one is there")?;
+            tokio::spawn(cluster::beat(Arc::downgrade(&app.0)));
+        }
+        app.prepare_setup()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot prepare the first account")?;
+        tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));
+        tokio::spawn(tidy::sweep(Arc::downgrade(&app.0)));
+        tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));
+        Ok(Self { app })
+    }
+
+    /// Asks providers about the logins of which it is time to ask; that happens by itself, too. Gives how many those
+    /// were.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn check_providers(&self) -> anyhow::Result<usize> {
+        self.app.check_providers().await.map_err(|error| anyhow::anyhow!("{}", error.sentence()))
+    }
+
+    /// Adds control's metrics.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.app.metrics.register(registry);
+    }
+
+    /// Tells the other controls that this one ends.
+    pub async fn leave(&self) {
+        if !self.app.store.is_shared() {
+            return;
+        }
+        if let Err(error) = self.app.store.forget_control(self.app.config.id, i64::MAX).await {
+            tracing::debug!(%error, "the other controls find out by themselves that this one has ended");
+        }
+    }
+
+    /// Whether control can do its work: for readiness checks.
+    ///
+    /// # Errors
+    /// The store fails: the reason, a sentence.
+    pub async fn check(&self) -> Result<(), String> {
+        self.app.store.check().await.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,98 @@
+//! Creations that can be repeated: the same key with the same request creates once.
+
+use sallyport_model::AccountId;
+
+use super::{SecretHash, error::StoreError, row, sql, write::Write};
+
+/// How long a key is remembered.
+pub const REMEMBER_KEYS_SECONDS: i64 = 24 * 3_600;
+/// How many keys of one account are remembered at once.
+pub const MAX_KEYS_PER_ACCOUNT: usize = 10_000;
+
+/// The idempotency key of a request.
+#[derive(Debug, Clone)]
+pub struct IdempotencyKey {
+    /// The key, as the client chose it.
+    pub key: String,
+    /// The hash of the request: method, path, organisation and body.
+    pub request_hash: SecretHash,
+    /// The time of the request, in seconds since 1970.
+    pub now: i64,
+}
+
+/// The result of a creation.
+#[derive(Debug, Clone)]
+pub enum Creation<T> {
+    /// The thing was made by this request.
+    Made(T),
+    /// The thing was made by an earlier request with the same key and contents.
+    Repeated(StoredAnswer),
+}
+
+/// The stored answer of a creation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredAnswer {
+    /// The id of what was made.
+    pub resource: [u8; 16],
+    /// The answer that was given, unless it held a secret, which is not stored.
+    pub answer: Option<String>,
+}
+
+impl Write {
+    /// What the key led to before.
+    ///
+    /// # Errors
+    /// [`StoreError::KeyReused`] when it came with another request.
+    pub(crate) async fn recall(
+        &mut self,
+        account: AccountId,
+        keyed: Option<&IdempotencyKey>,
+    ) -> Result<Option<StoredAnswer>, StoreError> {
+        let Some(keyed) = keyed else { return Ok(None) };
+        let found = sql::query(
+            "SELECT request_hash, resource, answer FROM idempotency_keys
+             WHERE account = $1 AND key = $2 AND created_at > $3",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(&keyed.key)
+        .bind(keyed.now - REMEMBER_KEYS_SECONDS)
+        .fetch_optional(self.sql())
+        .await?;
+        let Some(found) = found else { return Ok(None) };
+        if row::bytes::<32>(&found, "request_hash")? != keyed.request_hash {
+            return Err(StoreError::KeyReused);
+        }
+        Ok(Some(StoredAnswer { resource: row::bytes(&found, "resource")?, answer: found.try_get("answer")? }))
+    }
+
+    /// Remembers what the key led to, in the same transaction.
+    pub(crate) async fn remember(
+        &mut self,
+        account: AccountId,
+        keyed: Option<&IdempotencyKey>,
+        resource: [u8; 16],
+        answer: Option<String>,
+    ) -> Result<(), StoreError> {
+        let Some(keyed) = keyed else { return Ok(()) };
+        let (count, what) = (
+            "SELECT count(*) FROM idempotency_keys WHERE account = $1",
+            "idempotency keys for one account a day: wait, or leave them out",
+        );
+        self.require_room(count, account.as_bytes(), MAX_KEYS_PER_ACCOUNT, what).await?;
+        sql::query(
+            "INSERT INTO idempotency_keys (account, key, request_hash, resource, answer, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (account, key) DO UPDATE
+             SET request_hash = excluded.request_hash, resource = excluded.resource, answer = excluded.answer,
+                 created_at = excluded.created_at",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(&keyed.key)
+        .bind(keyed.request_hash.as_slice())
+        .bind(resource.as_slice())
+        .bind(answer)
+        .bind(keyed.now)
+        .execute(self.sql())
+        .await?;
+        Ok(())
+    }
+}

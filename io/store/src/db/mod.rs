@@ -1,0 +1,59 @@
+//! The database under the nouns: opening, migrations, transactions, and statements in one text for both kinds.
+//!
+//! May use: nothing else of this crate.
+
+pub(crate) mod dialect;
+pub(crate) mod error;
+pub(crate) mod idempotency;
+pub(crate) mod lock;
+pub(crate) mod migrations;
+pub(crate) mod name_keys;
+pub(crate) mod open;
+pub(crate) mod postgres;
+pub(crate) mod row;
+pub(crate) mod sql;
+pub(crate) mod transfer;
+pub(crate) mod write;
+
+use std::path::{Path, PathBuf};
+
+use self::{error::StoreError, sql::DbPool};
+
+/// SHA-256 of a secret. The secrets are 256 random bits, so a plain hash is enough.
+pub type SecretHash = [u8; 32];
+
+/// The store. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) writer: DbPool,
+    pub(crate) reader: DbPool,
+    pub(crate) path: PathBuf,
+}
+
+/// Where in a list a page starts: after this position. Positions only grow, and mean nothing outside their list.
+pub type Position = i64;
+
+impl Store {
+    /// The database file; of PostgreSQL, where the database is, without a password.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the store answers at all: for readiness checks.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        sql::query_scalar::<i64>("SELECT count(*) FROM (SELECT 1 FROM accounts LIMIT 1) AS at_most_one")
+            .fetch_one(&self.reader)
+            .await?;
+        Ok(())
+    }
+
+    /// Ends all connections; what was acknowledged is in the database.
+    pub async fn close(&self) {
+        self.reader.close().await;
+        self.writer.close().await;
+    }
+}

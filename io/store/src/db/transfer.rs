@@ -1,0 +1,268 @@
+//! From SQLite to PostgreSQL: everything, or nothing.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    Store,
+    error::StoreError,
+    open::DATABASE_FILE,
+    postgres::{self, PostgresAddress},
+    sql::{self, DbConnection, Value},
+    write::Write,
+};
+
+/// How many rows are read at once.
+const MAX_ROWS_AT_ONCE: i64 = 500;
+/// How many values one statement may have bound; PostgreSQL takes 65,535.
+const MAX_VALUES_AT_ONCE: usize = 8_000;
+
+/// A table, and what of it is the same on both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransferredTable {
+    /// Its name.
+    pub name: String,
+    /// How many rows it has.
+    pub rows: u64,
+    /// SHA-256 of all its values, in the order of its rows.
+    pub digest: [u8; 32],
+}
+
+/// Why nothing was transferred.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// There is nothing in the data directory.
+    #[error("{} has no database: name the data directory of the `sallyport up` whose data is to move", dir.display())]
+    Nothing {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The target has something in it.
+    #[error("the database {database} is not empty ({table} has rows): transfer into an empty one")]
+    NotEmpty {
+        /// Where it is.
+        database: String,
+        /// A table that has rows.
+        table: String,
+    },
+    /// A table cannot be written there.
+    #[error("the table {table} cannot be transferred: {source}; nothing was")]
+    Table {
+        /// Which.
+        table: String,
+        /// Why.
+        source: StoreError,
+    },
+    /// A table is not the same afterwards.
+    #[error("the table {table} is not the same on the other side: nothing was transferred")]
+    Differs {
+        /// Which.
+        table: String,
+    },
+    /// Either database fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A table of the source, in the order in which tables may refer to each other.
+struct Table {
+    name: String,
+    columns: Vec<String>,
+}
+
+impl Store {
+    /// Transfers all of the SQLite database in `dir` into an empty database of PostgreSQL, in one transaction: counts
+    /// and digests of every table are compared before it is committed, and whatever stops it leaves the target as it
+    /// was. The caller holds the directory. A database of an older version is brought to this version first. `dry` only
+    /// reads, and looks whether the target would do.
+    ///
+    /// # Errors
+    /// The database fails; the target is as it was then.
+    pub async fn transfer(dir: &Path, to: &PostgresAddress, dry: bool) -> Result<Vec<TransferredTable>, TransferError> {
+        if !std::fs::metadata(dir.join(DATABASE_FILE)).is_ok_and(|file| file.len() > 0) {
+            return Err(TransferError::Nothing { dir: dir.to_owned() });
+        }
+        let source = Self::open(dir).await?;
+        let mut reading = source.read().await?;
+        let tables = tables(&mut reading).await?;
+        let transferred = transfer(&mut reading, &tables, to, dry).await;
+        drop(reading);
+        source.close().await;
+        transferred
+    }
+}
+
+async fn transfer(
+    source: &mut DbConnection,
+    tables: &[Table],
+    to: &PostgresAddress,
+    dry: bool,
+) -> Result<Vec<TransferredTable>, TransferError> {
+    postgres::examine(to).await?;
+    let writer = postgres::writer(to).await?;
+    let mut write = Write::begin(&writer).await?;
+    // Where it is not committed it has left no trace, tables included.
+    postgres::bring_to_newest(&mut write, to).await?;
+    let mut done = Vec::with_capacity(tables.len());
+    for table in tables {
+        let fail = |source: StoreError| TransferError::Table { table: table.name.clone(), source };
+        let there = count(write.sql(), table).await.map_err(fail)?;
+        if there > 0 {
+            return Err(TransferError::NotEmpty { database: to.to_string(), table: table.name.clone() });
+        }
+        let before = if dry { None } else { Some(copy(source, write.sql(), table).await.map_err(fail)?) };
+        let after = match &before {
+            None => digest(source, table).await.map_err(fail)?,
+            Some(_) => digest(write.sql(), table).await.map_err(fail)?,
+        };
+        if before.is_some_and(|before| before != after) {
+            return Err(TransferError::Differs { table: table.name.clone() });
+        }
+        done.push(after);
+    }
+    if !dry {
+        write.commit().await?;
+    } else {
+        drop(write);
+    }
+    writer.close().await;
+    Ok(done)
+}
+
+/// The tables of SQLite and their columns.
+async fn tables(source: &mut DbConnection) -> Result<Vec<Table>, StoreError> {
+    let names = sql::query_scalar::<String>(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid",
+    );
+    let mut tables = Vec::new();
+    for name in names.fetch_all(&mut *source).await? {
+        let columns = sql::query_scalar::<String>("SELECT name FROM pragma_table_info($1) ORDER BY cid").bind(&name);
+        tables.push(Table { columns: columns.fetch_all(&mut *source).await?, name });
+    }
+    Ok(tables)
+}
+
+async fn count(on: &mut DbConnection, table: &Table) -> Result<i64, StoreError> {
+    Ok(sql::text_scalar::<i64>(format!("SELECT count(*) FROM {}", table.name)).fetch_one(on).await?)
+}
+
+/// Some rows of a table after one, each with its number first.
+async fn page(on: &mut DbConnection, table: &Table, after: i64) -> Result<Vec<Vec<Value>>, StoreError> {
+    let columns = table.columns.join(", ");
+    let select = format!(
+        "SELECT rowid AS number_of_row, {columns} FROM {} WHERE rowid > $1 ORDER BY rowid LIMIT $2",
+        table.name
+    );
+    let rows = sql::text(select).bind(after).bind(MAX_ROWS_AT_ONCE).fetch_all(on).await?;
+    Ok(rows.iter().map(sql::DbRow::values).collect::<Result<_, _>>()?)
+}
+
+/// Copies a table, and gives what was read of it.
+async fn copy(
+    source: &mut DbConnection,
+    target: &mut DbConnection,
+    table: &Table,
+) -> Result<TransferredTable, StoreError> {
+    let mut summing = Summing::default();
+    let width = table.columns.len() + 1;
+    let mut last = i64::MIN;
+    loop {
+        let rows = page(source, table, last).await?;
+        let Some(end) = rows.last() else { break };
+        last = number(end);
+        for some in rows.chunks((MAX_VALUES_AT_ONCE / width).max(1)) {
+            let mut insert = format!("INSERT INTO {} (rowid, {}) VALUES ", table.name, table.columns.join(", "));
+            for row in 0..some.len() {
+                let places: Vec<String> = (1..=width).map(|column| format!("${}", row * width + column)).collect();
+                let comma = if row == 0 { "" } else { ", " };
+                insert.push_str(&format!("{comma}({})", places.join(", ")));
+            }
+            let mut query = sql::text(insert);
+            for value in some.iter().flatten() {
+                query = query.bind(value.clone());
+            }
+            query.execute(&mut *target).await?;
+        }
+        for row in &rows {
+            summing.add(row);
+        }
+    }
+    // What is inserted later has higher numbers.
+    let numbered = sql::text(
+        "SELECT column_name FROM information_schema.columns
+         WHERE table_schema = current_schema() AND table_name = $1 AND is_identity = 'YES'"
+            .to_owned(),
+    );
+    for found in numbered.bind(&table.name).fetch_all(&mut *target).await? {
+        let column: &str = found.try_get("column_name")?;
+        let name = &table.name;
+        let highest = highest(source, target, name, column).await?;
+        let next = format!("SELECT setval(pg_get_serial_sequence('{name}', '{column}'), $1, true)");
+        if highest > 0 {
+            sql::text(next).bind(highest).fetch_one(&mut *target).await?;
+        }
+    }
+    Ok(summing.end(table))
+}
+
+/// The highest number that a column has, or had once where SQLite remembers it (`AUTOINCREMENT`).
+async fn highest(
+    source: &mut DbConnection,
+    target: &mut DbConnection,
+    table: &str,
+    column: &str,
+) -> Result<i64, StoreError> {
+    let now = sql::text_scalar::<i64>(format!("SELECT coalesce(max({column}), 0) FROM {table}"));
+    let ever = sql::query_scalar::<i64>("SELECT seq FROM sqlite_sequence WHERE name = $1").bind(table);
+    let (now, ever) = (now.fetch_one(target).await?, ever.fetch_optional(source).await?);
+    Ok(now.max(ever.unwrap_or(0)))
+}
+
+async fn digest(on: &mut DbConnection, table: &Table) -> Result<TransferredTable, StoreError> {
+    let mut summing = Summing::default();
+    let mut last = i64::MIN;
+    loop {
+        let rows = page(on, table, last).await?;
+        let Some(end) = rows.last() else { return Ok(summing.end(table)) };
+        last = number(end);
+        for row in &rows {
+            summing.add(row);
+        }
+    }
+}
+
+fn number(row: &[Value]) -> i64 {
+    match row.first() {
+        Some(Value::Int(Some(number))) => *number,
+        _ => i64::MAX,
+    }
+}
+
+/// The digest of a table as its rows come.
+#[derive(Default)]
+struct Summing {
+    rows: u64,
+    hash: Sha256,
+}
+
+impl Summing {
+    fn add(&mut self, row: &[Value]) {
+        self.rows += 1;
+        for value in row {
+            let (kind, bytes): (u8, &[u8]) = match value {
+                Value::Int(Some(value)) => (1, &value.to_be_bytes()),
+                Value::Text(Some(value)) => (2, value.as_bytes()),
+                Value::Bytes(Some(value)) => (3, value),
+                Value::Int(None) | Value::Text(None) | Value::Bytes(None) => (0, &[]),
+            };
+            self.hash.update([kind]);
+            self.hash.update((bytes.len() as u64).to_be_bytes());
+            self.hash.update(bytes);
+        }
+    }
+
+    fn end(self, table: &Table) -> TransferredTable {
+        TransferredTable { name: table.name.clone(), rows: self.rows, digest: self.hash.finalize().into() }
+    }
+}

@@ -1,0 +1,225 @@
+//! The certificate authorities of organisations, and what they have signed.
+
+use sallyport_model::{AccountId, SocketId};
+
+use crate::db::{
+    Store,
+    error::StoreError,
+    row::{self, DbRow},
+    sql,
+};
+
+/// For how long after its end a certificate is remembered, in seconds: 90 days.
+pub(crate) const REMEMBER_CERTIFICATES_SECONDS: i64 = 90 * 86_400;
+/// How many certificates are listed at once.
+pub const MAX_LISTED_CERTIFICATES: u32 = 1_000;
+
+/// What an authority signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuthorityKind {
+    /// Client certificates of TLS.
+    ClientTls,
+    /// Ssh keys, of persons and of hosts.
+    Ssh,
+}
+
+impl AuthorityKind {
+    /// Its name, in the store and in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClientTls => "client-tls",
+            Self::Ssh => "ssh",
+        }
+    }
+}
+
+impl std::str::FromStr for AuthorityKind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Self::ClientTls, Self::Ssh].into_iter().find(|kind| kind.as_str() == text);
+        known.ok_or_else(|| format!("{text:?} is no kind of authority"))
+    }
+}
+
+/// An authority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredAuthority {
+    /// The organisation of the authority.
+    pub organisation: AccountId,
+    /// What it signs.
+    pub kind: AuthorityKind,
+    /// What is public of it: a certificate in DER, or the line of an ssh key.
+    pub certificate: Vec<u8>,
+    /// Its private key, encrypted with a key that is not in the database.
+    pub secret: Vec<u8>,
+    /// How it signs, as JSON.
+    pub settings: String,
+    /// When it was made, in seconds since 1970.
+    pub created_at: i64,
+}
+
+/// A certificate that an authority has signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedCertificate {
+    /// The organisation of the authority that signed the certificate.
+    pub organisation: AccountId,
+    /// Which of its authorities.
+    pub kind: AuthorityKind,
+    /// Its serial number, big-endian.
+    pub serial: Vec<u8>,
+    /// For which socket.
+    pub socket: Option<SocketId>,
+    /// The subject of the certificate.
+    pub subject: String,
+    /// Start of its life, in seconds since 1970.
+    pub not_before: i64,
+    /// End of its life, in seconds since 1970.
+    pub not_after: i64,
+}
+
+impl Store {
+    /// Keeps an authority, unless the organisation has one of the kind: gives the one that it has from then on.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database.
+    pub async fn keep_authority(&self, new: &StoredAuthority) -> Result<StoredAuthority, StoreError> {
+        let mut write = self.write().await?;
+        sql::query(
+            "INSERT INTO authorities (organisation, kind, certificate, secret, settings, created_at)
+             SELECT id, $2, $3, $4, $5, $6 FROM accounts WHERE id = $1 ON CONFLICT DO NOTHING",
+        )
+        .bind(new.organisation.as_bytes().as_slice())
+        .bind(new.kind.as_str())
+        .bind(new.certificate.as_slice())
+        .bind(new.secret.as_slice())
+        .bind(&new.settings)
+        .bind(new.created_at)
+        .execute(write.sql())
+        .await?;
+        let found = sql::query("SELECT * FROM authorities WHERE organisation = $1 AND kind = $2")
+            .bind(new.organisation.as_bytes().as_slice())
+            .bind(new.kind.as_str())
+            .fetch_optional(write.sql())
+            .await?;
+        let kept = authority(&found.ok_or(StoreError::Gone)?)?;
+        write.commit().await?;
+        Ok(kept)
+    }
+
+    /// The organisation's authority of this kind, when it has one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn authority(
+        &self,
+        organisation: AccountId,
+        kind: AuthorityKind,
+    ) -> Result<Option<StoredAuthority>, StoreError> {
+        let found = sql::query("SELECT * FROM authorities WHERE organisation = $1 AND kind = $2")
+            .bind(organisation.as_bytes().as_slice())
+            .bind(kind.as_str())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(authority).transpose()
+    }
+
+    /// How the organisation's authority of this kind signs from now on. Gives whether there is one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn set_authority_settings(
+        &self,
+        organisation: AccountId,
+        kind: AuthorityKind,
+        settings: &str,
+    ) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let updated = sql::query("UPDATE authorities SET settings = $3 WHERE organisation = $1 AND kind = $2")
+            .bind(organisation.as_bytes().as_slice())
+            .bind(kind.as_str())
+            .bind(settings)
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(updated.rows_affected() > 0)
+    }
+
+    /// What is public of all authorities of all organisations; the secrets are left out.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn authorities(&self) -> Result<Vec<StoredAuthority>, StoreError> {
+        let rows =
+            sql::query("SELECT organisation, kind, certificate, $1 AS secret, settings, created_at FROM authorities")
+                .bind(&[][..])
+                .fetch_all(&self.reader)
+                .await?;
+        rows.iter().map(authority).collect()
+    }
+
+    /// Writes down what an authority has signed.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database; the certificate must not be
+    /// given out then.
+    pub async fn record_certificate(&self, issued: &IssuedCertificate) -> Result<(), StoreError> {
+        let mut write = self.write().await?;
+        let inserted = sql::query(
+            "INSERT INTO issued_certificates (organisation, kind, serial, socket, subject, not_before, not_after)
+             SELECT id, $2, $3, $4, $5, $6, $7 FROM accounts WHERE id = $1",
+        )
+        .bind(issued.organisation.as_bytes().as_slice())
+        .bind(issued.kind.as_str())
+        .bind(issued.serial.as_slice())
+        .bind(issued.socket.as_ref().map(|socket| socket.as_bytes().as_slice()))
+        .bind(&issued.subject)
+        .bind(issued.not_before)
+        .bind(issued.not_after)
+        .execute(write.sql())
+        .await?;
+        if inserted.rows_affected() == 0 {
+            return Err(StoreError::Gone);
+        }
+        write.commit().await
+    }
+
+    /// The certificates of the organisation that ended last, or will; at most [`MAX_LISTED_CERTIFICATES`].
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn issued_certificates(&self, organisation: AccountId) -> Result<Vec<IssuedCertificate>, StoreError> {
+        let rows = sql::query(
+            "SELECT * FROM issued_certificates WHERE organisation = $1 ORDER BY not_after DESC, serial LIMIT $2",
+        )
+        .bind(organisation.as_bytes().as_slice())
+        .bind(MAX_LISTED_CERTIFICATES)
+        .fetch_all(&self.reader)
+        .await?;
+        rows.iter().map(issued).collect()
+    }
+}
+
+fn authority(found: &DbRow) -> Result<StoredAuthority, StoreError> {
+    Ok(StoredAuthority {
+        organisation: AccountId::from_bytes(row::bytes(found, "organisation")?),
+        kind: row::parsed(found, "kind")?,
+        certificate: found.try_get("certificate")?,
+        secret: found.try_get("secret")?,
+        settings: found.try_get("settings")?,
+        created_at: found.try_get("created_at")?,
+    })
+}
+
+fn issued(found: &DbRow) -> Result<IssuedCertificate, StoreError> {
+    let socket: Option<Vec<u8>> = found.try_get("socket")?;
+    Ok(IssuedCertificate {
+        organisation: AccountId::from_bytes(row::bytes(found, "organisation")?),
+        kind: row::parsed(found, "kind")?,
+        serial: found.try_get("serial")?,
+        socket: socket.and_then(|bytes| bytes.try_into().ok()).map(SocketId::from_bytes),
+        subject: found.try_get("subject")?,
+        not_before: found.try_get("not_before")?,
+        not_after: found.try_get("not_after")?,
+    })
+}

@@ -1,0 +1,10 @@
+//! Sockets and what belongs to one: names, ports, tunnels, direct origins, policies.
+//!
+//! May use: `accounts`, `identity`, `cluster`, `db`.
+
+pub(crate) mod origins;
+pub(crate) mod policies;
+pub(crate) mod ports;
+pub(crate) mod socket;
+pub(crate) mod socket_names;
+pub(crate) mod tunnels;

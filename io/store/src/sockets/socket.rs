@@ -1,0 +1,626 @@
+//! Sockets, their names, and the routes that edges need.
+
+use std::collections::HashMap;
+
+use sallyport_model::{
+    AccountId, AttachedPolicy, BasicAuth, DisplayName, OriginProtocol, PolicyId, ShortId, Socket, SocketId, SocketName,
+    SocketRoute, SocketSettings, SocketType, TunnelId, TunnelRoute,
+};
+
+use super::{
+    origins, policies,
+    ports::{PortRequest, take_port},
+    socket_names::{self, NameConflict},
+    tunnels,
+};
+use crate::{
+    accounts::account::{MAX_GUEST_SOCKETS, guest_account},
+    cluster::controls::HolderId,
+    db::{
+        Position, Store,
+        error::StoreError,
+        idempotency::{Creation, IdempotencyKey},
+        row::{self, DbRow},
+        sql,
+        write::Write,
+    },
+    identity::authorities::AuthorityKind,
+};
+
+/// How many sockets an account may have.
+pub const MAX_SOCKETS_PER_ACCOUNT: usize = 1_000;
+
+/// The maker of a temporary socket, as a hash. The same maker gets the socket's name and port again.
+pub type Maker = [u8; 32];
+
+/// A new socket.
+#[derive(Debug, Clone)]
+pub struct NewSocket {
+    /// The id of the socket.
+    pub id: SocketId,
+    /// The owner of the socket.
+    pub account: AccountId,
+    /// The name that the owner gives the socket.
+    pub display_name: DisplayName,
+    /// What happens when another socket of the account has the name.
+    pub name_conflict: NameConflict,
+    /// The type of the socket.
+    pub socket_type: SocketType,
+    /// The HTTP version between edge and origin.
+    pub origin_protocol: OriginProtocol,
+    /// A user name and password that every client must give.
+    pub basic_auth: Option<BasicAuth>,
+    /// The port that the socket gets.
+    pub port: PortRequest,
+    /// The number of sockets with a port of their own that the account may have, this one included.
+    pub max_ports: usize,
+    /// All other settings.
+    pub settings: SocketSettings,
+    /// Policies of the organisation for access, from the beginning.
+    pub policies: Vec<PolicyId>,
+    /// The holder of a temporary socket, which ends with its forward, and with the holder at the latest.
+    pub temporary: Option<HolderId>,
+    /// The maker, which may have the name and the port again once the socket is gone; `None`: nobody.
+    pub maker: Option<Maker>,
+    /// When the socket is made, in seconds since 1970.
+    pub created_at: i64,
+}
+
+/// Changes to a socket; `None` leaves as is.
+#[derive(Debug, Clone, Default)]
+pub struct SocketChange {
+    /// The name that the owner gives the socket.
+    pub display_name: Option<DisplayName>,
+    /// The type of the socket.
+    pub socket_type: Option<SocketType>,
+    /// The HTTP version between edge and origin.
+    pub origin_protocol: Option<OriginProtocol>,
+    /// Basic authentication; `Some(None)` opens the socket to everybody.
+    pub basic_auth: Option<Option<BasicAuth>>,
+    /// All other settings.
+    pub settings: Option<SocketSettings>,
+}
+
+/// Refuses one port more than the account may have.
+async fn bound_ports(write: &mut Write, account: AccountId, max: usize) -> Result<(), StoreError> {
+    let count: i64 = sql::query_scalar("SELECT count(*) FROM sockets WHERE account = $1 AND port IS NOT NULL")
+        .bind(account.as_bytes().as_slice())
+        .fetch_one(write.sql())
+        .await?;
+    if count < max as i64 {
+        return Ok(());
+    }
+    let what = if account == guest_account() {
+        "ports for guests at a time: try again later, or with an account"
+    } else {
+        "sockets with a port of their own for one account: delete a tcp, tls or udp socket, or ask the operator for more \
+         --ports-per-account"
+    };
+    Err(StoreError::Limit { what, max })
+}
+
+impl Store {
+    /// Makes a socket with the first name of the random numbers that was never given out. `answer` is what the client
+    /// gets and what is remembered for a repetition; it must hold no secret.
+    ///
+    /// # Errors
+    /// [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`],
+    /// [`StoreError::PortTaken`], [`StoreError::KeyReused`], [`StoreError::Gone`], or a failure of the database.
+    pub async fn create_socket(
+        &self,
+        new: NewSocket,
+        randoms: &[u64],
+        keyed: Option<&IdempotencyKey>,
+        answer: impl FnOnce(&Socket) -> String + Send,
+    ) -> Result<Creation<(Socket, String)>, StoreError> {
+        let mut write = self.write().await?;
+        if let Some(stored) = write.recall(new.account, keyed).await? {
+            return Ok(Creation::Repeated(stored));
+        }
+        let count: i64 = sql::query_scalar("SELECT count(*) FROM sockets WHERE account = $1")
+            .bind(new.account.as_bytes().as_slice())
+            .fetch_one(write.sql())
+            .await?;
+        let (max, what) = if new.account == guest_account() {
+            (MAX_GUEST_SOCKETS, "sockets for guests at a time: try again later, or with an account")
+        } else {
+            (MAX_SOCKETS_PER_ACCOUNT, "sockets for one account: delete some first")
+        };
+        if count >= max as i64 {
+            return Err(StoreError::Limit { what, max });
+        }
+        if new.port != PortRequest::None {
+            bound_ports(&mut write, new.account, new.max_ports).await?;
+        }
+        let display_name =
+            socket_names::take(&mut write, new.account, new.id, new.display_name, new.name_conflict).await?;
+        let (name, former_port) = match former_name(&mut write, new.maker).await? {
+            Some((name, port)) => (name, port),
+            None => (take_name(&mut write, randoms, new.maker, new.created_at).await?, None),
+        };
+        let port = take_port(&mut write, &new.port, former_port).await?;
+        remember_port(&mut write, &name, port, new.maker).await?;
+        let socket = Socket {
+            id: new.id,
+            account: new.account,
+            name,
+            display_name,
+            socket_type: new.socket_type,
+            origin_protocol: new.origin_protocol,
+            basic_auth: new.basic_auth,
+            port,
+            settings: new.settings,
+            created_at: new.created_at,
+        };
+        insert(&mut write, &socket, new.temporary).await?;
+        for policy in new.policies {
+            policies::attach(&mut write, socket.account, policy, Some(socket.id)).await?;
+        }
+        let answer = answer(&socket);
+        write.remember(socket.account, keyed, *socket.id.as_bytes(), Some(answer.clone())).await?;
+        write.commit().await?;
+        Ok(Creation::Made((socket, answer)))
+    }
+
+    /// The account's sockets after a position, oldest first, with their positions.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn sockets(
+        &self,
+        account: AccountId,
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<(Position, Socket)>, StoreError> {
+        let rows = sql::query("SELECT * FROM sockets WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3")
+            .bind(account.as_bytes().as_slice())
+            .bind(after)
+            .bind(limit)
+            .fetch_all(&self.reader)
+            .await?;
+        rows.iter().map(|found| Ok((found.try_get("position")?, socket(found)?))).collect()
+    }
+
+    /// A socket of the account.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn socket(&self, account: AccountId, id: SocketId) -> Result<Option<Socket>, StoreError> {
+        let found = sql::query("SELECT * FROM sockets WHERE id = $1 AND account = $2")
+            .bind(id.as_bytes().as_slice())
+            .bind(account.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(socket).transpose()
+    }
+
+    /// The socket with this name, of any account.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn socket_id_by_name(&self, name: &SocketName) -> Result<Option<SocketId>, StoreError> {
+        let found = sql::query("SELECT id FROM sockets WHERE name = $1").bind(name.as_str());
+        let found = found.fetch_optional(&self.reader).await?;
+        found.map(|found| row::bytes(&found, "id").map(SocketId::from_bytes)).transpose()
+    }
+
+    /// A socket of the account, by its name.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn socket_by_name(&self, account: AccountId, name: &SocketName) -> Result<Option<Socket>, StoreError> {
+        let found = sql::query("SELECT * FROM sockets WHERE name = $1 AND account = $2")
+            .bind(name.as_str())
+            .bind(account.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(socket).transpose()
+    }
+
+    /// The socket of the account that its owner calls so.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn socket_by_display_name(
+        &self,
+        account: AccountId,
+        name: &DisplayName,
+    ) -> Result<Option<Socket>, StoreError> {
+        let found = sql::query("SELECT * FROM sockets WHERE account = $1 AND name_key = $2")
+            .bind(account.as_bytes().as_slice())
+            .bind(name.key())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(socket).transpose()
+    }
+
+    /// The socket of the account with an id that begins so.
+    ///
+    /// # Errors
+    /// [`StoreError::AmbiguousId`], or a failure of the database.
+    pub async fn socket_by_short_id(&self, account: AccountId, start: &ShortId) -> Result<Option<Socket>, StoreError> {
+        let found = sql::query("SELECT * FROM sockets WHERE account = $1 AND id >= $2 AND id <= $3 LIMIT 2")
+            .bind(account.as_bytes().as_slice())
+            .bind(start.first().as_slice())
+            .bind(start.last().as_slice())
+            .fetch_all(&self.reader)
+            .await?;
+        if found.len() > 1 {
+            return Err(StoreError::AmbiguousId { start: start.to_string() });
+        }
+        found.first().map(socket).transpose()
+    }
+
+    /// Changes a socket of the account as `change` says of what it is now; nothing else can change it in between. Gives
+    /// it as it is afterwards, or `None` when there is none.
+    ///
+    /// # Errors
+    /// What `change` refuses, or a failure of the database; nothing is changed then.
+    pub async fn change_socket<E: From<StoreError>>(
+        &self,
+        account: AccountId,
+        id: SocketId,
+        change: impl FnOnce(&Socket) -> Result<SocketChange, E> + Send,
+    ) -> Result<Option<Socket>, E> {
+        self.change_socket_with_policies(account, id, |socket, _| change(socket)).await
+    }
+
+    /// [`Store::change_socket`], where `change` also sees the policies that concern the socket.
+    ///
+    /// # Errors
+    /// As [`Store::change_socket`].
+    pub async fn change_socket_with_policies<E: From<StoreError>>(
+        &self,
+        account: AccountId,
+        id: SocketId,
+        change: impl FnOnce(&Socket, Vec<AttachedPolicy>) -> Result<SocketChange, E> + Send,
+    ) -> Result<Option<Socket>, E> {
+        let mut write = self.write().await?;
+        let Some(found) = find(&mut write, account, id).await? else { return Ok(None) };
+        let attached = policies::attached(write.sql(), policies::PolicyScope::Socket(id)).await?;
+        let change = change(&found, attached.into_iter().map(|(_, policy)| policy).collect())?;
+        if let Some(name) = change.display_name.as_ref().filter(|name| name.key() != found.display_name.key()) {
+            socket_names::require_free(&mut write, account, id, name).await?;
+        }
+        let changed = update(&mut write, found, change).await?;
+        write.commit().await?;
+        Ok(Some(changed))
+    }
+
+    /// The sockets that were made for as long as something lives, each with who keeps it.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn temporary_sockets(&self) -> Result<Vec<(AccountId, SocketId, Option<HolderId>)>, StoreError> {
+        let rows =
+            sql::query("SELECT account, id, holder FROM sockets WHERE temporary = 1").fetch_all(&self.reader).await?;
+        let ids = |found: &DbRow| {
+            let account = AccountId::from_bytes(row::bytes(found, "account")?);
+            Ok((account, SocketId::from_bytes(row::bytes(found, "id")?), row::optional_bytes(found, "holder")?))
+        };
+        rows.iter().map(ids).collect()
+    }
+
+    /// The sockets that this maker has for as long as something lives, each with its tunnels.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn temporary_sockets_of(
+        &self,
+        maker: Maker,
+    ) -> Result<Vec<(AccountId, SocketId, Vec<TunnelId>)>, StoreError> {
+        let mut read = self.read().await?;
+        let rows = sql::query(
+            "SELECT s.account, s.id FROM sockets s JOIN names n ON n.name = s.name WHERE n.maker = $1 AND s.temporary = 1",
+        );
+        let mut found = Vec::new();
+        for row in rows.bind(maker.as_slice()).fetch_all(&mut *read).await? {
+            let id: [u8; 16] = row::bytes(&row, "id")?;
+            let tunnels = sql::query("SELECT id FROM tunnels WHERE socket = $1").bind(id.as_slice());
+            let tunnels = tunnels.fetch_all(&mut *read).await?;
+            let tunnels = tunnels.iter().map(|row| row::bytes(row, "id").map(TunnelId::from_bytes));
+            let account = AccountId::from_bytes(row::bytes(&row, "account")?);
+            found.push((account, SocketId::from_bytes(id), tunnels.collect::<Result<_, _>>()?));
+        }
+        Ok(found)
+    }
+
+    /// Deletes a socket of the account with its tunnels. Its name stays taken. Gives whether there was one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn delete_socket(&self, account: AccountId, id: SocketId) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let deleted = sql::query("DELETE FROM sockets WHERE id = $1 AND account = $2")
+            .bind(id.as_bytes().as_slice())
+            .bind(account.as_bytes().as_slice())
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    /// What edges need to know of this socket, or `None` when it is gone.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn route(&self, id: SocketId) -> Result<Option<SocketRoute>, StoreError> {
+        // One transaction, so that socket and tunnels are of the same moment.
+        let mut read = self.read().await?;
+        let found = sql::query("SELECT * FROM sockets WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(&mut *read)
+            .await?;
+        let Some(found) = found else { return Ok(None) };
+        let mut route = route(socket(&found)?);
+        if asks_for_certificates(&route) {
+            route.client_authority = sql::query_scalar(CLIENT_AUTHORITY)
+                .bind(route.account.as_bytes().as_slice())
+                .bind(AuthorityKind::ClientTls.as_str())
+                .fetch_optional(&mut *read)
+                .await?;
+        }
+        let rows = sql::query("SELECT * FROM tunnels WHERE socket = $1 ORDER BY position")
+            .bind(id.as_bytes().as_slice())
+            .fetch_all(&mut *read)
+            .await?;
+        for found in &rows {
+            let tunnel = tunnels::tunnel(found)?;
+            route.tunnels.push(tunnel_route(&tunnel));
+        }
+        let rows = sql::query("SELECT * FROM direct_origins WHERE socket = $1 ORDER BY position")
+            .bind(id.as_bytes().as_slice())
+            .fetch_all(&mut *read)
+            .await?;
+        for found in &rows {
+            route.origins.push(origins::origin(found)?.into());
+        }
+        let attached = policies::attached(&mut read, policies::PolicyScope::Socket(id)).await?;
+        route.policies = attached.into_iter().map(|(_, policy)| policy).collect();
+        Ok(Some(route))
+    }
+
+    /// What edges need to know of all sockets.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn routes(&self) -> Result<Vec<SocketRoute>, StoreError> {
+        self.routes_where(None).await
+    }
+
+    /// What edges need to know of the sockets of one account, or of all.
+    pub(crate) async fn routes_where(&self, account: Option<AccountId>) -> Result<Vec<SocketRoute>, StoreError> {
+        let account_id = account.as_ref().map(|account| account.as_bytes().as_slice());
+        let mut read = self.read().await?;
+        let rows = sql::query("SELECT * FROM sockets WHERE $1 IS NULL OR account = $1")
+            .bind(account_id)
+            .fetch_all(&mut *read)
+            .await?;
+        let mut routes = HashMap::with_capacity(rows.len());
+        for found in &rows {
+            let route = route(socket(found)?);
+            routes.insert(route.id, route);
+        }
+        let rows = sql::query("SELECT organisation, certificate FROM authorities WHERE kind = $1")
+            .bind(AuthorityKind::ClientTls.as_str())
+            .fetch_all(&mut *read)
+            .await?;
+        let mut authorities = HashMap::with_capacity(rows.len());
+        for found in &rows {
+            let organisation = AccountId::from_bytes(row::bytes(found, "organisation")?);
+            authorities.insert(organisation, found.try_get::<Vec<u8>>("certificate")?);
+        }
+        for route in routes.values_mut().filter(|route| asks_for_certificates(route)) {
+            route.client_authority = authorities.get(&route.account).cloned();
+        }
+        let rows = sql::query(
+            "SELECT * FROM tunnels WHERE $1 IS NULL OR socket IN (SELECT id FROM sockets WHERE account = $1)
+             ORDER BY socket, position",
+        )
+        .bind(account_id)
+        .fetch_all(&mut *read)
+        .await?;
+        for found in &rows {
+            let tunnel = tunnels::tunnel(found)?;
+            if let Some(route) = routes.get_mut(&tunnel.socket) {
+                route.tunnels.push(tunnel_route(&tunnel));
+            }
+        }
+        let rows = sql::query(
+            "SELECT * FROM direct_origins WHERE $1 IS NULL OR socket IN (SELECT id FROM sockets WHERE account = $1)
+             ORDER BY socket, position",
+        )
+        .bind(account_id)
+        .fetch_all(&mut *read)
+        .await?;
+        for found in &rows {
+            let origin = origins::origin(found)?;
+            if let Some(route) = routes.get_mut(&origin.socket) {
+                route.origins.push(origin.into());
+            }
+        }
+        for (socket, policy) in policies::attached(
+            &mut read,
+            account.map_or(policies::PolicyScope::Everybody, policies::PolicyScope::Organisation),
+        )
+        .await?
+        {
+            if let Some(route) = routes.get_mut(&socket) {
+                route.policies.push(policy);
+            }
+        }
+        Ok(routes.into_values().collect())
+    }
+}
+
+async fn find(write: &mut Write, account: AccountId, id: SocketId) -> Result<Option<Socket>, StoreError> {
+    let found = sql::query("SELECT * FROM sockets WHERE id = $1 AND account = $2")
+        .bind(id.as_bytes().as_slice())
+        .bind(account.as_bytes().as_slice())
+        .fetch_optional(write.sql())
+        .await?;
+    found.as_ref().map(socket).transpose()
+}
+
+/// Stores what changes, and gives the socket as it is then.
+async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Result<Socket, StoreError> {
+    let socket = Socket {
+        display_name: change.display_name.unwrap_or(former.display_name),
+        socket_type: change.socket_type.unwrap_or(former.socket_type),
+        origin_protocol: change.origin_protocol.unwrap_or(former.origin_protocol),
+        basic_auth: change.basic_auth.unwrap_or(former.basic_auth),
+        settings: change.settings.unwrap_or(former.settings),
+        ..former
+    };
+    sql::query(
+        "UPDATE sockets SET display_name = $2, socket_type = $3, origin_protocol = $4, basic_username = $5,
+                            basic_password_hash = $6, settings = $7, name_key = $8
+         WHERE id = $1",
+    )
+    .bind(socket.id.as_bytes().as_slice())
+    .bind(socket.display_name.as_str())
+    .bind(socket.socket_type.as_str())
+    .bind(socket.origin_protocol.as_str())
+    .bind(socket.basic_auth.as_ref().map(|basic| basic.username.as_str()))
+    .bind(socket.basic_auth.as_ref().map(|basic| basic.password_hash.as_str()))
+    .bind(row::json(&socket.settings)?)
+    .bind(socket.display_name.key())
+    .execute(write.sql())
+    .await?;
+    Ok(socket)
+}
+
+/// The first name that this maker had and no socket has now, and the port that went with it.
+async fn former_name(write: &mut Write, maker: Option<Maker>) -> Result<Option<(SocketName, Option<u16>)>, StoreError> {
+    let Some(maker) = maker else { return Ok(None) };
+    let found = sql::query(
+        "SELECT name, port FROM names WHERE maker = $1 AND name NOT IN (SELECT name FROM sockets)
+         ORDER BY taken_at, rowid LIMIT 1",
+    )
+    .bind(maker.as_slice())
+    .fetch_optional(write.sql())
+    .await?;
+    let Some(found) = found else { return Ok(None) };
+    Ok(Some((row::parsed(&found, "name")?, found.try_get("port")?)))
+}
+
+/// Notes which port goes with a name whose maker may come back; other names lose it.
+async fn remember_port(
+    write: &mut Write,
+    name: &SocketName,
+    port: Option<u16>,
+    maker: Option<Maker>,
+) -> Result<(), StoreError> {
+    let Some(port) = port else { return Ok(()) };
+    sql::query("UPDATE names SET port = NULL WHERE port = $1").bind(port).execute(write.sql()).await?;
+    if maker.is_some() {
+        let update = sql::query("UPDATE names SET port = $2 WHERE name = $1").bind(name.as_str()).bind(port);
+        update.execute(write.sql()).await?;
+    }
+    Ok(())
+}
+
+/// Takes the first name that was never given out.
+async fn take_name(
+    write: &mut Write,
+    randoms: &[u64],
+    maker: Option<Maker>,
+    now: i64,
+) -> Result<SocketName, StoreError> {
+    for random in randoms {
+        let name = SocketName::generate(*random);
+        let insert = "INSERT INTO names (name, taken_at, maker) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        let taken = sql::query(insert)
+            .bind(name.as_str())
+            .bind(now)
+            .bind(maker.as_ref().map(<[u8; 32]>::as_slice))
+            .execute(write.sql())
+            .await?;
+        if taken.rows_affected() == 1 {
+            return Ok(name);
+        }
+    }
+    Err(StoreError::NoFreeName)
+}
+
+async fn insert(write: &mut Write, socket: &Socket, temporary: Option<HolderId>) -> Result<(), StoreError> {
+    let inserted = sql::query(
+        "INSERT INTO sockets (id, account, position, name, display_name, socket_type, origin_protocol,
+                              basic_username, basic_password_hash, port, settings, created_at, temporary, holder,
+                              name_key)
+         SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = $2), $3, $4, $5, $6, $7, $8,
+                $9, $10, $11, $12, $13, $14
+         FROM accounts WHERE id = $2",
+    )
+    .bind(socket.id.as_bytes().as_slice())
+    .bind(socket.account.as_bytes().as_slice())
+    .bind(socket.name.as_str())
+    .bind(socket.display_name.as_str())
+    .bind(socket.socket_type.as_str())
+    .bind(socket.origin_protocol.as_str())
+    .bind(socket.basic_auth.as_ref().map(|basic| basic.username.as_str()))
+    .bind(socket.basic_auth.as_ref().map(|basic| basic.password_hash.as_str()))
+    .bind(socket.port)
+    .bind(row::json(&socket.settings)?)
+    .bind(socket.created_at)
+    .bind(temporary.is_some())
+    .bind(temporary.map(Vec::from))
+    .bind(socket.display_name.key())
+    .execute(write.sql())
+    .await?;
+    if inserted.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
+}
+
+pub(crate) fn socket(found: &DbRow) -> Result<Socket, StoreError> {
+    let username: Option<String> = found.try_get("basic_username")?;
+    let password_hash: Option<String> = found.try_get("basic_password_hash")?;
+    Ok(Socket {
+        id: SocketId::from_bytes(row::bytes(found, "id")?),
+        account: AccountId::from_bytes(row::bytes(found, "account")?),
+        name: row::parsed(found, "name")?,
+        display_name: row::display_name(found, "display_name")?,
+        socket_type: row::parsed(found, "socket_type")?,
+        origin_protocol: row::parsed(found, "origin_protocol")?,
+        basic_auth: username.zip(password_hash).map(|(username, password_hash)| BasicAuth { username, password_hash }),
+        port: found.try_get("port")?,
+        settings: row::from_json(found, "settings")?,
+        created_at: found.try_get("created_at")?,
+    })
+}
+
+/// The certificate of an organisation's authority of a kind.
+const CLIENT_AUTHORITY: &str = "SELECT certificate FROM authorities WHERE organisation = $1 AND kind = $2";
+
+/// Whether those who come show who they are by a certificate: persons at `tls` sockets, machines at those of HTTP too.
+fn asks_for_certificates(route: &SocketRoute) -> bool {
+    let is_shown = route.socket_type == SocketType::Tls || route.socket_type.is_http();
+    is_shown && route.settings.identity.is_some()
+}
+
+/// The route of a socket, its tunnels and direct origins not yet in it.
+pub(crate) fn route(socket: Socket) -> SocketRoute {
+    SocketRoute {
+        id: socket.id,
+        account: socket.account,
+        name: socket.name,
+        socket_type: socket.socket_type,
+        origin_protocol: socket.origin_protocol,
+        basic_auth: socket.basic_auth,
+        port: socket.port,
+        settings: socket.settings,
+        policies: Vec::new(),
+        client_authority: None,
+        tunnels: Vec::new(),
+        origins: Vec::new(),
+    }
+}
+
+fn tunnel_route(tunnel: &sallyport_model::Tunnel) -> TunnelRoute {
+    TunnelRoute {
+        id: tunnel.id,
+        credential: tunnel.credential,
+        weight: tunnel.weight,
+        forward_port: tunnel.forward_port,
+        path: tunnel.path.clone(),
+    }
+}

@@ -1,0 +1,95 @@
+//! Names of sockets and tunnels. In one organisation, no two sockets and no two tunnels have the same name, as
+//! [`DisplayName::key`] compares them.
+
+use std::collections::HashSet;
+
+use sallyport_model::{AccountId, DisplayName, SocketId, SocketName, TunnelId};
+
+use crate::db::{error::StoreError, name_keys::MAX_NUMBER, sql, write::Write};
+
+/// What happens when the name of a new socket is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameConflict {
+    /// The socket is not made.
+    Refuse,
+    /// The socket gets its name with a number.
+    AddNumber,
+}
+
+/// The name that the socket gets: the one that was asked for, or that with a number.
+pub(crate) async fn take(
+    write: &mut Write,
+    account: AccountId,
+    socket: SocketId,
+    wanted: DisplayName,
+    name_conflict: NameConflict,
+) -> Result<DisplayName, StoreError> {
+    let Err(error) = require_free(write, account, socket, &wanted).await else { return Ok(wanted) };
+    if !matches!(error, StoreError::NameTaken { .. }) || name_conflict == NameConflict::Refuse {
+        return Err(error);
+    }
+    let keys = sql::query_scalar::<String>("SELECT name_key FROM sockets WHERE account = $1 AND name_key IS NOT NULL");
+    let keys = keys.bind(account.as_bytes().as_slice()).fetch_all(write.sql()).await?;
+    numbered(&wanted, &keys.into_iter().collect()).ok_or(error)
+}
+
+/// Refuses a name that another socket of the account has, and one that is or was the public name of another one: it
+/// would be taken for that.
+pub(crate) async fn require_free(
+    write: &mut Write,
+    account: AccountId,
+    socket: SocketId,
+    wanted: &DisplayName,
+) -> Result<(), StoreError> {
+    let key = wanted.key();
+    let taken = sql::query("SELECT name FROM sockets WHERE account = $1 AND name_key = $2 AND id <> $3")
+        .bind(account.as_bytes().as_slice())
+        .bind(key.as_str())
+        .bind(socket.as_bytes().as_slice())
+        .fetch_optional(write.sql())
+        .await?;
+    if let Some(taken) = taken {
+        let by = format!("the socket {}", taken.try_get::<String>("name")?);
+        return Err(StoreError::NameTaken { name: wanted.to_string(), by });
+    }
+    if key.parse::<SocketName>().is_err() {
+        return Ok(());
+    }
+    let public = sql::query_scalar::<i64>(
+        "SELECT count(*) FROM names WHERE name = $1 AND name NOT IN (SELECT name FROM sockets WHERE id = $2)",
+    )
+    .bind(key.as_str())
+    .bind(socket.as_bytes().as_slice())
+    .fetch_one(write.sql())
+    .await?;
+    if public == 0 {
+        return Ok(());
+    }
+    Err(StoreError::NameTaken { name: wanted.to_string(), by: "another socket, as its public name".to_owned() })
+}
+
+/// Refuses a name that another tunnel of the account has.
+pub(crate) async fn require_free_tunnel(
+    write: &mut Write,
+    account: AccountId,
+    tunnel: TunnelId,
+    wanted: &DisplayName,
+) -> Result<(), StoreError> {
+    let taken = sql::query(
+        "SELECT s.name AS name FROM tunnels t JOIN sockets s ON s.id = t.socket
+         WHERE s.account = $1 AND t.name_key = $2 AND t.id <> $3",
+    )
+    .bind(account.as_bytes().as_slice())
+    .bind(wanted.key())
+    .bind(tunnel.as_bytes().as_slice())
+    .fetch_optional(write.sql())
+    .await?;
+    let Some(taken) = taken else { return Ok(()) };
+    let by = format!("a tunnel of the socket {}", taken.try_get::<String>("name")?);
+    Err(StoreError::NameTaken { name: wanted.to_string(), by })
+}
+
+/// The name with the lowest number that makes it another one.
+fn numbered(name: &DisplayName, taken: &HashSet<String>) -> Option<DisplayName> {
+    (2..MAX_NUMBER).map(|number| name.numbered(number)).find(|name| !taken.contains(&name.key()))
+}

@@ -1,0 +1,397 @@
+//! Tunnels.
+
+use sallyport_model::{
+    AccountId, CredentialHash, DisplayName, MAX_TUNNELS_PER_SOCKET, PathPrefix, PathRoute, ShortId, SocketId, Tunnel,
+    TunnelId,
+};
+
+use super::socket_names;
+use crate::{
+    cluster::controls::HolderId,
+    db::{
+        Position, Store,
+        error::StoreError,
+        idempotency::{Creation, IdempotencyKey},
+        row::{self, DbRow},
+        sql,
+        write::Write,
+    },
+};
+
+/// A tunnel to be made.
+#[derive(Debug, Clone)]
+pub struct NewTunnel {
+    /// Its id.
+    pub id: TunnelId,
+    /// The socket it will belong to.
+    pub socket: SocketId,
+    /// What its owner calls it, if anything.
+    pub name: Option<DisplayName>,
+    /// SHA-256 of the credential that its connector shows.
+    pub credential: CredentialHash,
+    /// Its share of the socket's flows beside the other tunnels.
+    pub weight: u16,
+    /// Which paths of the socket it serves.
+    pub path: PathRoute,
+    /// The holder of a temporary tunnel, which ends with its forward, and with the holder at the latest.
+    pub temporary: Option<HolderId>,
+    /// When it is made, in seconds since 1970.
+    pub created_at: i64,
+}
+
+impl Store {
+    /// Makes a tunnel at a socket of the account. It gets the first of the forward ports that
+    /// no other tunnel of the account has. The answer is not remembered, since it holds the credential.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`],
+    /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
+    pub async fn create_tunnel(
+        &self,
+        account: AccountId,
+        new: &NewTunnel,
+        forward_ports: &[u16],
+        keyed: Option<&IdempotencyKey>,
+    ) -> Result<Creation<Tunnel>, StoreError> {
+        let mut write = self.write().await?;
+        if let Some(stored) = write.recall(account, keyed).await? {
+            return Ok(Creation::Repeated(stored));
+        }
+        let (count, what) =
+            ("SELECT count(*) FROM tunnels WHERE socket = $1", "tunnels at one socket: delete some first");
+        write.require_room(count, new.socket.as_bytes(), MAX_TUNNELS_PER_SOCKET, what).await?;
+        if let Some(name) = &new.name {
+            socket_names::require_free_tunnel(&mut write, account, new.id, name).await?;
+        }
+        let tunnel = Tunnel {
+            id: new.id,
+            socket: new.socket,
+            name: new.name.clone(),
+            credential: new.credential,
+            weight: new.weight,
+            path: new.path.clone(),
+            forward_port: take_forward_port(&mut write, account, forward_ports).await?,
+            created_at: new.created_at,
+        };
+        let inserted = sql::query(
+            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder,
+                 path, rewrite_path, display_name, name_key)
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8, $9,
+                    $10, $11, $12, $13
+             FROM sockets WHERE id = $2 AND account = $3",
+        )
+        .bind(tunnel.id.as_bytes().as_slice())
+        .bind(tunnel.socket.as_bytes().as_slice())
+        .bind(account.as_bytes().as_slice())
+        .bind(tunnel.credential.0.as_slice())
+        .bind(tunnel.weight)
+        .bind(tunnel.forward_port)
+        .bind(tunnel.created_at)
+        .bind(new.temporary.is_some())
+        .bind(new.temporary.map(Vec::from))
+        .bind(tunnel.path.prefix.as_str())
+        .bind(tunnel.path.rewrite.as_ref().map(PathPrefix::as_str))
+        .bind(tunnel.name.as_ref().map(DisplayName::as_str))
+        .bind(tunnel.name.as_ref().map(DisplayName::key))
+        .execute(write.sql())
+        .await?;
+        if inserted.rows_affected() == 0 {
+            return Err(StoreError::Gone);
+        }
+        write.remember(account, keyed, *tunnel.id.as_bytes(), None).await?;
+        write.commit().await?;
+        Ok(Creation::Made(tunnel))
+    }
+
+    /// The socket's tunnels after a position, oldest first, with their positions. Whose socket it is, the caller has
+    /// looked up.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn tunnels(
+        &self,
+        socket: SocketId,
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<(Position, Tunnel)>, StoreError> {
+        let rows = sql::query("SELECT * FROM tunnels WHERE socket = $1 AND position > $2 ORDER BY position LIMIT $3")
+            .bind(socket.as_bytes().as_slice())
+            .bind(after)
+            .bind(limit)
+            .fetch_all(&self.reader)
+            .await?;
+        rows.iter().map(|found| Ok((found.try_get("position")?, tunnel(found)?))).collect()
+    }
+
+    /// All tunnels of the account after a position among all, oldest first, with their positions.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn tunnels_of_account(
+        &self,
+        account: AccountId,
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<(Position, Tunnel)>, StoreError> {
+        let rows = sql::query(
+            "SELECT t.*, t.rowid AS place FROM tunnels t JOIN sockets s ON s.id = t.socket
+             WHERE s.account = $1 AND t.rowid > $2 ORDER BY t.rowid LIMIT $3",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.reader)
+        .await?;
+        rows.iter().map(|found| Ok((found.try_get("place")?, tunnel(found)?))).collect()
+    }
+
+    /// The tunnel of the account with this id.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn tunnel_of_account(&self, account: AccountId, id: TunnelId) -> Result<Option<Tunnel>, StoreError> {
+        let id: &[u8; 16] = id.as_bytes();
+        Ok(self.tunnels_between(account, id, id).await?.pop())
+    }
+
+    /// The tunnel of the account that its owner calls so.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn tunnel_by_name(&self, account: AccountId, name: &DisplayName) -> Result<Option<Tunnel>, StoreError> {
+        let found = sql::query(
+            "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket WHERE s.account = $1 AND t.name_key = $2",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(name.key())
+        .fetch_optional(&self.reader)
+        .await?;
+        found.as_ref().map(tunnel).transpose()
+    }
+
+    /// The tunnel of the account with an id that begins so.
+    ///
+    /// # Errors
+    /// [`StoreError::AmbiguousId`], or a failure of the database.
+    pub async fn tunnel_by_short_id(&self, account: AccountId, start: &ShortId) -> Result<Option<Tunnel>, StoreError> {
+        let mut found = self.tunnels_between(account, &start.first(), &start.last()).await?;
+        if found.len() > 1 {
+            return Err(StoreError::AmbiguousId { start: start.to_string() });
+        }
+        Ok(found.pop())
+    }
+
+    /// Two of the account's tunnels at most whose ids are none before `first` and none after `last`.
+    async fn tunnels_between(
+        &self,
+        account: AccountId,
+        first: &[u8; 16],
+        last: &[u8; 16],
+    ) -> Result<Vec<Tunnel>, StoreError> {
+        let found = sql::query(
+            "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket
+             WHERE s.account = $1 AND t.id >= $2 AND t.id <= $3 LIMIT 2",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(first.as_slice())
+        .bind(last.as_slice())
+        .fetch_all(&self.reader)
+        .await?;
+        found.iter().map(tunnel).collect()
+    }
+
+    /// Calls a tunnel of the account otherwise. Gives it as it is now, or `None` when there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::NameTaken`], or a failure of the database.
+    pub async fn rename_tunnel(
+        &self,
+        account: AccountId,
+        id: TunnelId,
+        name: Option<&DisplayName>,
+    ) -> Result<Option<Tunnel>, StoreError> {
+        let mut write = self.write().await?;
+        if let Some(name) = name {
+            socket_names::require_free_tunnel(&mut write, account, id, name).await?;
+        }
+        let found = sql::query(
+            "UPDATE tunnels SET display_name = $3, name_key = $4
+             WHERE id = $1 AND socket IN (SELECT id FROM sockets WHERE account = $2) RETURNING *",
+        )
+        .bind(id.as_bytes().as_slice())
+        .bind(account.as_bytes().as_slice())
+        .bind(name.map(DisplayName::as_str))
+        .bind(name.map(DisplayName::key))
+        .fetch_optional(write.sql())
+        .await?;
+        let changed = found.as_ref().map(tunnel).transpose()?;
+        write.commit().await?;
+        Ok(changed)
+    }
+
+    /// A tunnel of the socket.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn tunnel(&self, socket: SocketId, id: TunnelId) -> Result<Option<Tunnel>, StoreError> {
+        let found = sql::query("SELECT * FROM tunnels WHERE id = $1 AND socket = $2")
+            .bind(id.as_bytes().as_slice())
+            .bind(socket.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(tunnel).transpose()
+    }
+
+    /// The hash of the credential of this tunnel, whosever it is.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn tunnel_credential(&self, id: TunnelId) -> Result<Option<CredentialHash>, StoreError> {
+        let found = sql::query("SELECT * FROM tunnels WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        Ok(found.as_ref().map(tunnel).transpose()?.map(|tunnel| tunnel.credential))
+    }
+
+    /// The account's tunnel with this forward port, unless it is a temporary one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn tunnel_by_forward_port(&self, account: AccountId, port: u16) -> Result<Option<Tunnel>, StoreError> {
+        let found = sql::query(
+            "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket
+             WHERE s.account = $1 AND t.forward_port = $2 AND t.temporary = 0 LIMIT 1",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(port)
+        .fetch_optional(&self.reader)
+        .await?;
+        found.as_ref().map(tunnel).transpose()
+    }
+
+    /// The tunnels that were made for as long as something lives, each with who keeps it.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn temporary_tunnels(&self) -> Result<Vec<(SocketId, TunnelId, Option<HolderId>)>, StoreError> {
+        let rows =
+            sql::query("SELECT socket, id, holder FROM tunnels WHERE temporary = 1").fetch_all(&self.reader).await?;
+        let ids = |found: &DbRow| {
+            let socket = SocketId::from_bytes(row::bytes(found, "socket")?);
+            Ok((socket, TunnelId::from_bytes(row::bytes(found, "id")?), row::optional_bytes(found, "holder")?))
+        };
+        rows.iter().map(ids).collect()
+    }
+
+    /// Gives a tunnel of the socket another weight, other paths, or both; `None` leaves as is. Gives it as it is now,
+    /// or `None` when there is none.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn change_tunnel(
+        &self,
+        socket: SocketId,
+        id: TunnelId,
+        weight: Option<u16>,
+        path: Option<&PathRoute>,
+    ) -> Result<Option<Tunnel>, StoreError> {
+        let mut write = self.write().await?;
+        if let Some(path) = path {
+            sql::query("UPDATE tunnels SET path = $3, rewrite_path = $4 WHERE id = $1 AND socket = $2")
+                .bind(id.as_bytes().as_slice())
+                .bind(socket.as_bytes().as_slice())
+                .bind(path.prefix.as_str())
+                .bind(path.rewrite.as_ref().map(PathPrefix::as_str))
+                .execute(write.sql())
+                .await?;
+        }
+        let found =
+            sql::query("UPDATE tunnels SET weight = coalesce($3, weight) WHERE id = $1 AND socket = $2 RETURNING *")
+                .bind(id.as_bytes().as_slice())
+                .bind(socket.as_bytes().as_slice())
+                .bind(weight)
+                .fetch_optional(write.sql())
+                .await?;
+        let changed = found.as_ref().map(tunnel).transpose()?;
+        write.commit().await?;
+        Ok(changed)
+    }
+
+    /// Puts a new credential in the place of the old one. Gives the tunnel as it is now, or `None` when there is none.
+    ///
+    /// # Errors
+    /// The database fails; the old credential stays good then.
+    pub async fn change_credential(
+        &self,
+        socket: SocketId,
+        id: TunnelId,
+        credential: CredentialHash,
+    ) -> Result<Option<Tunnel>, StoreError> {
+        let mut write = self.write().await?;
+        let found = sql::query("UPDATE tunnels SET credential = $3 WHERE id = $1 AND socket = $2 RETURNING *")
+            .bind(id.as_bytes().as_slice())
+            .bind(socket.as_bytes().as_slice())
+            .bind(credential.0.as_slice())
+            .fetch_optional(write.sql())
+            .await?;
+        let changed = found.as_ref().map(tunnel).transpose()?;
+        write.commit().await?;
+        Ok(changed)
+    }
+
+    /// Deletes a tunnel of the socket. Gives whether there was one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn delete_tunnel(&self, socket: SocketId, id: TunnelId) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let deleted = sql::query("DELETE FROM tunnels WHERE id = $1 AND socket = $2")
+            .bind(id.as_bytes().as_slice())
+            .bind(socket.as_bytes().as_slice())
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+}
+
+/// The first of the ports that no tunnel of the account has.
+async fn take_forward_port(write: &mut Write, account: AccountId, ports: &[u16]) -> Result<u16, StoreError> {
+    for port in ports {
+        let count: i64 = sql::query_scalar(
+            "SELECT count(*) FROM tunnels t JOIN sockets s ON s.id = t.socket
+             WHERE s.account = $1 AND t.forward_port = $2",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(port)
+        .fetch_one(write.sql())
+        .await?;
+        if count == 0 {
+            return Ok(*port);
+        }
+    }
+    Err(StoreError::NoFreeForwardPort)
+}
+
+pub(crate) fn tunnel(found: &DbRow) -> Result<Tunnel, StoreError> {
+    Ok(Tunnel {
+        id: TunnelId::from_bytes(row::bytes(found, "id")?),
+        socket: SocketId::from_bytes(row::bytes(found, "socket")?),
+        name: row::optional_display_name(found, "display_name")?,
+        credential: CredentialHash(row::bytes(found, "credential")?),
+        weight: found.try_get("weight")?,
+        forward_port: found.try_get("forward_port")?,
+        path: path(found)?,
+        created_at: found.try_get("created_at")?,
+    })
+}
+
+/// The paths that an origin serves, as its row has them.
+pub(crate) fn path(found: &DbRow) -> Result<PathRoute, StoreError> {
+    let read = |column: &'static str| -> Result<Option<PathPrefix>, StoreError> {
+        let text: Option<&str> = found.try_get(column)?;
+        text.map(|text| text.parse().map_err(|error| row::damaged(column, error))).transpose()
+    };
+    Ok(PathRoute { prefix: read("path")?.unwrap_or_default(), rewrite: read("rewrite_path")? })
+}
