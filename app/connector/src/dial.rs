@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustls::{AlertDescription, ClientConfig};
-use sallyport_net::{Congestion, NearTcp, Outbound, TlsFailure};
+use sallyport_net::{Congestion, Outbound, ShardTcpStream, TlsFailure};
 use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, Dial, EdgePlace,
     carrier::{
@@ -321,9 +321,15 @@ impl Shared {
         match transport {
             Transport::Tcp => {
                 let EdgeAddress { host, port, .. } = &self.address;
-                let tcp = NearTcp::new(self.tcp(purpose).await?);
-                let started =
-                    sallyport_net::start_lean_tls(tcp, host, *port, host, self.native.clone(), self.handshake_time());
+                let tcp = ShardTcpStream::new(self.tcp(purpose).await?);
+                let started = sallyport_net::start_unbuffered_tls(
+                    tcp,
+                    host,
+                    *port,
+                    host,
+                    self.native.clone(),
+                    self.handshake_time(),
+                );
                 let (stream, agreed) = started.await.map_err(failed)?;
                 if agreed.as_deref() != Some(ALPN) {
                     let text = format!("{host}:{port} takes no tunnels: is it a Sallyport edge?");
@@ -334,7 +340,7 @@ impl Shared {
             }
             Transport::WebSocket => {
                 let EdgeAddress { host, port, agent, .. } = &self.address;
-                let tcp = NearTcp::new(self.tcp(purpose).await?);
+                let tcp = ShardTcpStream::new(self.tcp(purpose).await?);
                 let started =
                     sallyport_net::start_tls(tcp, host, *port, host, self.http.clone(), self.handshake_time());
                 let stream = started.await.map_err(failed)?;

@@ -9,7 +9,7 @@ use std::{
 
 use rustls::AlertDescription;
 use sallyport_model::{OriginAddr, TunnelId};
-use sallyport_net::{NearTcp, ReadAhead, RelayEnd, TlsFailure};
+use sallyport_net::{ReadAhead, RelayEnd, ShardTcpStream, TlsFailure};
 use sallyport_tunnel::{BoxFuture, ConnectorEvent, FlowHandle, FlowOpen, FlowSink, IncomingStream, TunnelStream};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
 use tokio::sync::mpsc;
@@ -110,13 +110,16 @@ impl Origin {
 }
 
 impl Shared {
-    async fn connect_plain(&self) -> Result<NearTcp, OpenFailure> {
+    async fn connect_plain(&self) -> Result<ShardTcpStream, OpenFailure> {
         let address = &self.address;
         let connect = sallyport_net::connect_tcp(&address.host, address.port, self.connect_timeout);
-        connect.await.map(NearTcp::new).map_err(|error| why_not_connected(&error, address))
+        connect.await.map(ShardTcpStream::new).map_err(|error| why_not_connected(&error, address))
     }
 
-    async fn connect_tls(&self, protocol: StreamProtocol) -> Result<Box<TlsStream<ReadAhead<NearTcp>>>, OpenFailure> {
+    async fn connect_tls(
+        &self,
+        protocol: StreamProtocol,
+    ) -> Result<Box<TlsStream<ReadAhead<ShardTcpStream>>>, OpenFailure> {
         let Some(tls) = &self.tls else {
             return Err(OpenFailure::new(FailureReason::Other, "TLS to the service is not set up"));
         };

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use rustls::{
     CertificateError, ClientConfig, Error, OtherError, client::WebPkiServerVerifier, pki_types::CertificateDer,
 };
-use sallyport_net::{Fingerprint, Trust, client_config_by, judged_by};
+use sallyport_net::{Fingerprint, Trust, client_config_by, custom_server_verifier};
 use sallyport_wire::StreamProtocol;
 
 /// What rustls' verifier calls the certificate of an authority that a service presents: an error of webpki, which rustls passes on
@@ -72,7 +72,7 @@ impl OriginTls {
     pub(crate) fn configs(&self) -> Result<Configs, OriginTlsError> {
         let verifier = match &self.belief {
             // Whatever name and dates stand in it: whoever pins a certificate knows whose it is.
-            Belief::Pin(pin) => judged_by({
+            Belief::Pin(pin) => custom_server_verifier({
                 let pin = *pin;
                 move |presented| {
                     let is_pinned = Fingerprint::of_der(presented.end_entity) == pin;
@@ -85,7 +85,7 @@ impl OriginTls {
                 let usual = WebPkiServerVerifier::builder_with_provider(roots, provider)
                     .build()
                     .map_err(|error| OriginTlsError::Tls(error.to_string()))?;
-                judged_by(move |presented| {
+                custom_server_verifier(move |presented| {
                     presented.verify(&usual).map_err(|error| not_trusted(presented.end_entity, &error).into())
                 })
             }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_net::{Broke, Carried, Pace, RelayEnd, Side, pass_writes};
+use sallyport_net::{Carried, Pace, RelayEnd, RelayError, Side, pass_writes};
 use sallyport_tunnel::TunnelStream;
 use sallyport_wire::ResetCode;
 use tokio::{
@@ -39,7 +39,7 @@ pub(crate) fn relay(
         let Err(broke) = sallyport_net::relay(&mut tunnel, &mut origin, &mut pace, &mut carried).await else {
             return Ok(());
         };
-        let Broke { side, error, .. } = broke;
+        let RelayError { side, error, .. } = broke;
         match side {
             Side::First => {
                 // Only the wish for a reset can fail; the connection is closed anyway.
@@ -63,15 +63,15 @@ struct Tunnel {
 }
 
 impl RelayEnd for Tunnel {
-    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        self.stream.poll_given_up(cx)
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.stream.poll_reset(cx)
     }
 
     fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.stream.poll_write_last(cx, buf)
     }
 
-    fn poll_held(&mut self, cx: &mut Context<'_>) {
+    fn poll_delayed_write(&mut self, cx: &mut Context<'_>) {
         if !self.stream.holds_opened() {
             self.hold = None;
             return;

@@ -11,7 +11,7 @@ use sallyport_api::{
     ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret,
     SshCertificate, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
-use sallyport_bus::{Answer, Ask, EdgeState, HeldBy, HeldTunnel};
+use sallyport_bus::{Answer, Ask, EdgeState, HeldTunnel, TunnelOnEdge};
 use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
 use sallyport_store::Creation;
 
@@ -65,8 +65,8 @@ fn ms(us: u64) -> f64 {
 
 /// The edge and the region at which a tunnel is at home: the region that its connector says, else that of the edge which has it
 /// longest; and of the edges there the one that has it longest. Where none of them is there, the edge is one elsewhere.
-fn home(held: &[HeldBy]) -> Option<(EdgeName, RegionName)> {
-    let longest = |one: &&HeldBy| (one.presence.since, one.card.name.clone());
+fn home(held: &[TunnelOnEdge]) -> Option<(EdgeName, RegionName)> {
+    let longest = |one: &&TunnelOnEdge| (one.presence.since, one.card.name.clone());
     let said = held.iter().filter(|one| one.presence.home.is_some()).min_by_key(longest);
     let first = held.iter().min_by_key(longest)?;
     let region = said.and_then(|one| one.presence.home.clone()).unwrap_or_else(|| first.card.region.clone());
@@ -84,7 +84,7 @@ fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &Said) -> Tunne
     let held = app.fleet.held(tunnel.id);
     let said = said.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
     let of = |edge: EdgeId| said.iter().find(|(id, _)| *id == Some(edge)).map(|(_, held)| held);
-    let holders = held.iter().map(|HeldBy { card, presence }| TunnelHolder {
+    let holders = held.iter().map(|TunnelOnEdge { card, presence }| TunnelHolder {
         edge: card.name.clone(),
         region: card.region.clone(),
         healthy: of(card.edge).and_then(|held| held.is_well),
@@ -111,7 +111,7 @@ fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &Said) -> Tunne
         since: presence.as_ref().map(|presence| date(presence.since)),
         host: presence.as_ref().and_then(|presence| presence.host.clone()),
         agent: presence.map(|presence| presence.agent),
-        healthy: well.or_else(|| app.directory.is_well(tunnel.id)),
+        healthy: well.or_else(|| app.directory.health(tunnel.id)),
         failure: app.tunnel_failure(tunnel.id),
         edge: home.as_ref().map(|(edge, _)| edge.clone()),
         region: home.map(|(_, region)| region),
@@ -357,7 +357,7 @@ mod tests {
 
     use super::*;
 
-    fn held(edge: &str, region: &str, since: i64, home: Option<&str>) -> HeldBy {
+    fn held(edge: &str, region: &str, since: i64, home: Option<&str>) -> TunnelOnEdge {
         let card = EdgeCard {
             edge: EdgeId::from_random([1; 16]),
             name: edge.parse().unwrap(),
@@ -379,12 +379,12 @@ mod tests {
             health: OriginHealth::Well,
             failure: None,
         };
-        HeldBy { card: Arc::new(card), presence }
+        TunnelOnEdge { card: Arc::new(card), presence }
     }
 
     #[test]
     fn a_tunnel_is_at_home_where_its_connector_came_first() {
-        let at = |held: &[HeldBy]| home(held).map(|(edge, region)| format!("{edge} {region}"));
+        let at = |held: &[TunnelOnEdge]| home(held).map(|(edge, region)| format!("{edge} {region}"));
         assert_eq!(at(&[]), None);
         let first = held("eu-1", "eu", 10, None);
         assert_eq!(at(&[held("us-1", "us", 11, Some("eu")), first.clone()]).unwrap(), "eu-1 eu", "in whatever order");

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use bytes::BytesMut;
 use http::{Response, StatusCode, request::Parts};
-use sallyport_net::{LeanTls, set_notsent_lowat};
+use sallyport_net::{UnbufferedTlsStream, set_notsent_lowat};
 use sallyport_tunnel::{
     CONTROL_NOTSENT_BYTES, CarrierKind,
     carrier::websocket::{self, WebSocketCarrier, WebSocketRefusal},
@@ -27,7 +27,7 @@ use crate::{
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Serves a carrier that came with our ALPN.
-pub(crate) async fn serve_native(edge: &Edge, stream: LeanTls<ClientTcp>, peer: SocketAddr) {
+pub(crate) async fn serve_native(edge: &Edge, stream: UnbufferedTlsStream<ClientTcp>, peer: SocketAddr) {
     serve(edge, stream, peer, "tcp", |stream| Some(stream.get_ref().get_ref().get_ref().get_ref())).await;
 }
 

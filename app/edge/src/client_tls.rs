@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use sallyport_net::{LeanTls, Negotiated, RelayEnd};
+use sallyport_net::{Negotiated, RelayEnd, UnbufferedTlsStream};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -29,7 +29,7 @@ pub(crate) struct HttpClient {
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 pub(crate) enum ClientTls {
     /// TLS 1.3: it holds no buffer while it rests, and most of the time it does.
-    Lean(LeanTls<ClientTcp>),
+    Lean(UnbufferedTlsStream<ClientTcp>),
     /// TLS 1.2, or with a client that may show a certificate.
     Buffered(Box<TlsStream<ClientTcp>>),
 }

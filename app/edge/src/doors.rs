@@ -12,9 +12,9 @@ use std::{
 use rustls::{ProtocolVersion, ServerConfig, server::Acceptor};
 use sallyport_model::{EdgeId, Identity, SocketRoute, SocketType, TlsMode};
 use sallyport_net::{
-    Certificates, LeanTls, NearTcp, ProxiedAddresses, ReadAhead, Recorded, lean_server_config, negotiated,
+    Certificates, ProxiedAddresses, ReadAhead, ReplayStream, ShardTcpStream, UnbufferedTlsStream, negotiated,
     offers_session, offers_tls13, read_header, server_config, server_config_for, server_config_for_returning,
-    server_config_for_tunnels,
+    server_config_for_tunnels, unbuffered_server_config,
 };
 use sallyport_policy::Network;
 use sallyport_wire::MESH_ALPN;
@@ -45,7 +45,7 @@ const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
 const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// A client's TCP connection below TLS.
-pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
+pub(crate) type ClientTcp = ReplayStream<ReadAhead<ShardTcpStream>>;
 
 /// The client spoke plain HTTP, and was told so.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ pub(crate) enum Opened {
     /// Another edge, by its machine certificate.
     Mesh(Box<TlsStream<ClientTcp>>, EdgeId, SocketAddr),
     /// A connector, with our protocol.
-    Tunnel(LeanTls<ClientTcp>, SocketAddr),
+    Tunnel(UnbufferedTlsStream<ClientTcp>, SocketAddr),
     /// TLS ended here, for HTTP, the API or a WebSocket.
     Shared(HttpClient, SocketAddr),
     /// TLS ended here, for a `tls` socket.
@@ -85,7 +85,7 @@ impl Doors {
     pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
         let base = server_config(certificates.clone(), sallyport_wire::ALPN);
         let returning = server_config_for_returning(&base);
-        let (lean, lean_returning) = (lean_server_config(&base), lean_server_config(&returning));
+        let (lean, lean_returning) = (unbuffered_server_config(&base), unbuffered_server_config(&returning));
         let tunnels = server_config_for_tunnels(&base, sallyport_wire::ALPN);
         Arc::new(Self { base, returning, lean, lean_returning, tunnels, certificates, trusted_proxies })
     }
@@ -196,7 +196,7 @@ impl Doors {
         let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
             if is_tunnel(&start) {
                 start.io.replay();
-                let (stream, _) = Box::pin(LeanTls::accept(start.io, self.tunnels.clone())).await?;
+                let (stream, _) = Box::pin(UnbufferedTlsStream::accept(start.io, self.tunnels.clone())).await?;
                 return Ok(Opened::Tunnel(stream, ends.client));
             }
             let asking = identity::http_server_config(edge, base, &self.certificates, &server_name);
@@ -287,7 +287,7 @@ fn reason(error: &io::Error) -> &'static str {
 
 /// Reads the ClientHello.
 async fn client_hello(edge: &Arc<Edge>, stream: TcpStream, is_shared: bool) -> io::Result<StartHandshake<ClientTcp>> {
-    let io = Recorded::new(ReadAhead::new(NearTcp::new(stream)));
+    let io = ReplayStream::new(ReadAhead::new(ShardTcpStream::new(stream)));
     let mut accepting = LazyConfigAcceptor::new(Acceptor::default(), io);
     let error = match (&mut accepting).await {
         Ok(start) => return Ok(start),
@@ -320,7 +320,7 @@ async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io
 /// Ends TLS 1.3 for HTTP.
 async fn end_lean(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
     io.replay();
-    let (mut stream, alpn) = LeanTls::accept(io, config).await?;
+    let (mut stream, alpn) = UnbufferedTlsStream::accept(io, config).await?;
     let request_came = stream.has_request();
     near(stream.get_mut()).handshake_is_over(request_came);
     let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
@@ -345,7 +345,7 @@ fn buffered(stream: TlsStream<ClientTcp>) -> HttpClient {
 }
 
 /// The connection itself, where tickets wait for what is written next: the answer, or the settings of HTTP/2.
-fn near(io: &mut ClientTcp) -> &mut NearTcp {
+fn near(io: &mut ClientTcp) -> &mut ShardTcpStream {
     io.get_mut().get_mut()
 }
 

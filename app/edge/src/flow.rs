@@ -12,7 +12,8 @@ use sallyport_balance::{Attempts, Delivery, Next, ejection};
 use sallyport_bus::LiveFlow;
 use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
 use sallyport_net::{
-    Broke, Carried, NearTcp, Pace, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2, relay,
+    Carried, Pace, ProxiedAddresses, ReadAhead, RelayEnd, RelayError, ReplayStream, ShardTcpStream, Side, header_v1,
+    header_v2, relay,
 };
 use sallyport_wire::ResetCode;
 use tokio::net::TcpStream;
@@ -40,13 +41,13 @@ pub(crate) trait ClientIo: RelayEnd + Send + 'static {
     fn socket(&self) -> &TcpStream;
 }
 
-impl ClientIo for NearTcp {
+impl ClientIo for ShardTcpStream {
     fn socket(&self) -> &TcpStream {
         self.get_ref()
     }
 }
 
-impl ClientIo for Recorded<ReadAhead<NearTcp>> {
+impl ClientIo for ReplayStream<ReadAhead<ShardTcpStream>> {
     fn socket(&self) -> &TcpStream {
         self.get_ref().get_ref().get_ref()
     }
@@ -130,7 +131,7 @@ pub(crate) fn serve<S: ClientIo>(
                 Ok(()) => {
                     relay(&mut io, &mut stream, &mut Watched { pass: &mut pass, live: &live }, &mut carried).await
                 }
-                Err(error) => Err(Broke { side: Side::First, is_done: false, error }),
+                Err(error) => Err(RelayError { side: Side::First, is_done: false, error }),
             };
             end.map_err(|broke| broke_off(&broke, stream))
         };
@@ -247,7 +248,7 @@ fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
 }
 
 /// What it means that one side broke off, which the other one is told.
-fn broke_off(broke: &Broke, stream: WayStream) -> Verdict {
+fn broke_off(broke: &RelayError, stream: WayStream) -> Verdict {
     tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
     if broke.side == Side::First {
         stream.reset(ResetCode::Cancelled);

@@ -6,7 +6,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_bus::FlowStay;
+use sallyport_bus::FlowGuard;
 use sallyport_model::{FlowRecord, Identity, SocketRoute};
 use sallyport_net::Carried;
 
@@ -110,7 +110,7 @@ pub(crate) struct FlowTicket {
     provider: Option<Box<str>>,
     rule: Option<String>,
     audit: Option<Audited>,
-    live: FlowStay,
+    live: FlowGuard,
 }
 
 impl FlowTicket {
@@ -152,13 +152,13 @@ impl FlowTicket {
         self.provider = who.map(|who| who.provider().into());
         tracing::debug!(id = self.live.flow().id, identity, rule, "a flow was judged");
         if let Some(identity) = &identity {
-            self.live.flow().is_of(identity.clone());
+            self.live.flow().set_identity(identity.clone());
         }
         (self.identity, self.rule) = (identity, Some(rule));
     }
 
     /// Where others see it, and cut it.
-    pub(crate) fn live(&self) -> &FlowStay {
+    pub(crate) fn live(&self) -> &FlowGuard {
         &self.live
     }
 

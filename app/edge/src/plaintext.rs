@@ -13,7 +13,7 @@ use http::{Response, StatusCode};
 use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 use sallyport_http::RequestHost;
 use sallyport_model::{SocketRoute, SocketType};
-use sallyport_net::{client_config_by, judged_by};
+use sallyport_net::{client_config_by, custom_server_verifier};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{download::Carrier, exchange::Failure, origin::Origin};
@@ -109,7 +109,7 @@ async fn greet(origin: &Origin, host: &RequestHost) -> io::Result<bool> {
 /// A ClientHello. The handshake goes no further.
 fn greeting() -> io::Result<Vec<u8>> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| Arc::new(client_config_by(judged_by(|_| Ok(())), &[]))).clone();
+    let config = CONFIG.get_or_init(|| Arc::new(client_config_by(custom_server_verifier(|_| Ok(())), &[]))).clone();
     let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
     let mut connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
     let mut hello = Vec::new();

@@ -12,7 +12,7 @@ use std::{
 
 use sallyport_bus::{RouteChange, RouteChanges};
 use sallyport_model::{SocketId, SocketRoute, SocketType};
-use sallyport_net::{ListenError, NearTcp, OwnPorts, ProxiedAddresses, Shutdown, UdpPort};
+use sallyport_net::{ListenError, OwnPorts, ProxiedAddresses, ShardTcpStream, Shutdown, UdpPort};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
@@ -231,7 +231,8 @@ fn serve(
     } else {
         let held = (edge.running.enter(), place);
         shards.spawn_unwatched(stream, move |stream| {
-            let arrival = Arrival { io: NearTcp::new(stream), route, ends, server_name: String::new(), identity: None };
+            let arrival =
+                Arrival { io: ShardTcpStream::new(stream), route, ends, server_name: String::new(), identity: None };
             flow::serve(edge, arrival, held)
         });
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use http::{Method, Uri, Version, uri::PathAndQuery};
-use sallyport_bus::FlowStay;
+use sallyport_bus::FlowGuard;
 use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
 
@@ -166,7 +166,7 @@ impl Ticket {
 
     /// It outlives its answer: others see it from now on, and can cut it. What it has of the request's head is its own from
     /// now on: it would keep the buffer that the head was read into.
-    pub(crate) fn stays(&mut self, edge: &Edge) -> Option<FlowStay> {
+    pub(crate) fn stays(&mut self, edge: &Edge) -> Option<FlowGuard> {
         self.host = self.host.as_ref().map(RequestHost::detached);
         if let Ok(uri) = self.uri.to_string().parse() {
             self.uri = uri;

@@ -16,7 +16,7 @@ use std::{
 };
 
 use sallyport_net::RelayEnd;
-use sallyport_shards::Whereabouts;
+use sallyport_shards::ShardLocation;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -207,7 +207,7 @@ pub(crate) struct StreamExecutor {
     /// How long.
     pub(crate) bound: Duration,
     /// Where their connection is, and they are.
-    pub(crate) place: Arc<Whereabouts>,
+    pub(crate) place: Arc<ShardLocation>,
 }
 
 impl StreamExecutor {

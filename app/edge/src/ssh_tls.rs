@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustls::{ClientConfig, client::Resumption, pki_types::ServerName};
-use sallyport_net::{client_config_by, judged_by};
+use sallyport_net::{client_config_by, custom_server_verifier};
 use sallyport_ssh::SshStream;
 use sallyport_wire::StreamProtocol;
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -37,7 +37,7 @@ fn config(protocol: StreamProtocol) -> Arc<ClientConfig> {
         StreamProtocol::Http2 => (2, &[b"h2"]),
     };
     let make = || {
-        let mut config = client_config_by(judged_by(|_| Ok(())), alpn);
+        let mut config = client_config_by(custom_server_verifier(|_| Ok(())), alpn);
         // Sessions of one service are not those of another one, and all have the same name here.
         config.resumption = Resumption::disabled();
         Arc::new(config)

@@ -14,7 +14,7 @@ use std::{
 };
 
 use sallyport_model::{SocketId, SocketRoute};
-use sallyport_net::{Opened, OwnPorts, Received, Shutdown, UdpPort};
+use sallyport_net::{OpenPort, OwnPorts, Received, Shutdown, UdpPort};
 use tokio::time::MissedTickBehavior;
 
 use crate::{
@@ -56,7 +56,7 @@ pub(crate) struct Server {
 }
 
 /// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
-pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
+pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, opened: OpenPort, shutdown: Shutdown) {
     let _ = edge.own_ports.set(opened.ports().clone());
     let account = edge.routes.get(socket).map(|route| route.account);
     let count = account.map(|account| edge.udp_flows.of(account)).unwrap_or_default();

@@ -563,12 +563,12 @@ impl RelayEnd for WayStream {
         }
     }
 
-    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match self {
-            Self::Tunnel(stream) => stream.poll_given_up(cx),
+            Self::Tunnel(stream) => stream.poll_reset(cx),
             // SSH closes a channel in both directions or ends one; it has no resets.
             Self::Ssh(_) => Poll::Pending,
-            Self::Linking(stream) => stream.poll_given_up(cx),
+            Self::Linking(stream) => stream.poll_reset(cx),
             // Where there is a TCP connection, whoever asks looks there.
             Self::Direct(_) => Poll::Pending,
         }

@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use sallyport_bus::{ConfigFollowed, EdgeState, Fleet, Nats, PublishStats};
+use sallyport_bus::{ConfigProgress, EdgeState, Fleet, Nats, PublishStats};
 
 /// What is counted on this machine.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct BusMetrics {
     pub(crate) nats: Nats,
     pub(crate) fleet: Fleet,
     /// At an edge.
-    pub(crate) followed: Option<ConfigFollowed>,
+    pub(crate) followed: Option<ConfigProgress>,
     /// At a control.
     pub(crate) published: Option<PublishStats>,
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use sallyport_audit::AuditLog;
-use sallyport_bus::ConfigFollowed;
+use sallyport_bus::ConfigProgress;
 use sallyport_net::{HandOver, Shutdown, TakeoverOffer};
 use sallyport_store::DataDirLock;
 use tokio::task::AbortHandle;
@@ -17,7 +17,7 @@ pub(crate) struct Duties {
     offer: TakeoverOffer,
     audit: AuditLog,
     /// At an edge, it writes the snapshot.
-    followed: Option<ConfigFollowed>,
+    followed: Option<ConfigProgress>,
     /// They write into the data directory, or speak for the machine on the bus.
     tasks: Vec<AbortHandle>,
 }
@@ -30,7 +30,7 @@ impl Duties {
     pub(crate) fn new(
         (lock, ports, data): (DataDirLock, HandOver, &Path),
         audit: AuditLog,
-        followed: Option<ConfigFollowed>,
+        followed: Option<ConfigProgress>,
         tasks: Vec<AbortHandle>,
     ) -> anyhow::Result<Self> {
         let offer = TakeoverOffer::open(data).with_context(|| format!("cannot make a socket in {}", data.display()))?;

@@ -52,7 +52,7 @@ pub enum FleetNews {
 
 /// A tunnel as it is held by one edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldBy {
+pub struct TunnelOnEdge {
     /// The edge.
     pub card: Arc<EdgeCard>,
     /// What it says of the tunnel.
@@ -128,10 +128,11 @@ impl Fleet {
 
     /// How the tunnel is held by each edge that has it, the one that has it longest first.
     #[must_use]
-    pub fn held(&self, tunnel: TunnelId) -> Vec<HeldBy> {
+    pub fn held(&self, tunnel: TunnelId) -> Vec<TunnelOnEdge> {
         let map = self.read();
-        let held =
-            |seen: &EdgeEntry| Some(HeldBy { card: seen.card.clone(), presence: seen.tunnels.get(&tunnel)?.clone() });
+        let held = |seen: &EdgeEntry| {
+            Some(TunnelOnEdge { card: seen.card.clone(), presence: seen.tunnels.get(&tunnel)?.clone() })
+        };
         self.holding(&map, tunnel).filter_map(held).collect()
     }
 

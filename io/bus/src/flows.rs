@@ -93,7 +93,7 @@ impl LiveFlow {
     }
 
     /// It is of this person or machine.
-    pub fn is_of(&self, identity: String) {
+    pub fn set_identity(&self, identity: String) {
         self.way.lock().unwrap_or_else(PoisonError::into_inner).identity = Some(identity);
     }
 
@@ -167,10 +167,10 @@ impl LiveFlows {
 
     /// The flow runs from now on until what is given back is dropped.
     #[must_use]
-    pub fn begin(&self, flow: LiveFlow) -> FlowStay {
+    pub fn begin(&self, flow: LiveFlow) -> FlowGuard {
         let flow = Arc::new(flow);
         self.part(&flow.id).insert(ById(flow.clone()));
-        FlowStay { flows: self.clone(), flow }
+        FlowGuard { flows: self.clone(), flow }
     }
 
     /// Flows of the organisation whose ids come after this one, in the order of ids, at most so many; and whether there
@@ -208,12 +208,12 @@ impl LiveFlows {
 
 /// The flow is among those that run for as long as this lives.
 #[derive(Debug)]
-pub struct FlowStay {
+pub struct FlowGuard {
     flows: LiveFlows,
     flow: Arc<LiveFlow>,
 }
 
-impl FlowStay {
+impl FlowGuard {
     /// The flow.
     #[must_use]
     pub fn flow(&self) -> &Arc<LiveFlow> {
@@ -227,7 +227,7 @@ impl FlowStay {
     }
 }
 
-impl Drop for FlowStay {
+impl Drop for FlowGuard {
     fn drop(&mut self) {
         self.flows.part(&self.flow.id).remove(self.flow.id.as_str());
     }

@@ -39,10 +39,10 @@ pub use asks::{
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
-pub use fleet::{Fleet, FleetEdge, FleetNews, HeldBy};
-pub use flows::{FlowRoute, FlowStay, LiveFlow, LiveFlows};
+pub use fleet::{Fleet, FleetEdge, FleetNews, TunnelOnEdge};
+pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
 pub use nats::{
-    AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigFollowed, ConfigSource,
+    AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigProgress, ConfigSource,
     DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, answer_asks,
     follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit, talk_to_controls,
 };
@@ -250,7 +250,7 @@ impl Directory {
 
     /// Whether the origin is well, as far as health checks have said.
     #[must_use]
-    pub fn is_well(&self, origin: impl Into<OriginRef>) -> Option<bool> {
+    pub fn health(&self, origin: impl Into<OriginRef>) -> Option<bool> {
         let well = self.well.read().unwrap_or_else(PoisonError::into_inner);
         well.get(&origin.into()).map(|checked| checked.is_well)
     }

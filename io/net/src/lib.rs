@@ -5,7 +5,7 @@
 //! | `tcp` | names and addresses, opening and connecting sockets, their options, streams around them, [`relay()`] | |
 //! | `udp` | [`UdpPort`]: many datagrams with one system call | `tcp` |
 //! | `proxy` | the proxy on the way out, and the PROXY protocol of balancers in front | `tcp` |
-//! | `tls` | certificates and their authority, the configurations of every program, [`LeanTls`] | |
+//! | `tls` | certificates and their authority, the configurations of every program, [`UnbufferedTlsStream`] | |
 //! | `dial` | reaching other machines by TCP and TLS: [`connect_tcp`], [`connect_tls`] | `tcp`, `proxy`, `tls` |
 //! | `process` | [`Listening`], [`Takeover`] by the next process, systemd, [`Shutdown`] | `tcp`, `udp` |
 //!
@@ -20,10 +20,10 @@ mod udp;
 
 pub use dial::{
     Outbound, PresentedRoot, connect_tcp, connect_tcp_by, connect_tls, connect_tls_by, fetch_root, fetch_root_by,
-    start_lean_tls, start_tls,
+    start_tls, start_unbuffered_tls,
 };
 pub use process::{
-    HandOver, Listening, MAX_PASSED_PORTS, Opened, OwnPorts, Shutdown, Successor, Takeover, TakeoverError,
+    HandOver, Listening, MAX_PASSED_PORTS, OpenPort, OwnPorts, Shutdown, Successor, Takeover, TakeoverError,
     TakeoverOffer, TakeoverRequest, notify_ready, notify_status, notify_stopping, process_figures, spawn_boxed,
 };
 pub use proxy::{
@@ -32,17 +32,17 @@ pub use proxy::{
 };
 pub use sallyport_pki::{CertificateSummary, Fingerprint, FingerprintError, RootInfo};
 pub use tcp::{
-    Acceptor, BACKLOG, Broke, Carried, Congestion, CongestionError, GivenUp, ListenError, MAX_ADDRESSES,
-    MAX_RECORDED_BYTES, NearTcp, Pace, ReadAhead, Recorded, RelayEnd, Side, Unpaced, acknowledge, connect_tcp_to,
-    keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat, set_user_timeout,
+    Acceptor, BACKLOG, Carried, Congestion, CongestionError, ListenError, MAX_ADDRESSES, MAX_REPLAY_BYTES, Pace,
+    ReadAhead, RelayEnd, RelayError, ReplayStream, ResetWatcher, ShardTcpStream, Side, Unpaced, acknowledge,
+    connect_tcp_to, keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat, set_user_timeout,
 };
 pub use tls::{
     CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, CertificateAdmission, CertificateEnds, CertificateStats, Certificates,
-    GivenCertificateError, LeanTls, LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND, NODE_CLIENTS_ALPN,
-    Negotiated, NodeTlsError, PinMismatch, Presented, TlsFailure, Trust, TrustError, client_config, client_config_by,
-    client_config_of_node, client_config_of_node_for, client_config_of_pem, judged_by, lean_server_config, negotiated,
-    offers_session, offers_tls13, roots, server_config, server_config_for, server_config_for_holders,
+    GivenCertificateError, LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND, NODE_CLIENTS_ALPN, Negotiated,
+    NodeTlsError, PinMismatch, PresentedChain, TlsFailure, Trust, TrustError, UnbufferedTlsStream, client_config,
+    client_config_by, client_config_of_node, client_config_of_node_for, client_config_of_pem, custom_server_verifier,
+    negotiated, offers_session, offers_tls13, roots, server_config, server_config_for, server_config_for_holders,
     server_config_for_nodes, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
-    server_config_of_node,
+    server_config_of_node, unbuffered_server_config,
 };
 pub use udp::{Received, UdpPort, listen_udp};

@@ -94,7 +94,7 @@ impl Weight {
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Serves a connection where it is spawned, and among bulk while it is that. Whoever waits for it waits no longer than until
-/// it has gone elsewhere. Connections that it has must go along (`NearTcp` in `io/net`); timers stay where they were made, and
+/// it has gone elsewhere. Connections that it has must go along (`ShardTcpStream` in `io/net`); timers stay where they were made, and
 /// wake it from there.
 pub(crate) struct BulkMigration {
     work: Option<Work>,
@@ -175,14 +175,14 @@ impl BulkState {
 
 /// Where a connection is, for tasks that belong to it.
 #[derive(Debug, Default)]
-pub struct Whereabouts {
+pub struct ShardLocation {
     shard: AtomicU16,
     handle: Mutex<Option<Handle>>,
 }
 
-impl Whereabouts {
+impl ShardLocation {
     /// The connection is in the caller's shard; to be said before it waits.
-    pub fn is_here(&self) {
+    pub fn mark_here(&self) {
         let here = ShardId::here();
         if self.shard.load(Ordering::Relaxed) != here.0
             && let Ok(handle) = Handle::try_current()
@@ -202,7 +202,7 @@ impl Whereabouts {
 /// Goes where a connection is.
 struct Follower {
     work: Option<Work>,
-    leader: Arc<Whereabouts>,
+    leader: Arc<ShardLocation>,
 }
 
 impl Future for Follower {
@@ -366,7 +366,7 @@ mod tests {
     #[tokio::test]
     async fn tasks_of_a_connection_go_where_it_is() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
-        let place = Arc::new(Whereabouts::default());
+        let place = Arc::new(ShardLocation::default());
         let (ask, mut asked) = mpsc::unbounded_channel::<()>();
         let (say, mut said) = mpsc::unbounded_channel();
         let follower = place.follow(Box::pin(async move {
@@ -384,7 +384,7 @@ mod tests {
         let (here, is_here) = tokio::sync::oneshot::channel();
         let leader = place.clone();
         shards.spawn(async move {
-            leader.is_here();
+            leader.mark_here();
             here.send(ShardId::here()).unwrap();
         });
         let there = is_here.await.unwrap();

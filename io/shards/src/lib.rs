@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use bulk_migration::BulkMigration;
-pub use bulk_migration::{Whereabouts, Work, spawn_near, weigh};
+pub use bulk_migration::{ShardLocation, Work, spawn_near, weigh};
 pub use post::wake_at;
 pub use turn::carried;
 

@@ -14,12 +14,12 @@ use crate::{IncomingStream, TunnelStream, stream::Inner};
 /// A stream that the edge has opened, and whose origin is being reached by another tunnel. What comes on it can be read at once;
 /// what is written to it follows [`Self::open`]. Dropping it unanswered gives it up: nobody knows what the origin has got.
 #[derive(Debug)]
-pub struct PassedStream {
+pub struct ForwardedStream {
     pub(crate) stream: Option<TunnelStream>,
     pub(crate) is_answered: bool,
 }
 
-impl PassedStream {
+impl ForwardedStream {
     /// Whether it was said what became of the opening.
     #[must_use]
     pub fn is_answered(&self) -> bool {
@@ -58,9 +58,9 @@ impl PassedStream {
         }
     }
 
-    /// As [`TunnelStream::poll_given_up`].
-    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        self.stream.as_mut().map_or(Poll::Pending, |stream| stream.poll_given_up(cx))
+    /// As [`TunnelStream::poll_reset`].
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.stream.as_mut().map_or(Poll::Pending, |stream| stream.poll_reset(cx))
     }
 
     /// As [`TunnelStream::poll_write_last`].
@@ -88,7 +88,7 @@ impl PassedStream {
     }
 }
 
-impl Drop for PassedStream {
+impl Drop for ForwardedStream {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.take().filter(|_| !self.is_answered) {
             stream.reset(ResetCode::OriginReset);
@@ -96,13 +96,13 @@ impl Drop for PassedStream {
     }
 }
 
-impl AsyncRead for PassedStream {
+impl AsyncRead for ForwardedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.get_mut().poll_stream(|stream| stream.poll_read(cx, buf))
     }
 }
 
-impl AsyncWrite for PassedStream {
+impl AsyncWrite for ForwardedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.get_mut().poll_stream(|stream| stream.poll_write(cx, buf))
     }

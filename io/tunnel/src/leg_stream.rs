@@ -228,7 +228,7 @@ impl LegStream {
         }
     }
 
-    pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    pub(crate) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         // A stream that is over both ways cannot be given up any more, and what comes next on its leg is another one.
         if self.leg.as_ref().is_some_and(|leg| !leg.state().is_idle()) {
             self.notice_reset(cx);

@@ -44,7 +44,7 @@ pub use edge::{
 };
 pub use establishment::Establishment;
 pub use flows::{FlowHandle, FlowHandler, FlowSink};
-pub use forwarded::PassedStream;
+pub use forwarded::ForwardedStream;
 pub use sallyport_wire::{
     Carrier as CarrierKind, DatagramStats, EdgePlace, FlowEnd, FlowOpen, Neighbours, SessionConfig,
     frame::MAX_DATAGRAM_BYTES,

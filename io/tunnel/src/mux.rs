@@ -514,7 +514,7 @@ impl MuxStream {
         Poll::Ready(Ok(taken))
     }
 
-    pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    pub(crate) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if !self.read_ended || self.finished {
             return Poll::Pending;
         }

@@ -11,7 +11,7 @@ use sallyport_wire::{FailureReason, OpenFailure, ResetCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{
-    establishment::Establishment, forwarded::PassedStream, leg_stream::LegStream, mux::MuxStream, watch::Watch,
+    establishment::Establishment, forwarded::ForwardedStream, leg_stream::LegStream, mux::MuxStream, watch::Watch,
 };
 
 /// How many bytes a single write takes at best: with its header, this fills whole TLS records.
@@ -83,10 +83,10 @@ impl TunnelStream {
     /// After the end of what comes (a read of 0 bytes), while the own direction goes on: ready when the other side gave
     /// the stream up after all, or the tunnel was lost, as a write would say. A relay that has nothing to write would not
     /// learn of it otherwise. Pending for ever when the stream ends in good order.
-    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match &mut self.inner {
-            Inner::Leg(stream) => stream.poll_given_up(cx),
-            Inner::Mux(stream) => stream.poll_given_up(cx),
+            Inner::Leg(stream) => stream.poll_reset(cx),
+            Inner::Mux(stream) => stream.poll_reset(cx),
         }
     }
 
@@ -217,8 +217,8 @@ impl IncomingStream {
 
     /// The stream, for whoever passes it on before it is known whether its origin is reached.
     #[must_use]
-    pub fn pass_on(mut self) -> PassedStream {
-        PassedStream { stream: self.stream.take(), is_answered: false }
+    pub fn pass_on(mut self) -> ForwardedStream {
+        ForwardedStream { stream: self.stream.take(), is_answered: false }
     }
 
     /// Says that the origin was not reached and why. Returns when the edge knows or does not care any more.

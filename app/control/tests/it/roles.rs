@@ -97,7 +97,7 @@ struct House {
     viewer: String,
     viewer_id: String,
     stranger: String,
-    _flow: sallyport_bus::FlowStay,
+    _flow: sallyport_bus::FlowGuard,
 }
 
 impl House {

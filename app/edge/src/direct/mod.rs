@@ -24,7 +24,7 @@ use prometheus_client::{
 };
 use sallyport_bus::{Fleet, Routes};
 use sallyport_model::{DirectOriginId, DirectOriginRoute, EdgeName, OriginAddr, RegionName, SocketId, SocketType};
-use sallyport_net::{NearTcp, RelayEnd};
+use sallyport_net::{RelayEnd, ShardTcpStream};
 use sallyport_policy::DialedNetworks;
 use sallyport_wire::{FailureReason, OpenFailure, StreamProtocol};
 
@@ -288,7 +288,7 @@ impl DirectWay {
         let tcp = match connected {
             Ok(tcp) => {
                 self.took(dialed.elapsed());
-                NearTcp::new(tcp)
+                ShardTcpStream::new(tcp)
             }
             Err(error) => {
                 // It may be elsewhere by now.

@@ -9,7 +9,8 @@ use std::{
 use rustls::ClientConfig;
 use sallyport_model::{DirectOriginRoute, OriginAddr};
 use sallyport_net::{
-    Fingerprint, NearTcp, TlsFailure, Trust, client_config, client_config_by, client_config_of_pem, judged_by,
+    Fingerprint, ShardTcpStream, TlsFailure, Trust, client_config, client_config_by, client_config_of_pem,
+    custom_server_verifier,
 };
 use sallyport_wire::{FailureReason, OpenFailure, StreamProtocol};
 
@@ -84,7 +85,7 @@ impl Tls {
     /// It speaks none, is not whom it should be, or speaks another protocol inside.
     pub(super) async fn start(
         &self,
-        tcp: NearTcp,
+        tcp: ShardTcpStream,
         address: &OriginAddr,
         protocol: StreamProtocol,
         time: Duration,
@@ -124,12 +125,12 @@ impl Tls {
 
 /// Believes whoever shows the very certificate with this fingerprint, whatever name and dates stand in it.
 fn pinned(pin: Fingerprint, alpn: &[&[u8]]) -> ClientConfig {
-    let judge = move |presented: &sallyport_net::Presented<'_>| {
+    let judge = move |presented: &sallyport_net::PresentedChain<'_>| {
         if Fingerprint::of_der(presented.end_entity) == pin {
             Ok(())
         } else {
             Err(rustls::Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure))
         }
     };
-    client_config_by(judged_by(judge), alpn)
+    client_config_by(custom_server_verifier(judge), alpn)
 }

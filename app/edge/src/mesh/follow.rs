@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use sallyport_bus::{EdgeCard, FleetNews, HeldBy, RouteChange};
+use sallyport_bus::{EdgeCard, FleetNews, RouteChange, TunnelOnEdge};
 use sallyport_model::{EdgeId, OriginHealth, SocketId, TunnelId};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -26,7 +26,7 @@ struct WayBy {
 }
 
 impl WayBy {
-    fn new(held: HeldBy) -> Self {
+    fn new(held: TunnelOnEdge) -> Self {
         // Where nobody says where the origin is, it counts as in the region of the edge.
         let region = held.presence.home.clone().unwrap_or_else(|| held.card.region.clone());
         let place = Place { region: Some(region), is_local: false };
@@ -145,7 +145,7 @@ impl Mesh {
     }
 
     /// How other edges of the installation hold the tunnel, when its socket has it and it is not attached here.
-    fn held_elsewhere(&self, edge: &Edge, tunnel: TunnelId) -> Vec<HeldBy> {
+    fn held_elsewhere(&self, edge: &Edge, tunnel: TunnelId) -> Vec<TunnelOnEdge> {
         if edge.directory.get(tunnel).is_some() {
             return Vec::new();
         }

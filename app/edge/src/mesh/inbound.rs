@@ -15,10 +15,12 @@ use std::{
 };
 
 use sallyport_model::{EdgeId, TunnelId};
-use sallyport_net::{Broke, Carried, NearTcp, RelayEnd, Side, Unpaced, relay, set_notsent_lowat, start_tls};
+use sallyport_net::{
+    Carried, RelayEnd, RelayError, ShardTcpStream, Side, Unpaced, relay, set_notsent_lowat, start_tls,
+};
 use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, ConnectorConfig, ConnectorEvent, Dial, Establishment, FlowHandler,
-    IncomingStream, OriginHandler, PassedStream, answer_link,
+    ForwardedStream, IncomingStream, OriginHandler, answer_link,
 };
 use sallyport_wire::{FailureReason, Open, OpenFailure, ResetCode};
 use tokio::{
@@ -185,7 +187,7 @@ impl LegDial {
     async fn connect(
         mesh: Arc<Mesh>,
         from: EdgeId,
-    ) -> io::Result<tokio_rustls::client::TlsStream<sallyport_net::ReadAhead<NearTcp>>> {
+    ) -> io::Result<tokio_rustls::client::TlsStream<sallyport_net::ReadAhead<ShardTcpStream>>> {
         let known = async {
             loop {
                 if let Some(seen) = mesh.settings.fleet.edge(from) {
@@ -199,7 +201,7 @@ impl LegDial {
         let tcp = connect_tcp(&addresses).await?;
         let (address, name) = (tcp.peer_addr()?, format!("tunnel.{}", mesh.domain));
         let tls = mesh.settings.legs.clone();
-        start_tls(NearTcp::new(tcp), &address.ip().to_string(), address.port(), &name, tls, HANDSHAKE_TIME).await
+        start_tls(ShardTcpStream::new(tcp), &address.ip().to_string(), address.port(), &name, tls, HANDSHAKE_TIME).await
     }
 }
 
@@ -280,12 +282,12 @@ fn pass_on(edge: Arc<Edge>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
         metrics.carried(carried);
         match end {
             Ok(()) => {}
-            Err(Some(Broke { side: Side::First, error, .. })) => {
+            Err(Some(RelayError { side: Side::First, error, .. })) => {
                 debug!(%tunnel, %error, "a stream of another edge broke off");
                 stream.reset(ResetCode::Cancelled);
                 near.stream.reset(ResetCode::Cancelled);
             }
-            Err(Some(Broke { side: Side::Second, error, .. })) => {
+            Err(Some(RelayError { side: Side::Second, error, .. })) => {
                 debug!(%tunnel, %error, "a stream for another edge broke off");
                 near.broke(pool.as_deref()).await;
             }
@@ -297,7 +299,7 @@ fn pass_on(edge: Arc<Edge>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
 
 /// The stream of another edge, as a relay uses it: it is answered as soon as the origin's answer is there.
 struct Near {
-    stream: PassedStream,
+    stream: ForwardedStream,
     establishment: Establishment,
     busy: Option<Arc<Busy>>,
 }
@@ -336,8 +338,8 @@ impl Near {
 }
 
 impl RelayEnd for Near {
-    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        self.stream.poll_given_up(cx)
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.stream.poll_reset(cx)
     }
 
     fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
@@ -349,7 +351,7 @@ impl RelayEnd for Near {
         taken
     }
 
-    fn poll_held(&mut self, cx: &mut Context<'_>) {
+    fn poll_delayed_write(&mut self, cx: &mut Context<'_>) {
         // The connector has waited for bytes to travel with; here nothing is waited for again.
         if self.answer().is_ok() && self.stream.holds_opened() {
             // What does not leave now leaves with what is read or written next, and so does an error show.

@@ -221,9 +221,9 @@ impl LinkingStream {
 }
 
 impl RelayEnd for LinkingStream {
-    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match &mut self.state {
-            LinkingState::Open(stream) => stream.poll_given_up(cx),
+            LinkingState::Open(stream) => stream.poll_reset(cx),
             _ => Poll::Pending,
         }
     }

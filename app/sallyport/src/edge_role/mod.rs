@@ -24,7 +24,7 @@ use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use sallyport_api::ToldTunnel;
 use sallyport_bus::{
-    Bus, ConfigFollowed, DirectoryRole, EdgeCard, EdgeState as Serving, Fleet, Nats, Snapshot, answer_asks,
+    Bus, ConfigProgress, DirectoryRole, EdgeCard, EdgeState as Serving, Fleet, Nats, Snapshot, answer_asks,
     follow_config, follow_directory,
 };
 use sallyport_control::Secrets;
@@ -123,7 +123,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     state.write(data)?;
     let domain = state.world.domain.clone();
     let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &domain)?;
-    let (bus, followed) = (Bus::default(), ConfigFollowed::default());
+    let (bus, followed) = (Bus::default(), ConfigProgress::default());
     let known = known(data, &bus);
     let link = join::link(&state)?;
 

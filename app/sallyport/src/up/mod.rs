@@ -181,7 +181,7 @@ async fn serve(args: UpArgs, console: Console) -> anyhow::Result<()> {
     config.identity = identity;
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes, bus.directory, api_service(&control, &args.domain));
-    asker.is_here(edge.answers());
+    asker.set_responder(edge.answers());
     edge.ask_readiness("control cannot use its database", readiness(&control));
     if let Some(ssh) = ssh {
         edge.serve_ssh(ssh.settings(bus.ssh_logins, control.clone()));

@@ -26,7 +26,7 @@ const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
 
 /// How far an edge has come in following: for metrics and for health.
 #[derive(Debug, Clone, Default)]
-pub struct ConfigFollowed {
+pub struct ConfigProgress {
     shared: Arc<ConfigCounts>,
 }
 
@@ -40,7 +40,7 @@ struct ConfigCounts {
     is_unsaved: AtomicBool,
 }
 
-impl ConfigFollowed {
+impl ConfigProgress {
     /// The revision of the bucket that is known.
     #[must_use]
     pub fn revision(&self) -> u64 {
@@ -114,7 +114,7 @@ impl Bus {
 struct Follower {
     bus: Bus,
     dir: PathBuf,
-    followed: ConfigFollowed,
+    followed: ConfigProgress,
     replica: Replica<String, ConfigValue>,
     /// When the snapshot is to be written, if what is known differs from it.
     save_at: Option<Instant>,
@@ -122,7 +122,7 @@ struct Follower {
 
 /// Follows what control publishes, from `known` on, which came from a snapshot and is in the bus already. Runs until it is
 /// dropped.
-pub async fn follow_config(nats: Nats, bus: Bus, dir: PathBuf, known: Snapshot, followed: ConfigFollowed) {
+pub async fn follow_config(nats: Nats, bus: Bus, dir: PathBuf, known: Snapshot, followed: ConfigProgress) {
     let mut follower = Follower { bus, dir, followed, replica: Replica::new(known.entries), save_at: None };
     follower.count();
     let mut was_told = String::new();

@@ -31,7 +31,7 @@ pub use asks::answer_asks;
 pub use audit::{AUDIT_STREAM, AUDIT_STREAM_AGE, MAX_AUDIT_STREAM_BYTES, publish_audit, take_audit};
 pub use controls::talk_to_controls;
 pub use directory::{DirectoryRole, follow_directory};
-pub use follow::{ConfigFollowed, follow_config};
+pub use follow::{ConfigProgress, follow_config};
 pub use publish::{ConfigSource, PublishStats, SourceFuture, prepare, publish_config};
 
 /// What edges need to know.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use sallyport_bus::{
-    Bus, BusConfig, BusCredentials, BusError, ConfigFollowed, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats,
+    Bus, BusConfig, BusCredentials, BusError, ConfigKey, ConfigProgress, ConfigSource, ConfigValue, Nats, PublishStats,
     Snapshot, SourceFuture, follow_config, publish_config,
 };
 use sallyport_model::{AccountId, SshLogin};
@@ -64,13 +64,13 @@ impl ConfigSource for Shelf {
 
 struct Follower {
     bus: Bus,
-    followed: ConfigFollowed,
+    followed: ConfigProgress,
     task: JoinHandle<()>,
 }
 
 async fn follower(server: &Server, dir: &std::path::Path) -> Follower {
     let nats = Nats::connect(&server.config()).await.unwrap();
-    let (bus, followed) = (Bus::default(), ConfigFollowed::default());
+    let (bus, followed) = (Bus::default(), ConfigProgress::default());
     let known = Snapshot::read(dir).unwrap().unwrap_or_default();
     known.entries.values().for_each(|value| bus.apply_config(value.clone()));
     let task = tokio::spawn(follow_config(nats, bus.clone(), dir.to_owned(), known, followed.clone()));

@@ -165,7 +165,7 @@ async fn edges_wait_for_a_control_to_make_the_buckets() {
     let a = edge(&server, 1, 1).await;
     let dir = tempfile::tempdir().unwrap();
     let nats = Nats::connect(&server.config()).await.unwrap();
-    let followed = sallyport_bus::ConfigFollowed::default();
+    let followed = sallyport_bus::ConfigProgress::default();
     tokio::spawn(follow_config(nats, Bus::default(), dir.path().into(), Default::default(), followed.clone()));
     tokio::time::sleep(Duration::from_millis(800)).await;
     assert!(a.fleet.edges().is_empty() && !followed.is_present());

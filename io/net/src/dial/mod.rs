@@ -8,4 +8,4 @@ mod tls;
 
 pub use outbound::{Outbound, connect_tcp, connect_tcp_by};
 pub use root::{PresentedRoot, fetch_root, fetch_root_by};
-pub use tls::{connect_tls, connect_tls_by, start_lean_tls, start_tls};
+pub use tls::{connect_tls, connect_tls_by, start_tls, start_unbuffered_tls};

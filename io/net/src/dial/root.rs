@@ -11,7 +11,7 @@ use sallyport_pki::Fingerprint;
 
 use super::{Outbound, connect_tls_by};
 use crate::tls::{
-    client_config_by, judged_by,
+    client_config_by, custom_server_verifier,
     pin::{MAX_CHAIN_CERTIFICATES, other, root_of, verifier_for},
 };
 
@@ -56,7 +56,7 @@ pub async fn fetch_root_by(
     timeout: Duration,
 ) -> io::Result<PresentedRoot> {
     let seen = Arc::new(Mutex::new(None));
-    let verifier = judged_by({
+    let verifier = custom_server_verifier({
         let seen = seen.clone();
         move |presented| {
             // Any root that the server presents is taken for the trust anchor, and remembered.

@@ -13,7 +13,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use super::{Outbound, connect_tcp_by};
 use crate::{
     tcp::{ReadAhead, display_host_port},
-    tls::{LeanTls, handshake_failure},
+    tls::{UnbufferedTlsStream, handshake_failure},
 };
 
 /// Connects with TLS within `timeout` in all, and verifies that the server is `server_name`.
@@ -80,17 +80,17 @@ pub async fn start_tls<S: AsyncRead + AsyncWrite + Unpin>(
 ///
 /// # Errors
 /// As [`start_tls`], and [`io::ErrorKind::Unsupported`] when the server speaks TLS 1.2.
-pub async fn start_lean_tls<S: AsyncRead + AsyncWrite + Unpin>(
+pub async fn start_unbuffered_tls<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     host: &str,
     port: u16,
     server_name: &str,
     config: Arc<ClientConfig>,
     timeout: Duration,
-) -> io::Result<(LeanTls<S>, Option<Vec<u8>>)> {
+) -> io::Result<(UnbufferedTlsStream<S>, Option<Vec<u8>>)> {
     let at = display_host_port(host, port);
     let name = name_of(server_name)?;
-    match time::timeout(timeout, LeanTls::connect(stream, config, name)).await {
+    match time::timeout(timeout, UnbufferedTlsStream::connect(stream, config, name)).await {
         Ok(result) => result.map_err(|error| handshake_failure(error, &at, server_name)),
         Err(_) => Err(handshake_took_too_long(&at, timeout)),
     }

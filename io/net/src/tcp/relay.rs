@@ -16,7 +16,8 @@ use tokio::{
 };
 
 use super::{
-    read_ahead::ReadAhead, replay::Recorded, reset_watcher::GivenUp, shard_stream::NearTcp, socket_options::acknowledge,
+    read_ahead::ReadAhead, replay::ReplayStream, reset_watcher::ResetWatcher, shard_stream::ShardTcpStream,
+    socket_options::acknowledge,
 };
 
 /// The most bytes that one direction carries at a time: with the header of a leg they fill whole TLS records.
@@ -63,7 +64,7 @@ pub enum Side {
 /// A connection broke, and the relay with it. Reset the other connection, so that it does not seem to end in order.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct Broke {
+pub struct RelayError {
     /// The connection that broke.
     pub side: Side,
     /// Whether both sides had finished. The first connection had ended its direction, and the second one had answered
@@ -93,7 +94,7 @@ pub trait RelayEnd: AsyncRead + AsyncWrite + Unpin {
 
     /// Ready when the peer broke the connection after it had ended its direction. The relay watches a TCP connection
     /// below by itself.
-    fn poll_given_up(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
+    fn poll_reset(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Pending
     }
 
@@ -104,7 +105,7 @@ pub trait RelayEnd: AsyncRead + AsyncWrite + Unpin {
     }
 
     /// Comes after each round: sends bytes that were held back to leave with later ones, if their time is over.
-    fn poll_held(&mut self, _cx: &mut Context<'_>) {}
+    fn poll_delayed_write(&mut self, _cx: &mut Context<'_>) {}
 }
 
 impl RelayEnd for TcpStream {
@@ -113,7 +114,7 @@ impl RelayEnd for TcpStream {
     }
 }
 
-impl RelayEnd for NearTcp {
+impl RelayEnd for ShardTcpStream {
     fn tcp(&self) -> Option<&TcpStream> {
         Some(self.get_ref())
     }
@@ -125,7 +126,7 @@ impl<S: RelayEnd> RelayEnd for ReadAhead<S> {
     }
 }
 
-impl<S: RelayEnd> RelayEnd for Recorded<S> {
+impl<S: RelayEnd> RelayEnd for ReplayStream<S> {
     fn tcp(&self) -> Option<&TcpStream> {
         self.get_ref().tcp()
     }
@@ -148,16 +149,16 @@ impl<S: RelayEnd + ?Sized> RelayEnd for Box<S> {
         (**self).tcp()
     }
 
-    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        (**self).poll_given_up(cx)
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        (**self).poll_reset(cx)
     }
 
     fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         (**self).poll_write_last(cx, buf)
     }
 
-    fn poll_held(&mut self, cx: &mut Context<'_>) {
-        (**self).poll_held(cx);
+    fn poll_delayed_write(&mut self, cx: &mut Context<'_>) {
+        (**self).poll_delayed_write(cx);
     }
 }
 
@@ -199,10 +200,10 @@ pub async fn relay(
     second: &mut impl RelayEnd,
     pace: &mut impl Pace,
     carried: &mut Carried,
-) -> Result<(), Broke> {
+) -> Result<(), RelayError> {
     let (mut forth, mut back) = (Direction::new(), Direction::new());
-    let (mut first_watch, mut second_watch) = (GivenUp::default(), GivenUp::default());
-    let broke = |side, error: io::Error| Poll::Ready(Err(Broke { side, is_done: false, error }));
+    let (mut first_watch, mut second_watch) = (ResetWatcher::default(), ResetWatcher::default());
+    let broke = |side, error: io::Error| Poll::Ready(Err(RelayError { side, is_done: false, error }));
     poll_fn(|cx| {
         if forth.is_running() {
             forth.poll(cx, first, second, pace, &mut carried.forth);
@@ -218,26 +219,26 @@ pub async fn relay(
             back.poll(cx, second, first, pace, &mut carried.back);
             if let Some(error) = back.reader_broke.take() {
                 let is_done = back.last_words.as_ref().is_some_and(|words| words.is_empty() || is_alert(words));
-                return Poll::Ready(Err(Broke { side: Side::Second, is_done, error }));
+                return Poll::Ready(Err(RelayError { side: Side::Second, is_done, error }));
             }
             if let Some(error) = back.writer_broke.take() {
-                return Poll::Ready(Err(Broke { side: Side::First, is_done: back.has_said_farewell(), error }));
+                return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_said_farewell(), error }));
             }
             if back.is_running() && pace.acknowledges(Carried { forth: forth.read, back: back.read }) {
                 second.tcp().into_iter().for_each(acknowledge);
             }
         }
-        first.poll_held(cx);
-        second.poll_held(cx);
+        first.poll_delayed_write(cx);
+        second.poll_delayed_write(cx);
         if forth.state == State::Over
             && back.is_running()
-            && let Poll::Ready(error) = poll_given_up(first, &mut first_watch, cx)
+            && let Poll::Ready(error) = poll_reset(first, &mut first_watch, cx)
         {
-            return Poll::Ready(Err(Broke { side: Side::First, is_done: back.has_said_farewell(), error }));
+            return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_said_farewell(), error }));
         }
         if back.state == State::Over
             && forth.is_running()
-            && let Poll::Ready(error) = poll_given_up(second, &mut second_watch, cx)
+            && let Poll::Ready(error) = poll_reset(second, &mut second_watch, cx)
         {
             return broke(Side::Second, error);
         }
@@ -249,10 +250,10 @@ pub async fn relay(
     .await
 }
 
-fn poll_given_up(end: &mut impl RelayEnd, watch: &mut GivenUp, cx: &mut Context<'_>) -> Poll<io::Error> {
+fn poll_reset(end: &mut impl RelayEnd, watch: &mut ResetWatcher, cx: &mut Context<'_>) -> Poll<io::Error> {
     match end.tcp() {
         Some(tcp) => watch.poll(tcp, cx),
-        None => end.poll_given_up(cx),
+        None => end.poll_reset(cx),
     }
 }
 
@@ -537,7 +538,7 @@ mod tests {
     }
 
     /// Two connections with a relay between them: the far ends, and how the relay ended.
-    async fn relayed() -> (TcpStream, TcpStream, tokio::task::JoinHandle<(Result<(), Broke>, Carried)>) {
+    async fn relayed() -> (TcpStream, TcpStream, tokio::task::JoinHandle<(Result<(), RelayError>, Carried)>) {
         let ((client, mut first), (mut second, service)) = (pair().await, pair().await);
         let relaying = tokio::spawn(async move {
             let mut carried = Carried::default();

@@ -11,20 +11,20 @@ use tokio::io::{AsyncRead, ReadBuf};
 use crate::pass_writes;
 
 /// The most bytes that are kept: more than the longest ClientHello.
-pub const MAX_RECORDED_BYTES: usize = 66_000;
+pub const MAX_REPLAY_BYTES: usize = 66_000;
 
-/// A connection that copies its first bytes while they are read, until [`Recorded::stop`] or [`Recorded::replay`].
+/// A connection that copies its first bytes while they are read, until [`ReplayStream::stop`] or [`ReplayStream::replay`].
 ///
 /// A first byte that is a capital letter begins no ClientHello. The first read then fails, before anything is answered,
-/// and [`Recorded::recorded`] has the bytes.
+/// and [`ReplayStream::recorded`] has the bytes.
 #[derive(Debug)]
-pub struct Recorded<S> {
+pub struct ReplayStream<S> {
     inner: S,
     record: Option<Vec<u8>>,
     replay: usize,
 }
 
-impl<S> Recorded<S> {
+impl<S> ReplayStream<S> {
     /// Begins the copy.
     pub fn new(inner: S) -> Self {
         Self { inner, record: Some(Vec::new()), replay: usize::MAX }
@@ -58,7 +58,7 @@ impl<S> Recorded<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Recorded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReplayStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let Some(record) = &mut this.record else { return Pin::new(&mut this.inner).poll_read(cx, buf) };
@@ -75,7 +75,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Recorded<S> {
             }
             return Poll::Ready(Ok(()));
         }
-        let room = MAX_RECORDED_BYTES - record.len();
+        let room = MAX_REPLAY_BYTES - record.len();
         if room == 0 {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the ClientHello is too long")));
         }
@@ -94,7 +94,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Recorded<S> {
     }
 }
 
-pass_writes!(Recorded<S>, inner, S);
+pass_writes!(ReplayStream<S>, inner, S);
 
 #[cfg(test)]
 mod tests {
@@ -106,7 +106,7 @@ mod tests {
     async fn the_first_bytes_can_be_read_twice_and_the_rest_once() {
         let (mut sender, receiver) = tokio::io::duplex(1_024);
         sender.write_all(b"hello, world").await.unwrap();
-        let mut recorded = Recorded::new(receiver);
+        let mut recorded = ReplayStream::new(receiver);
         let mut first = [0; 5];
         recorded.read_exact(&mut first).await.unwrap();
         recorded.replay();
@@ -121,7 +121,7 @@ mod tests {
     async fn words_are_told_from_tls_before_anything_is_answered_and_can_be_read_again() {
         let (mut sender, receiver) = tokio::io::duplex(1_024);
         sender.write_all(b"GET / HTTP").await.unwrap();
-        let mut recorded = Recorded::new(receiver);
+        let mut recorded = ReplayStream::new(receiver);
         let error = recorded.read(&mut [0; 5]).await.unwrap_err();
         assert_eq!((error.kind(), recorded.recorded()), (io::ErrorKind::InvalidData, &b"GET /"[..]));
         assert_eq!(recorded.read(&mut [0; 2]).await.unwrap(), 2, "it is said once");
@@ -134,10 +134,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_beginning_without_end_is_refused() {
-        let (mut sender, receiver) = tokio::io::duplex(2 * MAX_RECORDED_BYTES);
-        sender.write_all(&vec![1; MAX_RECORDED_BYTES + 1]).await.unwrap();
+        let (mut sender, receiver) = tokio::io::duplex(2 * MAX_REPLAY_BYTES);
+        sender.write_all(&vec![1; MAX_REPLAY_BYTES + 1]).await.unwrap();
         drop(sender);
-        let error = Recorded::new(receiver).read_to_end(&mut Vec::new()).await.unwrap_err();
+        let error = ReplayStream::new(receiver).read_to_end(&mut Vec::new()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }

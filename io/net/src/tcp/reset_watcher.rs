@@ -20,19 +20,19 @@ type Watch = Pin<Box<dyn Future<Output = io::Error> + Send>>;
 /// Waits for a reset. After the end a read gives nothing new, and a write needs data, so only an event of the kernel is
 /// left. A second descriptor of the connection waits for that event.
 #[derive(Default)]
-pub struct GivenUp {
+pub struct ResetWatcher {
     /// Time before the watch begins.
     wait: Option<Pin<Box<Sleep>>>,
     watch: Option<Watch>,
 }
 
-impl fmt::Debug for GivenUp {
+impl fmt::Debug for ResetWatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GivenUp").field("is_watching", &self.watch.is_some()).finish()
+        f.debug_struct("ResetWatcher").field("is_watching", &self.watch.is_some()).finish()
     }
 }
 
-impl GivenUp {
+impl ResetWatcher {
     /// Ready when the connection was reset; pending for ever when it ends in order. Call it with one connection only.
     pub fn poll(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.watch.is_none() {

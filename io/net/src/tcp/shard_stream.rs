@@ -26,7 +26,7 @@ const ALERT_BYTES: u16 = 2 + 1 + 16;
 /// A leg belongs to one shard, and serves clients of others. A task of one shard that waits for a connection of another
 /// one costs wake-ups of two threads, and a system call between them, for every read.
 #[derive(Debug)]
-pub struct NearTcp {
+pub struct ShardTcpStream {
     inner: TcpStream,
     watched_by: ShardId,
     /// Whether session tickets wait for the next write.
@@ -35,14 +35,14 @@ pub struct NearTcp {
     is_waiting: bool,
 }
 
-impl NearTcp {
+impl ShardTcpStream {
     /// Wraps a connection of the caller's shard.
     pub fn new(inner: TcpStream) -> Self {
         Self { inner, watched_by: ShardId::here(), tickets_wait: false, is_waiting: false }
     }
 
     /// Lets session tickets of TLS 1.3 leave in one packet with the next write. Call it on the server's side before the
-    /// handshake, and [`NearTcp::handshake_is_over`] after it.
+    /// handshake, and [`ShardTcpStream::handshake_is_over`] after it.
     ///
     /// The first write of a server's handshake begins with a record of type 22, with the ServerHello (RFC 8446 section
     /// 5.1). A write that begins with type 23 is encrypted, and holds tickets or an alert. An alert does not wait: the
@@ -178,7 +178,7 @@ fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize>
     stream.try_write_vectored(bufs)
 }
 
-impl AsyncRead for NearTcp {
+impl AsyncRead for ShardTcpStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let is_new_here = self.comes_near();
         let mut read = Pin::new(&mut self.inner).poll_read(cx, buf);
@@ -194,7 +194,7 @@ impl AsyncRead for NearTcp {
     }
 }
 
-impl AsyncWrite for NearTcp {
+impl AsyncWrite for ShardTcpStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.is_waiting = self.waits(&[IoSlice::new(buf)]);
         if self.is_waiting {
@@ -250,12 +250,12 @@ mod tests {
     use super::*;
 
     /// A connection, and its other end.
-    async fn pair() -> (NearTcp, TcpStream) {
+    async fn pair() -> (ShardTcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (near, _) = listener.accept().await.unwrap();
         near.set_nodelay(true).unwrap();
-        (NearTcp::new(near), far)
+        (ShardTcpStream::new(near), far)
     }
 
     /// What lies there to be read.
@@ -309,7 +309,7 @@ mod tests {
     }
 
     /// Reads without waiting; whether there was something.
-    async fn reads(near: &mut NearTcp) -> bool {
+    async fn reads(near: &mut ShardTcpStream) -> bool {
         let mut room = [0; 8];
         let mut room = ReadBuf::new(&mut room);
         std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *near).poll_read(cx, &mut room).is_ready())).await
@@ -349,7 +349,9 @@ mod tests {
         let (accepted, _) = listener.accept().await.unwrap();
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let (give, taken) = oneshot::channel();
-        shards.spawn_unwatched(accepted.into_std().unwrap(), async |stream| give.send(NearTcp::new(stream)).unwrap());
+        shards.spawn_unwatched(accepted.into_std().unwrap(), async |stream| {
+            give.send(ShardTcpStream::new(stream)).unwrap()
+        });
         let mut near = taken.await.unwrap();
         for round in 0..4_u8 {
             let was = near.watched_by;

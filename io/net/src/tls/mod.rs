@@ -30,8 +30,8 @@ pub use nodes::{
 };
 pub use pin::PinMismatch;
 pub use server::{
-    CertificateAdmission, Negotiated, lean_server_config, negotiated, server_config, server_config_for,
-    server_config_for_holders, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
+    CertificateAdmission, Negotiated, negotiated, server_config, server_config_for, server_config_for_holders,
+    server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels, unbuffered_server_config,
 };
-pub use server_verifier::{Presented, judged_by};
-pub use unbuffered::LeanTls;
+pub use server_verifier::{PresentedChain, custom_server_verifier};
+pub use unbuffered::UnbufferedTlsStream;

@@ -12,7 +12,7 @@ use rustls::{
 };
 use sallyport_pki::{Fingerprint, RootInfo};
 
-use super::{provider, server_verifier::judged_by};
+use super::{provider, server_verifier::custom_server_verifier};
 
 /// The most certificates of a chain that are checked.
 pub(crate) const MAX_CHAIN_CERTIFICATES: usize = 8;
@@ -35,7 +35,7 @@ pub struct PinMismatch {
 pub(crate) fn pinned(pin: Fingerprint) -> Arc<dyn ServerCertVerifier> {
     // Made when the root was first seen; no other certificate has its fingerprint.
     let known = OnceLock::new();
-    judged_by(move |presented| {
+    custom_server_verifier(move |presented| {
         let verifier = match known.get() {
             Some(verifier) => verifier,
             None => {

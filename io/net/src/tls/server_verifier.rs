@@ -16,7 +16,7 @@ use super::provider;
 
 /// What a server presents in a handshake, and what the client expects.
 #[derive(Debug, Clone, Copy)]
-pub struct Presented<'a> {
+pub struct PresentedChain<'a> {
     /// The server's own certificate.
     pub end_entity: &'a CertificateDer<'a>,
     /// The other certificates of the chain.
@@ -27,7 +27,7 @@ pub struct Presented<'a> {
     now: UnixTime,
 }
 
-impl Presented<'_> {
+impl PresentedChain<'_> {
     /// Verifies the chain, the name and the dates as usual.
     ///
     /// # Errors
@@ -40,8 +40,8 @@ impl Presented<'_> {
 
 /// A verifier that accepts a certificate when `judge` does. The handshake's signature, which proves that the server has
 /// the key, is always verified.
-pub fn judged_by(
-    judge: impl Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync + 'static,
+pub fn custom_server_verifier(
+    judge: impl Fn(&PresentedChain<'_>) -> Result<(), Error> + Send + Sync + 'static,
 ) -> Arc<dyn ServerCertVerifier> {
     Arc::new(CustomVerifier(judge))
 }
@@ -54,7 +54,7 @@ impl<J> fmt::Debug for CustomVerifier<J> {
     }
 }
 
-impl<J: Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync> ServerCertVerifier for CustomVerifier<J> {
+impl<J: Fn(&PresentedChain<'_>) -> Result<(), Error> + Send + Sync> ServerCertVerifier for CustomVerifier<J> {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -63,7 +63,7 @@ impl<J: Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync> ServerCertVerifie
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        (self.0)(&Presented { end_entity, others, server_name, ocsp_response, now })?;
+        (self.0)(&PresentedChain { end_entity, others, server_name, ocsp_response, now })?;
         Ok(ServerCertVerified::assertion())
     }
 

@@ -447,7 +447,7 @@ async fn who_is_silent_learns_too_that_the_other_side_gave_up_after_its_end() {
             stream.flush().await.unwrap();
             stream.read_to_end(&mut Vec::new()).await.unwrap();
             ends_in.send(None).unwrap();
-            let error = std::future::poll_fn(|cx| stream.poll_given_up(cx)).await;
+            let error = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
             ends_in.send(Some(error.kind())).unwrap();
         }
     }));

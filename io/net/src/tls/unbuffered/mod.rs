@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use self::buffers::MAX_RECORDS;
 
 /// A TLS 1.3 connection over `S`. It borrows a buffer while there are bytes in it, and holds none at rest.
-pub struct LeanTls<S> {
+pub struct UnbufferedTlsStream<S> {
     io: S,
     records: RecordLayer,
     incoming: Option<Incoming>,
@@ -51,7 +51,7 @@ struct Outgoing {
     rest: Range<usize>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> LeanTls<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> UnbufferedTlsStream<S> {
     /// Begins TLS with a server, and verifies that the server is `name`. Returns the stream and the agreed protocol
     /// (ALPN). The configuration must have `enable_secret_extraction`.
     ///
@@ -232,7 +232,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeanTls<S> {
     }
 }
 
-impl<S> LeanTls<S> {
+impl<S> UnbufferedTlsStream<S> {
     /// The connection below; not to be read from.
     pub fn get_ref(&self) -> &S {
         &self.io
@@ -292,13 +292,13 @@ fn gather<'a>(slice: &mut &'a [u8], slices: &mut impl Iterator<Item = &'a [u8]>,
     len
 }
 
-impl<S> fmt::Debug for LeanTls<S> {
+impl<S> fmt::Debug for UnbufferedTlsStream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeanTls").field("has_ended", &self.has_ended).finish_non_exhaustive()
+        f.debug_struct("UnbufferedTlsStream").field("has_ended", &self.has_ended).finish_non_exhaustive()
     }
 }
 
-impl<S> Drop for LeanTls<S> {
+impl<S> Drop for UnbufferedTlsStream<S> {
     fn drop(&mut self) {
         self.release_incoming();
         if let Some(outgoing) = self.outgoing.take() {
@@ -307,7 +307,7 @@ impl<S> Drop for LeanTls<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LeanTls<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for UnbufferedTlsStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buf.filled().len();
@@ -334,7 +334,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LeanTls<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LeanTls<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for UnbufferedTlsStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_seal(cx, &[IoSlice::new(buf)])
     }

@@ -57,13 +57,13 @@ fn name() -> ServerName<'static> {
     "localhost".try_into().unwrap()
 }
 
-type Lean = LeanTls<DuplexStream>;
+type Stream = UnbufferedTlsStream<DuplexStream>;
 
 /// Both ends handled here.
-async fn pair(configs: Configs, room: usize) -> (Lean, Lean) {
+async fn pair(configs: Configs, room: usize) -> (Stream, Stream) {
     let (near, far) = tokio::io::duplex(room);
-    let client = LeanTls::connect(near, Arc::new(configs.client), name());
-    let server = LeanTls::accept(far, Arc::new(configs.server));
+    let client = UnbufferedTlsStream::connect(near, Arc::new(configs.client), name());
+    let server = UnbufferedTlsStream::accept(far, Arc::new(configs.server));
     let (client, server) = tokio::join!(client, server);
     let ((client, agreed), (server, also)) = (client.unwrap(), server.unwrap());
     assert_eq!((agreed.as_deref(), also.as_deref()), (Some(ALPN), Some(ALPN)));
@@ -132,14 +132,14 @@ async fn it_speaks_with_rustls_on_either_side() {
         let Configs { server, client } = configs(None);
         let (near, far) = tokio::io::duplex(50_000);
         let theirs = TlsConnector::from(Arc::new(client)).connect(name(), near);
-        let (theirs, ours) = tokio::join!(theirs, LeanTls::accept(far, Arc::new(server)));
+        let (theirs, ours) = tokio::join!(theirs, UnbufferedTlsStream::accept(far, Arc::new(server)));
         let (mut theirs, (mut ours, _)) = (theirs.unwrap(), ours.unwrap());
         move_bytes(&mut theirs, &mut ours, len).await;
         move_bytes(&mut ours, &mut theirs, len).await;
 
         let Configs { server, client } = configs(None);
         let (near, far) = tokio::io::duplex(50_000);
-        let ours = LeanTls::connect(near, Arc::new(client), name());
+        let ours = UnbufferedTlsStream::connect(near, Arc::new(client), name());
         let (ours, theirs) = tokio::join!(ours, TlsAcceptor::from(Arc::new(server)).accept(far));
         let ((mut ours, _), mut theirs) = (ours.unwrap(), theirs.unwrap());
         move_bytes(&mut theirs, &mut ours, len).await;
@@ -155,7 +155,7 @@ async fn a_handshake_that_has_to_begin_anew_comes_to_its_end() {
     let Configs { server, client } = configs_by(of_groups(vec![X25519]), of_groups(vec![SECP256R1, X25519]));
     let (near, far) = tokio::io::duplex(50_000);
     let theirs = TlsConnector::from(Arc::new(client)).connect(name(), near);
-    let (theirs, ours) = tokio::join!(theirs, LeanTls::accept(far, Arc::new(server)));
+    let (theirs, ours) = tokio::join!(theirs, UnbufferedTlsStream::accept(far, Arc::new(server)));
     let (mut theirs, (mut ours, _)) = (theirs.unwrap(), ours.unwrap());
     assert_eq!(theirs.get_ref().1.handshake_kind(), Some(HandshakeKind::FullWithHelloRetryRequest));
     move_bytes(&mut theirs, &mut ours, 10).await;
@@ -168,7 +168,7 @@ async fn tickets_are_kept_so_that_the_next_connection_is_resumed() {
     let (server, client) = (Arc::new(server), Arc::new(client));
     for expected in [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed] {
         let (near, far) = tokio::io::duplex(50_000);
-        let ours = LeanTls::connect(near, client.clone(), name());
+        let ours = UnbufferedTlsStream::connect(near, client.clone(), name());
         let (ours, theirs) = tokio::join!(ours, TlsAcceptor::from(server.clone()).accept(far));
         let ((mut ours, _), mut theirs) = (ours.unwrap(), theirs.unwrap());
         assert_eq!(theirs.get_ref().1.handshake_kind(), Some(expected));
@@ -191,7 +191,7 @@ async fn keys_are_renewed_when_they_were_used_enough_and_when_the_other_side_ask
     let Configs { server, client } = configs(None);
     let (near, far) = tokio::io::duplex(50_000);
     let theirs = TlsConnector::from(Arc::new(client)).connect(name(), near);
-    let (theirs, ours) = tokio::join!(theirs, LeanTls::accept(far, Arc::new(server)));
+    let (theirs, ours) = tokio::join!(theirs, UnbufferedTlsStream::accept(far, Arc::new(server)));
     let (mut theirs, (mut ours, _)) = (theirs.unwrap(), ours.unwrap());
     for _ in 0..5 {
         theirs.get_mut().1.refresh_traffic_keys().unwrap();
@@ -209,7 +209,7 @@ async fn keys_are_renewed_when_they_were_used_enough_and_when_the_other_side_ask
     move_bytes(&mut ours, &mut theirs, 100_000).await;
 }
 
-impl<S> LeanTls<S> {
+impl<S> UnbufferedTlsStream<S> {
     fn read_bytes_of_one_key(&self) -> u64 {
         self.records.read_sequence()
     }
@@ -237,7 +237,7 @@ async fn a_connection_that_rests_holds_no_buffer() {
 }
 
 /// Bytes that `from` sends, as they travel.
-async fn sealed(from: &mut Lean, to: &mut Lean, said: &[u8]) -> Vec<u8> {
+async fn sealed(from: &mut Stream, to: &mut Stream, said: &[u8]) -> Vec<u8> {
     from.write_all(said).await.unwrap();
     from.flush().await.unwrap();
     let mut travelling = vec![0; said.len() + OVERHEAD_BYTES];
@@ -287,7 +287,7 @@ async fn what_was_changed_on_its_way_ends_the_connection_and_the_sender_is_told(
     let Configs { server, client } = configs(None);
     let (near, far) = tokio::io::duplex(50_000);
     let theirs = TlsConnector::from(Arc::new(client)).connect(name(), near);
-    let (theirs, ours) = tokio::join!(theirs, LeanTls::accept(far, Arc::new(server)));
+    let (theirs, ours) = tokio::join!(theirs, UnbufferedTlsStream::accept(far, Arc::new(server)));
     let (mut theirs, (mut ours, _)) = (theirs.unwrap(), ours.unwrap());
     theirs.write_all(b"hello").await.unwrap();
     theirs.flush().await.unwrap();
@@ -372,14 +372,16 @@ async fn tls_1_2_and_strangers_are_refused() {
         .with_no_client_auth();
     old.alpn_protocols = vec![ALPN.to_vec()];
     let (near, far) = tokio::io::duplex(50_000);
-    let (theirs, ours) =
-        tokio::join!(TlsConnector::from(Arc::new(old)).connect(name(), near), LeanTls::accept(far, Arc::new(server)));
+    let (theirs, ours) = tokio::join!(
+        TlsConnector::from(Arc::new(old)).connect(name(), near),
+        UnbufferedTlsStream::accept(far, Arc::new(server))
+    );
     assert!(theirs.is_err());
     assert_eq!(ours.unwrap_err().kind(), io::ErrorKind::InvalidData);
 
     let (near, mut far) = tokio::io::duplex(50_000);
     far.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-    let error = LeanTls::connect(near, Arc::new(client), name()).await.unwrap_err();
+    let error = UnbufferedTlsStream::connect(near, Arc::new(client), name()).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     assert!(error.get_ref().unwrap().is::<rustls::Error>(), "{error}");
 }
@@ -388,7 +390,7 @@ async fn tls_1_2_and_strangers_are_refused() {
 async fn new_keys_that_come_together_with_the_end_of_the_handshake_are_used() {
     let Configs { server, client } = configs(None);
     let (mut near, far) = tokio::io::duplex(50_000);
-    let accepting = tokio::spawn(LeanTls::accept(far, Arc::new(server)));
+    let accepting = tokio::spawn(UnbufferedTlsStream::accept(far, Arc::new(server)));
     let mut theirs = rustls::ClientConnection::new(Arc::new(client), name()).unwrap();
     let mut flight = Vec::new();
     theirs.write_tls(&mut flight).unwrap();
@@ -432,7 +434,7 @@ async fn nothing_follows_our_last_word() {
     let Configs { server, client } = configs(None);
     let (near, far) = tokio::io::duplex(50_000);
     let theirs = TlsConnector::from(Arc::new(client)).connect(name(), near);
-    let (theirs, ours) = tokio::join!(theirs, LeanTls::accept(far, Arc::new(server)));
+    let (theirs, ours) = tokio::join!(theirs, UnbufferedTlsStream::accept(far, Arc::new(server)));
     let (mut theirs, (mut ours, _)) = (theirs.unwrap(), ours.unwrap());
     ours.records.close().unwrap();
     ours.flush().await.unwrap();
