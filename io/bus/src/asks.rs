@@ -263,7 +263,7 @@ impl Asker {
     #[must_use]
     pub fn here(responder: Arc<dyn Responder>) -> Self {
         let asker = Self::default();
-        asker.is_here(responder);
+        asker.set_responder(responder);
         asker
     }
 
@@ -274,7 +274,7 @@ impl Asker {
     }
 
     /// The edge is in this process, and answers this. Only the first call counts.
-    pub fn is_here(&self, responder: Arc<dyn Responder>) {
+    pub fn set_responder(&self, responder: Arc<dyn Responder>) {
         let _ = self.way.set(AskRoute::Here(responder));
     }
 

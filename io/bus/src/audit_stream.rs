@@ -24,7 +24,7 @@ pub trait AuditSource: Send + Sync + 'static {
     ///
     /// # Errors
     /// That cannot be kept in mind.
-    fn is_out(&self) -> Result<(), String>;
+    fn mark_published(&self) -> Result<(), String>;
 
     /// Sees a change whenever there may be more.
     fn changes(&self) -> watch::Receiver<u64>;

@@ -93,7 +93,7 @@ impl LiveFlow {
     }
 
     /// It is of this person or machine.
-    pub fn is_of(&self, identity: String) {
+    pub fn set_identity(&self, identity: String) {
         self.way.lock().unwrap_or_else(PoisonError::into_inner).identity = Some(identity);
     }
 

@@ -250,7 +250,7 @@ impl Directory {
 
     /// Whether the origin is well, as far as health checks have said.
     #[must_use]
-    pub fn is_well(&self, origin: impl Into<OriginRef>) -> Option<bool> {
+    pub fn health(&self, origin: impl Into<OriginRef>) -> Option<bool> {
         let well = self.well.read().unwrap_or_else(PoisonError::into_inner);
         well.get(&origin.into()).map(|checked| checked.is_well)
     }

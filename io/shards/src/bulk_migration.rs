@@ -182,7 +182,7 @@ pub struct ShardLocation {
 
 impl ShardLocation {
     /// The connection is in the caller's shard; to be said before it waits.
-    pub fn is_here(&self) {
+    pub fn mark_here(&self) {
         let here = ShardId::here();
         if self.shard.load(Ordering::Relaxed) != here.0
             && let Ok(handle) = Handle::try_current()
@@ -384,7 +384,7 @@ mod tests {
         let (here, is_here) = tokio::sync::oneshot::channel();
         let leader = place.clone();
         shards.spawn(async move {
-            leader.is_here();
+            leader.mark_here();
             here.send(ShardId::here()).unwrap();
         });
         let there = is_here.await.unwrap();

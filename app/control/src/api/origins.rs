@@ -36,7 +36,7 @@ fn to_api(app: &App, origin: sallyport_model::DirectOrigin) -> DirectOrigin {
         path: origin.path.prefix,
         rewrite_path: origin.path.rewrite,
         created_at: date(origin.created_at),
-        healthy: app.directory.is_well(origin.id),
+        healthy: app.directory.health(origin.id),
         failure: app.direct_origin_failure(origin.id),
     }
 }

@@ -114,7 +114,7 @@ fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, said: &Tunne
         since: presence.as_ref().map(|presence| date(presence.since)),
         host: presence.as_ref().and_then(|presence| presence.host.clone()),
         agent: presence.map(|presence| presence.agent),
-        healthy: well.or_else(|| app.directory.is_well(tunnel.id)),
+        healthy: well.or_else(|| app.directory.health(tunnel.id)),
         failure: app.tunnel_failure(tunnel.id),
         edge: home.as_ref().map(|(edge, _)| edge.clone()),
         region: home.map(|(_, region)| region),

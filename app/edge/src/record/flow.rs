@@ -77,7 +77,7 @@ impl FlowContext {
         self.provider = who.map(|who| who.provider().into());
         tracing::debug!(id = self.live.flow().id, identity, rule, "a flow was judged");
         if let Some(identity) = &identity {
-            self.live.flow().is_of(identity.clone());
+            self.live.flow().set_identity(identity.clone());
         }
         (self.identity, self.rule) = (identity, Some(rule));
     }

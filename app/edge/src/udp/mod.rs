@@ -20,7 +20,7 @@ use std::{
 };
 
 use sallyport_model::{SocketId, SocketRoute};
-use sallyport_net::{Opened, OwnPorts, Received, Shutdown, UdpPort};
+use sallyport_net::{OpenPort, OwnPorts, Received, Shutdown, UdpPort};
 use tokio::time::MissedTickBehavior;
 
 use crate::{

@@ -375,7 +375,7 @@ async fn direct_origins_are_checked_before_anybody_comes() {
     let well = socket.direct(&world, &alive.to_string());
     let ill = socket.direct(&world, &dead_origin().to_string());
     until("both are judged", || {
-        (world.directory.is_well(well), world.directory.is_well(ill)) == (Some(true), Some(false))
+        (world.directory.health(well), world.directory.health(ill)) == (Some(true), Some(false))
     })
     .await;
     let refused = dials(&world, "refused");
@@ -385,9 +385,9 @@ async fn direct_origins_are_checked_before_anybody_comes() {
     assert!(dials(&world, "refused") <= refused + 10, "only checks go there");
     socket.route.origins.pop();
     world.routes.put(socket.route.clone());
-    until("it is forgotten", || world.directory.is_well(ill).is_none()).await;
+    until("it is forgotten", || world.directory.health(ill).is_none()).await;
     world.routes.remove(socket.route.id);
-    until("so is the other one", || world.directory.is_well(well).is_none()).await;
+    until("so is the other one", || world.directory.health(well).is_none()).await;
 }
 
 #[tokio::test]

@@ -70,7 +70,7 @@ async fn an_origin_that_is_not_well_gets_nothing_until_it_is_well_again() {
     for _ in 0..10 {
         assert_eq!(world.get(&socket, "/").await.text(), "good");
     }
-    let said = |at: usize| world.directory.is_well(socket.route.tunnels[at].id);
+    let said = |at: usize| world.directory.health(socket.route.tunnels[at].id);
     until("both have been checked", || (said(0), said(1)) == (Some(true), Some(false))).await;
     assert_eq!(asked.lock().unwrap()[0], format!("/up?really {}", socket.host()));
     well.store(true, Ordering::SeqCst);

@@ -42,7 +42,7 @@ impl AuditSource for Out {
         Ok(told)
     }
 
-    fn is_out(&self) -> Result<(), String> {
+    fn mark_published(&self) -> Result<(), String> {
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner).take();
         given.map_or(Ok(()), |given| self.outbox.is_out(&given).map_err(|error| error.to_string()))
     }

@@ -88,6 +88,8 @@ struct Run {
     is_known: bool,
     is_closed: bool,
     records_without_data: u32,
+    /// The same of records to the peer.
+    sent_without_data: u32,
 }
 
 /// Runs one input.
@@ -105,6 +107,7 @@ pub(crate) fn tls_records(data: &[u8]) {
         is_known: true,
         is_closed: false,
         records_without_data: 0,
+        sent_without_data: 0,
     };
     if flags & code::FEW_RECORDS != 0 {
         run.tested.set_max_records(5);
@@ -121,6 +124,10 @@ pub(crate) fn tls_records(data: &[u8]) {
 impl Run {
     /// One step; `None` at the end.
     fn step(&mut self, input: &mut Input<'_>) -> Option<()> {
+        // The peer bounds the records without data, too.
+        if self.sent_without_data > 20 {
+            self.send(1);
+        }
         match input.byte()? % code::COUNT {
             code::INNER => {
                 let inner = input.bytes()?;
@@ -304,8 +311,12 @@ impl Run {
         let (mut rest, mut data) = (outgoing, Vec::new());
         while !rest.is_empty() {
             let opened = self.peer.open(rest).unwrap().expect("records are whole");
-            if let Received::Data(range) = opened.received {
-                data.extend_from_slice(&rest[range]);
+            match opened.received {
+                Received::Data(range) => {
+                    data.extend_from_slice(&rest[range]);
+                    self.sent_without_data = 0;
+                }
+                _ => self.sent_without_data += 1,
             }
             rest = &mut rest[opened.taken..];
         }

@@ -93,7 +93,7 @@ async fn put_all(
         put.map_err(|_| "the bus does not answer".to_owned())?
             .map_err(|error| format!("the bus has not taken it: {error}"))?;
         let from = source.clone();
-        blocking(move || from.is_out()).await?;
+        blocking(move || from.mark_published()).await?;
         stats.record_published(events);
     }
 }

@@ -123,7 +123,7 @@ async fn on_one_machine_the_same_is_a_call() {
     let asker = Asker::default();
     let ask = Ask::Flows { organisation: ours(), after: String::new(), limit: 10 };
     assert!(asker.ask_all(&ask).await.answered.is_empty(), "nobody yet");
-    asker.is_here(Arc::new(here));
+    asker.set_responder(Arc::new(here));
     let gathered = asker.ask_all(&ask).await;
     assert!(gathered.silent.is_empty() && gathered.answered[0].edge.is_none());
     assert!(matches!(&gathered.answered[0].answer, Answer::Flows(list) if list.flows[0].id == "a"));

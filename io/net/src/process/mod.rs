@@ -11,7 +11,7 @@ mod takeover;
 
 pub use figures::process_figures;
 pub use listening::Listening;
-pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
+pub use own_ports::{MAX_PASSED_PORTS, OpenPort, OwnPorts};
 pub use shutdown::Shutdown;
 pub use systemd::{notify_ready, notify_status, notify_stopping};
 pub use takeover::{HandOver, Successor, Takeover, TakeoverError, TakeoverOffer, TakeoverRequest};

@@ -115,10 +115,10 @@ impl OwnPorts {
         drop(forgotten);
     }
 
-    /// Registers an open port, which passes to the next process until [`Opened`] is dropped. A port that cannot be
+    /// Registers an open port, which passes to the next process until [`OpenPort`] is dropped. A port that cannot be
     /// copied, for lack of files, does not pass on.
     #[must_use]
-    pub fn opened(&self, socket: &impl AsFd) -> Opened {
+    pub fn opened(&self, socket: &impl AsFd) -> OpenPort {
         let copy = socket.as_fd().try_clone_to_owned().and_then(|copy| Ok((key(&copy)?, copy)));
         let key = match copy {
             Ok((key, copy)) => {
@@ -130,7 +130,7 @@ impl OwnPorts {
                 None
             }
         };
-        Opened { ports: self.clone(), key }
+        OpenPort { ports: self.clone(), key }
     }
 
     /// Copies of all open sockets, up to the limit.
@@ -141,12 +141,12 @@ impl OwnPorts {
 
 /// The registration of an open port. Dropping it closes the copy.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenPort {
     ports: OwnPorts,
     key: Option<PortKey>,
 }
 
-impl Opened {
+impl OpenPort {
     /// All open ports.
     #[must_use]
     pub fn ports(&self) -> &OwnPorts {
@@ -154,7 +154,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenPort {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let copy = self.ports.lock().open.remove(&key);

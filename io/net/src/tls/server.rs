@@ -66,7 +66,7 @@ pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
 /// As `base`, for connectors: with this protocol (ALPN) alone, as [`crate::UnbufferedTlsStream`] needs it.
 #[must_use]
 pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
-    let mut config = lean(base);
+    let mut config = with_secret_extraction(base);
     config.alpn_protocols = vec![tunnel_alpn.to_vec()];
     Arc::new(config)
 }
@@ -77,7 +77,7 @@ pub fn unbuffered_server_config(base: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(lean(base))
 }
 
-fn lean(base: &ServerConfig) -> ServerConfig {
+fn with_secret_extraction(base: &ServerConfig) -> ServerConfig {
     let mut config = base.clone();
     config.enable_secret_extraction = true;
     config

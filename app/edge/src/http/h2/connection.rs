@@ -185,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.executor.place.is_here();
+        self.executor.place.mark_here();
         for _ in 0..MAX_READS {
             let written = self.poll_write_all(cx)?;
             if written.is_ready() && self.shared.lock().server.is_over() {

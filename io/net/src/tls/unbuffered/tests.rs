@@ -60,7 +60,7 @@ fn name() -> ServerName<'static> {
 type Lean = UnbufferedTlsStream<DuplexStream>;
 
 /// Both ends handled here.
-async fn pair(configs: Configs, room: usize) -> (Lean, Lean) {
+async fn pair(configs: Configs, room: usize) -> (Stream, Stream) {
     let (near, far) = tokio::io::duplex(room);
     let client = UnbufferedTlsStream::connect(near, Arc::new(configs.client), name());
     let server = UnbufferedTlsStream::accept(far, Arc::new(configs.server));
@@ -237,7 +237,7 @@ async fn a_connection_that_rests_holds_no_buffer() {
 }
 
 /// Bytes that `from` sends, as they travel.
-async fn sealed(from: &mut Lean, to: &mut Lean, said: &[u8]) -> Vec<u8> {
+async fn sealed(from: &mut Stream, to: &mut Stream, said: &[u8]) -> Vec<u8> {
     from.write_all(said).await.unwrap();
     from.flush().await.unwrap();
     let mut travelling = vec![0; said.len() + OVERHEAD_BYTES];
