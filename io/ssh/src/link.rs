@@ -26,8 +26,8 @@ pub(crate) struct Link {
 struct State {
     server: Server,
     waiting: HashMap<ChannelId, Waiting>,
-    /// Writers that wait for room on the connection.
-    room: Vec<Waker>,
+    /// The channels whose writers wait for room on the connection.
+    room: Vec<ChannelId>,
     session: Option<Waker>,
     openings: HashMap<ChannelId, Opening>,
     pings: Vec<(u64, oneshot::Sender<()>)>,
@@ -39,6 +39,8 @@ struct State {
 struct Waiting {
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// The writer waits for room on the connection, and is among those that do.
+    wants_room: bool,
 }
 
 /// A stream that the client has not answered for.
@@ -112,11 +114,16 @@ impl Link {
         if state.is_over {
             return Poll::Ready(None);
         }
-        match state.change(|server| server.write(channel, data)) {
+        let wants_room = match state.change(|server| server.write(channel, data)) {
             Written::Bytes(count) => return Poll::Ready(Some(count)),
             Written::Closed => return Poll::Ready(None),
-            Written::NoWindow => state.waiting.entry(channel).or_default().writer = Some(cx.waker().clone()),
-            Written::NoRoom => state.room.push(cx.waker().clone()),
+            Written::NoWindow => false,
+            Written::NoRoom => true,
+        };
+        let waiting = state.waiting.entry(channel).or_default();
+        waiting.writer = Some(cx.waker().clone());
+        if wants_room && !std::mem::replace(&mut waiting.wants_room, true) {
+            state.room.push(channel);
         }
         Poll::Pending
     }
@@ -169,9 +176,15 @@ impl Link {
             Some(waker) => waker.clone_from(cx.waker()),
             None => state.session = Some(cx.waker().clone()),
         }
-        let room = std::mem::take(&mut state.room);
+        let mut writers = Vec::new();
+        for channel in std::mem::take(&mut state.room) {
+            if let Some(waiting) = state.waiting.get_mut(&channel) {
+                waiting.wants_room = false;
+                writers.extend(waiting.writer.take());
+            }
+        }
         drop(state);
-        room.into_iter().for_each(Waker::wake);
+        writers.into_iter().for_each(Waker::wake);
     }
 
     /// Gives the protocol what the client sent, which it changes in place: how many bytes are done with. What concerns the
@@ -202,12 +215,10 @@ impl Link {
         let mut state = self.lock();
         state.is_over = true;
         let waiting = std::mem::take(&mut state.waiting);
-        let room = std::mem::take(&mut state.room);
         let openings = std::mem::take(&mut state.openings);
         let pings = std::mem::take(&mut state.pings);
         drop(state);
         waiting.into_values().flat_map(|one| [one.reader, one.writer]).flatten().for_each(Waker::wake);
-        room.into_iter().for_each(Waker::wake);
         drop((openings, pings));
     }
 
