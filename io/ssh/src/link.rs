@@ -128,14 +128,14 @@ impl Link {
         Poll::Pending
     }
 
-    /// Nobody uses the channel any more.
+    /// The channel's user is gone.
     pub(crate) fn release(&self, channel: ChannelId) {
         let mut state = self.lock();
         state.waiting.remove(&channel);
         state.change(|server| server.release(channel));
     }
 
-    /// Asks the client for a stream of a forward. A stream that comes when nobody waits for it is closed again.
+    /// Asks the client for a stream of a forward. A stream that comes when its caller has given up is closed again.
     pub(crate) fn open(
         &self,
         forward: (&str, u32),
@@ -187,8 +187,8 @@ impl Link {
         writers.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives the protocol what the client sent, which it changes in place: how many bytes are done with. What concerns the
-    /// connection as a whole is added to `events`.
+    /// Gives the protocol what the client sent, which it changes in place: how many bytes are done with. What concerns
+    /// the connection as a whole is added to `events`.
     pub(crate) fn handle_input(&self, input: &mut [u8], events: &mut Vec<Event>) -> Result<usize, Error> {
         let mut state = self.lock();
         let result = state.server.handle_input(input, Instant::now());
@@ -210,7 +210,7 @@ impl Link {
         Ok(state.server.deadline())
     }
 
-    /// The connection is over: whoever reads, writes or waits hears of it.
+    /// The connection is over: readers, writers and those that wait are woken.
     pub(crate) fn over(&self) {
         let mut state = self.lock();
         state.is_over = true;
@@ -267,7 +267,7 @@ impl State {
     }
 }
 
-/// What is to be told once nobody holds the state.
+/// What is to be woken and answered once the state is unlocked.
 #[derive(Default)]
 struct Told {
     wakers: Vec<Waker>,
@@ -282,7 +282,7 @@ impl Told {
             let _ = pong.send(());
         }
         for (Opening { opened, connection, place }, outcome) in self.openings {
-            // A stream that nobody takes closes its channel when it is dropped.
+            // A stream whose caller has given up closes its channel when it is dropped.
             let _ = opened.send(outcome.map(|channel| SshStream::new(channel, connection, place)));
         }
     }
