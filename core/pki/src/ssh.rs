@@ -1,12 +1,11 @@
 //! SSH certificates (PROTOCOL.certkeys of OpenSSH): what authorities sign, and the authority of an organisation.
 
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use signature::Signer;
 use ssh_key::{
-    Algorithm, LineEnding, PrivateKey, PublicKey, Signature,
+    LineEnding, PrivateKey, PublicKey, Signature,
     certificate::{Builder, CertType},
-    private::{Ed25519Keypair, Ed25519PrivateKey, KeypairData},
-    public::{Ed25519PublicKey, KeyData},
+    private::{Ed25519Keypair, KeypairData},
+    public::KeyData,
 };
 
 /// For how long before it was made a user certificate is valid, in seconds, for machines whose clocks are behind.
@@ -134,11 +133,7 @@ struct Signing<'a>(&'a PrivateKey);
 impl Signer<Signature> for Signing<'_> {
     fn try_sign(&self, message: &[u8]) -> Result<Signature, signature::Error> {
         match self.0.key_data() {
-            KeypairData::Ed25519(pair) => {
-                let pair =
-                    Ed25519KeyPair::from_seed_unchecked(pair.private.as_ref()).map_err(|_| signature::Error::new())?;
-                Ok(Signature::new(Algorithm::Ed25519, pair.sign(message).as_ref())?)
-            }
+            KeypairData::Ed25519(pair) => pair.try_sign(message),
             _ => Err(ssh_key::Error::AlgorithmUnsupported { algorithm: self.0.algorithm() }.into()),
         }
     }
@@ -174,13 +169,8 @@ impl SshAuthority {
     /// # Errors
     /// The comment cannot stand in a key.
     pub fn from_seed(seed: &[u8; 32], comment: &str) -> Result<Self, SshSignError> {
-        let make = || {
-            let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| ssh_key::Error::Crypto)?;
-            let public = Ed25519PublicKey::try_from(pair.public_key().as_ref())?;
-            let pair = Ed25519Keypair { public, private: Ed25519PrivateKey::from_bytes(seed) };
-            PrivateKey::new(KeypairData::Ed25519(pair), comment.to_owned())
-        };
-        make().map(|key| Self { key }).map_err(SshSignError::Make)
+        let key = PrivateKey::new(KeypairData::Ed25519(Ed25519Keypair::from_seed(seed)), comment.to_owned());
+        key.map(|key| Self { key }).map_err(SshSignError::Make)
     }
 
     /// The authority's public key: one line for `TrustedUserCAKeys`, and behind `@cert-authority` in `known_hosts`.

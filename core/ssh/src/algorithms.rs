@@ -40,7 +40,8 @@ pub(crate) const MACS: [(&str, Mac); 2] =
     [("hmac-sha2-256-etm@openssh.com", Mac::Sha256), ("hmac-sha2-512-etm@openssh.com", Mac::Sha512)];
 /// Compressions.
 pub(crate) const COMPRESSIONS: [(&str, ()); 1] = [("none", ())];
-/// Says that the server knows EXT_INFO (RFC 8308 section 2.1) and strict key exchange (PROTOCOL of OpenSSH, section 1.10).
+/// Says that the server knows EXT_INFO (RFC 8308 section 2.1) and strict key exchange (PROTOCOL of OpenSSH, section
+/// 1.10).
 pub(crate) const SERVER_MARKS: &str = "ext-info-s,kex-strict-s-v00@openssh.com";
 /// The client asks for EXT_INFO.
 pub(crate) const EXT_INFO_CLIENT: &str = "ext-info-c";

@@ -7,7 +7,7 @@ use crate::{
     limits::{FIRST_WINDOW_BYTES, JOINED_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES},
 };
 
-/// Who opened a channel, and for what.
+/// Which side opened a channel, and for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `forwarded-tcpip`, opened by the server.
@@ -44,7 +44,7 @@ pub(crate) struct Channel {
     pub(crate) has_sent_eof: bool,
     pub(crate) has_sent_close: bool,
     pub(crate) has_received_close: bool,
-    /// Nobody reads or writes any more.
+    /// The channel's user is gone: it neither reads nor writes.
     pub(crate) is_released: bool,
     pub(crate) writer_waits: bool,
     pub(crate) inbound: Inbound,
@@ -64,7 +64,7 @@ impl Channel {
         }
     }
 
-    /// Both sides have closed the channel, and nobody uses it.
+    /// Whether both sides have closed the channel, and its user is gone.
     pub(crate) fn is_over(&self) -> bool {
         self.is_released && self.has_sent_close && self.has_received_close
     }
@@ -196,7 +196,7 @@ impl Inbound {
         self.window.saturating_sub(FIRST_WINDOW_BYTES) as usize
     }
 
-    /// Nobody reads any more.
+    /// Forgets what waits for a reader that is gone.
     pub(crate) fn discard(&mut self) {
         self.chunks = VecDeque::new();
     }

@@ -27,7 +27,7 @@ pub enum Error {
     /// The client's logins were refused too often.
     #[error("Too many authentication attempts")]
     TooManyAttempts,
-    /// The client left, and said so.
+    /// The client sent DISCONNECT.
     #[error("the client left (reason {reason})")]
     Left {
         /// The reason of RFC 4253 section 11.1.

@@ -1,4 +1,4 @@
-//! What a client does, for whoever drives the connection.
+//! What a client does, as the connection's driver hears of it.
 
 use ssh_key::{Certificate, PublicKey};
 
@@ -116,8 +116,8 @@ pub enum Credential {
     Sha1(PublicKey),
     /// Keyboard-interactive (RFC 4256).
     Interactive,
-    /// What was worth nothing by itself: an unknown method or algorithm, a wrong signature, an answer to a hint. It must
-    /// be refused.
+    /// What was worth nothing by itself: an unknown method or algorithm, a wrong signature, an answer to a hint. It
+    /// must be refused.
     Unusable,
 }
 

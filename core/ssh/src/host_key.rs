@@ -1,4 +1,4 @@
-//! The keys that prove who the server is.
+//! The keys that prove the server's identity.
 
 use aws_lc_rs::{
     encoding::AsBigEndian as _,

@@ -1,8 +1,8 @@
 //! The server's side of SSH 2.0 (RFC 4250 to 4254) for `ssh -R`, as a pure state machine: bytes come in, events and
 //! bytes come out.
 //!
-//! [`Server`] is one connection of a client. Nothing here reads a clock or a socket, and whoever drives it decides who
-//! logs in and what a forward means:
+//! [`Server`] is one connection of a client. It reads no clock and no socket. Its driver decides which users log in and
+//! what a forward means:
 //!
 //! ```
 //! # use std::{sync::Arc, time::Instant};
@@ -23,9 +23,9 @@
 //! # }
 //! ```
 //!
-//! A stream to the client's origin is opened by [`Server::open_forwarded`], and read and written by [`Server::read`] and
-//! [`Server::write`]. Each channel has a window of 256 KiB, up to 8 MiB for readers that wait for the network, which
-//! opens when its data has been used: a slow reader holds up its own channel and no other.
+//! A stream to the client's origin is opened by [`Server::open_forwarded`], and read and written by [`Server::read`]
+//! and [`Server::write`]. Each channel has a window of 256 KiB, up to 8 MiB for readers that wait for the network,
+//! which opens when its data has been used: a slow reader holds up its own channel and no other.
 //!
 //! Whatever a client does, what is held for it has a bound; before its login the bounds are narrow. Key exchange is
 //! strict where the client knows it. All primitives are AWS-LC's; formats of keys and certificates are the `ssh-key`

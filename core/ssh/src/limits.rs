@@ -12,7 +12,7 @@ pub(crate) const MAX_BYTES_BEFORE_LOGIN: u64 = 1 << 20;
 pub(crate) const MAX_PACKETS_BEFORE_LOGIN: u64 = 1_024;
 /// Key exchanges before a login, at most; each costs the server more than the client.
 pub(crate) const MAX_EXCHANGES_BEFORE_LOGIN: usize = 4;
-/// The longest name of a user that anybody is asked about, in bytes.
+/// The longest name of a user, in bytes. The driver is not asked about longer ones.
 pub const MAX_USER_BYTES: usize = 255;
 /// The longest key or certificate of a user, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = 16 * 1_024;

@@ -59,8 +59,8 @@ pub fn is_signed(key: &KeyData, message: &[u8], signature: &Signature) -> bool {
     }
 }
 
-/// What a security key signs for a message, and the signature without its trailer; `None` where nobody touched the key.
-/// OpenSSH's server demands the touch too, unless `no-touch-required` is set.
+/// What a security key signs for a message, and the signature without its trailer; `None` where the key was not
+/// touched. OpenSSH's server demands the touch too, unless `no-touch-required` is set.
 fn by_security_key<'a>(application: &str, message: &[u8], blob: &'a [u8]) -> Option<(Vec<u8>, &'a [u8])> {
     let (blob, trailer) = blob.split_last_chunk::<SK_TRAILER_BYTES>()?;
     // The lowest bit is FIDO's for user presence.

@@ -82,7 +82,7 @@ pub struct Client {
     options: Options,
     sealer: Sealer,
     opener: Opener,
-    /// What the server wrote and nobody opened.
+    /// What the server wrote and the client has not opened.
     inbox: Vec<u8>,
     server_version: Option<Vec<u8>>,
     session: Option<Vec<u8>>,

@@ -23,7 +23,7 @@ pub use dial::{
     start_tls, start_unbuffered_tls,
 };
 pub use process::{
-    HandOver, Listening, MAX_PASSED_PORTS, Opened, OwnPorts, Shutdown, Successor, Takeover, TakeoverError,
+    HandOver, Listening, MAX_PASSED_PORTS, OpenPort, OwnPorts, Shutdown, Successor, Takeover, TakeoverError,
     TakeoverOffer, TakeoverRequest, notify_ready, notify_status, notify_stopping, process_figures,
 };
 pub use proxy::{

@@ -73,8 +73,8 @@ pub enum SignError {
 }
 
 impl UserAuthority {
-    /// Reads the authority's Ed25519 key from this directory, or makes it, readable by its owner only. The directory must
-    /// exist, and two processes must not call this at once for one directory.
+    /// Reads the authority's Ed25519 key from this directory, or makes it, readable by its owner only. The directory
+    /// must exist, and two processes must not call this at once for one directory.
     ///
     /// # Errors
     /// The file cannot be read or written, others may read it, or it is no such key.

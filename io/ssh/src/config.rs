@@ -19,8 +19,8 @@ pub struct SshConfig {
     pub host_keys: Vec<PrivateKey>,
     /// Shown by every client before the login.
     pub banner: Option<String>,
-    /// Shown by clients whose keys were all refused: how to log in. They are asked nothing (keyboard-interactive without
-    /// a question, RFC 4256 section 3.2) and then refused; those that log in never see it.
+    /// Shown by clients whose keys were all refused: how to log in. They are asked nothing (keyboard-interactive
+    /// without a question, RFC 4256 section 3.2) and then refused; those that log in never see it.
     pub login_hint: Option<String>,
     /// Shown at the head of every shell.
     pub greeting: Vec<String>,

@@ -14,7 +14,8 @@ pub const MAX_CONSOLE_LINES: usize = 256;
 /// The longest line, in bytes; the rest of it is left out.
 pub const MAX_CONSOLE_LINE_BYTES: usize = 1_024;
 
-/// The shell of one connection. Lines that are written before a shell is there wait for it. Clones are the same console.
+/// The shell of one connection. Lines that are written before a shell is there wait for it. Clones are the same
+/// console.
 #[derive(Debug, Clone)]
 pub struct Console {
     shared: Arc<Shared>,
@@ -41,8 +42,8 @@ impl Console {
     }
 
     /// Writes a line, without its end. Never waits: when the client reads too slowly, the oldest line goes. Control
-    /// characters, and those that turn the direction of writing, become spaces, so that a line made of a visitor's words
-    /// cannot steer the client's terminal.
+    /// characters, and those that turn the direction of writing, become spaces, so that a line made of a visitor's
+    /// words cannot steer the client's terminal.
     pub fn line(&self, text: &str) {
         let mut line = String::with_capacity(text.len().min(MAX_CONSOLE_LINE_BYTES));
         for character in text.chars().map(|c| if is_steering(c) { ' ' } else { c }) {

@@ -125,7 +125,7 @@ impl Handler {
                     self.connection.ask_to_end("ended by the client", 0, Duration::ZERO);
                 }
             }
-            // The link has told those that wait for them.
+            // The link has woken those that wait for them.
             Event::Opened(_) | Event::Refused { .. } | Event::Readable(_) | Event::Writable(_) | Event::Pong(_) => {}
         }
         None

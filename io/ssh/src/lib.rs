@@ -1,5 +1,5 @@
-//! Stock `ssh -R` as a tunnel: the server's side of SSH, without business rules. The protocol is `core/ssh`'s; this crate
-//! gives it a transport, a clock, and streams.
+//! Stock `ssh -R` as a tunnel: the server's side of SSH, without business rules. The protocol is `core/ssh`'s; this
+//! crate gives it a transport, a clock, and streams.
 //!
 //! A client logs in with a key, asks for `tcpip-forward`s (RFC 4254 section 7.1), and whoever holds a [`Forward`] opens
 //! streams through it to the client's origin (section 7.2). Who may log in, what a forward means and where its traffic
@@ -15,7 +15,8 @@
 //! client into the server's network.
 //!
 //! Flow control is per channel: a visitor who reads slowly fills the window of that one channel (256 KiB, up to 8 MiB
-//! for readers that are fast), and nothing else on the connection waits for it. [`serve_connection`](SshServer::serve_connection) ends when the connection does.
+//! for readers that are fast), and nothing else on the connection waits for it.
+//! [`serve_connection`](SshServer::serve_connection) ends when the connection does.
 
 mod authority;
 mod config;

@@ -26,8 +26,8 @@ pub(crate) struct Link {
 struct State {
     server: Server,
     waiting: HashMap<ChannelId, Waiting>,
-    /// Writers that wait for room on the connection.
-    room: Vec<Waker>,
+    /// The channels whose writers wait for room on the connection.
+    room: Vec<ChannelId>,
     session: Option<Waker>,
     openings: HashMap<ChannelId, Opening>,
     pings: Vec<(u64, oneshot::Sender<()>)>,
@@ -39,6 +39,8 @@ struct State {
 struct Waiting {
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// The writer waits for room on the connection, and is among those that do.
+    wants_room: bool,
 }
 
 /// A stream that the client has not answered for.
@@ -112,23 +114,28 @@ impl Link {
         if state.is_over {
             return Poll::Ready(None);
         }
-        match state.change(|server| server.write(channel, data)) {
+        let wants_room = match state.change(|server| server.write(channel, data)) {
             Written::Bytes(count) => return Poll::Ready(Some(count)),
             Written::Closed => return Poll::Ready(None),
-            Written::NoWindow => state.waiting.entry(channel).or_default().writer = Some(cx.waker().clone()),
-            Written::NoRoom => state.room.push(cx.waker().clone()),
+            Written::NoWindow => false,
+            Written::NoRoom => true,
+        };
+        let waiting = state.waiting.entry(channel).or_default();
+        waiting.writer = Some(cx.waker().clone());
+        if wants_room && !std::mem::replace(&mut waiting.wants_room, true) {
+            state.room.push(channel);
         }
         Poll::Pending
     }
 
-    /// Nobody uses the channel any more.
+    /// The channel's user is gone.
     pub(crate) fn release(&self, channel: ChannelId) {
         let mut state = self.lock();
         state.waiting.remove(&channel);
         state.change(|server| server.release(channel));
     }
 
-    /// Asks the client for a stream of a forward. A stream that comes when nobody waits for it is closed again.
+    /// Asks the client for a stream of a forward. A stream that comes when its caller has given up is closed again.
     pub(crate) fn open(
         &self,
         forward: (&str, u32),
@@ -169,13 +176,19 @@ impl Link {
             Some(waker) => waker.clone_from(cx.waker()),
             None => state.session = Some(cx.waker().clone()),
         }
-        let room = std::mem::take(&mut state.room);
+        let mut writers = Vec::new();
+        for channel in std::mem::take(&mut state.room) {
+            if let Some(waiting) = state.waiting.get_mut(&channel) {
+                waiting.wants_room = false;
+                writers.extend(waiting.writer.take());
+            }
+        }
         drop(state);
-        room.into_iter().for_each(Waker::wake);
+        writers.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives the protocol what the client sent, which it changes in place: how many bytes are done with. What concerns the
-    /// connection as a whole is added to `events`.
+    /// Gives the protocol what the client sent, which it changes in place: how many bytes are done with. What concerns
+    /// the connection as a whole is added to `events`.
     pub(crate) fn handle_input(&self, input: &mut [u8], events: &mut Vec<Event>) -> Result<usize, Error> {
         let mut state = self.lock();
         let result = state.server.handle_input(input, Instant::now());
@@ -197,17 +210,15 @@ impl Link {
         Ok(state.server.deadline())
     }
 
-    /// The connection is over: whoever reads, writes or waits hears of it.
+    /// The connection is over: readers, writers and those that wait are woken.
     pub(crate) fn over(&self) {
         let mut state = self.lock();
         state.is_over = true;
         let waiting = std::mem::take(&mut state.waiting);
-        let room = std::mem::take(&mut state.room);
         let openings = std::mem::take(&mut state.openings);
         let pings = std::mem::take(&mut state.pings);
         drop(state);
         waiting.into_values().flat_map(|one| [one.reader, one.writer]).flatten().for_each(Waker::wake);
-        room.into_iter().for_each(Waker::wake);
         drop((openings, pings));
     }
 
@@ -256,7 +267,7 @@ impl State {
     }
 }
 
-/// What is to be told once nobody holds the state.
+/// What is to be woken and answered once the state is unlocked.
 #[derive(Default)]
 struct Told {
     wakers: Vec<Waker>,
@@ -271,7 +282,7 @@ impl Told {
             let _ = pong.send(());
         }
         for (Opening { opened, connection, place }, outcome) in self.openings {
-            // A stream that nobody takes closes its channel when it is dropped.
+            // A stream whose caller has given up closes its channel when it is dropped.
             let _ = opened.send(outcome.map(|channel| SshStream::new(channel, connection, place)));
         }
     }

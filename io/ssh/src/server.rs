@@ -145,8 +145,8 @@ impl SshServer {
         end
     }
 
-    /// Takes no more connections, forwards and streams, says `message` in every shell, and ends each connection when its
-    /// streams have ended, or after `grace`. Returns when all are over.
+    /// Takes no more connections, forwards and streams, says `message` in every shell, and ends each connection when
+    /// its streams have ended, or after `grace`. Returns when all are over.
     pub async fn shutdown(&self, message: &str, grace: Duration) {
         let until = Instant::now() + grace;
         self.shared.shutdown.send_replace(Some(Shutdown { message: message.to_owned(), until }));

@@ -23,8 +23,8 @@ use crate::{
 
 /// What is read at once at first, in bytes.
 const FIRST_READ_BYTES: usize = 16 * 1_024;
-/// What is read at once of a client that sends much, in bytes.
-const MAX_READ_BYTES: usize = 256 * 1_024;
+/// What is read at once of a client that sends much, in bytes. More would leave the caches of a processor core.
+const MAX_READ_BYTES: usize = 64 * 1_024;
 /// How long a client may take to read why its connection is over.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 

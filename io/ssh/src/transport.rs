@@ -64,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             }
             return result;
         }
-        // Then it is tokio that asks for a pause, and nobody knows whether the peer would take it.
+        // Then tokio asks for a pause, and it is not known whether the peer would take the bytes.
         if !tokio::task::coop::has_budget_remaining() {
             return Poll::Pending;
         }

@@ -98,7 +98,7 @@ impl Edge {
             let tunnel = origin.handle().tunnel()?;
             Some(HeldTunnel {
                 tunnel,
-                is_well: self.state.directory.is_well(tunnel),
+                is_well: self.state.directory.health(tunnel),
                 rtt_us: origin.handle().round_trip().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
                 live: u64::from(origin.load()),
             })

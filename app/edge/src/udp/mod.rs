@@ -62,7 +62,7 @@ pub(crate) struct Server {
 }
 
 /// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
-pub(crate) async fn serve(ports: Arc<UdpPorts>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
+pub(crate) async fn serve(ports: Arc<UdpPorts>, socket: SocketId, port: UdpPort, opened: OpenPort, shutdown: Shutdown) {
     let account = ports.access.state.routes.get(socket).map(|route| route.account);
     let count = account.map(|account| ports.flows.of(account)).unwrap_or_default();
     let mut server = Server {

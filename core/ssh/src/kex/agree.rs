@@ -64,7 +64,8 @@ pub(super) struct Agreed {
     pub(super) secret: Secret,
 }
 
-/// Agrees with the client's half. The keys of the exchange are AWS-LC's own randomness, which takes no other for ML-KEM.
+/// Agrees with the client's half. The keys of the exchange are AWS-LC's own randomness, which takes no other for
+/// ML-KEM.
 pub(super) fn agree_as_server(method: Method, theirs: &[u8]) -> Result<Agreed> {
     let on_curve = |curve, theirs: &[u8]| {
         let key = EphemeralPrivateKey::generate(curve, &SystemRandom::new()).map_err(|_| Error::Cipher)?;

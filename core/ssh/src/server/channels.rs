@@ -194,7 +194,8 @@ impl Server {
         self.send_on(channel.0, message::CHANNEL_EOF, |_| {});
     }
 
-    /// Nobody uses the channel any more: closes it, behind what was written, and forgets it when the client has, too.
+    /// The channel's user is gone: closes the channel, behind what was written, and forgets it when the client has
+    /// closed it, too.
     pub fn release(&mut self, channel: ChannelId) {
         let Some(found) = self.channels.by_id.get_mut(&channel.0) else { return };
         if std::mem::replace(&mut found.is_released, true) {

@@ -24,8 +24,8 @@ impl Server {
         } else if is_first {
             is_exchange || is_aside
         } else if exchange.has_client_init() {
-            // A client must send nothing of the upper layers behind its KEXINIT, but Paramiko opens channels there, under
-            // the keys that are still good. OpenSSH's server takes that too.
+            // A client must send nothing of the upper layers behind its KEXINIT, but Paramiko opens channels there,
+            // under the keys that are still good. OpenSSH's server takes that too.
             is_exchange || is_aside || number > message::LAST_OF_TRANSPORT
         } else {
             true

@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct Forwards {
     /// The client's, which are answered in their order. The first one is being decided.
     requests: VecDeque<Request>,
-    /// The server's questions whether the client is there, with the number of those that somebody waits for.
+    /// The server's questions whether the client is there; those of [`Server::ping`] with their number.
     pings: VecDeque<Option<u64>>,
     next_ping: u64,
 }

@@ -34,7 +34,7 @@ use crate::{
 pub struct Config {
     /// The version line without its end: `SSH-2.0-` and a name.
     pub version: String,
-    /// The keys that prove who the server is, one of each kind, the preferred one first.
+    /// The keys that prove the server's identity, one of each kind, the preferred one first.
     pub host_keys: Vec<HostKey>,
     /// Shown by every client before its login.
     pub banner: Option<String>,
@@ -139,7 +139,8 @@ impl Server {
         self.events.pop_front()
     }
 
-    /// Whether more of the client is taken now. It is not while a login is decided, nor when too much waits to be written.
+    /// Whether more of the client is taken now. It is not while a login is decided, nor when too much waits to be
+    /// written.
     pub fn wants_input(&self) -> bool {
         self.is_over || !self.logins.is_asking() && self.forwards.has_room() && self.output.len() <= MAX_ANSWER_BYTES
     }

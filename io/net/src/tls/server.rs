@@ -74,7 +74,7 @@ pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc
 /// As `base`, as [`crate::UnbufferedTlsStream`] needs it.
 #[must_use]
 pub fn unbuffered_server_config(base: &ServerConfig) -> Arc<ServerConfig> {
-    Arc::new(lean(base))
+    Arc::new(with_secret_extraction(base))
 }
 
 fn with_secret_extraction(base: &ServerConfig) -> ServerConfig {

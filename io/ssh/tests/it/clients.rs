@@ -169,8 +169,8 @@ async fn openssh_forwards_with_every_algorithm() {
     }
 }
 
-/// ssh-audit knows what is weak. What it says of NIST's curves, and of exchanges without ML-KEM, which older clients need,
-/// is known.
+/// ssh-audit knows what is weak. What it says of NIST's curves, and of exchanges without ML-KEM, which older clients
+/// need, is known.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_weak_is_offered() {
     const KNOWN: [&str; 3] = [

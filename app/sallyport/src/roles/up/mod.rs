@@ -134,7 +134,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     config.identity = identity;
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes, bus.directory, api::api_service(&control, &args.domain));
-    asker.is_here(edge.answers());
+    asker.set_responder(edge.answers());
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
     if let Some(ssh) = ssh {
         edge.serve_ssh(ssh.settings(bus.ssh_logins, control.clone()));
