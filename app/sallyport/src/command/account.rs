@@ -20,7 +20,7 @@ use super::{
     ssh_key,
 };
 use crate::{
-    args::password::{Ask, PasswordArgs},
+    args::password::{PasswordArgs, PasswordPrompt},
     context::Context,
     failure::{self, Failure, Kind},
     output,
@@ -44,13 +44,13 @@ pub(crate) enum AccountCommand {
     Password(PasswordChangeArgs),
     /// Have a message with a code for another password sent, where the server sends messages
     Forgot(ForgotArgs),
-    /// Take an account's password away and make a code for another one: for the owner of the installation, or with --data for who
-    /// has the data directory
+    /// Take an account's password away and make a code for another one: for the owner of the installation, or with
+    /// --data for who has the data directory
     Reset(ResetArgs),
     /// Codes of an authenticator beside the password
     #[command(subcommand)]
     Totp(TotpCommand),
-    /// Where you are logged in
+    /// The sessions of your account
     #[command(subcommand)]
     Session(SessionCommand),
     /// Make another account the owner of the installation, who lets edges join: for the one that is its owner now
@@ -74,14 +74,14 @@ pub(crate) struct CreateArgs {
     /// Your e-mail address, to log in with
     #[arg(long)]
     email: String,
-    /// The file with a public ssh key that may log in, - for the standard input
+    /// The file with a public ssh key to add to the account, - for the standard input
     #[arg(long, alias = "sshkey", value_name = "FILE")]
     ssh_key: Option<PathBuf>,
     /// The code of an invitation of this address, as `member add` shows it
     #[arg(long, value_name = "CODE")]
     invitation: Option<String>,
-    /// The setup token, for the first account of a server that others can reach: it is in the server's log, and in the file
-    /// setup-token of its data directory, where this command finds it by itself
+    /// The setup token, for the first account of a server that others can reach. The server's log has it, and the file
+    /// setup-token in its data directory, which this command reads by itself
     #[arg(long, value_name = "TOKEN", env = "SALLYPORT_SETUP_TOKEN", hide_env_values = true)]
     setup_token: Option<String>,
     /// The fingerprint of the API's root certificate, as `sallyport up` logs it: sha256:...
@@ -131,7 +131,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     } else {
         context.client_of_nobody(&target)?
     };
-    let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
+    let password = args.password.read(PasswordPrompt { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
     let setup_token = args.setup_token.filter(|token| !token.trim().is_empty()).map(|token| token.trim().into());
     let create = CreateAccount {
         name,
@@ -151,8 +151,8 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The setup token in the data directory whose root certificate is trusted: the server has proved to be the one of that directory
-/// before anything is sent to it.
+/// The setup token in the data directory whose root certificate is trusted: the server has proved to be the one of that
+/// directory before anything is sent to it.
 fn setup_token_beside(trust: &Trust) -> Option<Secret> {
     let Trust::Ca(root) = trust else { return None };
     let mut text = String::new();

@@ -12,20 +12,20 @@ use super::settings::OFF;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Header fields (http and https)")]
 pub(crate) struct HeaderArgs {
-    /// What the service is told as its host: a host such as localhost:3000, origin for the address at which it is dialed, or
-    /// off for the public name
+    /// The Host header for the service: a host such as localhost:3000, origin for the dialed address, or off for the
+    /// public name
     #[arg(long, value_name = "HOST")]
     host_header: Option<HostOrOff>,
-    /// Set a header field of every request, in the place of what the client sent; as often as there are such. off: none
+    /// Set a header field of every request, replacing the client's; may be given several times. off: none
     #[arg(long, value_name = "NAME: VALUE")]
     request_header: Option<Vec<FieldOrOff>>,
-    /// Remove a header field from every request; as often as there are such. off: none
+    /// Remove a header field from every request; may be given several times. off: none
     #[arg(long, value_name = "NAME")]
     remove_request_header: Option<Vec<String>>,
-    /// Set a header field of every answer of the service, in the place of its own; as often as there are such. off: none
+    /// Set a header field of every response, replacing the service's; may be given several times. off: none
     #[arg(long, value_name = "NAME: VALUE")]
     response_header: Option<Vec<FieldOrOff>>,
-    /// Remove a header field from every answer of the service; as often as there are such. off: none
+    /// Remove a header field from every response; may be given several times. off: none
     #[arg(long, value_name = "NAME")]
     remove_response_header: Option<Vec<String>>,
 }

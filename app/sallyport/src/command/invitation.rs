@@ -31,7 +31,7 @@ pub(crate) enum InvitationCommand {
 /// Options of `invitation ls`.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Those that the organisation has sent
+    /// List the invitations that the organisation has sent
     #[arg(long)]
     sent: bool,
 }

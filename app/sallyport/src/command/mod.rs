@@ -3,6 +3,7 @@
 
 pub(crate) mod account;
 pub(crate) mod account_access;
+mod api_status;
 pub(crate) mod audit;
 pub(crate) mod authority;
 pub(crate) mod client;
@@ -29,12 +30,12 @@ pub(crate) mod pick;
 pub(crate) mod policy;
 pub(crate) mod policy_rule;
 pub(crate) mod provider;
-mod reach;
 pub(crate) mod run;
 pub(crate) mod service_token;
 pub(crate) mod settings;
 pub(crate) mod socket;
 pub(crate) mod socket_origin;
+pub(crate) mod socket_request;
 mod socket_stats;
 pub(crate) mod ssh_ca;
 pub(crate) mod ssh_key;
@@ -43,7 +44,6 @@ pub(crate) mod token;
 pub(crate) mod trust;
 pub(crate) mod tunnel;
 pub(crate) mod version;
-pub(crate) mod wish;
 
 use sallyport_model::{DisplayName, Email};
 

@@ -41,7 +41,7 @@ pub(crate) struct UseArgs {
     /// The organisation, by name or id
     #[arg(value_name = "ORGANISATION", add = ArgValueCompleter::new(candidates::organisations))]
     which: Option<String>,
-    /// Your own again
+    /// Return to your own organisation
     #[arg(long)]
     own: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) struct UseArgs {
 /// Options of `organisation rename`.
 #[derive(Debug, Args)]
 pub(crate) struct RenameArgs {
-    /// What it is called from now on
+    /// The new name
     #[arg(id = "new_name", value_name = "NAME")]
     name: String,
 }

@@ -51,13 +51,13 @@ pub(crate) enum SocketCommand {
 /// Options of `socket create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What to call it; no other socket of the organisation is called so
+    /// The name, unique in the organisation
     #[arg(long)]
     name: String,
-    /// What it is: http, https, tcp, tls or udp
+    /// The type: http, https, tcp, tls or udp
     #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
     socket_type: SocketType,
-    /// Which HTTP version the origin is spoken to with
+    /// The HTTP version of requests to the origin
     #[arg(long, value_name = "PROTOCOL", default_value = "auto", value_parser = origin_protocol())]
     origin_protocol: OriginProtocol,
     #[command(flatten)]
@@ -91,21 +91,20 @@ pub(crate) struct DeleteArgs {
 pub(crate) struct EditArgs {
     #[command(flatten)]
     socket: SocketArg,
-    /// What to call it from now on
+    /// The new name
     #[arg(long)]
     name: Option<String>,
-    /// What it is; a socket with a port of its own (tcp, tls, udp) keeps having one. Connectors that run go on as they
-    /// were started: restart them after this
+    /// The type; a socket with a port of its own (tcp, tls, udp) must keep one. Restart running connectors afterwards
     #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
     socket_type: Option<SocketType>,
-    /// Which HTTP version the origin is spoken to with
+    /// The HTTP version of requests to the origin
     #[arg(long, value_name = "PROTOCOL", value_parser = origin_protocol())]
     origin_protocol: Option<OriginProtocol>,
     #[command(flatten)]
     protect: ProtectArgs,
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Open it to everybody, where --no-cloudauth or --not-protected does that
+    /// Confirm that --no-cloudauth or --not-protected opens the socket to everybody
     #[arg(long)]
     force: bool,
 }

@@ -23,7 +23,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 pub(crate) struct StatsArgs {
     #[command(flatten)]
     socket: NamedSocketArg,
-    /// Show it anew every two seconds, until this command is stopped
+    /// Refresh every two seconds, until this command is stopped
     #[arg(long)]
     watch: bool,
 }
@@ -35,7 +35,7 @@ pub(super) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()
     loop {
         let stats = client.socket_stats(socket).await.map_err(|error| failure::about(error, socket))?;
         if !args.watch {
-            flow::tell_silent(&stats.silent);
+            flow::print_silent(&stats.silent);
             return context.output.data(&stats, show);
         }
         match context.output.format {
@@ -44,7 +44,7 @@ pub(super) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()
             Format::Table if context.output.terminal => output::line(&format!("{CLEAR}{}", show(&stats)))?,
             Format::Table | Format::Yaml => context.output.data(&stats, show)?,
         }
-        flow::tell_silent(&stats.silent);
+        flow::print_silent(&stats.silent);
         tokio::time::sleep(WATCH_EVERY).await;
     }
 }

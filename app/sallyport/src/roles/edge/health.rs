@@ -1,4 +1,4 @@
-//! What `/healthz` and `/readyz` of an edge say.
+//! The answers of an edge at `/healthz` and `/readyz`.
 
 use std::sync::{
     Arc,

@@ -36,7 +36,8 @@ const MAX_SKEW_SECONDS: u64 = 60;
 const REMOVED: &str = "edge-removed";
 /// How often new certificates are asked for that could not be had.
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
-/// How often control is asked what has changed, and it is looked whether the time has come: clocks may be put right meanwhile.
+/// How often control is asked what has changed, and it is looked whether the time has come: clocks may be put right
+/// meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn now() -> i64 {
@@ -62,7 +63,7 @@ pub(super) async fn join(args: &EdgeArgs) -> anyhow::Result<EdgeState> {
     let link = ControlLink::new(token.controls.clone(), tls);
     let wish = JoinEdge { secret: token.secret, name: args.name.clone(), region: args.region.clone(), request };
     let joined: JoinedEdge = link.ask("/node/v1/join", &wish).await.map_err(|error| refused(&error))?;
-    tell_skew(joined.now);
+    warn_of_skew(joined.now);
     info!(edge = %joined.name, region = %joined.region, domain = joined.world.domain, "joined");
     Ok(EdgeState::new(joined, key.serialize_pem(), now()))
 }
@@ -81,7 +82,7 @@ fn refused(error: &LinkError) -> Failure {
     }
 }
 
-fn tell_skew(theirs: i64) {
+fn warn_of_skew(theirs: i64) {
     let ours = now();
     if ours.abs_diff(theirs) > MAX_SKEW_SECONDS {
         let (seconds, direction) = (ours.abs_diff(theirs), if ours > theirs { "ahead of" } else { "behind" });
@@ -116,7 +117,8 @@ impl ControlClock {
         Self { shown, at: Instant::now() }
     }
 
-    /// When it shows this much, in seconds since 1970. A moment that is too long ago to be told is the one when it was heard.
+    /// When it shows this much, in seconds since 1970. A moment that is too long ago to be told is the one when it was
+    /// heard.
     pub(super) fn moment(self, seconds: i64) -> Instant {
         let left = Duration::from_secs(seconds.abs_diff(self.shown));
         let moment = if seconds < self.shown { self.at.checked_sub(left) } else { self.at.checked_add(left) };
@@ -136,7 +138,8 @@ pub(super) struct Renewal {
     /// When the certificates end, in seconds since 1970: for whoever says so.
     pub(super) ends_at: Arc<AtomicI64>,
     pub(super) mesh: MeshTls,
-    /// What control wants of edges: when nothing is wanted of this one any more, control is asked whether it was removed.
+    /// What control wants of edges: when nothing is wanted of this one any more, control is asked whether it was
+    /// removed.
     pub(super) orders: Orders,
     /// Whether control says that this edge was removed.
     pub(super) removed: watch::Sender<bool>,
@@ -147,8 +150,8 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Renews at once, so that what else control tells is known, and whenever two thirds of the certificates' life are over.
-    /// Runs until it is dropped.
+    /// Renews at once, so that what else control tells is known, and whenever two thirds of the certificates' life are
+    /// over. Runs until it is dropped.
     pub(super) async fn run(mut self) {
         let mut is_first = true;
         loop {
@@ -185,14 +188,14 @@ impl Renewal {
     async fn look(&mut self) -> anyhow::Result<()> {
         let told = self.link.ask("/node/v1/world", &AskWorld::default()).await;
         let EdgeTold { world, now } = self.noting_removal(told)?;
-        self.tell_skew(now);
+        self.warn_of_skew(now);
         if world.ca != self.state.world.ca {
             // What clients are shown is of a root that they will not trust any more.
             info!("the installation has another root: certificates are asked for");
             return self.renew().await;
         }
         if world != self.state.world {
-            self.learn(&world);
+            self.apply(&world);
             let mut state = self.state.clone();
             state.world = world;
             save(&state, &self.dir).await?;
@@ -222,7 +225,7 @@ impl Renewal {
     }
 
     /// Takes over what control says now.
-    fn learn(&self, world: &EdgeWorld) {
+    fn apply(&self, world: &EdgeWorld) {
         self.link.know(&world.controls);
         self.site.send_replace(Arc::new(site_of(world)));
         let of_bus = |world: &EdgeWorld| {
@@ -239,11 +242,11 @@ impl Renewal {
     }
 
     /// Keeps control's clock in mind, and warns of clocks that differ, once for as long as they do.
-    fn tell_skew(&mut self, theirs: i64) {
+    fn warn_of_skew(&mut self, theirs: i64) {
         self.clock.send_replace(Some(ControlClock::new(theirs)));
         let differs = now().abs_diff(theirs) > MAX_SKEW_SECONDS;
         if differs && !std::mem::replace(&mut self.skew_told, true) {
-            tell_skew(theirs);
+            warn_of_skew(theirs);
         }
         self.skew_told &= differs;
     }
@@ -253,8 +256,8 @@ impl Renewal {
         let request = RenewEdge { request: certificate_request(&key)? };
         let joined = self.link.ask("/node/v1/renew", &request).await;
         let joined: JoinedEdge = self.noting_removal(joined)?;
-        self.tell_skew(joined.now);
-        self.learn(&joined.world);
+        self.warn_of_skew(joined.now);
+        self.apply(&joined.world);
         let mut state = self.state.clone();
         (state.certificates, state.world, state.certified_at) = (joined.certificates, joined.world, now());
         let tls = client_config_of_node(&state.world.node_ca, &state.certificates.node, state.key.expose())?;

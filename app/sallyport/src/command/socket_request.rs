@@ -37,7 +37,7 @@ impl PathService {
 
 /// What is wanted.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct SocketRequest {
     /// The socket to make, if it is not there.
     pub(super) create: CreateSocket,
     /// Somebody chose its name: it is kept when it is there, and stays at the end.
@@ -57,21 +57,21 @@ pub(crate) struct Wish {
 }
 
 /// A socket that is there now.
-pub(super) struct Had {
+pub(super) struct OpenedSocket {
     /// The socket.
     pub(super) socket: Socket,
     /// It was made just now.
     pub(super) is_new: bool,
 }
 
-impl Wish {
+impl SocketRequest {
     /// The socket: the one of this name with what was asked for, or a new one.
     ///
     /// # Errors
     /// Those of the API, and what a socket that is there cannot be made into.
-    pub(super) async fn socket(&self, client: &ApiClient) -> anyhow::Result<Had> {
+    pub(super) async fn socket(&self, client: &ApiClient) -> anyhow::Result<OpenedSocket> {
         if !self.is_named {
-            return Ok(Had { socket: self.numbered(client).await?, is_new: true });
+            return Ok(OpenedSocket { socket: self.numbered(client).await?, is_new: true });
         }
         if let Some(socket) = self.existing(client).await? {
             return self.adapted(client, socket).await;
@@ -79,7 +79,7 @@ impl Wish {
         self.settings.clone().set(&mut self.create.clone())?;
         self.services(self.create.socket_type)?;
         match client.create_socket(&self.create, &idempotency_key()?).await {
-            Ok(socket) => Ok(Had { socket, is_new: true }),
+            Ok(socket) => Ok(OpenedSocket { socket, is_new: true }),
             // Another one was quicker.
             Err(error) if is_taken(&error) => match self.existing(client).await? {
                 Some(socket) => self.adapted(client, socket).await,
@@ -150,7 +150,7 @@ impl Wish {
     }
 
     /// The socket with what was asked for and it has not.
-    async fn adapted(&self, client: &ApiClient, socket: Socket) -> anyhow::Result<Had> {
+    async fn adapted(&self, client: &ApiClient, socket: Socket) -> anyhow::Result<OpenedSocket> {
         let update = self.changes(&socket)?;
         self.services(socket.socket_type)?;
         let id = SocketRef::from(socket.id);
@@ -164,7 +164,7 @@ impl Wish {
             client.attach_policy(&policy, &place).await.map_err(|error| failure::about(error, &policy))?;
             socket = client.socket(&id).await?;
         }
-        Ok(Had { socket, is_new: false })
+        Ok(OpenedSocket { socket, is_new: false })
     }
 
     /// What of the options the socket has not; what no option says stays as it is.
@@ -246,7 +246,7 @@ mod tests {
         args: ConnectArgs,
     }
 
-    fn wish(line: &str) -> Wish {
+    fn request(line: &str) -> SocketRequest {
         let words = ["x", "--port", "8000", "--name", "blog"].into_iter().chain(line.split_whitespace());
         Line::try_parse_from(words).map_err(|error| error.to_string()).unwrap().args.read().unwrap()
     }
@@ -262,9 +262,9 @@ mod tests {
     #[test]
     fn a_socket_that_is_there_gets_what_it_lacks_and_keeps_the_rest() {
         let has = blog(r#","affinity":"cookie","limits":{"queue":5},"protected":{"username":"ann"}"#);
-        assert!(wish("").changes(&has).unwrap().is_empty());
-        assert!(wish("--affinity cookie --queue 5 --type http").changes(&has).unwrap().is_empty(), "it has them");
-        let update = wish("--affinity none --origin-protocol http2 --allow 10.0.0.0/8").changes(&has).unwrap();
+        assert!(request("").changes(&has).unwrap().is_empty());
+        assert!(request("--affinity cookie --queue 5 --type http").changes(&has).unwrap().is_empty(), "it has them");
+        let update = request("--affinity none --origin-protocol http2 --allow 10.0.0.0/8").changes(&has).unwrap();
         assert_eq!(update.affinity, Some(Some(sallyport_model::Affinity::None)));
         assert_eq!(update.origin_protocol, Some(OriginProtocol::Http2));
         assert!(update.access.is_some() && update.limits.is_none() && update.protected.is_none());
@@ -272,8 +272,8 @@ mod tests {
             r#","access":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16"]},"host_header":"origin",
                "headers":{"response":{"set":[{"name":"x-env","value":"a"}]}}"#,
         );
-        assert!(wish("--host-header origin --response-header X-Env:a").changes(&has).unwrap().host_header.is_none());
-        let update = wish("--allow 10.2.0.0/16 --remove-response-header Server").changes(&has).unwrap();
+        assert!(request("--host-header origin --response-header X-Env:a").changes(&has).unwrap().host_header.is_none());
+        let update = request("--allow 10.2.0.0/16 --remove-response-header Server").changes(&has).unwrap();
         assert_eq!(update.access.flatten().unwrap().deny, ["10.1.0.0/16"], "what no option says stays");
         let response = update.headers.flatten().unwrap().response;
         assert_eq!((response.set.len(), response.remove.len()), (1, 1));
@@ -282,21 +282,21 @@ mod tests {
 
     #[test]
     fn a_name_has_several_services_by_their_paths() {
-        let wish = wish("--path /api=9000 --path /docs=http://10.0.0.7:80/v2");
+        let request = request("--path /api=9000 --path /docs=http://10.0.0.7:80/v2");
         assert_eq!(
-            wish.shown_services(),
+            request.shown_services(),
             "/ http://localhost:8000, /api http://localhost:9000, /docs http://10.0.0.7:80"
         );
-        let services = wish.services(SocketType::Https).unwrap_err().to_string();
+        let services = request.services(SocketType::Https).unwrap_err().to_string();
         assert!(services.contains("begins with http://"), "{services}");
-        assert_eq!(wish.services(SocketType::Http).unwrap().len(), 3);
-        let refused = wish.services(SocketType::Tcp).unwrap_err().to_string();
+        assert_eq!(request.services(SocketType::Http).unwrap().len(), 3);
+        let refused = request.services(SocketType::Tcp).unwrap_err().to_string();
         assert!(refused.contains("paths are for http and https sockets"), "{refused}");
     }
 
     #[test]
     fn what_a_socket_cannot_become_is_refused() {
-        let refused = |line: &str| wish(line).changes(&blog("")).unwrap_err();
+        let refused = |line: &str| request(line).changes(&blog("")).unwrap_err();
         assert!(refused("--type tcp").message.contains("is there, of the type http, and not tcp"));
         let port = refused("--public-port 20001");
         assert!(port.message.contains("no port of its own, and not 20001") && port.kind == Kind::Refused);
