@@ -10,14 +10,12 @@ use sallyport_model::{OriginProtocol, SocketType};
 use super::{
     display_name,
     hold::{self, Credential, OriginArgs},
-    identity::PoliciesArg,
     options::{PortArgs, ProtectArgs, origin_protocol, socket_type},
-    settings::SettingsArgs,
-    socket_request::SocketRequest,
     tunnel,
 };
 use crate::{
     args::service::PathsArgs,
+    command::socket::{identity::PoliciesArg, request::SocketRequest, settings::SettingsArgs},
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     signals::Signals,

@@ -10,8 +10,12 @@ use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, flow, pick::Pick, socket_stats::ms};
+use super::flow;
 use crate::{
+    command::{
+        options::{confirm::YesArg, pick::Pick},
+        socket::stats::ms,
+    },
     context::{Context, candidates},
     duration, failure,
     output::{self, Output},

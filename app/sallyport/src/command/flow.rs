@@ -9,8 +9,8 @@ use sallyport_client::{ApiClient, SocketRef};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::socket_stats::ms;
 use crate::{
+    command::socket::stats::ms,
     context::{Context, candidates},
     failure,
     output::{self, Format, Output},

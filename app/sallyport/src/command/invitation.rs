@@ -6,8 +6,8 @@ use sallyport_client::ApiClient;
 use sallyport_model::InvitationId;
 use serde_json::json;
 
-use super::pick::Pick;
 use crate::{
+    command::options::pick::Pick,
     context::Context,
     failure,
     output::{self, Output},

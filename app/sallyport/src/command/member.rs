@@ -7,8 +7,9 @@ use sallyport_client::ApiAddress;
 use sallyport_model::Role;
 use serde_json::json;
 
-use super::{confirm::YesArg, email};
+use super::email;
 use crate::{
+    command::options::confirm::YesArg,
     context::{Context, candidates},
     failure,
     output::{self, Output},

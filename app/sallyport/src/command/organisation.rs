@@ -7,8 +7,9 @@ use sallyport_client::ApiClient;
 use sallyport_model::ShortId;
 use serde_json::json;
 
-use super::{confirm::YesArg, display_name};
+use super::display_name;
 use crate::{
+    command::options::confirm::YesArg,
     context::{
         Context, candidates,
         credentials::{CredentialsFile, SavedOrganisation},

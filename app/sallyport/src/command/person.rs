@@ -7,8 +7,8 @@ use sallyport_client::ApiClient;
 use sallyport_model::{PersonEmail, ProviderKind};
 use serde_json::json;
 
-use super::confirm::YesArg;
 use crate::{
+    command::options::confirm::YesArg,
     context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},

@@ -13,8 +13,8 @@ use sallyport_api::{CreateProvider, Provider, ProviderFound, Secret, UpdateProvi
 use sallyport_model::{MAX_CLIENT_SECRET_BYTES, MAX_PROVIDER_CA_BYTES, ProviderKind, ProviderName};
 use serde_json::json;
 
-use super::confirm::YesArg;
 use crate::{
+    command::options::confirm::YesArg,
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},

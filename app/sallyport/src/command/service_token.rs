@@ -15,9 +15,10 @@ use serde::Serialize;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{client::write_private, confirm::YesArg, display_name, pick::Pick};
+use super::{client::write_private, display_name};
 use crate::{
     args::port,
+    command::options::{confirm::YesArg, pick::Pick},
     context::{Context, candidates},
     failure,
     output::{self, Output},

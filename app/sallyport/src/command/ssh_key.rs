@@ -13,8 +13,9 @@ use sallyport_api::{CreateSshKey, SshKey};
 use sallyport_client::ApiClient;
 use serde_json::json;
 
-use super::{confirm::YesArg, display_name, pick::Pick};
+use super::display_name;
 use crate::{
+    command::options::{confirm::YesArg, pick::Pick},
     context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},

@@ -9,8 +9,9 @@ use sallyport_model::{Scope, ScopeSet, TokenId};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, display_name, pick::Pick};
+use super::display_name;
 use crate::{
+    command::options::{confirm::YesArg, pick::Pick},
     context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},

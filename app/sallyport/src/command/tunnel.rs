@@ -13,18 +13,19 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{
-    confirm::YesArg,
     display_name,
     flow::age,
     health::why,
     hold::{self, Credential, OriginArgs},
     options::{NamedSocketArg, SocketArg, TunnelArg, socket_type},
-    socket_request::PathService,
-    socket_stats::ms,
     ssh_key,
 };
 use crate::{
     args::service::{RewriteArgs, ShownPath},
+    command::{
+        options::confirm::YesArg,
+        socket::{request::PathService, stats::ms},
+    },
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},

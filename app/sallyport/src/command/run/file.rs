@@ -30,7 +30,7 @@ use crate::{
     command::{
         connect, display_name,
         hold::{OriginArgs, TransportArgs},
-        socket_request::SocketRequest,
+        socket::request::SocketRequest,
         tunnel,
     },
     failure::{self, Failure, Kind},

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::file::{Plan, ServiceSpec};
 use crate::{
-    command::{connect, hold::Origin, socket_request::PathService, tunnel},
+    command::{connect, hold::Origin, socket::request::PathService, tunnel},
     context::{Context, Target},
     failure::{self, Failure, Kind},
     signals::Signals,

@@ -4,13 +4,13 @@ use sallyport_api::{CreateSocket, CreateTunnel, PolicyPlace, Socket, UpdateSocke
 use sallyport_client::{ApiClient, ClientError, PolicyRef, SocketRef};
 use sallyport_model::{OriginProtocol, PathRoute, SocketType};
 
-use super::{
-    hold::{Origin, OriginArgs},
-    options::idempotency_key,
-    settings::SettingsArgs,
-};
+use super::settings::SettingsArgs;
 use crate::{
     args::service::ServiceAddress,
+    command::{
+        hold::{Origin, OriginArgs},
+        options::idempotency_key,
+    },
     failure::{self, Failure, Kind},
     view::quoted,
 };
@@ -20,16 +20,16 @@ const MAX_NUMBER: u32 = 9;
 
 /// A service, and which paths of the socket it has.
 #[derive(Debug, Clone)]
-pub(super) struct PathService {
+pub(crate) struct PathService {
     /// The paths.
-    pub(super) path: PathRoute,
+    pub(crate) path: PathRoute,
     /// The service.
-    pub(super) origin: Origin,
+    pub(crate) origin: Origin,
 }
 
 impl PathService {
     /// The tunnel to make for it.
-    pub(super) fn tunnel(&self) -> CreateTunnel {
+    pub(crate) fn tunnel(&self) -> CreateTunnel {
         let PathRoute { prefix, rewrite } = self.path.clone();
         CreateTunnel { path: (!prefix.is_root()).then_some(prefix), rewrite_path: rewrite, ..CreateTunnel::default() }
     }
@@ -39,29 +39,29 @@ impl PathService {
 #[derive(Debug)]
 pub(crate) struct SocketRequest {
     /// The socket to make, if it is not there.
-    pub(super) create: CreateSocket,
+    pub(crate) create: CreateSocket,
     /// Somebody chose its name: it is kept when it is there, and stays at the end.
-    pub(super) is_named: bool,
+    pub(crate) is_named: bool,
     /// What the service speaks, if it was said.
-    pub(super) socket_type: Option<SocketType>,
+    pub(crate) socket_type: Option<SocketType>,
     /// How, if it was said.
-    pub(super) origin_protocol: Option<OriginProtocol>,
+    pub(crate) origin_protocol: Option<OriginProtocol>,
     /// What was said of the settings of its socket.
-    pub(super) settings: SettingsArgs,
+    pub(crate) settings: SettingsArgs,
     /// The paths of the service.
-    pub(super) path: PathRoute,
+    pub(crate) path: PathRoute,
     /// Services of other paths of the name.
-    pub(super) others: Vec<(PathRoute, ServiceAddress)>,
+    pub(crate) others: Vec<(PathRoute, ServiceAddress)>,
     /// The service.
-    pub(super) origin: OriginArgs,
+    pub(crate) origin: OriginArgs,
 }
 
 /// A socket that is there now.
-pub(super) struct OpenedSocket {
+pub(crate) struct OpenedSocket {
     /// The socket.
-    pub(super) socket: Socket,
+    pub(crate) socket: Socket,
     /// It was made just now.
-    pub(super) is_new: bool,
+    pub(crate) is_new: bool,
 }
 
 impl SocketRequest {
@@ -69,7 +69,7 @@ impl SocketRequest {
     ///
     /// # Errors
     /// Those of the API, and what a socket that is there cannot be made into.
-    pub(super) async fn socket(&self, client: &ApiClient) -> anyhow::Result<OpenedSocket> {
+    pub(crate) async fn socket(&self, client: &ApiClient) -> anyhow::Result<OpenedSocket> {
         if !self.is_named {
             return Ok(OpenedSocket { socket: self.numbered(client).await?, is_new: true });
         }
@@ -93,7 +93,7 @@ impl SocketRequest {
     ///
     /// # Errors
     /// Options that do not go with the type.
-    pub(super) fn services(&self, socket_type: SocketType) -> anyhow::Result<Vec<PathService>> {
+    pub(crate) fn services(&self, socket_type: SocketType) -> anyhow::Result<Vec<PathService>> {
         let is_whole = self.others.is_empty() && self.path.is_plain();
         if !(socket_type.is_http() || is_whole) {
             let failure =
@@ -110,7 +110,7 @@ impl SocketRequest {
     }
 
     /// The services as they are named, for people.
-    pub(super) fn shown_services(&self) -> String {
+    pub(crate) fn shown_services(&self) -> String {
         let shown =
             |service: &ServiceAddress| format!("{}://{}", self.create.socket_type, self.origin.address_of(service));
         if self.others.is_empty() {

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::Args;
 use sallyport_api::{Counts, EdgeCounts, OriginCounts, Quantiles, SocketStats};
 
-use super::{flow, options::NamedSocketArg};
 use crate::{
+    command::{flow, options::NamedSocketArg},
     context::Context,
     failure,
     output::{self, Format},
@@ -29,7 +29,7 @@ pub(crate) struct StatsArgs {
 }
 
 /// Does it.
-pub(super) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()> {
     let socket = args.socket.get()?;
     let client = context.client(&context.target()?)?;
     loop {
@@ -132,7 +132,7 @@ fn quantiles(times: Option<Quantiles>) -> String {
 }
 
 /// `0.41ms`, `12ms`, `3.4s`.
-pub(super) fn ms(ms: f64) -> String {
+pub(crate) fn ms(ms: f64) -> String {
     match ms {
         ..1.0 => format!("{ms:.2}ms"),
         1.0..10.0 => format!("{ms:.1}ms"),

@@ -13,7 +13,7 @@ use super::{
 use crate::{duration, failure::Failure};
 
 /// The word that takes a setting away.
-pub(super) const OFF: &str = "off";
+pub(crate) const OFF: &str = "off";
 
 /// What an owner can set.
 #[derive(Debug, Clone, Default, Args)]
@@ -211,7 +211,7 @@ fn whole_seconds(text: &str) -> Result<u32, String> {
 }
 
 /// The list, where `off` alone is the empty one.
-pub(super) fn listed(items: Vec<String>) -> Vec<String> {
+pub(crate) fn listed(items: Vec<String>) -> Vec<String> {
     if items.iter().all(|item| item == OFF || item.is_empty()) { Vec::new() } else { items }
 }
 

@@ -13,9 +13,10 @@ use sallyport_model::{
 use sallyport_net::Fingerprint;
 use serde_json::json;
 
-use super::{confirm::YesArg, health::why, hold::origin_pin, settings::OFF};
+use super::settings::OFF;
 use crate::{
     args::service::{RewriteArgs, ShownPath},
+    command::{health::why, hold::origin_pin, options::confirm::YesArg},
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::Output,

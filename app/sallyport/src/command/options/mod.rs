@@ -1,5 +1,8 @@
 //! Options that several commands share.
 
+pub(crate) mod confirm;
+pub(crate) mod pick;
+
 use anyhow::Context as _;
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use clap_complete::engine::ArgValueCompleter;

@@ -14,9 +14,10 @@ use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{account::PASSWORD_ENV, data::data_dir, email};
+use super::PASSWORD_ENV;
 use crate::{
     args::password::{PasswordArgs, PasswordPrompt, ask_for_code, two_lines},
+    command::{data::data_dir, email},
     context::Context,
     failure::{self, Failure, Kind},
     installation::database::DatabaseArgs,

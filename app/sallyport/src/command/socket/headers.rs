@@ -72,7 +72,7 @@ fn checked(request: HeaderChanges) -> Result<(), String> {
 
 impl HeaderArgs {
     /// Whether what is asked for can only be told with the rules that there are.
-    pub(super) fn needs_current(&self) -> bool {
+    pub(crate) fn needs_current(&self) -> bool {
         self.request_header.is_some()
             || self.remove_request_header.is_some()
             || self.response_header.is_some()
@@ -80,7 +80,7 @@ impl HeaderArgs {
     }
 
     /// Changes the rules that there are.
-    pub(super) fn change(self, now: HeaderRules, update: &mut UpdateSocket) {
+    pub(crate) fn change(self, now: HeaderRules, update: &mut UpdateSocket) {
         let needs_current = self.needs_current();
         update.host_header = self.host_header.map(|host| host.0);
         if needs_current {
@@ -106,7 +106,7 @@ fn names(names: Option<Vec<String>>) -> Option<Vec<String>> {
 }
 
 /// The rules that there are, for people.
-pub(super) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
+pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if let Some(host) = &socket.host_header {
         rows.push(("host header", host.to_string()));

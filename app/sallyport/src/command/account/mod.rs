@@ -1,5 +1,7 @@
 //! `sallyport account`.
 
+pub(crate) mod access;
+
 use std::{
     fs::File,
     io::Read as _,
@@ -13,12 +15,8 @@ use sallyport_control::SETUP_TOKEN_FILE;
 use sallyport_net::{Fingerprint, Trust};
 use serde_json::json;
 
-use super::{
-    account_access::{self, ForgotArgs, PasswordChangeArgs, ResetArgs, SessionCommand, TotpCommand},
-    display_name, email,
-    login::reach,
-    ssh_key,
-};
+use self::access::{ForgotArgs, PasswordChangeArgs, ResetArgs, SessionCommand, TotpCommand};
+use super::{display_name, email, login::reach, ssh_key};
 use crate::{
     args::password::{PasswordArgs, PasswordPrompt},
     context::Context,
@@ -99,11 +97,11 @@ pub(crate) async fn run(context: &Context, command: AccountCommand) -> anyhow::R
             let account = context.client_of_self(&context.target()?)?.account().await?;
             context.output.data(&account, show)
         }
-        AccountCommand::Password(args) => account_access::password(context, args).await,
-        AccountCommand::Forgot(args) => account_access::forgot(context, args).await,
-        AccountCommand::Reset(args) => account_access::reset(context, args).await,
-        AccountCommand::Totp(command) => account_access::totp(context, command).await,
-        AccountCommand::Session(command) => account_access::session(context, command).await,
+        AccountCommand::Password(args) => access::password(context, args).await,
+        AccountCommand::Forgot(args) => access::forgot(context, args).await,
+        AccountCommand::Reset(args) => access::reset(context, args).await,
+        AccountCommand::Totp(command) => access::totp(context, command).await,
+        AccountCommand::Session(command) => access::session(context, command).await,
         AccountCommand::HandOver(args) => {
             let email = email(&args.email)?;
             let client = context.client_of_self(&context.target()?)?;

@@ -66,7 +66,7 @@ impl IdentityArgs {
     }
 
     /// Whether what is asked for can only be told with the settings that there are.
-    pub(super) fn needs_current(&self) -> bool {
+    pub(crate) fn needs_current(&self) -> bool {
         self.cloudauth || self.has_details()
     }
 
@@ -74,7 +74,7 @@ impl IdentityArgs {
     ///
     /// # Errors
     /// Entries that are none, and options that say nothing without `--cloudauth`.
-    pub(super) fn change(self, now: Option<IdentitySettings>) -> Result<Option<Option<IdentitySettings>>, Failure> {
+    pub(crate) fn change(self, now: Option<IdentitySettings>) -> Result<Option<Option<IdentitySettings>>, Failure> {
         if self.no_cloudauth {
             if self.has_details() {
                 return Err(Failure::usage("--no-cloudauth asks nobody who they are, so it lets in everybody alike")
@@ -99,7 +99,7 @@ impl IdentityArgs {
 }
 
 /// Who may come in, for people.
-pub(super) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
+pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let joined = |all: Vec<&str>| all.join(", ");
     if let Some(identity) = &socket.identity {

@@ -1,5 +1,7 @@
 //! `sallyport policy`: named rules about who may come in.
 
+pub(crate) mod rule;
+
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -10,12 +12,10 @@ use sallyport_model::{PersonEmail, PolicyName, ProviderName};
 use sallyport_policy::{Effect, Moment};
 use serde_json::json;
 
-use super::{
-    confirm::YesArg,
-    policy_rule::{self, DocumentArgs},
-};
+use self::rule::DocumentArgs;
 use crate::{
     args::port,
+    command::options::confirm::YesArg,
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},
@@ -235,7 +235,7 @@ async fn create(context: &Context, client: &ApiClient, args: CreateArgs) -> anyh
     let DocumentArgs { file, rule } = args.document;
     let document = match file {
         Some(_) if rule.is_given() => return Err(both_given().into()),
-        Some(file) => policy_rule::read(&file)?,
+        Some(file) => rule::read(&file)?,
         None => rule.add_to(None)?,
     };
     let policy = client.create_policy(&CreatePolicy { name: args.name, document }).await?;
@@ -251,7 +251,7 @@ async fn edit(context: &Context, client: &ApiClient, args: EditArgs) -> anyhow::
     let DocumentArgs { file, rule } = args.document;
     let document = match file {
         Some(_) if rule.is_given() => return Err(both_given().into()),
-        Some(file) => Some(policy_rule::read(&file)?),
+        Some(file) => Some(rule::read(&file)?),
         None => match rule.add_to(Some(find(client, &policy).await?.document)) {
             Ok(document) => Some(document),
             Err(_) if args.rename.is_some() => None,
@@ -276,7 +276,7 @@ async fn test(context: &Context, client: &ApiClient, args: TestArgs) -> anyhow::
     let at = args.at.map(|at| time::OffsetDateTime::from_unix_timestamp(at.unix())).transpose()?;
     let question = TestPolicy {
         policy: args.policy.as_ref().map(ToString::to_string),
-        document: args.file.as_deref().map(policy_rule::read).transpose()?,
+        document: args.file.as_deref().map(rule::read).transpose()?,
         socket: args.socket.as_ref().map(ToString::to_string),
         email: args.email,
         groups: args.group,

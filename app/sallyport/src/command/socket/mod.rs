@@ -1,22 +1,26 @@
 //! `sallyport socket`.
 
+pub(crate) mod headers;
+pub(crate) mod identity;
+pub(crate) mod origin;
+pub(crate) mod request;
+pub(crate) mod settings;
+pub(crate) mod stats;
+
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateSocket, Socket, UpdateSocket};
 use sallyport_model::{OriginProtocol, SocketType};
 use sallyport_net::RootInfo;
 use serde_json::json;
 
+use self::{identity::PoliciesArg, origin::SocketOriginCommand, settings::SettingsArgs, stats::StatsArgs};
 use super::{
-    confirm::YesArg,
     display_name,
     health::why,
-    identity::PoliciesArg,
     options::{NamedSocketArg, PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
-    settings::{self, SettingsArgs},
-    socket_origin::{self, SocketOriginCommand},
-    socket_stats::{self, StatsArgs},
 };
 use crate::{
+    command::options::confirm::YesArg,
     context::Context,
     failure::{self, Failure},
     output::{self, Output},
@@ -133,9 +137,9 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
             notes(context, &socket);
             Ok(())
         }
-        SocketCommand::Stats(args) => socket_stats::run(context, args).await,
+        SocketCommand::Stats(args) => stats::run(context, args).await,
         SocketCommand::Edit(args) => edit(context, args).await,
-        SocketCommand::Origin(command) => socket_origin::run(context, command).await,
+        SocketCommand::Origin(command) => origin::run(context, command).await,
         SocketCommand::Delete(args) => delete(context, args).await,
     }
 }
