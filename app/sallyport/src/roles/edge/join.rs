@@ -133,8 +133,8 @@ pub(super) struct Renewal {
     pub(super) link: ControlLink,
     pub(super) nats: Nats,
     pub(super) served: Arc<Certificates>,
-    /// Whether it was told that the clocks differ.
-    pub(super) skew_told: bool,
+    /// Whether the log says that the clocks differ.
+    pub(super) skew_logged: bool,
     /// When the certificates end, in seconds since 1970: for whoever says so.
     pub(super) ends_at: Arc<AtomicI64>,
     pub(super) mesh: MeshTls,
@@ -245,10 +245,10 @@ impl Renewal {
     fn warn_of_skew(&mut self, theirs: i64) {
         self.clock.send_replace(Some(ControlClock::new(theirs)));
         let differs = now().abs_diff(theirs) > MAX_SKEW_SECONDS;
-        if differs && !std::mem::replace(&mut self.skew_told, true) {
+        if differs && !std::mem::replace(&mut self.skew_logged, true) {
             warn_of_skew(theirs);
         }
-        self.skew_told &= differs;
+        self.skew_logged &= differs;
     }
 
     async fn renew(&mut self) -> anyhow::Result<()> {
