@@ -1,4 +1,4 @@
-//! What the program says when something fails: one clear sentence, one next step, one exit code.
+//! Failures as users see them: one clear sentence, one next step, one exit code.
 
 use std::{error::Error, fmt, io, path::Path};
 
@@ -265,7 +265,8 @@ const WORDS: &[(&str, &str)] = &[
     ("client_id", "--client-id"),
 ];
 
-/// What the API says, with the flag in the place of each field that it begins a sentence with, and of others that it names.
+/// What the API says, with the flag in the place of each field that it begins a sentence with, and of others that it
+/// names.
 fn in_flags(problem: &Problem) -> String {
     let said = with_flags_ahead(problem);
     // Where rules are wrong, these are words of their own language.

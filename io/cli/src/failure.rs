@@ -1,4 +1,4 @@
-//! What a program says when something fails: one clear sentence, one next step, one exit code.
+//! Failures as users see them: one clear sentence, one next step, one exit code.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! How many files and connections a program may have open.
+//! The limit of open files and connections of a program.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -9,9 +9,9 @@ pub fn allow_many() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Has the kernel make room for so many descriptors while there is one thread. The kernel doubles the table of a process that
-/// has several threads only after a grace period of RCU. The thread that wants a descriptor stands still meanwhile: 5 to 20 ms,
-/// at 64 descriptors, at 128, and so on. A descriptor takes eight bytes.
+/// Has the kernel make room for so many descriptors while there is one thread. The kernel doubles the table of a
+/// process that has several threads only after a grace period of RCU. The thread that wants a descriptor stands still
+/// meanwhile: 5 to 20 ms, at 64 descriptors, at 128, and so on. A descriptor takes eight bytes.
 pub fn make_room(count: i32) {
     let bound = getrlimit(Resource::Nofile).current.and_then(|bound| i32::try_from(bound).ok());
     let last = bound.map_or(count, |bound| bound.min(count)) - 1;

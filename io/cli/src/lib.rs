@@ -1,4 +1,4 @@
-//! What the command lines of Sallyport's programs share: how they print, fail, read spans of time, and end by signals.
+//! The part of a command line that the programs of Sallyport share: output, failures, spans of time, and signals.
 
 pub mod duration;
 pub mod failure;

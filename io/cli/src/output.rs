@@ -1,4 +1,4 @@
-//! What goes to the standard output and how: tables for people, JSON or YAML for programs.
+//! The standard output: tables for people, JSON or YAML for programs.
 
 use std::{
     borrow::Cow,

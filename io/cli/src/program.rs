@@ -1,4 +1,4 @@
-//! Where a program finds the others that were installed with it.
+//! Other programs of the same installation, and where they are.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! What is said of a command line that cannot be used, and the options about printing that all programs have.
+//! Refusals of a command line, and the options about printing that all programs have.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -44,8 +44,8 @@ impl Printing {
     }
 }
 
-/// Tells what is wrong with the command line, and gives the exit code; help that was asked for is no failure. `help` is the
-/// command line that prints the help.
+/// Tells what is wrong with the command line, and gives the exit code; help that was asked for is no failure. `help` is
+/// the command line that prints the help.
 #[must_use]
 pub fn misused(error: &clap::Error, as_json: bool, help: &str) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);

@@ -1,4 +1,4 @@
-//! How a machine keeps its audit log, and where else that goes: the same options for `up`, `control` and `edge`.
+//! Options for the audit log: how long to keep it, and where else to send it.
 
 use std::{path::Path, time::Duration};
 
@@ -28,7 +28,8 @@ pub(crate) struct AuditLogArgs {
 }
 
 impl AuditLogArgs {
-    /// Opens the log of this data directory, whose head is sealed with a key made by `derived`; only while the directory is held.
+    /// Opens the log of this data directory, whose head is sealed with a key made by `derived`; only while the
+    /// directory is held.
     ///
     /// # Errors
     /// The log's files cannot be used.
@@ -47,8 +48,8 @@ impl AuditLogArgs {
 /// What of sockets' use is in the audit log, where sockets are served.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AuditUseArgs {
-    /// What of sockets' use is in the audit log: asked (of sockets that ask who comes, or have policies) or all. Logins,
-    /// certificates and changes always are
+    /// Which use of sockets the audit log records: asked (sockets with a login or policies) or all. It always records
+    /// logins, certificates and changes
     #[arg(
         long,
         value_enum,

@@ -1,4 +1,4 @@
-//! Where the bus is, as control is told.
+//! Options for the bus.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,10 +16,10 @@ pub(crate) struct BusArgs {
     /// The NATS servers with JetStream: nats://HOST:PORT or tls://HOST:PORT, several by commas
     #[arg(long = "bus", value_name = "URL", env = "SALLYPORT_BUS", value_delimiter = ',', required = true)]
     pub(crate) servers: Vec<String>,
-    /// The user that the bus knows; the password comes with SALLYPORT_BUS_PASSWORD
+    /// NATS user name of the control plane; SALLYPORT_BUS_PASSWORD holds the password
     #[arg(long = "bus-user", value_name = "USER", env = "SALLYPORT_BUS_USER", conflicts_with = "bus_secret")]
     pub(crate) user: Option<String>,
-    /// The token that the bus knows; better in SALLYPORT_BUS_TOKEN: other users of the machine can see flags
+    /// NATS token of the control plane; better in SALLYPORT_BUS_TOKEN: other users of the machine can see flags
     #[arg(
         id = "bus_secret",
         long = "bus-token",
@@ -28,11 +28,12 @@ pub(crate) struct BusArgs {
         hide_env_values = true
     )]
     pub(crate) secret: Option<String>,
-    /// The user that the bus knows edges by, who may do less than this control (see integrations/nats); the password comes with
-    /// SALLYPORT_BUS_EDGE_PASSWORD [default: edges are told what this control uses]
+    /// NATS user name of the edges, with fewer permissions than control (see integrations/nats);
+    /// SALLYPORT_BUS_EDGE_PASSWORD holds the password [default: edges use the credentials of control]
     #[arg(long = "bus-edge-user", value_name = "USER", env = "SALLYPORT_BUS_EDGE_USER")]
     pub(crate) edge_user: Option<String>,
-    /// The authority of the bus's certificates, in PEM; with it, TLS is asked for [default: those of the system]
+    /// The authority that signed the certificates of the NATS servers, in PEM; requires TLS [default: the system's
+    /// authorities]
     #[arg(long = "bus-ca", value_name = "FILE", env = "SALLYPORT_BUS_CA")]
     pub(crate) authority: Option<PathBuf>,
 }

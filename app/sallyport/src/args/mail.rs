@@ -1,4 +1,4 @@
-//! By which hook a server sends messages to owners of accounts.
+//! Options for the hook that sends messages to owners of accounts.
 
 use std::{
     fs::File,
@@ -19,14 +19,14 @@ const MAX_FILE_BYTES: u64 = 65_536;
 /// Messages to owners of accounts.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MailArgs {
-    /// Tell this hook what to send to owners of accounts: codes for another password, invitations. It gets JSON by POST, signed as
+    /// The hook that sends messages to owners of accounts: reset codes and invitations. It gets JSON by POST, signed as
     /// for local providers
     #[arg(long, value_name = "URL", env = "SALLYPORT_MAIL_HOOK", requires = "mail_hook_secret_file")]
     pub(crate) mail_hook: Option<String>,
-    /// The file with the secret that signs what the hook is told, which only its owner can read
+    /// The file with the secret that signs requests to the hook; only its owner may read the file
     #[arg(long, value_name = "FILE", env = "SALLYPORT_MAIL_HOOK_SECRET_FILE")]
     pub(crate) mail_hook_secret_file: Option<PathBuf>,
-    /// The authorities that the hook's certificate is verified with, in PEM, in place of the system's
+    /// The authorities for the hook's certificate, in PEM, instead of the system's
     #[arg(long, value_name = "FILE", env = "SALLYPORT_MAIL_HOOK_CA")]
     pub(crate) mail_hook_ca: Option<PathBuf>,
 }

@@ -15,7 +15,7 @@ const MAX_CODE_BYTES: u64 = 256;
 /// Where a password comes from.
 #[derive(Debug, Args)]
 pub(crate) struct PasswordArgs {
-    /// The password; other users of this machine can see it, so leave it out to be asked for it, or use
+    /// The password. Other users of this machine can see flags: without this one a terminal asks, or use
     /// --password-stdin or the environment
     #[arg(long, value_name = "PASSWORD")]
     pub(crate) password: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct PasswordArgs {
 
 /// How a password is asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct PasswordPrompt<'a> {
     /// The environment variable that may have it.
     pub(crate) env: &'a str,
     /// What the prompt says.
@@ -45,7 +45,7 @@ impl PasswordArgs {
     ///
     /// # Errors
     /// There is none, and nobody to ask; or what was typed differs.
-    pub(crate) fn read(&self, ask: Ask<'_>) -> anyhow::Result<Secret> {
+    pub(crate) fn read(&self, ask: PasswordPrompt<'_>) -> anyhow::Result<Secret> {
         if let Some(password) = &self.password {
             return Ok(password.as_str().into());
         }

@@ -10,10 +10,11 @@ use super::listen::{ListenAddress, listen_address};
 /// What is known of clients' addresses.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GeoArgs {
-    /// A database of countries by address (MMDB), for access rules such as country:CH; read again when it changes
+    /// A database of countries by address (MMDB), for access rules such as country:CH; reloaded when the file changes
     #[arg(long, value_name = "FILE", env = "SALLYPORT_GEOIP_COUNTRY")]
     pub(crate) geoip_country: Option<PathBuf>,
-    /// A database of autonomous systems by address (MMDB), for access rules such as asn:64500; read again when it changes
+    /// A database of autonomous systems by address (MMDB), for access rules such as asn:64500; reloaded when the file
+    /// changes
     #[arg(long, value_name = "FILE", env = "SALLYPORT_GEOIP_ASN")]
     pub(crate) geoip_asn: Option<PathBuf>,
 }
@@ -34,7 +35,7 @@ impl GeoArgs {
 /// Stock ssh clients.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SshArgs {
-    /// Serve ssh clients on a port of their own too, beside the one that all share: ADDR:PORT or :PORT
+    /// Serve ssh clients on a port of their own too, besides the shared one: ADDR:PORT or :PORT
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_SSH", value_parser = listen_address)]
     pub(crate) listen_ssh: Option<ListenAddress>,
     /// Serve no ssh clients

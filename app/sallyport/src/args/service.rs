@@ -11,7 +11,8 @@ use crate::{args::port, failure::Failure};
 const EXPECTED: &str =
     "expected a port from 1 to 65535, or an address such as localhost:8000 or https://127.0.0.1:4443";
 
-/// A service as it is named: `8000`, `localhost:8000`, `[::1]:8000`, `https://127.0.0.1:4443`, `tcp://db.internal:5432`.
+/// A service as it is named: `8000`, `localhost:8000`, `[::1]:8000`, `https://127.0.0.1:4443`,
+/// `tcp://db.internal:5432`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServiceAddress {
     /// What it speaks, where a scheme says it.
@@ -87,14 +88,14 @@ pub(crate) struct ServiceArg(pub(crate) ServiceAddress);
 #[derive(Args)]
 #[group(id = "service_port", required = true, multiple = false)]
 struct ServiceWords {
-    /// The service: its port, or where it is, such as 8000, localhost:8000, [::1]:8000 or https://127.0.0.1:4443
+    /// The port or address of the service: 8000, localhost:8000, [::1]:8000 or https://127.0.0.1:4443
     #[arg(id = "port_of_service", value_name = "SERVICE", value_parser = ServiceAddress::from_str)]
     #[arg(allow_negative_numbers = true, help_heading = None::<&str>)]
     word: Option<ServiceAddress>,
-    /// The port that the service listens on, as an option
+    /// The port of the service, as an option
     #[arg(id = "port", long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
     option: Option<u16>,
-    /// Where the service is, as an option: localhost:8000, https://127.0.0.1:4443
+    /// The address of the service, as an option: localhost:8000, https://127.0.0.1:4443
     #[arg(id = "address", long, value_name = "SERVICE", value_parser = ServiceAddress::from_str)]
     address: Option<ServiceAddress>,
 }
@@ -125,10 +126,10 @@ impl Args for ServiceArg {
 /// What an origin's paths are replaced by.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RewriteArgs {
-    /// Ask the service without the prefix that --path says: /api/x becomes /x
+    /// Strip the prefix of --path from requests to the service: /api/x becomes /x
     #[arg(long, conflicts_with = "rewrite_path")]
     pub(crate) strip_path: bool,
-    /// Ask the service with this path in the place of --path: with /v2, /api/x becomes /v2/x
+    /// Replace the prefix of --path in requests to the service: with /v2, /api/x becomes /v2/x
     #[arg(long, value_name = "PATH")]
     pub(crate) rewrite_path: Option<PathPrefix>,
 }
@@ -176,8 +177,8 @@ impl FromStr for PathArg {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Paths")]
 pub(crate) struct PathsArgs {
-    /// Another service under the same name, for a path and what is beneath it: --path /api=8000, as often as there are
-    /// such. Without =SERVICE: the path that the service itself has [default: /]
+    /// Another service under the same name, for a path and all paths beneath it: --path /api=8000; may be given several
+    /// times. Without =SERVICE: the path of the service itself [default: /]
     #[arg(long = "path", value_name = "PATH[=SERVICE]", value_parser = PathArg::from_str)]
     paths: Vec<PathArg>,
     #[command(flatten)]

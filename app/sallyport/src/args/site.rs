@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// The installation as visitors see it.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct SiteArgs {
-    /// What the installation is called on the pages that visitors see [default: its domain]
+    /// The name of the installation on the pages that visitors see [default: its domain]
     #[arg(long, value_name = "NAME", env = "SALLYPORT_SITE_NAME")]
     site_name: Option<String>,
     /// The mark of the installation on these pages: an SVG or PNG file of at most 8 KiB [default: an open gate]
@@ -88,7 +88,7 @@ mod tests {
         let world = r#"{"domain":"example.com","ca":"","node_ca":"","controls":[],"bus":[],"seal_key":"","assertion_key":"","affinity_key":""}"#;
         let mut world: EdgeBootstrap = serde_json::from_str(world).unwrap();
         assert_eq!(site_of(&world), Site::of_domain("example.com"), "told by a control that knows of none");
-        given.tell(&mut world).unwrap();
+        given.write_into(&mut world).unwrap();
         assert_eq!(site_of(&world), given.open("example.com").unwrap());
         assert_eq!(site_of(&world).name(), "Smith & Sons");
         world.site_name = Some(String::new());

@@ -1,5 +1,5 @@
-//! The command line: what can be asked for, and who does it.
-//! Uses every other room.
+//! The command line: its commands, and what runs each.
+//! Uses `command`, `roles`, `context`, `args`, `runtime` and `failure`.
 
 pub(crate) mod complete;
 mod help;
@@ -89,14 +89,14 @@ pub(crate) enum Command {
     Control(roles::control::ControlArgs),
     /// Run an edge of an installation, or look after its edges
     Edge(EdgeCommand),
-    /// Show what runs here, whether the API and the edge answer, who is logged in, and what comes next
+    /// Show what runs here, whether the API and the edge answer, the login, and the next step
     Status,
-    /// Check what could be wrong, in the order in which to mend it
+    /// Find faults, in the order in which to repair them
     Doctor(DoctorArgs),
-    /// Make an account, or show it
+    /// Create an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
-    /// Log in; the password is asked for, or comes with SALLYPORT_PASSWORD
+    /// Log in, with a password from the terminal or from SALLYPORT_PASSWORD
     Login(LoginArgs),
     /// Forget the login
     Logout,
@@ -110,33 +110,33 @@ pub(crate) enum Command {
     /// The connections that carry a socket's requests to its origins
     #[command(subcommand)]
     Tunnel(TunnelCommand),
-    /// Named rules about who may come in, and when, from where and for what
+    /// Named access rules: who, when, from where, for what
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Keys with which stock ssh clients log in
     #[command(subcommand)]
     SshKey(SshKeyCommand),
-    /// Identity providers: who vouches for persons that come to sockets
+    /// Identity providers for logins to sockets
     #[command(subcommand)]
     Provider(ProviderCommand),
-    /// Persons who log in with a password, at your provider of kind local
+    /// Persons with a password, at your provider of kind local
     #[command(subcommand)]
     Person(PersonCommand),
-    /// Persons who have logged in to sockets
+    /// Logins to your sockets
     #[command(subcommand)]
     LoginSession(LoginSessionCommand),
-    /// Enter sockets that ask who comes, with programs that cannot log in
+    /// Access sockets with a login from programs that cannot log in
     #[command(subcommand)]
     Client(ClientCommand),
-    /// Print what lets a stock ssh reach hosts behind sockets, for ~/.ssh/config
+    /// Print the lines for ~/.ssh/config with which a stock ssh reaches hosts behind sockets
     SshConfig(SshConfigArgs),
-    /// Your authority for ssh keys: what hosts behind your sockets trust
+    /// Your authority for ssh keys, which hosts behind your sockets trust
     #[command(subcommand)]
     SshCa(SshCaCommand),
-    /// Organisations: for whom you act
+    /// Organisations to act for
     #[command(subcommand, alias = "organization")]
     Organisation(OrganisationCommand),
-    /// Who belongs to the organisation, and what they may do
+    /// Members of the organisation and their roles
     #[command(subcommand)]
     Member(MemberCommand),
     /// Invitations into organisations
@@ -145,12 +145,12 @@ pub(crate) enum Command {
     /// API tokens, for programs that cannot type a password
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Tokens with which machines come to sockets that ask who comes
+    /// Tokens for machines, for sockets with a login
     #[command(subcommand)]
     ServiceToken(ServiceTokenCommand),
-    /// Who connected to what, and when; who changed what
+    /// The audit log: who connected to what and when, who changed what
     Audit(AuditArgs),
-    /// The connections that run now
+    /// Open connections
     #[command(subcommand)]
     Flow(FlowCommand),
     /// Move the data of a `sallyport up` from its data directory to PostgreSQL
@@ -162,18 +162,18 @@ pub(crate) enum Command {
     Authority(AuthorityCommand),
     /// Copy the database and the keys of a `sallyport up` that may be running
     Backup(BackupArgs),
-    /// Make a data directory of a backup
+    /// Create a data directory from a backup
     Restore(RestoreArgs),
     /// A laboratory: a network of edges, controls and clients in namespaces of this machine, and faults to try on it
     Lab(LabArgs),
-    /// Let all programs of this machine trust a Sallyport's certificates
+    /// Have all programs of this machine trust a Sallyport's certificates
     #[command(subcommand)]
     Trust(TrustCommand),
-    /// Print the script that lets a shell complete commands
+    /// Print the completion script of a shell
     Completion(command::completion::CompletionArgs),
     /// Print the version
     Version,
-    /// Say what a command does, or something about a topic: names, policies, run, scripts, transports
+    /// Explain a command, or a topic: names, policies, run, scripts, transports
     Help(HelpArgs),
 }
 

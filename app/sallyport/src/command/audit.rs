@@ -32,10 +32,10 @@ const DEFAULT_EVENTS: usize = 50;
 pub(crate) struct AuditArgs {
     #[command(subcommand)]
     command: Option<AuditCommand>,
-    /// From then on: 30m, 12h, 7d ago, or a moment such as 2026-11-21T08:00:00Z
+    /// Events since: 30m, 12h, 7d ago, or a moment such as 2026-11-21T08:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     since: Option<OffsetDateTime>,
-    /// Before then
+    /// Events before this moment
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     until: Option<OffsetDateTime>,
     /// Only one kind: flow, admin, login, certificate or gap
@@ -53,7 +53,7 @@ pub(crate) struct AuditArgs {
     /// How many events, the newest ones [default: 50; all with --since or --until]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Go on with what happens from now on, until this command is stopped
+    /// Show new events too, until this command is stopped
     #[arg(long, short)]
     follow: bool,
 }
@@ -68,7 +68,7 @@ enum AuditCommand {
 /// Options of `audit verify`.
 #[derive(Debug, Args)]
 struct VerifyArgs {
-    /// Look at the log in this data directory, instead of asking the server
+    /// Read the log in this data directory instead of asking the server
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }

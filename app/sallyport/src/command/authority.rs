@@ -23,7 +23,7 @@ pub(crate) enum AuthorityCommand {
 /// Options of `authority rotate`.
 #[derive(Debug, Args)]
 pub(crate) struct RotateArgs {
-    /// Which one: clients, whose root they trust, or machines, by which controls and edges know each other
+    /// The authority: clients (the root that clients trust) or machines (between controls and edges)
     #[arg(value_enum, value_name = "WHICH", hide_possible_values = true)]
     which: WhichAuthority,
     /// The data directory of `up` or of a control [default: as for `up`]

@@ -1,4 +1,5 @@
-//! `sallyport connect`: a tunnel for as long as the command runs, and a socket for as long, or one that stays with its name.
+//! `sallyport connect`: a tunnel for as long as the command runs, and a socket for as long, or one that stays with its
+//! name.
 
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
@@ -9,14 +10,12 @@ use sallyport_model::{OriginProtocol, SocketType};
 use super::{
     display_name,
     hold::{self, Credential, OriginArgs},
-    identity::PoliciesArg,
     options::{PortArgs, ProtectArgs, origin_protocol, socket_type},
-    settings::SettingsArgs,
     tunnel,
-    wish::Wish,
 };
 use crate::{
     args::service::PathsArgs,
+    command::socket::{identity::PoliciesArg, request::SocketRequest, settings::SettingsArgs},
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     signals::Signals,
@@ -26,15 +25,15 @@ use crate::{
 /// Options of `connect`.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// What to call the socket, which then stays: the next `connect` with the same name gets the same public name again, and
-    /// one beside it shares its requests. Without a name, the socket is removed at the end
+    /// The name of the socket, which keeps the socket: the next `connect` with this name gets the same public name, and
+    /// one at the same time shares its requests. Without a name, the command removes the socket at the end
     #[arg(long, add = ArgValueCompleter::new(candidates::sockets))]
     name: Option<String>,
-    /// What the service speaks: http, https, tcp, tls or udp [default: as its address says, or what the socket of this name is,
-    /// else http]
+    /// The type of the service: http, https, tcp, tls or udp [default: that of its address, or of the socket with this
+    /// name, else http]
     #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
     socket_type: Option<SocketType>,
-    /// Which HTTP version the service is spoken to with: auto, http1 or http2 [default: auto]
+    /// The HTTP version of requests to the service: auto, http1 or http2 [default: auto]
     #[arg(long, value_name = "PROTOCOL", value_parser = origin_protocol(), hide_possible_values = true)]
     origin_protocol: Option<OriginProtocol>,
     #[command(flatten)]
@@ -56,7 +55,7 @@ impl ConnectArgs {
     ///
     /// # Errors
     /// Options that do not go together.
-    pub(super) fn read(self) -> anyhow::Result<Wish> {
+    pub(super) fn read(self) -> anyhow::Result<SocketRequest> {
         let name = match &self.name {
             Some(name) => display_name(name)?,
             None => display_name(&self.origin.address().to_string())?,
@@ -71,7 +70,7 @@ impl ConnectArgs {
             ..CreateSocket::new(name, socket_type)
         };
         let set = self.settings.clone().set(&mut create);
-        let wish = Wish {
+        let request = SocketRequest {
             create,
             is_named: self.name.is_some(),
             socket_type: self.socket_type,
@@ -82,13 +81,13 @@ impl ConnectArgs {
             origin: self.origin,
         };
         // What a socket of this name is and has, only the API knows.
-        if !wish.is_named {
+        if !request.is_named {
             set?;
         }
-        if !wish.is_named || wish.socket_type.is_some() {
-            wish.services(socket_type)?;
+        if !request.is_named || request.socket_type.is_some() {
+            request.services(socket_type)?;
         }
-        Ok(wish)
+        Ok(request)
     }
 
     /// Whether somebody would have to be asked for a password.
@@ -99,27 +98,27 @@ impl ConnectArgs {
 
 /// Gives the service a public name; at the end, takes it back or leaves it to the next one who asks for it by its name.
 pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
-    let wish = args.read()?;
+    let request = args.read()?;
     let target = context.target()?;
     let client = context.client(&target)?;
     // From here on the socket must be taken back, whatever ends us.
     let mut signals = Signals::take()?;
     tracing::debug!("making a socket");
-    let had = tokio::select! {
-        had = wish.socket(&client) => had?,
+    let found = tokio::select! {
+        found = request.socket(&client) => found?,
         () = signals.next() => return Err(given_up().into()),
     };
-    let socket = had.socket;
-    let mut live = match wish.others.is_empty() {
+    let socket = found.socket;
+    let mut live = match request.others.is_empty() {
         true => Live::new(context.output, context.offset),
         false => Live::of_paths(context.output, context.offset),
     };
     let mut made = Vec::new();
     let held = async {
-        let services = wish.services(socket.socket_type)?;
+        let services = request.services(socket.socket_type)?;
         let origins: Vec<_> = services.iter().map(|one| (one.path.clone(), one.origin.to_string())).collect();
         live.header(&socket, &origins)?;
-        if !had.is_new && socket.tunnels_up > 0 {
+        if !found.is_new && socket.tunnels_up > 0 {
             let already =
                 format!("{} has a service already: requests are shared among all that are there", socket.name);
             context.output.hint(&already);
@@ -139,7 +138,7 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
         hold::hold(&target, held, &mut live, &mut signals).await
     }
     .await;
-    let (removed, said) = match wish.is_named {
+    let (removed, said) = match request.is_named {
         false => (remove(&client, &socket, &mut signals).await, "socket removed".to_owned()),
         true => (tunnel::remove(&client, &socket.id.into(), &made, &mut signals).await, stays(&socket)),
     };

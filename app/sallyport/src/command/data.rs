@@ -36,13 +36,13 @@ pub(crate) struct MigrateArgs {
     /// The data directory whose database moves [default: as for `up`]
     #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
     data: Option<PathBuf>,
-    /// The empty database that it moves to: postgres://USER@HOST/NAME; a password belongs into SALLYPORT_DATABASE, PGPASSWORD
+    /// The empty database to move to: postgres://USER@HOST/NAME; put the password into SALLYPORT_DATABASE, PGPASSWORD
     /// or ~/.pgpass
     #[arg(long, value_name = "URL", env = "SALLYPORT_DATABASE", hide_env_values = true)]
     to: String,
     #[command(flatten)]
     key: KeyArgs,
-    /// Only look whether it would work, and say what would move
+    /// Check whether the move would work, and print what would move
     #[arg(long)]
     dry_run: bool,
 }
@@ -50,14 +50,14 @@ pub(crate) struct MigrateArgs {
 /// Options of `rekey`.
 #[derive(Debug, Args)]
 pub(crate) struct RekeyArgs {
-    /// Where the new key is written: a file that is not there yet
+    /// The file for the new key, which must not exist yet
     #[arg(value_name = "FILE")]
     into: PathBuf,
     #[command(flatten)]
     database: DatabaseArgs,
     #[command(flatten)]
     key: KeyArgs,
-    /// The data directory with the key that they are sealed with now, unless --key-file names it
+    /// The data directory with the current key, unless --key-file names it
     #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
     data: Option<PathBuf>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct RekeyArgs {
 /// Options of `backup`.
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// Where the backup is put: a directory that is made, or empty
+    /// The directory for the backup, which is new or empty
     #[arg(value_name = "DIR")]
     to: PathBuf,
     /// The data directory [default: as for `up`]
@@ -82,7 +82,7 @@ pub(crate) struct RestoreArgs {
     /// The backup
     #[arg(value_name = "DIR")]
     from: PathBuf,
-    /// The data directory that it becomes, which has neither a database nor keys yet [default: as for `up`]
+    /// The data directory to create, without a database and keys so far [default: as for `up`]
     #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
     data: Option<PathBuf>,
 }

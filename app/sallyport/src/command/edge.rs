@@ -10,8 +10,12 @@ use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, flow, pick::Pick, socket_stats::ms};
+use super::flow;
 use crate::{
+    command::{
+        options::{confirm::YesArg, pick::Pick},
+        socket::stats::ms,
+    },
     context::{Context, candidates},
     duration, failure,
     output::{self, Output},
@@ -55,10 +59,10 @@ pub(crate) enum EdgesCommand {
 pub(crate) enum EdgeTokenCommand {
     /// Make a token with which one edge may join; it is shown this once
     Create(CreateArgs),
-    /// List the tokens: those that wait, and what became of the others in the last 30 days
+    /// List the tokens: unused ones, and used or expired ones of the last 30 days
     #[command(alias = "list")]
     Ls,
-    /// Remove a token: nobody joins with it any more
+    /// Remove a token, so that no edge can join with it
     #[command(alias = "delete")]
     Rm(RmTokenArgs),
 }
@@ -76,13 +80,13 @@ pub(crate) struct RmTokenArgs {
 /// Options of `edge token create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What the edge will be called; it may say so itself when this is absent
+    /// The name of the edge [default: the edge chooses]
     #[arg(id = "edge_name", long = "name", value_name = "NAME")]
     name: Option<EdgeName>,
-    /// The region that it will be in; it must say so itself when this is absent
+    /// The region of the edge; without it the edge needs --region
     #[arg(id = "edge_region", long = "region", value_name = "REGION")]
     region: Option<RegionName>,
-    /// In how many minutes the token ends [default: 60]
+    /// The lifetime of the token in minutes [default: 60]
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(1..=10_080))]
     minutes: Option<u32>,
 }
@@ -94,10 +98,10 @@ pub(crate) struct DrainArgs {
     #[arg(value_name = "EDGE")]
     #[arg(add = ArgValueCompleter::new(candidates::edges))]
     edge: String,
-    /// How long requests and connections that run may go on; then they are cut off
+    /// How long open requests and connections may take to finish, before the edge ends them
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
     within: Duration,
-    /// Do so even where no other edge serves, or where that is not known
+    /// Drain even when no other edge serves, or when that is unknown
     #[arg(long)]
     force: bool,
 }

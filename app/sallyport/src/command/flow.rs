@@ -9,8 +9,8 @@ use sallyport_client::{ApiClient, SocketRef};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::socket_stats::ms;
 use crate::{
+    command::socket::stats::ms,
     context::{Context, candidates},
     failure,
     output::{self, Format, Output},
@@ -23,7 +23,7 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// What can be done with flows.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowCommand {
-    /// List the connections, flows of datagrams and WebSockets that run now, and who they are
+    /// List the open connections, flows of datagrams and WebSockets, with their clients
     #[command(alias = "list")]
     Ls,
     /// Cut one
@@ -35,7 +35,7 @@ pub(crate) enum FlowCommand {
 /// Options of `flow kill`.
 #[derive(Debug, Args)]
 pub(crate) struct KillArgs {
-    /// Its id, as `flow ls` shows it
+    /// The id of the flow, as `flow ls` shows it
     #[arg(value_name = "ID")]
     id: String,
 }
@@ -43,14 +43,14 @@ pub(crate) struct KillArgs {
 /// Options of `flow log`.
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
-    /// Only those of this socket: its name, id or DNS name
+    /// Only flows of this socket: its name, id or DNS name
     #[arg(long, value_name = "NAME")]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
-    /// How many, the newest ones
+    /// The number of flows, newest first
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
-    /// Go on with what ends from now on, until this command is stopped
+    /// Show flows that end from now on, until this command is stopped
     #[arg(long, short)]
     follow: bool,
 }
@@ -62,7 +62,7 @@ pub(crate) async fn run(context: &Context, command: FlowCommand) -> anyhow::Resu
         FlowCommand::Ls => {
             let (mut flows, silent) = client.flows().await?;
             flows.sort_by_key(|flow| flow.began);
-            tell_silent(&silent);
+            print_silent(&silent);
             context
                 .output
                 .list(&flows, "nothing runs now", |flows| list(&context.output, flows, OffsetDateTime::now_utc()))
@@ -85,7 +85,7 @@ async fn log(context: &Context, client: &ApiClient, args: LogArgs) -> anyhow::Re
         None => error.into(),
     };
     let mut page = client.ended_flows(&query).await.map_err(about)?;
-    tell_silent(&page.silent);
+    print_silent(&page.silent);
     if !args.follow {
         let empty = "nothing has ended lately, as far as the edges remember";
         return context
@@ -146,7 +146,7 @@ fn clock(at: OffsetDateTime) -> String {
 }
 
 /// Says on the standard error which edges are missing in what was printed.
-pub(super) fn tell_silent(silent: &[SilentEdge]) {
+pub(super) fn print_silent(silent: &[SilentEdge]) {
     for one in silent {
         output::note(&format!("{} did not answer ({}): what it knows is not here", one.edge, output::safe(&one.why)));
     }

@@ -40,7 +40,7 @@ pub(crate) struct OriginArgs {
     /// The host of the service, as this machine reaches it [default: localhost]
     #[arg(long, value_parser = host)]
     host: Option<String>,
-    /// The root certificate that the certificate of a --type https service was signed by, in PEM
+    /// The root certificate that signed the certificate of a --type https service, in PEM
     #[arg(long, value_name = "FILE", conflicts_with = "origin_pin")]
     origin_ca: Option<PathBuf>,
     /// The fingerprint of the certificate of a --type https service: sha256:...
@@ -53,36 +53,38 @@ pub(crate) struct OriginArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     connect_timeout: Duration,
     #[command(flatten)]
-    way: WayArgs,
+    way: TransportArgs,
 }
 
 /// The way from here to the edge.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "The way to the edge")]
-pub(crate) struct WayArgs {
-    /// After how much silence the edge is asked for a sign of life; three missing ones end the connection
+pub(crate) struct TransportArgs {
+    /// The keepalive interval: an edge that is silent for so long gets a ping. Three unanswered pings end the
+    /// connection
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     keepalive: Duration,
-    /// At how many edges the tunnel is held at once, in different regions where there are such: 1 to 4. Where there is one edge,
-    /// that one
+    /// The number of edges to hold the tunnel at, 1 to 4, in different regions where possible. An installation of one
+    /// edge uses that edge
     #[arg(long, value_name = "COUNT", env = "SALLYPORT_REDUNDANCY", default_value_t = DEFAULT_REDUNDANCY)]
     #[arg(value_parser = redundancy)]
     redundancy: usize,
-    /// The region that the service is in, which edges prefer for it [default: that of the edge that is reached first]
+    /// The region of the service; edges prefer services of their own region [default: that of the first edge that
+    /// answers]
     #[arg(id = "home_region", long = "region", value_name = "REGION", env = "SALLYPORT_HOME_REGION")]
     region: Option<RegionName>,
-    /// How many connections to the edge carry one request each; 0: all requests share one connection
+    /// The number of connections to the edge that carry one request each; 0: all requests share one connection
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
     max_legs: u16,
-    /// What carries the tunnel: auto, tcp, websocket or quic (`up --listen-quic`). auto begins with tcp, and goes over to
-    /// websocket, and at last to quic, where something on the way lets the one before not through
+    /// The transport of the tunnel: auto, tcp, websocket or quic (`up --listen-quic`). auto tries tcp, then websocket,
+    /// then quic, until one gets through
     #[arg(long, value_name = "TRANSPORT", env = "SALLYPORT_TRANSPORT", default_value = "auto")]
     pub(super) transport: TransportChoice,
-    /// How congestion of the tunnel's connections is controlled, by a name that this kernel knows: bbr, cubic, reno ... (bbr
-    /// for ways that lose packets) [default: the kernel's]
+    /// The congestion control of the tunnel's connections, by its name in the kernel: bbr, cubic, reno ... (bbr for
+    /// lossy networks) [default: the kernel's]
     #[arg(long, value_name = "NAME", env = "SALLYPORT_CONGESTION")]
     congestion: Option<Congestion>,
-    /// Use several networks of this machine at once, by Multipath TCP, where the edge takes it (`up --mptcp`)
+    /// Use several networks of this machine at once, by Multipath TCP, when the edge accepts it (`up --mptcp`)
     #[arg(long, env = "SALLYPORT_MPTCP")]
     mptcp: bool,
 }
@@ -96,7 +98,7 @@ pub(crate) struct Origin {
     pub(super) address: OriginAddr,
     tls: Option<OriginTls>,
     connect_timeout: Duration,
-    way: WayArgs,
+    way: TransportArgs,
 }
 
 /// A tunnel, and what proves that we may hold it.
@@ -230,8 +232,8 @@ impl From<CreatedTunnel> for Credential {
     }
 }
 
-/// Holds the tunnels, of which there is one at least, until a signal comes, and shows what happens. The first signal lets running requests finish, the
-/// second ends them.
+/// Holds the tunnels, of which there is one at least, until a signal comes, and shows what happens. The first signal
+/// lets running requests finish, the second ends them.
 ///
 /// # Errors
 /// The edge does not let us hold the tunnel, or nobody reads the output any more.
@@ -296,7 +298,7 @@ pub(crate) async fn hold(
 pub(super) fn options(
     target: &Target,
     connect: ConnectTo,
-    way: WayArgs,
+    way: TransportArgs,
     services: Vec<Service>,
 ) -> anyhow::Result<ConnectorOptions> {
     let tls = sallyport_net::client_config(&target.trust, &[sallyport_connector::ALPN])?;

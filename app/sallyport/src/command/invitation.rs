@@ -6,8 +6,8 @@ use sallyport_client::ApiClient;
 use sallyport_model::InvitationId;
 use serde_json::json;
 
-use super::pick::Pick;
 use crate::{
+    command::options::pick::Pick,
     context::Context,
     failure,
     output::{self, Output},
@@ -31,7 +31,7 @@ pub(crate) enum InvitationCommand {
 /// Options of `invitation ls`.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Those that the organisation has sent
+    /// List the invitations that the organisation has sent
     #[arg(long)]
     sent: bool,
 }

@@ -19,7 +19,7 @@ const PROGRAM: &str = "sallyport-lab";
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct LabArgs {
-    /// What to do; `sallyport lab --help` says what there is
+    /// The command; `sallyport lab --help` lists them
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }

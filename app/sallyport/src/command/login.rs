@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 
 use super::{account::PASSWORD_ENV, email};
 use crate::{
-    args::password::{Ask, PasswordArgs, ask_for_code},
+    args::password::{PasswordArgs, PasswordPrompt, ask_for_code},
     context::{
         Context, Target,
         credentials::{CredentialsFile, Profile},
@@ -40,7 +40,7 @@ pub(crate) struct LoginArgs {
     email: String,
     #[command(flatten)]
     password: PasswordArgs,
-    /// A code of the authenticator, or a recovery code, where the account asks for one; on a terminal it is asked for
+    /// A code of the authenticator, or a recovery code, when the account requires one [default: a terminal asks]
     #[arg(long, value_name = "CODE", env = "SALLYPORT_CODE", hide_env_values = true)]
     code: Option<String>,
     /// The fingerprint of the API's root certificate, as `sallyport up` logs it: sha256:...
@@ -65,7 +65,7 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
         target.trust = Trust::Pinned(pin.to_string());
     }
     let client = reach(context, &mut target).await?;
-    let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "Password", twice: false })?;
+    let password = args.password.read(PasswordPrompt { env: PASSWORD_ENV, prompt: "Password", twice: false })?;
     let code = args.code.filter(|code| !code.trim().is_empty()).map(|code| code.trim().into());
     let session = enter(&client, Login { email: email.clone(), password, code }).await?;
     let logged_in = LoggedIn { api: target.api.to_string(), email: email.clone(), until: session.refresh_expires_at };

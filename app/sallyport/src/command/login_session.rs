@@ -6,8 +6,8 @@ use sallyport_client::ApiClient;
 use sallyport_model::{LoginSessionId, PersonEmail, ProviderName};
 use serde_json::json;
 
-use super::pick::Pick;
 use crate::{
+    command::options::pick::Pick,
     context::Context,
     failure::{self, Failure},
     output::Output,
@@ -17,10 +17,10 @@ use crate::{
 /// What can be done with logins of persons.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LoginSessionCommand {
-    /// List who is logged in at your sockets
+    /// List the logins at your sockets
     #[command(alias = "list")]
     Ls,
-    /// End logins: what is open is cut, and the next request needs a new login
+    /// End logins and their open connections; the next request needs a new login
     #[command(alias = "rm")]
     End(EndArgs),
 }
@@ -32,13 +32,13 @@ pub(crate) struct EndArgs {
     /// One login, by its id, as `login-session ls` shows it
     #[arg(value_name = "ID", conflicts_with_all = ["email", "provider", "all"])]
     id: Option<String>,
-    /// All of this e-mail address
+    /// All logins of this e-mail address
     #[arg(long, value_name = "EMAIL")]
     email: Option<PersonEmail>,
-    /// All for which this provider vouches
+    /// All logins through this provider
     #[arg(long, value_name = "NAME")]
     provider: Option<ProviderName>,
-    /// All there are
+    /// All logins
     #[arg(long, conflicts_with_all = ["email", "provider"])]
     all: bool,
 }

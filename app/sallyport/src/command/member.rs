@@ -7,8 +7,9 @@ use sallyport_client::ApiAddress;
 use sallyport_model::Role;
 use serde_json::json;
 
-use super::{confirm::YesArg, email};
+use super::email;
 use crate::{
+    command::options::confirm::YesArg,
     context::{Context, candidates},
     failure,
     output::{self, Output},
@@ -21,15 +22,15 @@ use crate::{
 /// What can be done with members.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MemberCommand {
-    /// List those who belong to the organisation
+    /// List the members of the organisation
     #[command(alias = "list")]
     Ls,
-    /// Invite an e-mail address: the code that is shown makes an account with it, or is accepted by the one that there is
+    /// Invite an e-mail address. The code that the command prints creates an account, or adds the existing one
     #[command(alias = "invite")]
     Add(AddArgs),
     /// Give a member another role
     Edit(EditArgs),
-    /// Send a member away, at once
+    /// Remove a member at once
     #[command(alias = "delete")]
     Rm(RmArgs),
 }
@@ -40,7 +41,7 @@ pub(crate) struct AddArgs {
     /// The e-mail address
     #[arg(value_name = "EMAIL")]
     email: String,
-    /// What they may do: viewer, member, admin or owner
+    /// The role: viewer, member, admin or owner
     #[arg(long)]
     role: Role,
 }
@@ -52,7 +53,7 @@ pub(crate) struct EditArgs {
     #[arg(value_name = "MEMBER")]
     #[arg(add = ArgValueCompleter::new(candidates::members))]
     member: String,
-    /// What they may do from now on: viewer, member, admin or owner
+    /// The new role: viewer, member, admin or owner
     #[arg(long)]
     role: Role,
 }
@@ -81,7 +82,7 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
             let created = client.invite(&create).await?;
             let pin = client.info().await.ok().and_then(|info| info.ca_fingerprint);
             context.output.data(&created, show)?;
-            told(context, &created, client.address(), pin.as_deref());
+            print_invitation(context, &created, client.address(), pin.as_deref());
             Ok(())
         }
         MemberCommand::Edit(args) => {
@@ -101,7 +102,7 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
 }
 
 /// Says what is to be done with the code.
-fn told(context: &Context, created: &CreatedInvitation, api: &ApiAddress, pin: Option<&str>) {
+fn print_invitation(context: &Context, created: &CreatedInvitation, api: &ApiAddress, pin: Option<&str>) {
     let (email, code) = (&created.details.email, created.code.expose());
     if let Some(problem) = &created.problem {
         context.output.hint(&format!("no message was sent: {problem}"));

@@ -2,21 +2,18 @@
 //! Uses `roles`, `installation`, `context`, `view`, `args`, `machine`, `runtime` and `failure`.
 
 pub(crate) mod account;
-pub(crate) mod account_access;
+mod api_status;
 pub(crate) mod audit;
 pub(crate) mod authority;
 pub(crate) mod client;
 pub(crate) mod completion;
-pub(crate) mod confirm;
 pub(crate) mod connect;
 pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod edge;
 pub(crate) mod flow;
-mod headers;
 mod health;
 pub(crate) mod hold;
-pub(crate) mod identity;
 pub(crate) mod invitation;
 pub(crate) mod lab;
 pub(crate) mod login;
@@ -25,17 +22,11 @@ pub(crate) mod member;
 pub(crate) mod options;
 pub(crate) mod organisation;
 pub(crate) mod person;
-pub(crate) mod pick;
 pub(crate) mod policy;
-pub(crate) mod policy_rule;
 pub(crate) mod provider;
-mod reach;
 pub(crate) mod run;
 pub(crate) mod service_token;
-pub(crate) mod settings;
 pub(crate) mod socket;
-pub(crate) mod socket_origin;
-mod socket_stats;
 pub(crate) mod ssh_ca;
 pub(crate) mod ssh_key;
 pub(crate) mod status;
@@ -43,7 +34,6 @@ pub(crate) mod token;
 pub(crate) mod trust;
 pub(crate) mod tunnel;
 pub(crate) mod version;
-pub(crate) mod wish;
 
 use sallyport_model::{DisplayName, Email};
 

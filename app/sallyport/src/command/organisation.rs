@@ -7,8 +7,9 @@ use sallyport_client::ApiClient;
 use sallyport_model::ShortId;
 use serde_json::json;
 
-use super::{confirm::YesArg, display_name};
+use super::display_name;
 use crate::{
+    command::options::confirm::YesArg,
     context::{
         Context, candidates,
         credentials::{CredentialsFile, SavedOrganisation},
@@ -41,7 +42,7 @@ pub(crate) struct UseArgs {
     /// The organisation, by name or id
     #[arg(value_name = "ORGANISATION", add = ArgValueCompleter::new(candidates::organisations))]
     which: Option<String>,
-    /// Your own again
+    /// Return to your own organisation
     #[arg(long)]
     own: bool,
 }
@@ -49,7 +50,7 @@ pub(crate) struct UseArgs {
 /// Options of `organisation rename`.
 #[derive(Debug, Args)]
 pub(crate) struct RenameArgs {
-    /// What it is called from now on
+    /// The new name
     #[arg(id = "new_name", value_name = "NAME")]
     name: String,
 }

@@ -7,8 +7,8 @@ use sallyport_client::ApiClient;
 use sallyport_model::{PersonEmail, ProviderKind};
 use serde_json::json;
 
-use super::confirm::YesArg;
 use crate::{
+    command::options::confirm::YesArg,
     context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},
@@ -65,10 +65,10 @@ pub(crate) struct AddArgs {
     /// The e-mail address
     #[arg(value_name = "EMAIL")]
     email: PersonEmail,
-    /// What they are called
+    /// The person's name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// A group, which policies may name, commas and all; may be given several times
+    /// A group for policies, commas included; may be given several times
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
 }
@@ -80,13 +80,13 @@ pub(crate) struct EditArgs {
     /// The e-mail address
     #[arg(value_name = "EMAIL", required = true, add = ArgValueCompleter::new(candidates::persons))]
     email: Option<PersonEmail>,
-    /// What they are called; empty for nothing
+    /// The person's name; empty for none
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// A group, commas and all; may be given several times, and takes the place of all that there were
+    /// A group, commas included; may be given several times, and replaces the former groups
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// In no group
+    /// Remove the person from all groups
     #[arg(long, conflicts_with = "groups")]
     no_groups: bool,
 }
@@ -97,7 +97,7 @@ pub(crate) struct ResetArgs {
     /// The e-mail address
     #[arg(value_name = "EMAIL")]
     email: PersonEmail,
-    /// Ask for no codes any more either: the phone and the recovery codes are lost
+    /// Turn one-time codes off too, when the phone and the recovery codes are lost
     #[arg(long)]
     totp: bool,
 }
@@ -108,7 +108,7 @@ pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Re
     match command {
         PersonCommand::Add(AddArgs { email, name, groups }) => {
             let invited = client.create_person(&CreatePerson { email, name, groups }).await?;
-            told(context, &invited, needs_codes(&client).await)
+            print_invited(context, &invited, needs_codes(&client).await)
         }
         PersonCommand::Ls => {
             let empty = "no persons yet: `sallyport person add you@example.com` adds one";
@@ -131,7 +131,7 @@ pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Re
         PersonCommand::Reset(ResetArgs { email, totp }) => {
             let reset = client.reset_person(&email, &ResetPerson { totp }).await;
             let reset = reset.map_err(|error| failure::about(error, &email))?;
-            told(context, &reset, needs_codes(&client).await)
+            print_invited(context, &reset, needs_codes(&client).await)
         }
         PersonCommand::Rm(RmArgs { person: EmailArgs { email }, yes }) => {
             yes.confirm(&format!("Remove {email}? They are logged out, and their password and codes are gone."))?;
@@ -161,7 +161,7 @@ async fn set_disabled(
 }
 
 /// Shows a person with a link, and says what is to be done with it.
-fn told(context: &Context, invited: &InvitedPerson, needs_codes: bool) -> anyhow::Result<()> {
+fn print_invited(context: &Context, invited: &InvitedPerson, needs_codes: bool) -> anyhow::Result<()> {
     context.output.data(invited, |invited| show_invited(invited, needs_codes))?;
     if let Some(problem) = &invited.problem {
         context.output.hint(&format!("no message was sent: {problem}"));

@@ -13,8 +13,8 @@ use sallyport_api::{CreateProvider, Provider, ProviderFound, Secret, UpdateProvi
 use sallyport_model::{MAX_CLIENT_SECRET_BYTES, MAX_PROVIDER_CA_BYTES, ProviderKind, ProviderName};
 use serde_json::json;
 
-use super::confirm::YesArg;
 use crate::{
+    command::options::confirm::YesArg,
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},
@@ -27,7 +27,7 @@ use crate::{
 /// What can be done with identity providers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProviderCommand {
-    /// Add an identity provider: people log in there to sockets with --cloudauth
+    /// Add an identity provider for logins to sockets with --cloudauth
     #[command(alias = "create")]
     Add(AddArgs),
     /// List the identity providers
@@ -37,7 +37,7 @@ pub(crate) enum ProviderCommand {
     Show(NameArgs),
     /// Change an identity provider
     Edit(EditArgs),
-    /// Remove an identity provider; those for whom it vouched are logged out
+    /// Remove an identity provider, and end all logins through it
     #[command(alias = "delete")]
     Rm(RmArgs),
     /// Ask an identity provider what it is, and say what was found
@@ -47,7 +47,7 @@ pub(crate) enum ProviderCommand {
 /// Which provider.
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// What it is called
+    /// The name of the provider
     #[arg(value_name = "NAME", add = ArgValueCompleter::new(candidates::providers))]
     name: ProviderName,
 }
@@ -57,7 +57,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct RmArgs {
     #[command(flatten)]
     provider: NameArgs,
-    /// Remove it although nobody could log in at a socket then, or persons go with it
+    /// Remove the provider even when a socket would have no login left, or persons are removed with it
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -67,21 +67,22 @@ pub(crate) struct RmArgs {
 /// Options of `provider add`.
 #[derive(Debug, Args)]
 pub(crate) struct AddArgs {
-    /// What to call it: lower-case letters, digits and hyphens
+    /// The name: lower-case letters, digits and hyphens
     #[arg(value_name = "NAME")]
     name: ProviderName,
-    /// What it speaks: oidc, google, microsoft, github, facebook, or local: passwords that are kept here [default: NAME, when that is one of them, else oidc]
+    /// The kind: oidc, google, microsoft, github, facebook, or local (passwords in this installation) [default: NAME,
+    /// when that is a kind, else oidc]
     #[arg(long, value_name = "KIND")]
     kind: Option<ProviderKind>,
-    /// The client id that the provider gave; local has none
+    /// The client id from the provider; local has none
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     client_id: String,
     #[command(flatten)]
     settings: SettingArgs,
-    /// Believe e-mail addresses about which the provider does not say that they are verified
+    /// Accept e-mail addresses that the provider does not mark as verified
     #[arg(long)]
     trust_email: bool,
-    /// Ask for one-time codes beside passwords, of local
+    /// Require one-time codes besides passwords, for local
     #[arg(long)]
     require_totp: bool,
 }
@@ -89,27 +90,27 @@ pub(crate) struct AddArgs {
 /// Options of `provider edit`.
 #[derive(Debug, Args)]
 pub(crate) struct EditArgs {
-    /// What it is called
+    /// The name of the provider
     #[arg(value_name = "NAME")]
     name: ProviderName,
-    /// Another client id; those for whom it vouched are logged out
+    /// Another client id; ends all logins through the provider
     #[arg(long, value_name = "ID")]
     client_id: Option<String>,
     #[command(flatten)]
     settings: SettingArgs,
-    /// Take the groups of persons from no claim
+    /// Read no groups from claims
     #[arg(long, conflicts_with = "groups_claim")]
     no_groups: bool,
     /// Trust the system's authorities
     #[arg(long, conflicts_with = "provider_ca")]
     no_provider_ca: bool,
-    /// Believe e-mail addresses about which the provider does not say that they are verified: true or false
+    /// Accept e-mail addresses that the provider does not mark as verified: true or false
     #[arg(long, value_name = "BOOL")]
     trust_email: Option<bool>,
-    /// Send no messages: links are shown to who adds persons
+    /// Send no messages; `person add` prints the links
     #[arg(long, conflicts_with = "verification_hook")]
     no_verification_hook: bool,
-    /// Ask for one-time codes beside passwords, of local: true or false
+    /// Require one-time codes besides passwords, for local: true or false
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     require_totp: Option<bool>,
 }
@@ -117,31 +118,31 @@ pub(crate) struct EditArgs {
 /// What both have.
 #[derive(Debug, Args)]
 struct SettingArgs {
-    /// Its issuer, such as https://id.example.com; of github and microsoft another place than the usual one
+    /// The issuer, such as https://id.example.com; for github and microsoft when it is not the usual one
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
-    /// The id of the tenant, of microsoft
+    /// The tenant id, for microsoft
     #[arg(long, value_name = "ID")]
     tenant: Option<String>,
-    /// A file with the client secret that the provider gave, - for the standard input
+    /// A file with the client secret from the provider, - for the standard input
     #[arg(long, value_name = "FILE")]
     client_secret_file: Option<PathBuf>,
-    /// What to ask for beside openid, email and profile; several with commas
+    /// Scopes besides openid, email and profile; several with commas
     #[arg(long = "scope", alias = "scopes", value_name = "SCOPE", value_delimiter = ',')]
     scopes: Vec<String>,
     /// The claim that names a person's groups, or a JSON pointer to it such as /realm_access/roles
     #[arg(long, value_name = "CLAIM")]
     groups_claim: Option<String>,
-    /// A PEM file with the authorities of its certificate, in place of the system's
+    /// A PEM file with the authorities for the provider's certificate, instead of the system's
     #[arg(long, value_name = "FILE")]
     provider_ca: Option<PathBuf>,
-    /// What sends messages to persons of local: links go there by POST, in JSON
+    /// The hook that sends messages to persons, for local: it gets links by POST, in JSON
     #[arg(long, value_name = "URL")]
     verification_hook: Option<String>,
-    /// A file with the secret that signs what is sent there, - for the standard input
+    /// A file with the secret that signs requests to the hook, - for the standard input
     #[arg(long, value_name = "FILE", conflicts_with = "client_secret_file")]
     hook_secret_file: Option<PathBuf>,
-    /// How often to ask it whether logins are still good there, in minutes; 0: never
+    /// How often to ask the provider whether logins are still valid, in minutes; 0: never
     #[arg(long, value_name = "MINUTES")]
     check_minutes: Option<u16>,
 }

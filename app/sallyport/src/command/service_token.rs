@@ -15,9 +15,10 @@ use serde::Serialize;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{client::write_private, confirm::YesArg, display_name, pick::Pick};
+use super::{client::write_private, display_name};
 use crate::{
     args::port,
+    command::options::{confirm::YesArg, pick::Pick},
     context::{Context, candidates},
     failure,
     output::{self, Output},
@@ -39,7 +40,7 @@ pub(crate) enum ServiceTokenCommand {
     Show(TokenArgs),
     /// Get a client certificate for a service token: a machine then needs no secret
     Certificate(CertificateArgs),
-    /// End a service token, and cut off who came with it
+    /// End a service token and the connections that use it
     #[command(alias = "delete")]
     Rm(RmArgs),
 }
@@ -47,25 +48,25 @@ pub(crate) enum ServiceTokenCommand {
 /// Options of `service-token create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What it is called; policies name it so
+    /// The name, also in policies
     #[arg(value_name = "NAME")]
     name: String,
-    /// A socket that it is for, by name or id; several times for several; all sockets when absent
+    /// A socket that the token is for, by name or id; may be given several times [default: all sockets]
     #[arg(long = "socket", value_name = "SOCKET")]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     sockets: Vec<SocketRef>,
-    /// In how many days it ends; it does not end when this is absent
+    /// The lifetime of the token in days [default: no end]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
     expires_in_days: Option<u32>,
-    /// The e-mail address that origins are told of it, in X-Auth-Email; policies about people do not mean it by that
+    /// The e-mail address of the token for origins, in X-Auth-Email. Policies do not match it
     #[arg(long, value_name = "EMAIL")]
     email: Option<PersonEmail>,
-    /// What origins are told that it is called, in X-Auth-Name; its name when absent
+    /// The name of the token for origins, in X-Auth-Name [default: its name]
     #[arg(long, value_name = "NAME")]
     display_name: Option<String>,
     #[command(flatten)]
     scope: ScopeArgs,
-    /// Get a client certificate for it as well
+    /// Create a client certificate for the token too
     #[arg(long, requires = "source", help_heading = "A client certificate")]
     certificate: bool,
     /// A certificate request in PEM, made elsewhere; - reads the standard input
@@ -77,14 +78,14 @@ pub(crate) struct CreateArgs {
         help_heading = "A client certificate"
     )]
     csr: Option<PathBuf>,
-    /// Make a key on this machine and write it there, for you alone to read
+    /// Create a key on this machine in this file, which only you can read
     #[arg(long, value_name = "FILE", group = "source", requires_all = ["certificate", "cert_out"],
           help_heading = "A client certificate")]
     key_out: Option<PathBuf>,
-    /// Write the certificate there instead of showing it
+    /// Write the certificate to this file instead of printing it
     #[arg(long, value_name = "FILE", requires = "certificate", help_heading = "A client certificate")]
     cert_out: Option<PathBuf>,
-    /// For how many days it is good: 30 when not given, and never longer than the token
+    /// The lifetime of the certificate in days, at most that of the token [default: 30]
     #[arg(long, value_name = "DAYS", requires = "certificate", value_parser = clap::value_parser!(u32).range(1..=397),
           help_heading = "A client certificate")]
     certificate_days: Option<u32>,
@@ -92,16 +93,16 @@ pub(crate) struct CreateArgs {
 
 /// A token that was made, and its certificate.
 #[derive(Serialize)]
-struct Made {
+struct TokenWithCertificate {
     #[serde(flatten)]
     token: CreatedServiceToken,
     #[serde(skip_serializing_if = "Option::is_none")]
-    certificate: Option<Certified>,
+    certificate: Option<IssuedCertificate>,
 }
 
 /// A certificate that was given.
 #[derive(Serialize)]
-struct Certified {
+struct IssuedCertificate {
     #[serde(flatten)]
     details: ServiceTokenCertificate,
     /// Where it was written, and its key.
@@ -132,16 +133,16 @@ pub(crate) struct RmArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What it reaches at most")]
 pub(crate) struct ScopeArgs {
-    /// Only what changes nothing: GET, HEAD and OPTIONS, and no WebSocket
+    /// Only requests that change nothing: GET, HEAD and OPTIONS, and no WebSocket
     #[arg(long)]
     read_only: bool,
     /// An HTTP method, several with commas
     #[arg(long = "method", value_name = "METHOD", value_delimiter = ',')]
     methods: Vec<String>,
-    /// An HTTP path and everything beneath it, as policies write them, several with commas
+    /// An HTTP path and all paths beneath it, as in policies, several with commas
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<String>,
-    /// A port by which clients come, several with commas
+    /// A public port, several with commas
     #[arg(long = "port", value_name = "PORT", value_delimiter = ',', value_parser = port::parse, allow_negative_numbers = true)]
     ports: Vec<u16>,
     /// A type of sockets: http, https or tls, several with commas
@@ -155,13 +156,13 @@ pub(crate) struct KeyArgs {
     /// A certificate request in PEM, made elsewhere; - reads the standard input
     #[arg(long, value_name = "FILE", conflicts_with = "key_out", required_unless_present = "key_out")]
     csr: Option<PathBuf>,
-    /// Make a key on this machine and write it there, for you alone to read
+    /// Create a key on this machine in this file, which only you can read
     #[arg(long, value_name = "FILE", requires = "cert_out")]
     key_out: Option<PathBuf>,
-    /// Write the certificate there instead of showing it
+    /// Write the certificate to this file instead of printing it
     #[arg(long, value_name = "FILE")]
     cert_out: Option<PathBuf>,
-    /// For how many days it is good: 30 when not given, and never longer than the token
+    /// The lifetime of the certificate in days, at most that of the token [default: 30]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=397))]
     certificate_days: Option<u32>,
 }
@@ -205,7 +206,7 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
                 Some(request) => Some(request.send(&client, token.details.id).await?),
                 None => None,
             };
-            let made = Made { token, certificate };
+            let made = TokenWithCertificate { token, certificate };
             context.output.data(&made, |made| {
                 let certificate = made.certificate.as_ref().map(|it| format!("\n{}", certified(it)));
                 format!("{}{}", show(&made.token), certificate.unwrap_or_default())
@@ -300,7 +301,7 @@ fn show(created: &CreatedServiceToken) -> String {
     output::pairs(&pairs)
 }
 
-fn certified(it: &Certified) -> String {
+fn certified(it: &IssuedCertificate) -> String {
     let until = ("good until", utc(it.details.valid_until));
     match (&it.written, &it.key) {
         (None, _) => format!("{}\n{}", output::pairs(&[until]), it.details.certificate.trim_end()),
@@ -337,7 +338,7 @@ impl Request {
         Ok(Self { csr, key_pem: None, args })
     }
 
-    async fn send(self, client: &ApiClient, token: ServiceTokenId) -> anyhow::Result<Certified> {
+    async fn send(self, client: &ApiClient, token: ServiceTokenId) -> anyhow::Result<IssuedCertificate> {
         let body = CreateServiceTokenCertificate { csr: self.csr, days: self.args.certificate_days };
         let details = client.create_service_token_certificate(token, &body).await;
         let details = details.map_err(|error| failure::about(error, &token))?;
@@ -347,7 +348,7 @@ impl Request {
         if let Some(file) = &self.args.cert_out {
             std::fs::write(file, &details.certificate).with_context(|| format!("cannot write {}", file.display()))?;
         }
-        Ok(Certified { details, written: self.args.cert_out, key: self.args.key_out })
+        Ok(IssuedCertificate { details, written: self.args.cert_out, key: self.args.key_out })
     }
 }
 

@@ -27,20 +27,20 @@ pub(crate) enum SshCaCommand {
 /// Options of `ssh-ca edit`.
 #[derive(Debug, Args)]
 pub(crate) struct EditArgs {
-    /// What persons may do: permit-X11-forwarding, permit-agent-forwarding, permit-port-forwarding, permit-pty,
-    /// permit-user-rc; several with commas
+    /// The extensions of certificates: permit-X11-forwarding, permit-agent-forwarding, permit-port-forwarding,
+    /// permit-pty, permit-user-rc; several with commas
     #[arg(long = "extension", alias = "extensions", value_name = "EXTENSION", value_delimiter = ',')]
     extensions: Option<Vec<String>>,
-    /// Allow nothing of that
+    /// Grant no extension
     #[arg(long, conflicts_with = "extensions")]
     no_extensions: bool,
-    /// The one command that they may run
+    /// The one command that certificates allow
     #[arg(long, value_name = "COMMAND")]
     force_command: Option<String>,
-    /// Let them run any command
+    /// Allow any command
     #[arg(long, conflicts_with = "force_command")]
     no_force_command: bool,
-    /// Let in hosts that were set up for mysocket too: adds the principal mysocket_ssh_signed
+    /// Support hosts that were set up for mysocket: adds the principal mysocket_ssh_signed
     #[arg(long)]
     mysocket_principal: bool,
     /// Leave that principal out

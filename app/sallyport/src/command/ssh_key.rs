@@ -13,8 +13,9 @@ use sallyport_api::{CreateSshKey, SshKey};
 use sallyport_client::ApiClient;
 use serde_json::json;
 
-use super::{confirm::YesArg, display_name, pick::Pick};
+use super::display_name;
 use crate::{
+    command::options::{confirm::YesArg, pick::Pick},
     context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},
@@ -48,10 +49,11 @@ pub(crate) enum SshKeyCommand {
 /// Options of `ssh-key add`.
 #[derive(Debug, Args)]
 pub(crate) struct AddArgs {
-    /// The file with the public key, - for the standard input [default: ~/.ssh/id_ed25519.pub, id_ecdsa.pub or id_rsa.pub]
+    /// The file with the public key, - for the standard input [default: ~/.ssh/id_ed25519.pub, id_ecdsa.pub or
+    /// id_rsa.pub]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What to call it [default: the comment in the key]
+    /// The name of the key [default: the comment in the key]
     #[arg(long)]
     name: Option<String>,
 }

@@ -3,13 +3,13 @@
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::reach::{self, Login, Name, Reached};
+use super::api_status::{self, ApiStatus, Login, ResolvedName};
 use crate::{
     context::Context,
     failure::{self, Failure, Kind},
     machine::{
-        local,
         processes::{self, Running},
+        server_note,
     },
     output::{self, pairs, table},
     view::utc,
@@ -78,7 +78,7 @@ struct Status {
     certificate: Option<Certificate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     edge: Option<Edge>,
-    names: Vec<Name>,
+    names: Vec<ResolvedName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     login: Option<Login>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ struct Status {
 /// Does it.
 pub(crate) async fn run(context: &Context) -> anyhow::Result<()> {
     let programs = programs();
-    let reached = match reach::reach(context).await {
+    let reached = match api_status::probe(context).await {
         Ok(reached) => reached,
         Err(error) => {
             let failure = failure::describe(&error).ok_or(error)?;
@@ -116,7 +116,7 @@ pub(crate) async fn run(context: &Context) -> anyhow::Result<()> {
 /// The programs that run here, with what their notes say of them.
 pub(super) fn programs() -> Vec<Running> {
     let mut programs = processes::running();
-    for note in local::all() {
+    for note in server_note::all() {
         if let Some(program) = programs.iter_mut().find(|program| program.pid == note.pid) {
             program.version = Some(note.version).filter(|version| !version.is_empty());
             program.data = note.data.or_else(|| program.data.take());
@@ -127,8 +127,8 @@ pub(super) fn programs() -> Vec<Running> {
 }
 
 /// What is told, and what is wrong, if anything is.
-fn status(programs: Vec<Running>, reached: Reached, now: OffsetDateTime) -> (Status, Option<Failure>) {
-    let Reached { target, info, probe, names, edge, login, sockets, root } = reached;
+fn status(programs: Vec<Running>, reached: ApiStatus, now: OffsetDateTime) -> (Status, Option<Failure>) {
+    let ApiStatus { target, info, probe, names, edge, login, sockets, root } = reached;
     let url = target.api.to_string();
     let mut failure = None;
     let (mut state, mut reason, mut certificate) = ("ready", None, None);
@@ -158,7 +158,7 @@ fn status(programs: Vec<Running>, reached: Reached, now: OffsetDateTime) -> (Sta
         version: info.as_ref().map(|info| info.version.clone()),
         round_trip_ms: probed.map(|probe| probe.connected_after.as_secs_f64() * 1_000.0),
         notes: probed.map(|probe| probe.notes.clone()).unwrap_or_default(),
-        trusted_by: reach::trusted_by(&target.trust),
+        trusted_by: api_status::trusted_by(&target.trust),
     };
     let edge = edge.zip(info.as_ref()).map(|(answer, info)| Edge {
         host: info.tunnel_host.clone(),
@@ -170,7 +170,7 @@ fn status(programs: Vec<Running>, reached: Reached, now: OffsetDateTime) -> (Sta
         let message = format!("connectors cannot dial the edge at {host}:{port}: {reason}");
         failure = failure.or(Some(Failure::new(Kind::Failed, message).next("`sallyport doctor` says what to mend")));
     }
-    if let Some(shown) = certificate.as_ref().filter(|shown| reach::days(shown.not_after, now) < SOON_DAYS) {
+    if let Some(shown) = certificate.as_ref().filter(|shown| api_status::days(shown.not_after, now) < SOON_DAYS) {
         let message = format!("the certificate of {url} ends on {}", utc(shown.not_after));
         failure = failure.or(Some(Failure::new(Kind::Failed, message).next("see the log of `sallyport up`")));
     }
@@ -215,7 +215,7 @@ fn text(status: &Status, now: OffsetDateTime) -> String {
         rows.push(("edge", format!("{}:{}  {answer}", edge.host, edge.port)));
     }
     if let Some(shown) = &status.certificate {
-        let left = reach::days(shown.not_after, now);
+        let left = api_status::days(shown.not_after, now);
         rows.push(("certificate", format!("until {} ({left} days), by {}", utc(shown.not_after), shown.issuer)));
     }
     if let (Some(fingerprint), Some(until)) = status

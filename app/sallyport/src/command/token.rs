@@ -9,8 +9,9 @@ use sallyport_model::{Scope, ScopeSet, TokenId};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, display_name, pick::Pick};
+use super::display_name;
 use crate::{
+    command::options::{confirm::YesArg, pick::Pick},
     context::{Context, candidates},
     failure::{self, Failure},
     output::{self, Output},
@@ -36,13 +37,14 @@ pub(crate) enum TokenCommand {
 /// Options of `token create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What it is for
+    /// The name of the token
     #[arg(long)]
     name: String,
-    /// What it may do: account:read, account:write, sockets:read, sockets:write, tunnels:connect, identity:read, identity:write, audit:read, organisation:read, organisation:write; several with commas
+    /// The scopes: account:read, account:write, sockets:read, sockets:write, tunnels:connect, identity:read,
+    /// identity:write, audit:read, organisation:read, organisation:write; several with commas
     #[arg(long = "scope", alias = "scopes", value_name = "SCOPE", value_delimiter = ',', required = true)]
     scopes: Vec<Scope>,
-    /// In how many days it ends; it does not end when this is absent
+    /// The lifetime of the token in days [default: no end]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
     expires_in_days: Option<u32>,
 }

@@ -20,9 +20,10 @@ const MAX_PEM_BYTES: u64 = 64 * 1_024;
 /// What can be done with trust.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {
-    /// Put the root certificate of the local `sallyport up`, or of --ca, into the system's store and those of your browsers
+    /// Put the root certificate of the local `sallyport up`, or of --ca, into the system's store and those of your
+    /// browsers
     Install(BrowserArgs),
-    /// Take it out again
+    /// Remove the root certificate from the stores
     #[command(alias = "uninstall")]
     Remove(RemoveArgs),
 }
@@ -33,7 +34,7 @@ pub(crate) struct BrowserArgs {
     /// Leave the stores of Chromium and Firefox as they are
     #[arg(long, conflicts_with = "only_browsers")]
     no_browsers: bool,
-    /// Leave the system's store as it is, which takes root to change
+    /// Leave the system's store as it is; only root can change that
     #[arg(long)]
     only_browsers: bool,
 }

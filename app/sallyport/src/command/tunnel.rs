@@ -13,18 +13,19 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{
-    confirm::YesArg,
     display_name,
     flow::age,
     health::why,
     hold::{self, Credential, OriginArgs},
     options::{NamedSocketArg, SocketArg, TunnelArg, socket_type},
-    socket_stats::ms,
     ssh_key,
-    wish::PathService,
 };
 use crate::{
     args::service::{RewriteArgs, ShownPath},
+    command::{
+        options::confirm::YesArg,
+        socket::{request::PathService, stats::ms},
+    },
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},
@@ -46,7 +47,7 @@ pub(crate) enum TunnelCommand {
     Ls(LsArgs),
     /// Change a tunnel: its name, its share of the socket's traffic, its paths
     Edit(EditArgs),
-    /// Delete a tunnel; its connector is told to go
+    /// Delete a tunnel and stop its connector
     #[command(alias = "rm")]
     Delete(DeleteArgs),
     /// Sign an ssh key: for five minutes it logs in to serve this one tunnel, without being a key of the account
@@ -60,10 +61,10 @@ pub(crate) enum TunnelCommand {
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     socket: SocketArg,
-    /// What to call it; no other tunnel of the organisation is called so
+    /// The name, unique in the organisation
     #[arg(long)]
     name: Option<String>,
-    /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new [default: 100]
+    /// The weight of the tunnel among the socket's tunnels, 0 to 1000; 0 takes nothing new [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
     #[command(flatten)]
@@ -73,7 +74,7 @@ pub(crate) struct CreateArgs {
 /// Which paths of its socket a tunnel serves.
 #[derive(Debug, Args)]
 pub(crate) struct TunnelPathArgs {
-    /// Serve this path of the socket and what is beneath it, and nothing else (http and https) [default: /]
+    /// Serve only this path of the socket and all paths beneath it (http and https) [default: /]
     #[arg(long, value_name = "PATH")]
     path: Option<PathPrefix>,
     #[command(flatten)]
@@ -97,18 +98,18 @@ impl TunnelPathArgs {
 pub(crate) struct EditArgs {
     #[command(flatten)]
     tunnel: TunnelArg,
-    /// What to call it from now on; empty: nothing
+    /// The new name; empty for none
     #[arg(long)]
     name: Option<String>,
-    /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new
+    /// The weight of the tunnel among the socket's tunnels, 0 to 1000; 0 takes nothing new
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
-    /// Serve this path of the socket and what is beneath it; /: every path (http and https)
+    /// Serve only this path of the socket and all paths beneath it; /: every path (http and https)
     #[arg(long, value_name = "PATH")]
     path: Option<PathPrefix>,
     #[command(flatten)]
     rewrite: RewriteArgs,
-    /// Ask the service with the path as clients ask for it
+    /// Send the path to the service as clients send it
     #[arg(long, conflicts_with_all = ["strip_path", "rewrite_path"])]
     keep_path: bool,
 }
@@ -148,7 +149,8 @@ pub(crate) struct SignKeyArgs {
     /// The tunnel, by its name
     #[arg(long, add = ArgValueCompleter::new(candidates::tunnels))]
     name: Option<TunnelRef>,
-    /// The file with the public key, - for the standard input [default: ~/.ssh/id_ed25519.pub, id_ecdsa.pub or id_rsa.pub]
+    /// The file with the public key, - for the standard input [default: ~/.ssh/id_ed25519.pub, id_ecdsa.pub or
+    /// id_rsa.pub]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
 }
@@ -158,11 +160,11 @@ pub(crate) struct SignKeyArgs {
 pub(crate) struct ConnectArgs {
     #[command(flatten)]
     socket: NamedSocketArg,
-    /// The tunnel to hold, by its id or its name; it gets a new credential. Without it, one is made for the time of the
-    /// connection
+    /// The tunnel to connect, by its id or its name; it gets a new credential. Without one, the command creates a
+    /// temporary tunnel
     #[arg(long, alias = "tunnel", value_name = "TUNNEL", add = ArgValueCompleter::new(candidates::tunnels))]
     tunnel_id: Option<TunnelRef>,
-    /// The credential that `tunnel create` showed, to connect without a login; best in the environment
+    /// The credential from `tunnel create`, to connect without a login; best in the environment
     #[arg(
         long,
         value_name = "CREDENTIAL",
@@ -171,7 +173,7 @@ pub(crate) struct ConnectArgs {
         requires = "tunnel_id"
     )]
     tunnel_credential: Option<String>,
-    /// What the service speaks; only with --tunnel-credential, else the socket says it
+    /// The type of the service, with --tunnel-credential only; otherwise that of the socket
     #[arg(long = "type", value_name = "TYPE", requires = "tunnel_credential", value_parser = socket_type())]
     socket_type: Option<SocketType>,
     #[command(flatten)]

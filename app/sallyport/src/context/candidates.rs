@@ -21,7 +21,8 @@ use crate::{
 
 /// How long the API may take to show that it is there.
 const MAX_PROBE: Duration = Duration::from_secs(1);
-/// How long it may take for a list then. A saved login may be renewed in this time, which is not given up half-way for less.
+/// How long it may take for a list then. A saved login may be renewed in this time, which is not given up half-way for
+/// less.
 const MAX_LIST: Duration = Duration::from_secs(5);
 /// How many names are offered.
 const MAX_CANDIDATES: usize = 200;
@@ -34,17 +35,17 @@ pub(crate) fn words() -> Vec<OsString> {
 }
 
 /// Names and ids of one kind of things, each with a few words about it.
-type Named = Vec<(String, String)>;
+type Candidates = Vec<(String, String)>;
 
 /// What of the API's things begins like the word that is typed.
 fn offer<F, W>(current: &OsStr, ask: F) -> Vec<CompletionCandidate>
 where
     F: FnOnce(ApiClient) -> W,
-    W: Future<Output = Result<Named, ClientError>>,
+    W: Future<Output = Result<Candidates, ClientError>>,
 {
     // A word that is begun with a quote goes on with one.
     let typed = current.to_string_lossy().trim_start_matches(['\'', '"']).replace('\\', "").to_lowercase();
-    let named = asked(ask).unwrap_or_default();
+    let named = list(ask).unwrap_or_default();
     let fits = named.into_iter().filter(|(name, _)| name.to_lowercase().starts_with(&typed)).take(MAX_CANDIDATES);
     fits.map(|(name, about)| CompletionCandidate::new(as_word(name)).help(Some(about.into()))).collect()
 }
@@ -55,10 +56,10 @@ fn as_word(name: String) -> String {
     if is_bash { quoted(&name).into_owned() } else { name }
 }
 
-fn asked<F, W>(ask: F) -> Option<Named>
+fn list<F, W>(ask: F) -> Option<Candidates>
 where
     F: FnOnce(ApiClient) -> W,
-    W: Future<Output = Result<Named, ClientError>>,
+    W: Future<Output = Result<Candidates, ClientError>>,
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let named = runtime.block_on(async {

@@ -10,7 +10,8 @@ use super::{candidates, network::ProxyChoice};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The address of the API, such as https://api.example.com; a local `sallyport up` is found by itself
+    /// The address of the API, such as https://api.example.com [default: that of the login, or of a local `sallyport
+    /// up`]
     #[arg(long, global = true, value_name = "URL", env = "SALLYPORT_API")]
     pub(crate) api: Option<String>,
     /// The root certificate to trust, in PEM
@@ -23,13 +24,13 @@ pub(crate) struct Global {
     #[arg(long, global = true, alias = "organization", value_name = "NAME", env = "SALLYPORT_ORGANISATION")]
     #[arg(add = ArgValueCompleter::new(candidates::organisations))]
     pub(crate) organisation: Option<String>,
-    /// The proxy on the way to the API and the edge: http://[USER:PASSWORD@]HOST:PORT, socks5://..., or none [default: the one
-    /// in HTTPS_PROXY or ALL_PROXY, but not for what NO_PROXY lists]
+    /// The proxy on the way to the API and the edge: http://[USER:PASSWORD@]HOST:PORT, socks5://..., or none [default:
+    /// the one in HTTPS_PROXY or ALL_PROXY, but not for what NO_PROXY lists]
     #[arg(long, global = true, value_name = "URL", env = "SALLYPORT_PROXY", hide_env_values = true)]
     pub(crate) proxy: Option<ProxyChoice>,
     #[command(flatten)]
     pub(crate) printing: Printing,
-    /// Say more about what happens, on the standard error; twice for even more
+    /// Log more to the standard error; twice for still more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }

@@ -1,4 +1,4 @@
-//! What every command needs: which API, whom to trust, who is logged in, how to print; and what completion offers.
+//! The context of a command: its API, trust, login, proxy and output; and the names that completion offers.
 //! Uses `view`, `args`, `machine` and `failure`.
 
 pub(crate) mod candidates;
@@ -22,8 +22,8 @@ use self::{
 use crate::{
     failure::{Failure, Kind},
     machine::{
-        local::{self, Local},
         processes,
+        server_note::{self, ServerNote},
     },
     output::Output,
 };
@@ -81,7 +81,7 @@ impl Context {
             Err(CredentialsError::NoHome) => Contents::default(),
             Err(error) => return Err(error.into()),
         };
-        let mut target = choose(self.api.as_deref(), self.ca.clone(), &contents, local::read().as_ref())?;
+        let mut target = choose(self.api.as_deref(), self.ca.clone(), &contents, server_note::read().as_ref())?;
         target.network = Network::new(self.proxy.clone())?;
         Ok(target)
     }
@@ -93,8 +93,8 @@ impl Context {
         format!("sallyport login{} --email {email}", api.chain(ca).collect::<String>())
     }
 
-    /// The API at which persons log in to this socket: the one that is meant, when the socket is one of its own, else the one
-    /// of the socket's domain.
+    /// The API at which persons log in to this socket: the one that is meant, when the socket is one of its own, else
+    /// the one of the socket's domain.
     ///
     /// # Errors
     /// Its address is none.
@@ -118,7 +118,7 @@ impl Context {
             Some(port) if port != 443 => format!("https://api.{domain}:{port}"),
             _ => format!("https://api.{domain}"),
         };
-        let mut target = choose(Some(&api), self.ca.clone(), &contents, local::read().as_ref())?;
+        let mut target = choose(Some(&api), self.ca.clone(), &contents, server_note::read().as_ref())?;
         target.network = Network::new(self.proxy.clone())?;
         Ok(target)
     }
@@ -129,7 +129,7 @@ impl Context {
     /// It is no address.
     pub(crate) fn target_at(&self, api: &str) -> anyhow::Result<Target> {
         let contents = CredentialsFile::of_user().and_then(|file| file.read()).unwrap_or_default();
-        let mut target = choose(Some(api), self.ca.clone(), &contents, local::read().as_ref())?;
+        let mut target = choose(Some(api), self.ca.clone(), &contents, server_note::read().as_ref())?;
         target.network = Network::new(self.proxy.clone())?;
         Ok(target)
     }
@@ -142,8 +142,8 @@ impl Context {
         client(target, Auth::Nobody)
     }
 
-    /// A client of whoever is logged in, for the organisation that is meant: the one that was named, else the one of the API
-    /// token, else the one that was chosen with `organisation use`.
+    /// A client of whoever is logged in, for the organisation that is meant: the one that was named, else the one of
+    /// the API token, else the one that was chosen with `organisation use`.
     ///
     /// # Errors
     /// There is no API to talk to, or what is to be trusted cannot be used.
@@ -230,7 +230,7 @@ fn choose(
     api: Option<&str>,
     ca: Option<PathBuf>,
     contents: &Contents,
-    local: Option<&Local>,
+    local: Option<&ServerNote>,
 ) -> Result<Target, Failure> {
     let text = api.or(contents.current.as_deref()).or(local.map(|local| local.api.as_str())).ok_or_else(no_api)?;
     let api: ApiAddress = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
@@ -252,8 +252,13 @@ mod tests {
 
     use super::*;
 
-    fn local() -> Local {
-        Local { api: "https://api.localhost:8443".into(), ca: "/data/ca.pem".into(), pid: 1, ..Local::default() }
+    fn local() -> ServerNote {
+        ServerNote {
+            api: "https://api.localhost:8443".into(),
+            ca: "/data/ca.pem".into(),
+            pid: 1,
+            ..ServerNote::default()
+        }
     }
 
     fn logged_in(api: &str, profile: Profile) -> Contents {
@@ -263,7 +268,7 @@ mod tests {
     #[test]
     fn the_flag_goes_before_the_login_and_the_login_before_the_local_one() {
         let saved = logged_in("https://b.example", Profile::default());
-        let api = |flag, contents: &Contents, local: Option<&Local>| {
+        let api = |flag, contents: &Contents, local: Option<&ServerNote>| {
             choose(flag, None, contents, local).map(|target| target.api.to_string())
         };
         assert_eq!(api(Some("https://a.example"), &saved, Some(&local())).unwrap(), "https://a.example");

@@ -1,5 +1,5 @@
-//! The audit log of this machine and the audit stream: what is recorded here goes there, and at a control, what others have
-//! recorded comes here.
+//! The audit log of this machine and the audit stream: what is recorded here goes there, and at a control, what others
+//! have recorded comes here.
 
 use std::{
     fmt,
@@ -28,17 +28,17 @@ const LAST_EVENTS_TIME: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What is passed on of the log, and how far it is.
-struct Out {
+struct OutboxSource {
     outbox: Outbox,
     /// What was given last.
-    given: Mutex<Option<OutBatch>>,
+    last_batch: Mutex<Option<OutBatch>>,
 }
 
-impl AuditSource for Out {
+impl AuditSource for OutboxSource {
     fn next(&self) -> Result<Option<(Vec<u8>, u64)>, String> {
         let batch = self.outbox.next().map_err(|error| error.to_string())?;
         let told = batch.as_ref().map(|batch| (batch.bytes.clone(), batch.events));
-        *self.given.lock().unwrap_or_else(PoisonError::into_inner) = batch;
+        *self.last_batch.lock().unwrap_or_else(PoisonError::into_inner) = batch;
         Ok(told)
     }
 
@@ -56,9 +56,9 @@ impl AuditSource for Out {
     }
 }
 
-struct In(Inbox);
+struct InboxTaker(Inbox);
 
-impl AuditTaker for In {
+impl AuditTaker for InboxTaker {
     fn place(&self) -> (i64, u64) {
         let StreamPlace { created, seq } = self.0.place();
         (created, seq)
@@ -72,7 +72,7 @@ impl AuditTaker for In {
 /// How the log of this machine and the stream do.
 #[derive(Clone)]
 pub(crate) struct AuditStream {
-    source: Arc<Out>,
+    source: Arc<OutboxSource>,
     stats: AuditStreamStats,
     tasks: Arc<Vec<JoinHandle<()>>>,
 }
@@ -100,7 +100,7 @@ impl AuditStream {
         };
         let (outbox, inbox) = tokio::task::block_in_place(open)?;
         let mut stream = Self::publishing(outbox, nats);
-        let taking = take_audit(nats.clone(), replicas, Arc::new(In(inbox)), stream.stats.clone());
+        let taking = take_audit(nats.clone(), replicas, Arc::new(InboxTaker(inbox)), stream.stats.clone());
         if let Some(tasks) = Arc::get_mut(&mut stream.tasks) {
             tasks.push(tokio::spawn(taking));
         }
@@ -109,12 +109,13 @@ impl AuditStream {
 
     fn publishing(outbox: Outbox, nats: &Nats) -> Self {
         let (id, stats) = (outbox.node().to_string(), AuditStreamStats::default());
-        let source = Arc::new(Out { outbox, given: Mutex::default() });
+        let source = Arc::new(OutboxSource { outbox, last_batch: Mutex::default() });
         let publishing = tokio::spawn(publish_audit(nats.clone(), id, source.clone(), stats.clone()));
         Self { source, stats, tasks: Arc::new(vec![publishing]) }
     }
 
-    /// Ends the passing on, after a moment for what was recorded last: what is not out then goes when the program runs again.
+    /// Ends the passing on, after a moment for what was recorded last: what is not out then goes when the program runs
+    /// again.
     pub(crate) async fn end(&self, log: &AuditLog) {
         if tokio::task::block_in_place(|| log.flush()).is_ok() {
             let until = tokio::time::Instant::now() + LAST_EVENTS_TIME;

@@ -1,4 +1,4 @@
-//! What is counted of the bus and of the edges.
+//! Metrics of the bus and of the edges.
 
 use std::{fmt, time::Instant};
 

@@ -1,4 +1,4 @@
-//! What `sallyport up` says to somebody who started it by hand, in place of log lines.
+//! Messages of `sallyport up` to somebody who started it by hand, in place of log lines.
 
 use std::{io::IsTerminal as _, path::Path};
 
@@ -36,7 +36,7 @@ impl Console {
     }
 
     /// Tells one thing; returns whether somebody was told.
-    pub(crate) fn tell(self, text: &str) -> bool {
+    pub(crate) fn print(self, text: &str) -> bool {
         if self.is_on {
             note(text);
         }
@@ -45,7 +45,7 @@ impl Console {
 
     /// Tells where everything is, and what comes next.
     pub(crate) fn ready(self, ready: &Ready<'_>) {
-        self.tell(&text(ready));
+        self.print(&text(ready));
     }
 }
 

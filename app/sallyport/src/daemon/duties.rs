@@ -1,4 +1,4 @@
-//! What only one process over a data directory may do at a time, and handing that over to a successor.
+//! The duties of one process over a data directory, and handing them over to a successor.
 
 use std::{path::Path, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What every server does alike, whichever its role: start, replace another process, serve, drain, end.
+//! The course of every server, whichever its role: start, replace another process, serve, drain, end.
 //! Uses `runtime` and `failure`.
 
 mod audit_stream;
@@ -151,7 +151,7 @@ fn stop_on_signals(shutdown: &Shutdown, console: Console) -> anyhow::Result<()> 
         signals.next().await;
         sallyport_net::notify_stopping();
         info!("stopping: no new connections; what runs may finish");
-        console.tell("stopping: what runs may finish; Ctrl-C again to stop now");
+        console.print("stopping: what runs may finish; Ctrl-C again to stop now");
         shutdown.trigger();
         signals.next().await;
         warn!("stopping at once: asked for a second time");

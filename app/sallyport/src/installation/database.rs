@@ -16,7 +16,8 @@ use tracing::warn;
 
 use crate::failure::{Failure, Kind};
 
-/// The file with what this process is called among those that share the store. It belongs to no backup: no two have the same.
+/// The file with what this process is called among those that share the store. It belongs to no backup: no two have the
+/// same.
 pub(crate) const OWN_ID_FILE: &str = "control.id";
 /// The variable with the address of the database.
 const VARIABLE: &str = "SALLYPORT_DATABASE";
@@ -28,11 +29,11 @@ const MAX_ADDRESS_BYTES: u64 = 4_096;
 /// Where the store is.
 #[derive(Debug, Args)]
 pub(crate) struct DatabaseArgs {
-    /// Keep accounts, sockets and all else that is stored in PostgreSQL instead of the data directory:
-    /// postgres://USER@HOST/NAME; a password belongs into SALLYPORT_DATABASE, PGPASSWORD, ~/.pgpass or --database-file
+    /// The PostgreSQL database to use instead of one in the data directory: postgres://USER@HOST/NAME; put the password
+    /// into SALLYPORT_DATABASE, PGPASSWORD, ~/.pgpass or --database-file
     #[arg(long, value_name = "URL", env = VARIABLE, hide_env_values = true)]
     pub(crate) database: Option<String>,
-    /// Read the address of the database from this file, which only its owner can read
+    /// The file with the address of the database; only its owner may read the file
     #[arg(long, value_name = "FILE", env = "SALLYPORT_DATABASE_FILE")]
     pub(crate) database_file: Option<PathBuf>,
 }
@@ -70,8 +71,8 @@ impl DatabaseArgs {
     }
 }
 
-/// The keys in the data directory, which are made where there are none. All processes over one database must have the same:
-/// the first one says whose it is, and who comes with others is refused before any are made.
+/// The keys in the data directory, which are made where there are none. All processes over one database must have the
+/// same: the first one says whose it is, and who comes with others is refused before any are made.
 pub(crate) async fn secrets(store: &Store, data: &Path) -> anyhow::Result<Secrets> {
     if !data.join(TOKEN_KEY_FILE).exists() && store.key_check().await?.is_some() {
         return Err(others(store, data).into());
@@ -95,8 +96,8 @@ pub(crate) fn others(store: &Store, data: &Path) -> Failure {
     ))
 }
 
-/// What this process is called among those that share the store: made once, and kept in the data directory, which nobody else
-/// uses at the same time.
+/// What this process is called among those that share the store: made once, and kept in the data directory, which
+/// nobody else uses at the same time.
 pub(crate) fn own_id(store: &Store, data: &Path) -> anyhow::Result<HolderId> {
     if !store.is_shared() {
         return Ok([0; 16]);

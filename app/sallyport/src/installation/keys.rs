@@ -1,5 +1,5 @@
-//! The keys of an installation: files that are made once. Several controls over one database have the same ones, which are kept
-//! there, sealed with a key that the operator gives to each of them.
+//! The keys of an installation: files that are made once. Several controls over one database have the same ones, which
+//! are kept there, sealed with a key that the operator gives to each of them.
 
 use std::{
     collections::BTreeMap,
@@ -49,8 +49,9 @@ const GROUPS: [(&str, &[&str]); 4] = [
 /// The key that opens an installation's keys.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
-    /// The key that opens the installation's keys in PostgreSQL, in a file that only its owner can read; or give the key itself in
-    /// SALLYPORT_KEY [default: installation.key in the data directory, which the first control makes]
+    /// The file with the key that seals the installation's keys in PostgreSQL; only its owner may read the file.
+    /// SALLYPORT_KEY may hold the key itself [default: installation.key in the data directory, which the first control
+    /// creates]
     #[arg(long, value_name = "FILE", env = "SALLYPORT_KEY_FILE")]
     pub(crate) key_file: Option<PathBuf>,
 }
@@ -122,7 +123,7 @@ fn read_private(path: &Path) -> anyhow::Result<String> {
 
 /// What is sealed: the files with what they are for, so that whoever swaps two in the database gains none.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct SealedKeys {
     name: String,
     files: BTreeMap<String, String>,
 }
@@ -238,8 +239,8 @@ pub(crate) async fn open(store: &Store, data: &Path, args: &KeyArgs, domain: &st
     }
 }
 
-/// Puts the keys of a data directory into the database that its data has moved to. Gives the file with the key that opens them, if
-/// that was made now.
+/// Puts the keys of a data directory into the database that its data has moved to. Gives the file with the key that
+/// opens them, if that was made now.
 pub(crate) async fn put_into(store: &Store, data: &Path, args: &KeyArgs) -> anyhow::Result<Option<PathBuf>> {
     let (key, made) = match args.key(data)? {
         Some(key) => (key, None),
@@ -352,15 +353,20 @@ fn seal(key: &Key, name: &str, dir: &Path, files: &[&str]) -> anyhow::Result<(St
         anyhow::Ok(((*file).to_owned(), text))
     };
     let files = files.iter().map(read).collect::<anyhow::Result<_>>()?;
-    let kept = Kept { name: name.to_owned(), files };
+    let kept = SealedKeys { name: name.to_owned(), files };
     let sealed = key.sealer.seal(Purpose::StoredSecret, &kept, random::<NONCE_BYTES>()?);
     Ok((name.to_owned(), sealed.context("a key cannot be sealed")?))
 }
 
-fn unseal(kept: &[(String, String)], key: &Key, store: &Store, data: &Path) -> anyhow::Result<BTreeMap<String, Kept>> {
+fn unseal(
+    kept: &[(String, String)],
+    key: &Key,
+    store: &Store,
+    data: &Path,
+) -> anyhow::Result<BTreeMap<String, SealedKeys>> {
     let mut known = BTreeMap::new();
     for (name, sealed) in kept {
-        let opened: Option<Kept> = key.sealer.open(Purpose::StoredSecret, sealed);
+        let opened: Option<SealedKeys> = key.sealer.open(Purpose::StoredSecret, sealed);
         let opened = opened.filter(|opened| opened.name == *name).ok_or_else(|| {
             let message = format!("this key does not open the keys of the installation in {}", store.path().display());
             Failure::new(Kind::Refused, message).next(where_it_is(data))
@@ -393,7 +399,7 @@ async fn check_own(store: &Store, data: &Path) -> anyhow::Result<()> {
 }
 
 /// Refuses a data directory with the keys of somebody else.
-fn check_same(data: &Path, known: &BTreeMap<String, Kept>) -> anyhow::Result<()> {
+fn check_same(data: &Path, known: &BTreeMap<String, SealedKeys>) -> anyhow::Result<()> {
     let Some(kept) = known.get("token").and_then(|group| group.files.get(TOKEN_KEY_FILE)) else { return Ok(()) };
     match fs::read_to_string(data.join(TOKEN_KEY_FILE)) {
         Ok(own) if own.trim() != kept.trim() => {
@@ -410,7 +416,7 @@ async fn claim(store: &Store, keys: &Installation, data: &Path) -> anyhow::Resul
 }
 
 /// The root that clients trust lies in the data directory, for whoever needs it.
-fn show_root(data: &Path, known: &BTreeMap<String, Kept>) -> anyhow::Result<()> {
+fn show_root(data: &Path, known: &BTreeMap<String, SealedKeys>) -> anyhow::Result<()> {
     let Some(root) = known.get("site").and_then(|group| group.files.get(CA_CERTIFICATE_FILE)) else { return Ok(()) };
     let path = data.join(CA_CERTIFICATE_FILE);
     if fs::read_to_string(&path).is_ok_and(|there| there == *root) {

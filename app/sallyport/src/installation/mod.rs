@@ -1,4 +1,4 @@
-//! What an installation keeps: its data directory, its database and its keys.
+//! An installation: its data directory, its database and its keys.
 //! Uses `failure`.
 
 pub(crate) mod database;

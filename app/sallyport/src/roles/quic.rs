@@ -40,8 +40,8 @@ pub(crate) struct QuicPort {
 }
 
 impl QuicPort {
-    /// Opens the port that was asked for, if one was. `tls` is where TLS is served. A predecessor may still have the port:
-    /// then it is opened as soon as that one is gone.
+    /// Opens the port that was asked for, if one was. `tls` is where TLS is served. A predecessor may still have the
+    /// port: then it is opened as soon as that one is gone.
     ///
     /// # Errors
     /// The port cannot be opened.

@@ -20,8 +20,8 @@ const LOGIN_HINT: &str = "No key that was shown may log in as this user: `sallyp
 /// The head of every shell.
 const GREETING: &str = "Sallyport: what is forwarded to you, and what comes through it.";
 
-/// Opens the port that is for ssh alone once a replaced process has let go of it; `None`, with a warning, when it does not, or
-/// another program has it.
+/// Opens the port that is for ssh alone once a replaced process has let go of it; `None`, with a warning, when it does
+/// not, or another program has it.
 pub(crate) async fn wait_to_listen(address: SocketAddr) -> Option<TcpListener> {
     let began = tokio::time::Instant::now();
     loop {

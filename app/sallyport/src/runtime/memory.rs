@@ -12,8 +12,8 @@ const PURGING_THREADS: usize = 1;
 
 /// Starts the thread that gives memory back which nothing has used for ten seconds.
 ///
-/// Without that thread memory goes back only when the same thread allocates again, and idle threads do not. Commands that end
-/// soon need no such thread.
+/// Without that thread memory goes back only when the same thread allocates again, and idle threads do not. Commands
+/// that end soon need no such thread.
 ///
 /// # Errors
 /// The allocator refuses, or the system has no thread to spare.

@@ -1,4 +1,4 @@
-//! What the process itself has: logs and traces, the allocator, threads for connections, metrics of the process.
+//! The process itself: its logs and traces, allocator, threads for connections, and metrics.
 //! Uses no other room.
 
 pub(crate) mod memory;

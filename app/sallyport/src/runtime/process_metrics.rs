@@ -1,5 +1,4 @@
-//! What a monitoring system wants to know of every process: memory, processor time, files, when it began, which version it
-//! is, and when its certificates end.
+//! Metrics of the process: memory, processor time, files, start time, version, and the end of its certificates.
 
 use std::{
     fmt, fs,
@@ -53,7 +52,7 @@ impl ProcessMetrics {
 
 /// What the kernel says of this process.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Standing {
+struct ProcessStat {
     cpu_seconds: f64,
     threads: u64,
     virtual_bytes: u64,
@@ -61,14 +60,14 @@ struct Standing {
 }
 
 /// Reads `/proc/PID/stat` (proc_pid_stat(5)).
-fn standing(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<Standing> {
+fn parse_stat(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<ProcessStat> {
     // The second field is the name in brackets, in which anything may stand.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     // The third field of the page is the first one here.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process are far below 2^52")]
     let cpu_seconds = (field(14)? + field(15)?) as f64 / ticks_per_second.max(1) as f64;
-    Some(Standing {
+    Some(ProcessStat {
         cpu_seconds,
         threads: field(20)?,
         virtual_bytes: field(23)?,
@@ -84,9 +83,9 @@ impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let ticks = rustix::param::clock_ticks_per_second();
-        let standing = standing(&stat, ticks, rustix::param::page_size() as u64);
-        if let Some(standing) = standing {
-            let cpu = ConstCounter::new(standing.cpu_seconds);
+        let stat_fields = parse_stat(&stat, ticks, rustix::param::page_size() as u64);
+        if let Some(stat_fields) = stat_fields {
+            let cpu = ConstCounter::new(stat_fields.cpu_seconds);
             let help = "Processor time that the process took, in user and system mode";
             // The encoder adds `_total`.
             cpu.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, cpu.metric_type())?)?;
@@ -95,18 +94,18 @@ impl Collector for ProcessMetrics {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
         };
-        if let Some(standing) = standing {
+        if let Some(stat_fields) = stat_fields {
             gauge(
                 "process_resident_memory_bytes",
                 "Memory of the process that is resident",
-                signed(standing.resident_bytes),
+                signed(stat_fields.resident_bytes),
             )?;
             gauge(
                 "process_virtual_memory_bytes",
                 "Addresses that the process has mapped",
-                signed(standing.virtual_bytes),
+                signed(stat_fields.virtual_bytes),
             )?;
-            gauge("process_threads", "Threads of the process", signed(standing.threads))?;
+            gauge("process_threads", "Threads of the process", signed(stat_fields.threads))?;
         }
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
             // The one that reads them is one of them.
@@ -145,14 +144,15 @@ mod tests {
     #[test]
     fn what_the_kernel_says_is_read_whatever_the_name_is() {
         let text = "4321 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 12 0 777 1000000 300 18446744073709551615 1";
-        let read = standing(text, 100, 4_096).unwrap();
-        let wanted = Standing { cpu_seconds: 3.0, threads: 12, virtual_bytes: 1_000_000, resident_bytes: 300 * 4_096 };
+        let read = parse_stat(text, 100, 4_096).unwrap();
+        let wanted =
+            ProcessStat { cpu_seconds: 3.0, threads: 12, virtual_bytes: 1_000_000, resident_bytes: 300 * 4_096 };
         assert_eq!(read, wanted);
         for short in ["", "1 (a) S", "no brackets"] {
-            assert_eq!(standing(short, 100, 4_096), None, "{short}");
+            assert_eq!(parse_stat(short, 100, 4_096), None, "{short}");
         }
         let own = fs::read_to_string("/proc/self/stat").unwrap();
-        let own = standing(&own, rustix::param::clock_ticks_per_second(), rustix::param::page_size() as u64).unwrap();
+        let own = parse_stat(&own, rustix::param::clock_ticks_per_second(), rustix::param::page_size() as u64).unwrap();
         assert!(own.threads > 0 && own.resident_bytes > 1_000_000 && own.virtual_bytes > own.resident_bytes, "{own:?}");
     }
 }

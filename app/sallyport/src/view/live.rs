@@ -1,4 +1,4 @@
-//! What a command that holds a tunnel shows while it runs: where it is reached, whether it is, and every request or flow.
+//! The output of a command that holds a tunnel: its address, its state, and every request or flow.
 
 use std::collections::{HashMap, HashSet};
 
@@ -90,8 +90,8 @@ impl Live {
         self.names.as_ref()?.get(&tunnel?).map(String::as_str)
     }
 
-    /// A service is about to be served: told to programs, for people its address comes when it is open, and now what of its
-    /// socket has no effect.
+    /// A service is about to be served: told to programs, for people its address comes when it is open, and now what of
+    /// its socket has no effect.
     ///
     /// # Errors
     /// The standard output is closed.
@@ -247,7 +247,8 @@ impl Live {
         Ok(())
     }
 
-    /// Remembers which edges hold what; tells whether the event is that another edge holds a tunnel which one holds already.
+    /// Remembers which edges hold what; tells whether the event is that another edge holds a tunnel which one holds
+    /// already.
     fn count(&mut self, event: &ConnectorEvent) -> bool {
         match event {
             ConnectorEvent::Attached { tunnel, edge, .. } => {
@@ -272,8 +273,8 @@ impl Live {
         }
     }
 
-    /// The edge finds the service so: told when it gets nothing from now on, for another reason, or takes requests again. Each
-    /// edge that holds the tunnel says so; what is known is not said again.
+    /// The edge finds the service so: told when it gets nothing from now on, for another reason, or takes requests
+    /// again. Each edge that holds the tunnel says so; what is known is not said again.
     fn health(&mut self, record: &HealthRecord) -> anyhow::Result<()> {
         let (color, text) = match &record.failure {
             Some(failure) => {

@@ -1,4 +1,4 @@
-//! How commands show what there is: tables, lines while a tunnel is held, times and words.
+//! The output of commands: tables, lines while a tunnel is held, times and words.
 //! Uses `args` and `failure`.
 
 pub(crate) mod columns;

@@ -259,8 +259,8 @@ fn the_usual_low_bound_on_open_files_is_raised() {
     drop(silent);
 }
 
-/// How many descriptors the kernel has room for in the table of a process. Where there are more, the thread that wants one
-/// stands still while the table grows.
+/// How many descriptors the kernel has room for in the table of a process. Where there are more, the thread that wants
+/// one stands still while the table grows.
 fn room_for_descriptors(program: &Program) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("FDSize:")).unwrap();

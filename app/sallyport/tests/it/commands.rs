@@ -133,8 +133,8 @@ fn sockets_are_edited_and_listed_in_every_form() {
     assert!(text(&output.stderr).contains(&format!("no such tunnel: {missing}")), "{}", text(&output.stderr));
 }
 
-/// A service that speaks TLS, by openssl, with a certificate of its own for `localhost`, which is one of a service or of an
-/// authority; where it listens, the certificate's file and its fingerprint.
+/// A service that speaks TLS, by openssl, with a certificate of its own for `localhost`, which is one of a service or
+/// of an authority; where it listens, the certificate's file and its fingerprint.
 fn tls_origin(home: &Home, name: &str, is_authority: bool) -> (Program, SocketAddr, String, String) {
     let file = |ending: &str| home.dir.path().join(format!("{name}.{ending}"));
     let (key, certificate) = (file("key"), file("pem"));

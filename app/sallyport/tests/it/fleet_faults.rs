@@ -1,5 +1,5 @@
-//! What a fleet may get wrong, with real parts: clocks, certificates, credentials of the bus, and a database that cannot be written,
-//! is away, or is newer.
+//! What a fleet may get wrong, with real parts: clocks, certificates, credentials of the bus, and a database that
+//! cannot be written, is away, or is newer.
 
 use std::{
     io::{self, Read as _, Write as _},

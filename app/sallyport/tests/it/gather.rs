@@ -144,8 +144,8 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
         (shown.contains("2xx 5") && shown.contains("us-1")).then_some(())
     });
 
-    // What ended lately: all of it, in order; who may only look sees no addresses. Who is asked on a busy machine may have not
-    // answered in its second.
+    // What ended lately: all of it, in order; who may only look sees no addresses. Who is asked on a busy machine may
+    // have not answered in its second.
     let bytes = wait_until("what ended lately is told by both", || {
         let log = home.json(&["flow", "log", "--socket", &host]);
         let bytes = log.as_array()?.iter().filter(|one| one["path"] == "/bytes/1000").cloned();
@@ -177,8 +177,8 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     refused(&["flow", "log", "--socket", "a b"], 4, "there is no such socket: a b");
     refused(&["flow", "log", "--socket", "http://a"], 2, "names no socket");
 
-    // An edge that hangs is named, within the limit, and the others' flows are there. Another one that had no processor for as
-    // long is named too, and asked again.
+    // An edge that hangs is named, within the limit, and the others' flows are there. Another one that had no processor
+    // for as long is named too, and asked again.
     b.program.as_ref().unwrap().signal("STOP");
     wait_until("what the other edge has is told, and who hangs", || {
         let asked = Instant::now();

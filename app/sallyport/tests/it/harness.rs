@@ -34,8 +34,8 @@ impl Home {
         Self { dir: tempfile::tempdir().unwrap(), faketime: None }
     }
 
-    /// A home whose programs have a wall clock that the test turns (libfaketime); `None`, with the reason printed, where
-    /// there is none outside of CI.
+    /// A home whose programs have a wall clock that the test turns (libfaketime); `None`, with the reason printed,
+    /// where there is none outside of CI.
     pub(crate) fn with_clock() -> Option<Self> {
         let library = Command::new("faketime").args(["-f", "+0d", "printenv", "LD_PRELOAD"]).output();
         let library = library.ok().filter(|output| output.status.success());
@@ -305,8 +305,8 @@ impl Program {
     /// Waits for the end.
     pub(crate) fn ended(&self) -> ExitStatus {
         let status = wait_until("the end of the program", || self.child.lock().unwrap().try_wait().unwrap());
-        // Its last words may still be in its pipes, whose readers share the lines; programs that it left behind may hold
-        // those open for ever.
+        // Its last words may still be in its pipes, whose readers share the lines; programs that it left behind may
+        // hold those open for ever.
         let asked = Instant::now();
         while Arc::strong_count(&self.lines) > 1 && asked.elapsed() < LAST_WORDS_TIME {
             thread::sleep(Duration::from_millis(5));

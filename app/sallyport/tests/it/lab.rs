@@ -1,5 +1,5 @@
-//! A laboratory as a user brings it up, and what happens in it when something breaks: real processes killed, paused and cut
-//! off, under load.
+//! A laboratory as a user brings it up, and what happens in it when something breaks: real processes killed, paused and
+//! cut off, under load.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -33,8 +33,8 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// A place for a laboratory whose name begins with this letter, which no other test has; `None`, with the reason printed, where
-    /// none can stand.
+    /// A place for a laboratory whose name begins with this letter, which no other test has; `None`, with the reason
+    /// printed, where none can stand.
     fn new(letter: char) -> Option<Self> {
         let skip = |why: &str| {
             println!("skipped: no laboratory can stand here: {why}");

@@ -1,8 +1,8 @@
-//! What is done to the laboratory of [`crate::lab`] while clients ask: how many of their requests may fail, and what must be
-//! there again after it.
+//! What is done to the laboratory of [`crate::lab`] while clients ask: how many of their requests may fail, and what
+//! must be there again after it.
 //!
-//! A bound is what may be under way when something breaks: one request of each connection, and one more for each time that
-//! clients run into what is silent until they have lost their patience.
+//! A bound is what may be under way when something breaks: one request of each connection, and one more for each time
+//! that clients run into what is silent until they have lost their patience.
 
 use std::{
     thread,
@@ -28,8 +28,8 @@ fn socket(here: &Here, node: &str, name: &str) -> (String, String) {
     (word("id"), format!("https://{}/", word("dns_name")))
 }
 
-/// Waits until the edges of these regions answer so for a socket: 200 where it has a tunnel, 503 where they know that it has
-/// none, 404 where they do not know it.
+/// Waits until the edges of these regions answer so for a socket: 200 where it has a tunnel, 503 where they know that
+/// it has none, 404 where they do not know it.
 fn known(here: &Here, regions: &[&str], url: &str, status: u16) {
     until(&format!("{status} for {url} in {regions:?}"), || {
         let is_so = |region: &&str| here.status(&format!("{region}-client"), url) == status;
@@ -37,8 +37,8 @@ fn known(here: &Here, regions: &[&str], url: &str, status: u16) {
     });
 }
 
-/// Nothing passes between a region and the rest, where both controls, the database and most of the bus are: its clients and
-/// those of the others notice nothing, and what was changed meanwhile is there when it is back.
+/// Nothing passes between a region and the rest, where both controls, the database and most of the bus are: its clients
+/// and those of the others notice nothing, and what was changed meanwhile is there when it is back.
 pub(crate) fn a_region_is_cut_off(here: &Here) {
     let (before, went) = socket(here, "eu-client", "before");
     known(here, &["eu", "us", "ap"], &went, 503);
@@ -78,8 +78,8 @@ pub(crate) fn an_edge_breaks(here: &Here) {
     let stopped = |here: &Here| drop(here.done(&["fault", "pause", "eu-1", "--for", "3s"]));
     // How long clients wait for what is silent.
     let patience = Duration::from_secs(2);
-    // A machine that is cut off takes no connections, so that clients go on to the next; one that is stopped takes them, and
-    // they lose their patience with it again.
+    // A machine that is cut off takes no connections, so that clients go on to the next; one that is stopped takes
+    // them, and they lose their patience with it again.
     let stops = 3_u64.div_ceil(patience.as_secs());
     let faults: [Fault<'_>; 3] = [
         ("edge killed", &killed, None, CONNECTIONS),
@@ -189,8 +189,8 @@ fn controls_break(here: &Here) {
     here.done(&["fault", "resume", "control-2"]);
 }
 
-/// The machine that leads the stream of the configuration is killed: two of three go on. Then one more: nothing is told until
-/// they are back, and then all of it is.
+/// The machine that leads the stream of the configuration is killed: two of three go on. Then one more: nothing is told
+/// until they are back, and then all of it is.
 fn the_bus_breaks(here: &Here) {
     let stream = "KV_sallyport_config";
     let first = until("a leader of the configuration", || leader_of(here, stream));
@@ -232,8 +232,8 @@ fn the_database_breaks(here: &Here) {
     until("the store answers again", || here.asked("us-client", &["socket", "ls"]).map(drop));
 }
 
-/// What a seed decides breaks and is mended, one after the other. What fails is no more than was under way on the ways that
-/// broke, with a patience that a busy machine does not try; and each time all is as before.
+/// What a seed decides breaks and is mended, one after the other. What fails is no more than was under way on the ways
+/// that broke, with a patience that a busy machine does not try; and each time all is as before.
 pub(crate) fn anything_breaks(here: &Here) {
     here.done(&["fault", "pause", "control-2"]);
     let refused = here.run(&["chaos"]);

@@ -1,6 +1,7 @@
 //! How `sallyport lab` starts `sallyport-lab`: where it is found, and what it gets.
 //!
-//! `cargo test --workspace` and `scripts/test` build it; `cargo build --package sallyport-lab` does where it is not there.
+//! `cargo test --workspace` and `scripts/test` build it; `cargo build --package sallyport-lab` does where it is not
+//! there.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! What is lost, and what is not, when edges die, fall silent, are emptied and get a new program: with requests running.
+//! What is lost, and what is not, when edges die, fall silent, are emptied and get a new program: with requests
+//! running.
 
 use std::{
     process::{Child, Command, Stdio},
@@ -75,8 +76,8 @@ fn state_of(home: &Home, name: &str) -> String {
     tunnels(home).into_iter().find(|(edge, ..)| edge == name).map(|(_, state, _)| state).unwrap_or_default()
 }
 
-/// Waits until the edge is known to be draining. One that had no processor for seconds is taken for gone until it says that it is
-/// there; that it is not emptied is never said.
+/// Waits until the edge is known to be draining. One that had no processor for seconds is taken for gone until it says
+/// that it is there; that it is not emptied is never said.
 fn is_draining(home: &Home, name: &str) {
     wait_until("it is known to be draining", || {
         let state = state_of(home, name);
@@ -129,8 +130,8 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
     eu.program.as_ref().unwrap().signal("CONT");
     wait_until("it is there again", || (state_of(&home, "eu-1") == "up").then_some(()));
 
-    // One is emptied: its tunnel goes to the third edge, and only then is it let go of there. Who comes by it all the same is
-    // relayed, past the deadline too.
+    // One is emptied: its tunnel goes to the third edge, and only then is it let go of there. Who comes by it all the
+    // same is relayed, past the deadline too.
     let emptied = Load::start(&home, &host, eu.port);
     std::thread::sleep(Duration::from_secs(1));
     let output = home.run(&["edge", "drain", "eu-1", "--within", "2s"]);

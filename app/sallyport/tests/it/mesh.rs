@@ -261,7 +261,8 @@ fn an_edge_that_is_killed_is_passed_over_or_told_of() {
     };
     wait_until("one is served", || got("one"));
     wait_until("the other is served", || got("other"));
-    // B dies while its connector can take no other edge: each request goes on by C, those included that were meant for B.
+    // B dies while its connector can take no other edge: each request goes on by C, those included that were meant for
+    // B.
     at_b.signal("STOP");
     b.kill();
     for number in 0..20 {

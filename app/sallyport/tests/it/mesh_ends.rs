@@ -1,4 +1,5 @@
-//! What is relayed ends at both ends, and goes to origins that are well: control and two edges as processes of their own.
+//! What is relayed ends at both ends, and goes to origins that are well: control and two edges as processes of their
+//! own.
 
 use std::{
     io::{Read as _, Write as _},

@@ -120,8 +120,8 @@ impl Account {
         (socket["id"].as_str().unwrap().to_owned(), socket["dns_name"].as_str().unwrap().to_owned(), port)
     }
 
-    /// Whether a client is let in that signs with RSA and SHA-1, by the key in this file. OpenSSH does not even try, since
-    /// the server names the signatures that it takes.
+    /// Whether a client is let in that signs with RSA and SHA-1, by the key in this file. OpenSSH does not even try,
+    /// since the server names the signatures that it takes.
     fn is_let_in_with_sha1(&self, file: &Path) -> bool {
         let key = Arc::new(PrivateKey::read_openssh_file(file).unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::harness::{Home, PATIENCE, Program, Up, fresh_name, text, wait_until};
 
-/// A port that is free in TCP and UDP. It is below those that the system gives out by itself, so that nobody gets it before
-/// it is used.
+/// A port that is free in TCP and UDP. It is below those that the system gives out by itself, so that nobody gets it
+/// before it is used.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + u16::try_from(std::process::id() % 8_000).unwrap();
@@ -416,7 +416,8 @@ fn single_bytes_are_not_held_back() {
     let mut took: Vec<Duration> = (0..50)
         .map(|_| {
             let begun = Instant::now();
-            // The second one would wait for the acknowledgement of the first, if anybody on the way had Nagle's algorithm on.
+            // The second one would wait for the acknowledgement of the first, if anybody on the way had Nagle's
+            // algorithm on.
             client.write_all(b"a").unwrap();
             client.write_all(b"b").unwrap();
             client.read_exact(&mut [0; 2]).unwrap();

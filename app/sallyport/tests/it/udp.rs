@@ -283,7 +283,8 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to(
     let held_up = held_up.end();
     let lost: Vec<u32> = (0..sent).filter(|number| !came.contains_key(number)).collect();
     println!("{} of {sent} were lost, and threads were held up for {held_up:?}", lost.len());
-    // What a busy machine holds up for long is dropped as too old, sixty in a second; a takeover that drops a flow loses dozens.
+    // What a busy machine holds up for long is dropped as too old, sixty in a second; a takeover that drops a flow
+    // loses dozens.
     let late = MAX_LATE + (held_up.as_millis() * 60 / 1_000) as usize;
     assert!(lost.len() <= late, "{} of {sent} were lost, and {late} may: {lost:?}", lost.len());
     assert!(came.values().all(|times| *times == 1), "answered more than once: {came:?}");
@@ -308,8 +309,8 @@ fn a_flood_from_two_thousand_addresses_disturbs_no_established_echo() {
             thread::sleep(Duration::from_millis(1));
         }
     });
-    // Sixty a second until a second after the flood. On a busy machine some may be lost, as datagrams may; what must not be
-    // is silence.
+    // Sixty a second until a second after the flood. On a busy machine some may be lost, as datagrams may; what must
+    // not be is silence.
     let step = Duration::from_micros(16_667);
     client.set_read_timeout(Some(step)).unwrap();
     let (mut last, mut longest, mut over) = (Instant::now(), Duration::ZERO, None);

@@ -23,7 +23,7 @@ pub(super) struct Callback {
 
 /// What the browser brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Brought {
+pub(super) enum CallbackAnswer {
     /// The code.
     Code(String),
     /// The person has refused.
@@ -42,14 +42,14 @@ impl Callback {
     }
 
     /// Waits for what the browser brings. Requests that are not of this login are refused, and waiting goes on.
-    pub(super) async fn wait(&self) -> io::Result<Brought> {
+    pub(super) async fn wait(&self) -> io::Result<CallbackAnswer> {
         for _ in 0..MAX_REQUESTS {
             let (mut stream, _) = self.listener.accept().await?;
             let Ok(Ok(target)) = tokio::time::timeout(HEAD_TIMEOUT, target(&mut stream)).await else { continue };
             let brought = self.read(&target);
             let (status, says) = match &brought {
-                Some(Brought::Code(_)) => ("200 OK", "You are logged in. You can close this page, and go back."),
-                Some(Brought::Denied) => ("200 OK", "The login was refused. You can close this page."),
+                Some(CallbackAnswer::Code(_)) => ("200 OK", "You are logged in. You can close this page, and go back."),
+                Some(CallbackAnswer::Denied) => ("200 OK", "The login was refused. You can close this page."),
                 None => ("404 Not Found", "There is nothing here."),
             };
             let page = format!("<!doctype html><meta charset=utf-8><title>Sallyport</title><p>{says}</p>\n");
@@ -68,7 +68,7 @@ impl Callback {
         Err(io::Error::other("too many requests that are not of this login"))
     }
 
-    fn read(&self, target: &str) -> Option<Brought> {
+    fn read(&self, target: &str) -> Option<CallbackAnswer> {
         let query = target.strip_prefix(PATH)?.strip_prefix('?')?;
         let value = |name: &str| {
             let mut values =
@@ -80,8 +80,8 @@ impl Callback {
             return None;
         }
         match (value("code"), value("error")) {
-            (Some(code), None) => Some(Brought::Code(code.to_owned())),
-            (None, Some(_)) => Some(Brought::Denied),
+            (Some(code), None) => Some(CallbackAnswer::Code(code.to_owned())),
+            (None, Some(_)) => Some(CallbackAnswer::Denied),
             _ => None,
         }
     }
@@ -137,8 +137,8 @@ mod tests {
             }
             get(&address, "/callback?code=good&state=the-state").await
         });
-        assert_eq!(callback.wait().await.unwrap(), Brought::Code("good".to_owned()));
+        assert_eq!(callback.wait().await.unwrap(), CallbackAnswer::Code("good".to_owned()));
         assert!(browser.await.unwrap().starts_with("HTTP/1.1 200"));
-        assert_eq!(callback.read("/callback?error=access_denied&state=the-state"), Some(Brought::Denied));
+        assert_eq!(callback.read("/callback?error=access_denied&state=the-state"), Some(CallbackAnswer::Denied));
     }
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::{host::HostArgs, tls::Entrance};
+use super::{host::HostArgs, tls::TlsEntry};
 use crate::{
     context::{Context, credentials::CredentialsFile},
     output,
@@ -30,7 +30,7 @@ pub(crate) struct CertArgs {
 }
 
 #[derive(Serialize)]
-struct Written {
+struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
     authority: PathBuf,
@@ -58,7 +58,7 @@ pub(super) async fn run(context: &Context, args: CertArgs) -> anyhow::Result<()>
         Some(dir) => dir,
         None => CredentialsFile::of_user()?.dir().join("certificates"),
     };
-    let certificate = Entrance::new(context, args.host)?.certificate().await?;
+    let certificate = TlsEntry::new(context, args.host)?.certificate().await?;
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -69,8 +69,13 @@ pub(super) async fn run(context: &Context, args: CertArgs) -> anyhow::Result<()>
     write_private(&key, &certificate.key_pem)?;
     write_private(&cert, &certificate.pem)?;
     write_private(&authority, &certificate.authority)?;
-    let written =
-        Written { certificate: cert, key, authority, email: certificate.email, valid_until: certificate.valid_until };
+    let written = CertificateFiles {
+        certificate: cert,
+        key,
+        authority,
+        email: certificate.email,
+        valid_until: certificate.valid_until,
+    };
     context.output.data(&written, |it| {
         output::pairs(&[
             ("certificate", it.certificate.display().to_string()),

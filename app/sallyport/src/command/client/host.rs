@@ -10,11 +10,11 @@ const SUFFIXES: [&str; 2] = [".sallyport", ".mysocket-dummy"];
 /// The socket, and how to log in.
 #[derive(Debug, Clone, Args)]
 pub(super) struct HostArgs {
-    /// The socket: its name with its domain, such as wandering-shape-7752.example.com, and its port where it has another
-    /// than the server
+    /// The socket: its name with its domain, such as wandering-shape-7752.example.com, and its port when it differs
+    /// from the server's
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(super) host: Host,
-    /// Log in with a browser on another machine: shows a code to type there
+    /// Log in with a browser on another machine: prints a code to type there
     #[arg(long, env = "SALLYPORT_NO_BROWSER", value_parser = clap::builder::FalseyValueParser::new())]
     pub(super) no_browser: bool,
 }

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio::sync::Mutex;
 
 use super::{
-    callback::{Brought, Callback},
+    callback::{Callback, CallbackAnswer},
     host::{Host, HostArgs},
 };
 use crate::{
@@ -49,13 +49,13 @@ pub(crate) struct LoginArgs {
 /// Options of `client logout`.
 #[derive(Debug, Args)]
 pub(crate) struct LogoutArgs {
-    /// The socket; all when absent
+    /// The socket [default: all]
     #[arg(long, value_name = "HOST")]
     host: Option<Host>,
 }
 
 /// Where a person logs in for a socket.
-pub(super) struct Door {
+pub(super) struct LoginEndpoint {
     /// The API.
     pub(super) target: Target,
     /// The socket.
@@ -75,9 +75,9 @@ struct LoggedIn {
 
 /// Logs in, whether there is a login or not.
 pub(super) async fn run(context: &Context, args: LoginArgs) -> anyhow::Result<()> {
-    let door = Door::new(context, args.host)?;
-    let saved = door.log_in().await?;
-    let host = door.host.name.clone();
+    let endpoint = LoginEndpoint::new(context, args.host)?;
+    let saved = endpoint.log_in().await?;
+    let host = endpoint.host.name.clone();
     let logged_in = LoggedIn { host, email: saved.email, expires_at: saved.expires_at };
     context
         .output
@@ -86,7 +86,7 @@ pub(super) async fn run(context: &Context, args: LoginArgs) -> anyhow::Result<()
 
 /// A login that goes on, since its API could not be told.
 #[derive(Serialize)]
-struct GoesOn {
+struct UnendedLogin {
     host: String,
     reason: String,
     #[serde(with = "time::serde::rfc3339")]
@@ -108,7 +108,7 @@ pub(super) async fn logout(context: &Context, args: LogoutArgs) -> anyhow::Resul
         }
     })?;
     let now = OffsetDateTime::now_utc();
-    let mut go_on: Vec<GoesOn> = Vec::new();
+    let mut go_on: Vec<UnendedLogin> = Vec::new();
     let mut away: Option<(String, String)> = None;
     for (api, host, saved) in forgotten.iter().filter(|(.., saved)| saved.expires_at > now) {
         let known = away.as_ref().filter(|(at, _)| at == api).map(|(_, reason)| reason.clone());
@@ -118,7 +118,7 @@ pub(super) async fn logout(context: &Context, args: LogoutArgs) -> anyhow::Resul
         };
         if let Some(reason) = reason {
             away = Some((api.clone(), reason.clone()));
-            go_on.push(GoesOn { host: host.clone(), reason, until: saved.expires_at });
+            go_on.push(UnendedLogin { host: host.clone(), reason, until: saved.expires_at });
         }
     }
     let hosts: Vec<String> = forgotten.into_iter().map(|(_, host, _)| host).collect();
@@ -162,7 +162,7 @@ fn wants_login(error: &ClientError) -> bool {
     matches!(error, ClientError::Problem(problem) if problem.status == 401)
 }
 
-impl Door {
+impl LoginEndpoint {
     pub(super) fn new(context: &Context, args: HostArgs) -> anyhow::Result<Self> {
         let target = context.target_of_socket(&args.host.name, args.host.port)?;
         Ok(Self { target, host: args.host, no_browser: args.no_browser, logging_in: Mutex::default() })
@@ -185,8 +185,8 @@ impl Door {
         ask(client).await.map_err(|error| self.refused(error))
     }
 
-    /// The logins that may be good for this socket: its own first, then others at the same installation, which may be of
-    /// the same organisation.
+    /// The logins that may be good for this socket: its own first, then others at the same installation, which may be
+    /// of the same organisation.
     fn saved(&self) -> anyhow::Result<Vec<SavedToken>> {
         let contents = CredentialsFile::of_user()?.read()?;
         let Some(profile) = contents.profile(&self.target.api) else { return Ok(Vec::new()) };
@@ -262,8 +262,10 @@ impl Door {
                 .next("with a browser on another machine, add --no-browser")
         })?;
         match brought.context("the browser cannot be waited for")? {
-            Brought::Denied => Err(Failure::new(Kind::NotLoggedIn, "the login was refused in the browser").into()),
-            Brought::Code(code) => {
+            CallbackAnswer::Denied => {
+                Err(Failure::new(Kind::NotLoggedIn, "the login was refused in the browser").into())
+            }
+            CallbackAnswer::Code(code) => {
                 let code = ExchangeClientCode {
                     code: Secret::from(code),
                     code_verifier: Secret::from(verifier),

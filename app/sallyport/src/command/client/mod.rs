@@ -53,7 +53,7 @@ pub(crate) async fn run(context: &Context, command: ClientCommand) -> anyhow::Re
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ClientLogin {
     host: String,
     email: String,
     api: String,
@@ -67,7 +67,7 @@ fn list(context: &Context) -> anyhow::Result<()> {
     let mut logins = Vec::new();
     for (api, profile) in CredentialsFile::of_user()?.read()?.profiles {
         for (host, saved) in profile.clients.into_iter().filter(|(_, saved)| saved.expires_at > now) {
-            logins.push(Listed { host, email: saved.email, api: api.clone(), expires_at: saved.expires_at });
+            logins.push(ClientLogin { host, email: saved.email, api: api.clone(), expires_at: saved.expires_at });
         }
     }
     context.output.list(&logins, "no logins: `sallyport client login --host HOST` makes one", |logins| {

@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use super::{
     cert::write_private,
     host::{Host, HostArgs},
-    login::Door,
+    login::LoginEndpoint,
 };
 use crate::{
     command::ssh_key,
@@ -41,7 +41,7 @@ const MAX_KNOWN_HOSTS: usize = 1_000;
 pub(crate) struct KeysignArgs {
     #[command(flatten)]
     host: HostArgs,
-    /// The key; the certificate is written beside it [default: ~/.ssh/id_ed25519, id_ecdsa or id_rsa]
+    /// The key; the certificate goes into a file beside it [default: ~/.ssh/id_ed25519, id_ecdsa or id_rsa]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 }
@@ -49,13 +49,13 @@ pub(crate) struct KeysignArgs {
 /// Options of `client ssh`.
 #[derive(Debug, Args)]
 pub(crate) struct SshArgs {
-    /// Log in with a browser on another machine: shows a code to type there
+    /// Log in with a browser on another machine: prints a code to type there
     #[arg(long, env = "SALLYPORT_NO_BROWSER", value_parser = clap::builder::FalseyValueParser::new())]
     no_browser: bool,
-    /// The key [default: one of your own in the configuration directory, which is made when there is none]
+    /// The key [default: one in the configuration directory, created when there is none]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// The user on the host and the socket in front of it; behind it options for ssh, and the command to run there
+    /// The user on the host and the socket in front of it, then options for ssh, and the command to run there
     #[arg(required = true, trailing_var_arg = true, value_name = "[USER@]HOST")]
     destination: Vec<OsString>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct SshConfigArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Signed {
+struct SignedKey {
     certificate: PathBuf,
     email: String,
     principals: Vec<String>,
@@ -100,18 +100,18 @@ fn key_file(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
 }
 
 /// Has the key signed, and writes the certificate beside it.
-async fn sign(door: &Door, key: &Path) -> anyhow::Result<Signed> {
+async fn sign(endpoint: &LoginEndpoint, key: &Path) -> anyhow::Result<SignedKey> {
     let public_key = ssh_key::read(Some(beside(key, ".pub")))?;
-    let request = CreateClientSshCertificate { host: door.host.name.clone(), public_key };
+    let request = CreateClientSshCertificate { host: endpoint.host.name.clone(), public_key };
     let ask = |client: ApiClient| {
         let request = request.clone();
         async move { client.client_ssh_certificate(&request).await }
     };
-    let signed = door.ask(ask).await?;
+    let signed = endpoint.ask(ask).await?;
     let certificate = beside(key, "-cert.pub");
     write_private(&certificate, &format!("{}\n", signed.certificate))?;
-    know_host(&door.host.name, &signed.authority)?;
-    Ok(Signed {
+    know_host(&endpoint.host.name, &signed.authority)?;
+    Ok(SignedKey {
         certificate,
         email: signed.email,
         principals: signed.principals,
@@ -136,8 +136,8 @@ fn know_host(host: &str, authority: &str) -> anyhow::Result<()> {
 /// Gets a key signed.
 pub(super) async fn keysign(context: &Context, args: KeysignArgs) -> anyhow::Result<()> {
     let key = key_file(args.key)?;
-    let door = Door::new(context, args.host)?;
-    let signed = sign(&door, &key).await?;
+    let endpoint = LoginEndpoint::new(context, args.host)?;
+    let signed = sign(&endpoint, &key).await?;
     context.output.data(&signed, |it| {
         output::pairs(&[
             ("certificate", it.certificate.display().to_string()),
@@ -189,13 +189,13 @@ pub(super) async fn run(context: &Context, args: SshArgs) -> anyhow::Result<()> 
         Some(key) => key_file(Some(key))?,
         None => own_key(&dir)?,
     };
-    let door = Door::new(context, HostArgs { host: host.clone(), no_browser: args.no_browser })?;
-    let signed = sign(&door, &key).await?;
+    let endpoint = LoginEndpoint::new(context, HostArgs { host: host.clone(), no_browser: args.no_browser })?;
+    let signed = sign(&endpoint, &key).await?;
     let known_hosts = dir.join(KNOWN_HOSTS);
     let program = std::env::current_exe().context("this program does not know where it is")?;
     let port = host.port.map_or_else(String::new, |port| format!(":{port}"));
-    let mut proxy = format!("{} --api {} ", quoted(&program), door.target.api);
-    if let sallyport_net::Trust::Ca(ca) = &door.target.trust {
+    let mut proxy = format!("{} --api {} ", quoted(&program), endpoint.target.api);
+    if let sallyport_net::Trust::Ca(ca) = &endpoint.target.trust {
         proxy.push_str(&format!("--ca {} ", quoted(&std::path::absolute(ca)?)));
     }
     proxy.push_str(&format!("client tls --host '%h{port}'"));

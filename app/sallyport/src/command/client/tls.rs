@@ -19,7 +19,7 @@ use tokio::{
     sync::{Mutex, Semaphore},
 };
 
-use super::{host::HostArgs, login::Door};
+use super::{host::HostArgs, login::LoginEndpoint};
 use crate::{
     context::Context,
     failure::{Failure, Kind, OutputClosed},
@@ -71,14 +71,14 @@ pub(super) struct Certificate {
 }
 
 /// The way in.
-pub(super) struct Entrance {
-    door: Door,
+pub(super) struct TlsEntry {
+    endpoint: LoginEndpoint,
     current: Mutex<Option<Certificate>>,
 }
 
-impl Entrance {
+impl TlsEntry {
     pub(super) fn new(context: &Context, args: HostArgs) -> anyhow::Result<Self> {
-        Ok(Self { door: Door::new(context, args)?, current: Mutex::default() })
+        Ok(Self { endpoint: LoginEndpoint::new(context, args)?, current: Mutex::default() })
     }
 
     /// A certificate that is good for a while.
@@ -89,12 +89,13 @@ impl Entrance {
             return Ok(certificate.clone());
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("cannot make a key")?;
-        let request = CreateClientCertificate { host: self.door.host.name.clone(), csr: certificate_request(&key)? };
+        let request =
+            CreateClientCertificate { host: self.endpoint.host.name.clone(), csr: certificate_request(&key)? };
         let ask = |client: ApiClient| {
             let request = request.clone();
             async move { client.client_certificate(&request).await }
         };
-        let made = self.door.ask(ask).await?;
+        let made = self.endpoint.ask(ask).await?;
         let certificate = Certificate {
             pem: made.certificate,
             authority: made.authority,
@@ -110,7 +111,7 @@ impl Entrance {
     /// A connection to the socket.
     async fn connect(&self) -> anyhow::Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>> {
         let certificate = self.certificate().await?;
-        let (host, target) = (&self.door.host, &self.door.target);
+        let (host, target) = (&self.endpoint.host, &self.endpoint.target);
         let port = host.port.unwrap_or(certificate.port);
         let mut config = (*sallyport_net::client_config(&target.trust, &[])?).clone();
         let leaf = CertificateDer::from_pem_slice(certificate.pem.as_bytes()).context("the API gave no certificate")?;
@@ -136,16 +137,16 @@ fn unreachable(host: &str, port: u16, error: &io::Error) -> anyhow::Error {
 
 /// Does it.
 pub(super) async fn run(context: &Context, args: TlsArgs) -> anyhow::Result<()> {
-    let entrance = Arc::new(Entrance::new(context, args.host)?);
+    let entry = Arc::new(TlsEntry::new(context, args.host)?);
     match args.listener {
-        None => pipe(&entrance).await,
-        Some(address) => serve(entrance, address).await,
+        None => pipe(&entry).await,
+        Some(address) => serve(entry, address).await,
     }
 }
 
 /// Carries the standard input and output.
-async fn pipe(entrance: &Entrance) -> anyhow::Result<()> {
-    let stream = entrance.connect().await?;
+async fn pipe(entry: &TlsEntry) -> anyhow::Result<()> {
+    let stream = entry.connect().await?;
     let (mut from, mut to) = tokio::io::split(stream);
     let input = io::stdin().as_fd().try_clone_to_owned().context("there is no standard input")?;
     let output = io::stdout().as_fd().try_clone_to_owned().context("there is no standard output")?;
@@ -191,14 +192,14 @@ fn broken(error: &io::Error) -> anyhow::Error {
 }
 
 /// Serves clients of this machine until the program is stopped.
-async fn serve(entrance: Arc<Entrance>, address: SocketAddr) -> anyhow::Result<()> {
+async fn serve(entry: Arc<TlsEntry>, address: SocketAddr) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::new(Kind::Failed, format!("cannot listen at {address}: {error}")).next("give another --listener")
     })?;
     let address = listener.local_addr()?;
     // Who may not enter learns it now, and the browser opens before the first client waits.
-    let certificate = entrance.certificate().await?;
-    output::note(&format!("listening at {address} for {}, as {}", entrance.door.host.name, certificate.email));
+    let certificate = entry.certificate().await?;
+    output::note(&format!("listening at {address} for {}, as {}", entry.endpoint.host.name, certificate.email));
     let places = Arc::new(Semaphore::new(MAX_LOCAL_CLIENTS));
     loop {
         let client = match listener.accept().await {
@@ -213,18 +214,18 @@ async fn serve(entrance: Arc<Entrance>, address: SocketAddr) -> anyhow::Result<(
             output::note(&format!("more than {MAX_LOCAL_CLIENTS} clients at once: one is refused"));
             continue;
         };
-        let entrance = entrance.clone();
+        let entry = entry.clone();
         tokio::spawn(async move {
             let _place = place;
-            if let Err(error) = carry(&entrance, client).await {
+            if let Err(error) = carry(&entry, client).await {
                 output::note(&format!("a client was not served: {}", output::safe(&format!("{error:#}"))));
             }
         });
     }
 }
 
-async fn carry(entrance: &Entrance, mut client: TcpStream) -> anyhow::Result<()> {
-    let mut socket = entrance.connect().await?;
+async fn carry(entry: &TlsEntry, mut client: TcpStream) -> anyhow::Result<()> {
+    let mut socket = entry.connect().await?;
     match tokio::io::copy_bidirectional(&mut client, &mut socket).await {
         Ok(_) => Ok(()),
         Err(error) => {

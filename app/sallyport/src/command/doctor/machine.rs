@@ -1,4 +1,4 @@
-//! What can be looked at on the machine where `sallyport up` runs, or is to run.
+//! Checks of the machine where `sallyport up` runs, or is to run.
 
 use std::{
     fs::{self, File},
@@ -13,9 +13,9 @@ use sallyport_store::DataDirLock;
 use super::Check;
 use crate::{
     args::listen::DEFAULT_PORT,
-    command::reach::folder,
+    command::api_status::folder,
     installation::default_data_dir,
-    machine::{local, processes::Running, users},
+    machine::{processes::Running, server_note, users},
 };
 
 /// Files that nobody else may read.
@@ -41,7 +41,7 @@ pub(super) fn checks(programs: &[Running], data: Option<PathBuf>) -> Vec<Check> 
 
 /// The server that is meant: the one that commands find, else any of this user.
 fn server(programs: &[Running]) -> Option<&Running> {
-    let found = local::read().map(|local| local.pid);
+    let found = server_note::read().map(|local| local.pid);
     let is_own = |one: &&Running| matches!(one.role, "up" | "control") && !one.is_of_other;
     programs.iter().find(|one| Some(one.pid) == found).or_else(|| programs.iter().find(is_own))
 }

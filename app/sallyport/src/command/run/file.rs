@@ -1,7 +1,7 @@
 //! The file of `sallyport run`: what each service is, said with the options of `connect` and `tunnel connect`.
 //!
-//! A table of the file becomes the words of a command line, and clap judges them: words, defaults and refusals are those of
-//! the commands.
+//! A table of the file becomes the words of a command line, and clap judges them: words, defaults and refusals are
+//! those of the commands.
 
 use std::{
     collections::HashMap,
@@ -29,9 +29,9 @@ use toml::{
 use crate::{
     command::{
         connect, display_name,
-        hold::{OriginArgs, WayArgs},
+        hold::{OriginArgs, TransportArgs},
+        socket::request::SocketRequest,
         tunnel,
-        wish::Wish,
     },
     failure::{self, Failure, Kind},
 };
@@ -69,29 +69,29 @@ struct TemporaryLine {
 /// What stands above the services.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
-struct WayLine {
+struct TransportLine {
     #[command(flatten)]
-    way: WayArgs,
+    way: TransportArgs,
 }
 
 /// What the file says.
 #[derive(Debug)]
 pub(super) struct ServiceFile {
     /// How the edge is reached.
-    pub(super) way: WayArgs,
+    pub(super) way: TransportArgs,
     /// The same, as it is said.
     pub(super) way_words: Vec<String>,
     /// The services, in their order; names are unique.
-    pub(super) services: Vec<Spec>,
+    pub(super) services: Vec<ServiceSpec>,
 }
 
 /// One service, as the file says it.
 #[derive(Debug)]
-pub(super) struct Spec {
+pub(super) struct ServiceSpec {
     /// What it is called.
     pub(super) name: String,
     /// Where it is said, for failures.
-    pub(super) place: Place,
+    pub(super) place: FilePlace,
     /// What is said of the tunnel and its socket.
     pub(super) tunnel_words: Vec<String>,
     /// What is said of the service itself.
@@ -119,18 +119,18 @@ pub(super) enum Plan {
         origin: Box<OriginArgs>,
     },
     /// The socket of the service's name, or one for as long as the service is held, and others of other paths with it.
-    Wished(Box<Wish>),
+    Requested(Box<SocketRequest>),
 }
 
 /// A place in a file.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct FilePlace {
     file: PathBuf,
     line: usize,
     service: Option<String>,
 }
 
-impl Place {
+impl FilePlace {
     /// What is wrong there.
     pub(super) fn failure(&self, failure: Failure) -> Failure {
         let service = self.service.as_ref().map(|name| format!("service {name:?}: ")).unwrap_or_default();
@@ -154,17 +154,17 @@ struct Entry<'a> {
 }
 
 /// Commands as clap knows them, made once for all services.
-struct Lines {
+struct CommandLines {
     lasting: Command,
     temporary: Command,
     way: Command,
 }
 
-impl Lines {
+impl CommandLines {
     fn new() -> Self {
         // One credential in the environment cannot be that of every service.
         let lasting = LastingLine::command().mut_arg("tunnel_credential", |arg| arg.env(None::<&str>));
-        Self { lasting, temporary: TemporaryLine::command(), way: WayLine::command() }
+        Self { lasting, temporary: TemporaryLine::command(), way: TransportLine::command() }
     }
 }
 
@@ -185,13 +185,13 @@ impl ServiceFile {
         let (text, is_readable_by_all) = read(path)?;
         let place = |at: usize, service: Option<String>| {
             let line = 1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();
-            Place { file: path.to_owned(), line, service }
+            FilePlace { file: path.to_owned(), line, service }
         };
         let table = DeTable::parse(&text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             place(at, None).failure(Failure::usage(error.message().lines().collect::<Vec<_>>().join(": ")))
         })?;
-        let mut lines = Lines::new();
+        let mut lines = CommandLines::new();
         let (tables, above): (Vec<_>, Vec<_>) =
             table.get_ref().iter().partition(|(key, _)| &**key.get_ref() == SERVICE);
         let (way, way_words) = read_way(&mut lines, &above, &place)?;
@@ -208,7 +208,7 @@ impl ServiceFile {
             let many = format!("a connector has at most {MAX_SERVICES} services, and these are {}", services.len());
             return Err(place(0, None).failure(Failure::usage(many).next("share them out to several files")).into());
         }
-        let mut specs: Vec<Spec> = Vec::with_capacity(services.len());
+        let mut specs: Vec<ServiceSpec> = Vec::with_capacity(services.len());
         let mut named: HashMap<String, usize> = HashMap::new();
         for (index, service) in services.iter().enumerate() {
             let start = service.span().start;
@@ -228,7 +228,7 @@ impl ServiceFile {
             }
             specs.push(spec);
         }
-        let count = specs.iter().map(Spec::count).sum::<usize>();
+        let count = specs.iter().map(ServiceSpec::count).sum::<usize>();
         if count > MAX_SERVICES {
             let many =
                 format!("a connector has at most {MAX_SERVICES} services, and these are {count} with their paths");
@@ -238,11 +238,11 @@ impl ServiceFile {
     }
 }
 
-impl Spec {
+impl ServiceSpec {
     /// How many services it is, by its paths.
     fn count(&self) -> usize {
         match &self.plan {
-            Plan::Wished(wish) => 1 + wish.others.len(),
+            Plan::Requested(request) => 1 + request.others.len(),
             Plan::Lasting { .. } => 1,
         }
     }
@@ -283,10 +283,10 @@ fn folded(key: &str) -> String {
 }
 
 fn read_way(
-    lines: &mut Lines,
+    lines: &mut CommandLines,
     above: &[(&Spanned<toml::de::DeString<'_>>, &Spanned<DeValue<'_>>)],
-    place: &impl Fn(usize, Option<String>) -> Place,
-) -> anyhow::Result<(WayArgs, Vec<String>)> {
+    place: &impl Fn(usize, Option<String>) -> FilePlace,
+) -> anyhow::Result<(TransportArgs, Vec<String>)> {
     let mut words = Vec::new();
     for (key, value) in above {
         let at = place(key.span().start, None);
@@ -300,16 +300,16 @@ fn read_way(
     }
     let at = place(0, None);
     let matches = lines.way.try_get_matches_from_mut(&words).map_err(|error| at.failure(refused(&error)))?;
-    let line = WayLine::from_arg_matches(&matches).map_err(|error| at.failure(refused(&error)))?;
+    let line = TransportLine::from_arg_matches(&matches).map_err(|error| at.failure(refused(&error)))?;
     Ok((line.way, words))
 }
 
 fn read_service(
-    lines: &mut Lines,
+    lines: &mut CommandLines,
     entries: Vec<Entry<'_>>,
     (number, start): (usize, usize),
-    place: &impl Fn(usize, Option<String>) -> Place,
-) -> anyhow::Result<Spec> {
+    place: &impl Fn(usize, Option<String>) -> FilePlace,
+) -> anyhow::Result<ServiceSpec> {
     let text_of = |wanted: &str| {
         let value = entries.iter().find(|entry| entry.key == wanted)?.value.get_ref();
         if let DeValue::String(text) = value { Some(text.to_string()) } else { None }
@@ -357,14 +357,15 @@ fn read_service(
         (name, lasting(line.args).map_err(|error| table.error(error))?)
     } else {
         let line = TemporaryLine::from_arg_matches(&matches).map_err(|error| refused(&error))?;
-        let wish = wished(line.args).map_err(|error| table.error(error))?;
-        judge_access(&wish.create).map_err(|(key, failure)| at(of_key(key)).failure(failure))?;
-        (wish.create.name.as_str().to_owned(), Plan::Wished(Box::new(wish)))
+        let request = requested(line.args).map_err(|error| table.error(error))?;
+        judge_access(&request.create).map_err(|(key, failure)| at(of_key(key)).failure(failure))?;
+        (request.create.name.as_str().to_owned(), Plan::Requested(Box::new(request)))
     };
-    Ok(Spec { place: place(start, Some(name.clone())), name, tunnel_words, origin_words, plan })
+    Ok(ServiceSpec { place: place(start, Some(name.clone())), name, tunnel_words, origin_words, plan })
 }
 
-/// Refuses what the server would refuse of who may come from where; whether it knows countries and systems, only it can tell.
+/// Refuses what the server would refuse of who may come from where; whether it knows countries and systems, only it can
+/// tell.
 fn judge_access(create: &CreateSocket) -> Result<(), (&'static str, Failure)> {
     let Some(access) = &create.access else { return Ok(()) };
     let rules = |key: &'static str, texts: &[String]| {
@@ -397,7 +398,7 @@ fn lasting(args: tunnel::ConnectArgs) -> anyhow::Result<Plan> {
     Ok(Plan::Lasting { socket, tunnel, credential, socket_type, path, origin })
 }
 
-fn wished(args: connect::ConnectArgs) -> anyhow::Result<Wish> {
+fn requested(args: connect::ConnectArgs) -> anyhow::Result<SocketRequest> {
     if args.asks_for_password() {
         return Err(Failure::usage("nobody is there to be asked for the password of a protected service")
             .next("add password = \"...\", or set SALLYPORT_SOCKET_PASSWORD")
@@ -443,8 +444,8 @@ fn find<'a>(command: &'a Command, key: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| arg.get_long() == Some(key))
 }
 
-/// The words of a command line that stand for a key and its value; none for a flag that is off, and one for each item of a
-/// list.
+/// The words of a command line that stand for a key and its value; none for a flag that is off, and one for each item
+/// of a list.
 fn word(line: &Command, key: &str, value: &DeValue<'_>) -> Result<Vec<String>, Failure> {
     let Some(arg) = find(line, key) else {
         let looks_like_one = key.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -548,10 +549,10 @@ mod tests {
         let names: Vec<_> = file.services.iter().map(|service| service.name.as_str()).collect();
         assert_eq!(names, ["shop", "wandering-shape-7752", "localhost:8001"]);
         let [shop, database, _] = &file.services[..] else { panic!() };
-        let Plan::Wished(wish) = &shop.plan else { panic!() };
-        let access = wish.create.access.clone().unwrap();
-        assert_eq!((access.allow.len(), wish.origin.address().to_string().as_str()), (2, "localhost:8000"));
-        assert!(wish.is_named, "its socket stays");
+        let Plan::Requested(request) = &shop.plan else { panic!() };
+        let access = request.create.access.clone().unwrap();
+        assert_eq!((access.allow.len(), request.origin.address().to_string().as_str()), (2, "localhost:8000"));
+        assert!(request.is_named, "its socket stays");
         assert_eq!(database.origin_words, ["--host=db.internal", "--port=5432"]);
         let Plan::Lasting { origin, tunnel: None, credential: None, .. } = &database.plan else { panic!() };
         assert_eq!(origin.address().to_string(), "db.internal:5432");
@@ -576,11 +577,11 @@ mod tests {
         )
         .unwrap();
         let [shop, admin] = &file.services[..] else { panic!() };
-        let Plan::Wished(wish) = &shop.plan else { panic!() };
-        let services = wish.services(SocketType::Http).unwrap();
+        let Plan::Requested(request) = &shop.plan else { panic!() };
+        let services = request.services(SocketType::Http).unwrap();
         let services: Vec<_> = services.iter().map(|one| format!("{} {}", one.path.prefix, one.origin)).collect();
         assert_eq!(services, ["/ http://localhost:3000", "/api http://localhost:8000", "/docs http://localhost:9000"]);
-        let headers = wish.create.headers.clone().unwrap();
+        let headers = request.create.headers.clone().unwrap();
         assert_eq!(headers.request.set.len(), 2);
         assert_eq!(headers.request.set[0].value, "a, b");
         let Plan::Lasting { path, origin, .. } = &admin.plan else { panic!() };

@@ -1,8 +1,8 @@
 //! `sallyport run`: the services of a file, in one process and by one connection to the edge.
 
 mod file;
-mod held;
 mod reload;
+mod services;
 
 use std::path::PathBuf;
 
@@ -14,8 +14,8 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use self::{
-    file::{Plan, ServiceFile, Spec},
-    held::{Api, Held, NotOpened, Several},
+    file::{Plan, ServiceFile, ServiceSpec},
+    services::{ApiClients, BoundedFutures, OpenError, RunningService},
 };
 use super::hold::{self, MAX_QUEUED_EVENTS, PATIENCE};
 use crate::{
@@ -53,14 +53,14 @@ pub(crate) struct RunArgs {
     /// The file of the services, in TOML
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Judge the file, and do nothing else
+    /// Check the file, and do nothing else
     #[arg(long)]
     check: bool,
 }
 
 /// A service of the file, as `--check` shows it.
 #[derive(Debug, Serialize)]
-struct Checked {
+struct CheckedService {
     service: String,
     socket: Option<String>,
     origin: String,
@@ -70,17 +70,17 @@ struct Checked {
 pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> {
     let file = ServiceFile::read(&args.file)?;
     if args.check {
-        let checked: Vec<Checked> = file.services.iter().map(Checked::of).collect();
+        let checked: Vec<CheckedService> = file.services.iter().map(CheckedService::of).collect();
         return context.output.data(&checked, |checked| table(checked));
     }
     let target = context.target()?;
-    let api = Api::new(context, &target)?;
+    let api = ApiClients::new(context, &target)?;
     // From here on what is made must be taken back, whatever ends us.
     let (mut signals, mut hangups) = Signals::take_with_hangups()?;
     let edge = api.edge().await?;
     let held = match api.open_all(file.services, &mut signals).await {
         Ok(held) => held,
-        Err(NotOpened::Stopped(error) | NotOpened::Failed(error)) => return Err(error),
+        Err(OpenError::Stopped(error) | OpenError::Failed(error)) => return Err(error),
     };
     let mut runner = Runner {
         path: args.file,
@@ -92,7 +92,7 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
         services: None,
     };
     let held = async {
-        let services = runner.held.iter().flat_map(Held::services).collect();
+        let services = runner.held.iter().flat_map(RunningService::services).collect();
         let options = hold::options(&target, edge, file.way, services)?;
         let (events_in, events) = mpsc::channel(MAX_QUEUED_EVENTS + options.services.len());
         let connector = Connector::new(options, events_in)?;
@@ -121,8 +121,8 @@ struct Runner {
     way_words: Vec<String>,
     transport: TransportChoice,
     live: Live,
-    api: Api,
-    held: Vec<Held>,
+    api: ApiClients,
+    held: Vec<RunningService>,
     /// Those of the connector, once there is one.
     services: Option<Services>,
 }
@@ -141,7 +141,7 @@ impl Runner {
     ) -> anyhow::Result<()> {
         let shutdown = Shutdown::new();
         let (missing_in, mut missing) = mpsc::channel(MAX_QUEUED_LOOKS);
-        self.held.iter().flat_map(Held::tunnels).for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
+        self.held.iter().flat_map(RunningService::tunnels).for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
         let mut shown = self.held.iter().try_for_each(|held| self.introduce(held));
         // A task of its own: it goes on while the file is read again.
         let mut connector = tokio::spawn(connector.run(shutdown.clone()));
@@ -168,7 +168,7 @@ impl Runner {
                     shown = shown.and(told);
                 }
                 Some(event) = events.recv() => {
-                    self.learn(&event);
+                    self.record_loss(&event);
                     shown = shown.and_then(|()| self.live.event(&event));
                 }
                 Some((tunnel, socket_type, reason)) = missing.recv() => {
@@ -198,7 +198,7 @@ impl Runner {
         self.live.stopping()
     }
 
-    fn introduce(&self, held: &Held) -> anyhow::Result<()> {
+    fn introduce(&self, held: &RunningService) -> anyhow::Result<()> {
         held.tunnels().try_for_each(|(tunnel, origin, _)| {
             // What is said of the socket is said once.
             let socket = held.socket.as_deref().filter(|_| tunnel == held.tunnel);
@@ -207,7 +207,7 @@ impl Runner {
     }
 
     /// Remembers which services the edge does not let us hold any more: they are made anew by the next reload.
-    fn learn(&mut self, event: &ConnectorEvent) {
+    fn record_loss(&mut self, event: &ConnectorEvent) {
         let lost = match event {
             ConnectorEvent::NotAttached { tunnel, refusal } if !refusal.retry => tunnel,
             ConnectorEvent::Detached { tunnel, .. } => tunnel,
@@ -220,13 +220,13 @@ impl Runner {
 }
 
 /// Looks in the background whether the services are there, and tells of those that are not.
-fn look<'a>(held: impl IntoIterator<Item = &'a Held>, missing: &mpsc::Sender<Missing>) {
-    let all = held.into_iter().flat_map(Held::tunnels);
+fn look<'a>(held: impl IntoIterator<Item = &'a RunningService>, missing: &mpsc::Sender<Missing>) {
+    let all = held.into_iter().flat_map(RunningService::tunnels);
     let looks: Vec<_> = all.map(|(tunnel, origin, _)| (tunnel, origin.clone())).collect();
     let missing = missing.clone();
     tokio::spawn(async move {
         let mut several =
-            Several::of(looks.into_iter().map(|(tunnel, origin)| async move {
+            BoundedFutures::of(looks.into_iter().map(|(tunnel, origin)| async move {
                 Some((tunnel, origin.socket_type, origin.why_missing().await?))
             }));
         while let Some(found) = several.next(true).await {
@@ -238,21 +238,21 @@ fn look<'a>(held: impl IntoIterator<Item = &'a Held>, missing: &mpsc::Sender<Mis
     });
 }
 
-impl Checked {
-    fn of(spec: &Spec) -> Self {
+impl CheckedService {
+    fn of(spec: &ServiceSpec) -> Self {
         let (socket, origin) = match &spec.plan {
             Plan::Lasting { socket, origin, .. } => (Some(socket.to_string()), origin.address().to_string()),
-            Plan::Wished(wish) => {
-                let name = wish.is_named.then(|| wish.create.name.to_string());
-                (name, wish.shown_services())
+            Plan::Requested(request) => {
+                let name = request.is_named.then(|| request.create.name.to_string());
+                (name, request.shown_services())
             }
         };
         Self { service: spec.name.clone(), socket, origin }
     }
 }
 
-fn table(checked: &[Checked]) -> String {
-    let socket = |checked: &Checked| checked.socket.clone().unwrap_or_else(|| "a new one".to_owned());
+fn table(checked: &[CheckedService]) -> String {
+    let socket = |checked: &CheckedService| checked.socket.clone().unwrap_or_else(|| "a new one".to_owned());
     output::table(
         ["SERVICE", "SOCKET", "ORIGIN"],
         checked.iter().map(|checked| [checked.service.clone(), socket(checked), checked.origin.clone()]),

@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 
 use super::{
     Missing, Runner,
-    file::{Plan, ServiceFile, Spec},
-    held::{Held, NotOpened},
+    file::{Plan, ServiceFile, ServiceSpec},
     look,
+    services::{OpenError, RunningService},
 };
 use crate::{
     command::hold::Origin,
@@ -23,17 +23,17 @@ const MAX_ANEW_AT_ONCE: usize = 8;
 const ANEW_PERIOD: Duration = Duration::from_millis(1_100);
 
 /// What a file asks for that was read again.
-struct Changes {
+struct ReloadPlan {
     /// The services that keep their tunnels.
     keeps: Vec<String>,
     /// Those among them behind which something else stands from now on.
-    moves: Vec<Move>,
+    moves: Vec<OriginChange>,
     /// Those that are new, or get a new tunnel.
-    opens: Vec<Spec>,
+    opens: Vec<ServiceSpec>,
 }
 
 /// What stands behind a service that keeps its tunnels.
-struct Move {
+struct OriginChange {
     /// What the service is called.
     name: String,
     /// The service, then those of other paths.
@@ -44,7 +44,7 @@ struct Move {
 
 /// What was done, by the services' names.
 #[derive(Default)]
-struct Done {
+struct ReloadReport {
     added: Vec<String>,
     changed: Vec<String>,
     removed: Vec<String>,
@@ -53,8 +53,8 @@ struct Done {
 }
 
 impl Runner {
-    /// Reads the file again, and changes what differs. A file that cannot be used, and services that cannot be opened, are
-    /// told, and change nothing.
+    /// Reads the file again, and changes what differs. A file that cannot be used, and services that cannot be opened,
+    /// are told, and change nothing.
     pub(super) async fn reload(
         &mut self,
         signals: &mut Signals,
@@ -63,8 +63,8 @@ impl Runner {
     ) -> anyhow::Result<()> {
         match self.try_reload(signals, missing).await {
             Ok(told) => told,
-            Err(NotOpened::Stopped(_)) => self.stop(shutdown),
-            Err(NotOpened::Failed(error)) => match failure::describe(&error) {
+            Err(OpenError::Stopped(_)) => self.stop(shutdown),
+            Err(OpenError::Failed(error)) => match failure::describe(&error) {
                 Some(failure) => self.live.not_reloaded(&failure),
                 None => Err(error),
             },
@@ -75,26 +75,26 @@ impl Runner {
         &mut self,
         signals: &mut Signals,
         missing: &mpsc::Sender<Missing>,
-    ) -> Result<anyhow::Result<()>, NotOpened> {
-        let file = ServiceFile::read(&self.path).map_err(NotOpened::Failed)?;
+    ) -> Result<anyhow::Result<()>, OpenError> {
+        let file = ServiceFile::read(&self.path).map_err(OpenError::Failed)?;
         if file.way_words != self.way_words {
             let text = "what stands above the services is taken in by a restart only";
             let failure = Failure::new(Kind::Refused, text).next("restart the command, or take the change back");
-            return Err(NotOpened::Failed(failure.into()));
+            return Err(OpenError::Failed(failure.into()));
         }
         let Some(services) = self.services.clone() else { return Ok(Ok(())) };
-        let changes = self.compare(file.services).map_err(NotOpened::Failed)?;
+        let changes = self.compare(file.services).map_err(OpenError::Failed)?;
         let opened = self.api.open_all(changes.opens, signals).await?;
         // From here on it is done, whatever else fails.
-        let mut done = Done::default();
-        let (kept, over): (Vec<Held>, Vec<Held>) =
+        let mut done = ReloadReport::default();
+        let (kept, over): (Vec<RunningService>, Vec<RunningService>) =
             std::mem::take(&mut self.held).into_iter().partition(|held| changes.keeps.contains(&held.name));
         self.held = kept;
         self.move_origins(&services, changes.moves, &mut done).await;
-        let (replaced, removed): (Vec<Held>, Vec<Held>) =
+        let (replaced, removed): (Vec<RunningService>, Vec<RunningService>) =
             over.into_iter().partition(|held| opened.iter().any(|new| new.name == held.name));
         // A session has a bound on its tunnels: those that go make room first, where nothing takes their place.
-        self.let_go(&services, &removed).await;
+        self.release(&services, &removed).await;
         let mut shown = Ok(());
         for held in opened {
             held.tunnels().for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
@@ -104,11 +104,11 @@ impl Runner {
             names.push(held.name.clone());
             self.serve(&services, held, missing, &mut done).await;
         }
-        self.let_go(&services, &replaced).await;
+        self.release(&services, &replaced).await;
         done.removed = removed.iter().map(|held| held.name.clone()).collect();
         let over = removed.into_iter().chain(replaced).collect();
         done.failures.extend(self.api.remove_all(over, signals).await.err());
-        let Done { added, changed, removed, failures } = done;
+        let ReloadReport { added, changed, removed, failures } = done;
         for failure in &failures {
             shown = shown.and_then(|()| self.live.in_reload(failure));
         }
@@ -116,8 +116,8 @@ impl Runner {
     }
 
     /// What differs between the services that are held and those of the file.
-    fn compare(&self, specs: Vec<Spec>) -> anyhow::Result<Changes> {
-        let mut changes = Changes { keeps: Vec::new(), moves: Vec::new(), opens: Vec::new() };
+    fn compare(&self, specs: Vec<ServiceSpec>) -> anyhow::Result<ReloadPlan> {
+        let mut changes = ReloadPlan { keeps: Vec::new(), moves: Vec::new(), opens: Vec::new() };
         for spec in specs {
             let known = self.held.iter().find(|held| held.name == spec.name && !held.is_lost);
             let Some(held) = known.filter(|held| held.tunnel_words == spec.tunnel_words) else {
@@ -129,22 +129,22 @@ impl Runner {
                 let place = spec.place;
                 let origins = match spec.plan {
                     Plan::Lasting { origin, .. } => origin.prepare(held.origin.socket_type).map(|origin| vec![origin]),
-                    Plan::Wished(wish) => {
-                        let services = wish.services(held.origin.socket_type);
+                    Plan::Requested(request) => {
+                        let services = request.services(held.origin.socket_type);
                         services.map(|services| services.into_iter().map(|service| service.origin).collect())
                     }
                 };
                 let origins = origins.map_err(|error| place.error(error))?;
-                changes.moves.push(Move { name: spec.name, origins, words: spec.origin_words });
+                changes.moves.push(OriginChange { name: spec.name, origins, words: spec.origin_words });
             }
         }
         Ok(changes)
     }
 
     /// Puts another service behind tunnels that stay.
-    async fn move_origins(&mut self, services: &Services, moves: Vec<Move>, done: &mut Done) {
+    async fn move_origins(&mut self, services: &Services, moves: Vec<OriginChange>, done: &mut ReloadReport) {
         let mut moved = Vec::new();
-        for Move { name, origins, words } in moves {
+        for OriginChange { name, origins, words } in moves {
             let Some(held) = self.held.iter_mut().find(|held| held.name == name) else { continue };
             held.set_origins(origins);
             let mut served = Ok(());
@@ -176,7 +176,13 @@ impl Runner {
     }
 
     /// Serves one that was opened. One that cannot be served is opened anew by the next reload.
-    async fn serve(&mut self, services: &Services, mut held: Held, missing: &mpsc::Sender<Missing>, done: &mut Done) {
+    async fn serve(
+        &mut self,
+        services: &Services,
+        mut held: RunningService,
+        missing: &mpsc::Sender<Missing>,
+        done: &mut ReloadReport,
+    ) {
         for service in held.services().collect::<Vec<_>>() {
             if let Err(error) = services.serve(service).await {
                 held.is_lost = true;
@@ -189,8 +195,8 @@ impl Runner {
         self.held.push(held);
     }
 
-    async fn let_go(&mut self, services: &Services, over: &[Held]) {
-        for (tunnel, ..) in over.iter().flat_map(Held::tunnels) {
+    async fn release(&mut self, services: &Services, over: &[RunningService]) {
+        for (tunnel, ..) in over.iter().flat_map(RunningService::tunnels) {
             services.let_go(tunnel).await;
             self.live.forget(tunnel);
         }

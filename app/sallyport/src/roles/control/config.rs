@@ -1,4 +1,4 @@
-//! What the options of `sallyport control` mean for control, and for the edges that join.
+//! The configuration of control, and of the edges that join, from the options of `sallyport control`.
 
 use std::{
     net::SocketAddr,
@@ -110,6 +110,6 @@ pub(super) fn world(
         assertion_key: key("assertions"),
         affinity_key: key("affinity"),
     };
-    args.site.tell(&mut world)?;
+    args.site.write_into(&mut world)?;
     Ok(world)
 }

@@ -29,7 +29,7 @@ use crate::{
     daemon::{AuditStream, BusMetrics, Claim, Console, Daemon, Metrics, Role, Service, WhenReplaced, bus_health},
     failure::{Failure, Kind},
     installation::{self, Installation, NODES_DIR, database},
-    machine::local,
+    machine::server_note,
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
@@ -136,7 +136,7 @@ async fn serve(
     args.bus.check_edges().await?;
     let (address, edges_address) = claim.addresses()?;
     let mut world = config::world(args, &secrets, edges_address, prepared.root.clone(), prepared.node_root)?;
-    world.ssh = ssh.as_ref().map(SshKeys::told).transpose()?;
+    world.ssh = ssh.as_ref().map(SshKeys::for_edges).transpose()?;
     // All that could be refused has been looked at: from here on a process that is replaced has stopped.
     let is_takeover = claim.is_takeover();
     let (lock, ports) = claim.take(data)?;
@@ -226,7 +226,7 @@ struct ControlRole<'a> {
 impl Role for ControlRole<'_> {
     fn ready(&self) -> Option<String> {
         let Self { api, listen, edges, fingerprint, data, .. } = self;
-        local::announce(api, data, data.join("ca.pem"), vec![listen.to_string(), edges.to_string()]);
+        server_note::announce(api, data, data.join("ca.pem"), vec![listen.to_string(), edges.to_string()]);
         info!(%api, %listen, %edges, data = %data.display(), ca_fingerprint = %fingerprint, "ready");
         None
     }
@@ -238,7 +238,7 @@ impl Role for ControlRole<'_> {
     }
 
     async fn leave(&mut self, is_replaced: bool) {
-        local::remove(std::process::id());
+        server_note::remove(std::process::id());
         if !is_replaced {
             self.control.leave().await;
             self.stream.end(&self.audit).await;

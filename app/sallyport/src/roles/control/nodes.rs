@@ -20,7 +20,8 @@ use tracing::{debug, warn};
 const MAX_NODE_CONNECTIONS: usize = 4_096;
 /// How long a handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How many requests of one edge, and of all its clients, are answered at a time: some of them wait for what comes next.
+/// How many requests of one edge, and of all its clients, are answered at a time: some of them wait for what comes
+/// next.
 const MAX_CONCURRENT_STREAMS: u32 = 1_000;
 /// How often a quiet connection is asked whether it is there, and how long it may take to say so.
 const PING: Duration = Duration::from_secs(10);

@@ -30,7 +30,7 @@ impl SshKeys {
     }
 
     /// What edges are told: to know certificates, and not to make any.
-    pub(super) fn told(&self) -> anyhow::Result<EdgeSsh> {
+    pub(super) fn for_edges(&self) -> anyhow::Result<EdgeSsh> {
         let host_keys = self.host.to_openssh()?.into_iter().map(Secret::from).collect();
         Ok(EdgeSsh { host_keys, authority: self.authority.public_key().to_openssh()? })
     }

@@ -1,4 +1,4 @@
-//! What the options of `sallyport edge`, and what control has told, mean for the edge.
+//! The configuration of an edge, from its options and from control.
 
 use std::{net::SocketAddr, sync::Arc};
 

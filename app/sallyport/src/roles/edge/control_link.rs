@@ -1,5 +1,6 @@
-//! The way from an edge to control: requests over mutually authenticated TLS, on connections that are made when they are needed:
-//! one for what the edge asks itself, and one for what its clients ask, on which control answers nothing else.
+//! The way from an edge to control: requests over mutually authenticated TLS, on connections that are made when they
+//! are needed: one for what the edge asks itself, and one for what its clients ask, on which control answers nothing
+//! else.
 
 use std::{
     net::SocketAddr,
@@ -61,12 +62,12 @@ pub(super) struct ControlLink {
     /// The one that was reached last is the first.
     controls: Arc<RwLock<Vec<String>>>,
     tls: Arc<RwLock<Arc<ClientConfig>>>,
-    lines: Arc<Lines>,
+    lines: Arc<Connections>,
 }
 
 /// Whose requests a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Requester {
     /// The edge's own.
     Own,
     /// Those of its clients.
@@ -75,18 +76,18 @@ enum Whose {
 
 /// The connections, where there are such.
 #[derive(Default)]
-struct Lines {
-    own: Line,
-    clients: Line,
+struct Connections {
+    own: ConnectionSlot,
+    clients: ConnectionSlot,
 }
 
-type Line = Mutex<Option<http2::SendRequest<Body>>>;
+type ConnectionSlot = Mutex<Option<http2::SendRequest<Body>>>;
 
-impl Lines {
-    fn of(&self, whose: Whose) -> &Line {
+impl Connections {
+    fn of(&self, whose: Requester) -> &ConnectionSlot {
         match whose {
-            Whose::Own => &self.own,
-            Whose::Clients => &self.clients,
+            Requester::Own => &self.own,
+            Requester::Clients => &self.clients,
         }
     }
 }
@@ -116,7 +117,7 @@ impl ControlLink {
     }
 
     /// A connection that takes a request.
-    async fn connected(&self, whose: Whose) -> Result<http2::SendRequest<Body>, LinkError> {
+    async fn connected(&self, whose: Requester) -> Result<http2::SendRequest<Body>, LinkError> {
         let mut connection = self.lines.of(whose).lock().await;
         if let Some(standing) = connection.as_mut().filter(|standing| !standing.is_closed())
             && standing.ready().await.is_ok()
@@ -147,11 +148,11 @@ impl ControlLink {
         }
     }
 
-    async fn connect(&self, control: &str, whose: Whose) -> Result<http2::SendRequest<Body>, String> {
+    async fn connect(&self, control: &str, whose: Requester) -> Result<http2::SendRequest<Body>, String> {
         let (host, port) = control.rsplit_once(':').ok_or_else(|| format!("{control} is no HOST:PORT"))?;
         let port = port.parse().map_err(|_| format!("{control} is no HOST:PORT"))?;
         let mut tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if whose == Whose::Clients {
+        if whose == Requester::Clients {
             Arc::make_mut(&mut tls).alpn_protocols = vec![NODE_CLIENTS_ALPN.to_vec()];
         }
         let stream = connect_tls_by(&Outbound::default(), host, port, CONTROL_NODE, tls, CONNECT_TIME).await;
@@ -167,9 +168,9 @@ impl ControlLink {
         Ok(send)
     }
 
-    /// Sends a request, and once more by another control where the first one is lost: what was not sent at all, and what asks
-    /// only.
-    async fn send(&self, request: Request<Body>, whose: Whose) -> Result<Response<Incoming>, LinkError> {
+    /// Sends a request, and once more by another control where the first one is lost: what was not sent at all, and
+    /// what asks only.
+    async fn send(&self, request: Request<Body>, whose: Requester) -> Result<Response<Incoming>, LinkError> {
         let again = repetition(&request);
         match self.send_once(request, whose).await {
             Err((_, Some(unsent))) => self.send_once(unsent, whose).await.map_err(|(error, _)| error),
@@ -185,7 +186,7 @@ impl ControlLink {
     async fn send_once(
         &self,
         request: Request<Body>,
-        whose: Whose,
+        whose: Requester,
     ) -> Result<Response<Incoming>, (LinkError, Option<Request<Body>>)> {
         let mut connection = self.connected(whose).await.map_err(|error| (error, None))?;
         connection.try_send_request(request).await.map_err(|mut error| {
@@ -205,7 +206,7 @@ impl ControlLink {
             .body(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync())
             .map_err(|error| wrong(&error))?;
         let answered = async {
-            let answer = self.send(request, Whose::Own).await?;
+            let answer = self.send(request, Requester::Own).await?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
             let body = body.map_err(|error| wrong(&error))?.to_bytes();
@@ -232,7 +233,7 @@ impl ControlLink {
                     Err(refusal) => return *refusal,
                 };
                 let answer = match passed_on(request, client.0) {
-                    Ok(request) => link.send(request, Whose::Clients).await,
+                    Ok(request) => link.send(request, Requester::Clients).await,
                     Err(error) => Err(error),
                 };
                 match answer {
@@ -278,8 +279,8 @@ fn passed_on(mut request: Request<Body>, client: SocketAddr) -> Result<Request<B
     Ok(request)
 }
 
-/// The request with all of its body: control hears of it when that is here, so that clients who send slowly take no places on the
-/// connection that all of them share.
+/// The request with all of its body: control hears of it when that is here, so that clients who send slowly take no
+/// places on the connection that all of them share.
 async fn whole(request: Request<ApiRequestBody>) -> Result<Request<Body>, Box<Response<ApiBody>>> {
     let (parts, body) = request.into_parts();
     let too_large = || {

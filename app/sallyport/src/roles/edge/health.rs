@@ -1,4 +1,4 @@
-//! What `/healthz` and `/readyz` of an edge say.
+//! The answers of an edge at `/healthz` and `/readyz`.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,7 @@ use sallyport_edge::Edge;
 use tokio::sync::watch;
 
 use super::join;
-use crate::daemon::{AuditStream, bus_health};
+use crate::daemon::{AuditStream, BusMetrics, bus_health};
 
 /// What the health of an edge depends on.
 pub(super) struct Health {
@@ -37,6 +37,12 @@ impl Health {
                 Box::pin(async move { if is_known { Ok(()) } else { Err(told.to_owned()) } })
             }),
         );
+    }
+
+    /// The metrics of what connects the edge with the others.
+    pub(super) fn bus_metrics(&self) -> BusMetrics {
+        let (nats, fleet, followed) = (self.nats.clone(), self.fleet.clone(), Some(self.config.clone()));
+        BusMetrics { nats, fleet, followed, published: None }
     }
 
     /// A line for each fault.

@@ -38,7 +38,8 @@ const MAX_SKEW_SECONDS: u64 = 60;
 const REMOVED: &str = "edge-removed";
 /// How often new certificates are asked for that could not be had.
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
-/// How often control is asked what has changed, and it is looked whether the time has come: clocks may be put right meanwhile.
+/// How often control is asked what has changed, and it is looked whether the time has come: clocks may be put right
+/// meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn now() -> i64 {
@@ -83,7 +84,7 @@ fn refused(error: &LinkError) -> Failure {
     }
 }
 
-fn tell_skew(theirs: i64) {
+fn warn_of_skew(theirs: i64) {
     let ours = now();
     if ours.abs_diff(theirs) > MAX_SKEW_SECONDS {
         let (seconds, direction) = (ours.abs_diff(theirs), if ours > theirs { "ahead of" } else { "behind" });
@@ -118,7 +119,8 @@ impl ControlClock {
         Self { shown, at: Instant::now() }
     }
 
-    /// When it shows this much, in seconds since 1970. A moment that is too long ago to be told is the one when it was heard.
+    /// When it shows this much, in seconds since 1970. A moment that is too long ago to be told is the one when it was
+    /// heard.
     pub(super) fn moment(self, seconds: i64) -> Instant {
         let left = Duration::from_secs(seconds.abs_diff(self.shown));
         let moment = if seconds < self.shown { self.at.checked_sub(left) } else { self.at.checked_add(left) };
@@ -133,12 +135,13 @@ pub(super) struct Renewal {
     pub(super) link: ControlLink,
     pub(super) nats: Nats,
     pub(super) served: Arc<Certificates>,
-    /// Whether it was told that the clocks differ.
-    pub(super) skew_told: bool,
+    /// Whether the log says that the clocks differ.
+    pub(super) skew_logged: bool,
     /// When the certificates end, in seconds since 1970: for whoever says so.
     pub(super) ends_at: Arc<AtomicI64>,
     pub(super) mesh: MeshTls,
-    /// What control wants of edges: when nothing is wanted of this one any more, control is asked whether it was removed.
+    /// What control wants of edges: when nothing is wanted of this one any more, control is asked whether it was
+    /// removed.
     pub(super) orders: Orders,
     /// Whether control says that this edge was removed.
     pub(super) removed: watch::Sender<bool>,
@@ -149,8 +152,8 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Renews at once, so that what else control tells is known, and whenever two thirds of the certificates' life are over.
-    /// Runs until it is dropped.
+    /// Renews at once, so that what else control tells is known, and whenever two thirds of the certificates' life are
+    /// over. Runs until it is dropped.
     pub(super) async fn run(mut self) {
         let mut is_first = true;
         loop {
@@ -194,7 +197,7 @@ impl Renewal {
             return self.renew().await;
         }
         if world != self.state.world {
-            self.learn(&world);
+            self.apply(&world);
             let mut state = self.state.clone();
             state.world = world;
             save(&state, &self.dir).await?;
@@ -241,13 +244,13 @@ impl Renewal {
     }
 
     /// Keeps control's clock in mind, and warns of clocks that differ, once for as long as they do.
-    fn tell_skew(&mut self, theirs: i64) {
+    fn warn_of_skew(&mut self, theirs: i64) {
         self.clock.send_replace(Some(ControlClock::new(theirs)));
         let differs = now().abs_diff(theirs) > MAX_SKEW_SECONDS;
-        if differs && !std::mem::replace(&mut self.skew_told, true) {
-            tell_skew(theirs);
+        if differs && !std::mem::replace(&mut self.skew_logged, true) {
+            warn_of_skew(theirs);
         }
-        self.skew_told &= differs;
+        self.skew_logged &= differs;
     }
 
     async fn renew(&mut self) -> anyhow::Result<()> {

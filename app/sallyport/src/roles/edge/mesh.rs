@@ -11,7 +11,8 @@ use tracing::warn;
 
 use super::state::EdgeState;
 
-/// An address that is asked for a way to it alone, and that nothing is sent to (RFC 5737 and RFC 3849, for documentation).
+/// An address that is asked for a way to it alone, and that nothing is sent to (RFC 5737 and RFC 3849, for
+/// documentation).
 const FAR_AWAY: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
 
 /// TLS between edges, by what this edge has got of control.
@@ -36,8 +37,8 @@ pub(super) fn settings(state: &EdgeState, bus: &Bus) -> anyhow::Result<MeshSetti
     })
 }
 
-/// Where others reach an edge that listens here and was not told what to say: where it listens at every address, by the one by
-/// which it reaches others.
+/// Where others reach an edge that listens here and was not told what to say: where it listens at every address, by the
+/// one by which it reaches others.
 pub(super) fn addresses(advertise: &[SocketAddr], listening: SocketAddr) -> Vec<SocketAddr> {
     if !advertise.is_empty() {
         return advertise.to_vec();

@@ -39,7 +39,7 @@ use self::{
 use super::quic::{Quic, QuicPort};
 use crate::{
     args::site::site_of,
-    daemon::{AuditStream, BusMetrics, Claim, Console, Daemon, Metrics, Role, Service, WhenReplaced},
+    daemon::{AuditStream, Claim, Console, Daemon, Metrics, Role, Service, WhenReplaced},
     failure::Failure,
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
@@ -74,13 +74,21 @@ pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
     serve((&args, &daemon), &data, state, claim).await
 }
 
-/// Greater than that of all former lives, whatever the clock says.
+/// The epoch after this one: greater than all before, whatever the clock says.
 fn next_epoch(last: u64) -> u64 {
     let clock = u64::try_from(join::now()).unwrap_or(0).saturating_mul(1_000);
     clock.max(last + 1)
 }
 
-/// An edge that has joined is who it is.
+/// The state with an epoch of its own. A process that was replaced may have renewed the certificates meanwhile.
+fn begin_epoch(data: &Path, known: EdgeState) -> anyhow::Result<EdgeState> {
+    let mut state = EdgeState::read(data)?.unwrap_or(known);
+    state.epoch = next_epoch(state.epoch);
+    state.write(data)?;
+    Ok(state)
+}
+
+/// Refuses options that contradict what the edge joined as.
 fn check(args: &EdgeArgs, state: &EdgeState) -> Result<(), Failure> {
     let other = |what: &str, is: &dyn std::fmt::Display, wanted: &dyn std::fmt::Display| {
         Failure::usage(format!("this edge has joined with the {what} {is}, and not {wanted}"))
@@ -95,6 +103,7 @@ fn check(args: &EdgeArgs, state: &EdgeState) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Serves as the edge of this state, from the moment when all is checked.
 async fn serve(
     (args, daemon): (&EdgeArgs, &Daemon),
     data: &Path,
@@ -107,10 +116,7 @@ async fn serve(
     Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
     // All that could be refused has been looked at: from here on a process that is replaced has stopped.
     let (lock, listening) = claim.take(data)?;
-    // It may have had new certificates meanwhile.
-    let mut state = EdgeState::read(data)?.unwrap_or(state);
-    state.epoch = next_epoch(state.epoch);
-    state.write(data)?;
+    let state = begin_epoch(data, state)?;
     let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
     let (bus, followed) = (Bus::default(), ConfigProgress::default());
     let snapshot = restored(data, &bus);
@@ -145,15 +151,15 @@ async fn serve(
         certified_until: certified_until.clone(),
         removed: removed.subscribe(),
     };
+    let bus_metrics = Some(health.bus_metrics());
     health.publish(&edge);
     let settings = mesh::settings(&state, &bus)?;
     let mesh_tls = settings.tls.clone();
     edge.join_mesh(settings);
-    let metrics =
-        BusMetrics { nats: nats.clone(), fleet: bus.fleet.clone(), followed: Some(followed.clone()), published: None };
     let process = ProcessMetrics::new(certificates.clone()).of_machine(certified_until.clone());
-    let (stream_of, metrics) = (Some(&stream), Some(metrics));
-    Metrics { edge: &edge, control: None, audit: &audit, stream: stream_of, process, bus: metrics }.publish();
+    let observed =
+        Metrics { edge: &edge, control: None, audit: &audit, stream: Some(&stream), process, bus: bus_metrics };
+    observed.publish();
 
     let ends = watch::Sender::new(false);
     let (epoch, own, is_ended) = (state.epoch, bus.directory.clone(), ends.subscribe());
@@ -168,7 +174,7 @@ async fn serve(
         link,
         nats,
         served: certificates.clone(),
-        skew_told: false,
+        skew_logged: false,
         ends_at: certified_until,
         mesh: mesh_tls,
         orders,

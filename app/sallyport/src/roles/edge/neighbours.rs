@@ -1,4 +1,4 @@
-//! What an edge tells connectors of the others, so that they hold their tunnels at several.
+//! The other edges, as this edge lists them to connectors that hold tunnels at several.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -36,8 +36,8 @@ pub(super) fn follow(mut card: watch::Receiver<EdgeCard>, bus: &Bus) -> watch::R
     to_tell
 }
 
-/// The edges that serve: of each region in turn, that of this edge last. Among those of one region the order differs from edge
-/// to edge, so that connectors of different edges spread.
+/// The edges that serve: of each region in turn, that of this edge last. Among those of one region the order differs
+/// from edge to edge, so that connectors of different edges spread.
 fn neighbours<'a>(card: &EdgeCard, edges: impl Iterator<Item = &'a EdgeCard>) -> Neighbours {
     let serving = edges.filter(|edge| edge.edge != card.edge && edge.state == EdgeState::Serving);
     let mut by_region: BTreeMap<&RegionName, Vec<&EdgeCard>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What control wants of this edge: to serve, or to be emptied; and what it does when it was removed, which is to empty itself.
+//! Orders of control to this edge: serve, or drain. An edge that was removed drains by itself.
 
 use std::time::Duration;
 
@@ -16,14 +16,15 @@ const SLACK: Duration = Duration::from_secs(3);
 
 /// Why an edge is emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum DrainReason {
     /// Control wants it, with time until then, in seconds since 1970.
     Order(i64),
     /// It was removed.
     Removed,
 }
 
-/// Has the edge's card say what is wanted of it, from now on. Gives until when what runs may go on, when it is to be emptied.
+/// Has the edge's card say what is wanted of it, from now on. Gives until when what runs may go on, when it is to be
+/// emptied.
 pub(super) fn follow(
     edge: EdgeId,
     bus: &Bus,
@@ -36,19 +37,19 @@ pub(super) fn follow(
     let mut known = None;
     let mut look = move |is_removed: bool, clock: Option<ControlClock>| {
         let why = match orders.get(edge) {
-            _ if is_removed => Some(Why::Removed),
-            Some(orders) => orders.drain.map(|drain| Why::Order(drain.until)),
+            _ if is_removed => Some(DrainReason::Removed),
+            Some(orders) => orders.drain.map(|drain| DrainReason::Order(drain.until)),
             // Nothing is known: what was wanted is wanted on, until control says that this edge was removed.
-            None => known.filter(|known| *known != Why::Removed),
+            None => known.filter(|known| *known != DrainReason::Removed),
         };
         let is_known = std::mem::replace(&mut known, why) == why;
         let state = if why.is_some() { EdgeState::Draining } else { EdgeState::Serving };
         card.send_if_modified(|card| std::mem::replace(&mut card.state, state) != state);
         let until = why.map(|why| match why {
             // By control's clock, as soon as it was heard: that of this machine may be hours off.
-            Why::Order(until) => clock.unwrap_or_else(|| ControlClock::new(join::now())).moment(until).into(),
+            DrainReason::Order(until) => clock.unwrap_or_else(|| ControlClock::new(join::now())).moment(until).into(),
             // No later than it was to be empty before.
-            Why::Removed => {
+            DrainReason::Removed => {
                 let soon = Instant::now() + REMOVED_DRAIN;
                 emptied.borrow().map_or(soon, |until: Instant| until.min(soon))
             }

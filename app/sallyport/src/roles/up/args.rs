@@ -1,4 +1,4 @@
-//! What `sallyport up` can be told.
+//! Options of `sallyport up`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     runtime::telemetry::LogFormat,
 };
 
-/// What `sallyport up` can be told.
+/// Options of `sallyport up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Where everything is kept [default: /var/lib/sallyport for root, else ~/.local/share/sallyport]
+    /// The data directory [default: /var/lib/sallyport for root, else ~/.local/share/sallyport]
     #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
     pub(super) data: Option<PathBuf>,
     #[command(flatten)]
@@ -33,58 +33,59 @@ pub(crate) struct UpArgs {
     pub(super) domain: String,
     #[command(flatten)]
     pub(super) site: SiteArgs,
-    /// Where clients, the API and tunnels are served: ADDR:PORT or :PORT [default: 127.0.0.1:8443 for localhost, else
+    /// Where to serve clients, the API and tunnels: ADDR:PORT or :PORT [default: 127.0.0.1:8443 for localhost, else
     /// [::]:8443]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", value_parser = listen_address)]
     pub(super) listen: Option<ListenAddress>,
-    /// Where plain HTTP is redirected to HTTPS: ADDR:PORT, :PORT or none [default: port 8080 when it is free]
+    /// Where to redirect plain HTTP to HTTPS: ADDR:PORT, :PORT or none [default: port 8080 when it is free]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", value_parser = redirect_address)]
     pub(super) listen_http: Option<RedirectAddress>,
-    /// The port in public URLs, where a port mapping stands in front [default: the port of --listen]
+    /// The port in public URLs, when a port mapping changes it [default: the port of --listen]
     #[arg(long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
     pub(super) public_port: Option<u16>,
-    /// Replace the `sallyport up` that runs on the same data directory: take its ports over, so that no connection is
-    /// refused, and let it finish what it serves
+    /// Replace the `sallyport up` that runs on the same data directory: take over its ports without refusing a
+    /// connection, and let it finish open requests
     #[arg(long)]
     pub(super) takeover: bool,
-    /// How long what runs may take to finish after SIGTERM
+    /// How long open requests and connections may take to finish after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(super) drain: Duration,
-    /// How long an origin may take to accept a connection before another one is tried
+    /// How long an origin may take to accept a connection, before the edge tries another origin
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     pub(super) connect_timeout: Duration,
-    /// How long an origin may take to begin its answer
+    /// How long an origin may take to begin its response
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse_positive)]
     pub(super) response_timeout: Duration,
-    /// After how much silence a connector is asked for a sign of life
+    /// The keepalive interval: a connector that is silent for so long gets a ping
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     pub(super) keepalive: Duration,
-    /// After how many missing signs of life a connector is down
+    /// The number of unanswered pings after which a connector is down
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) keepalive_missed: u32,
-    /// How congestion of connectors' connections is controlled, by a name that this kernel knows: bbr, cubic, reno ...
-    /// [default: the kernel's]
+    /// The congestion control of connectors' connections, by its name in the kernel: bbr, cubic, reno ... [default: the
+    /// kernel's]
     #[arg(long, value_name = "NAME", env = "SALLYPORT_TUNNEL_CONGESTION")]
     pub(super) tunnel_congestion: Option<Congestion>,
     #[command(flatten)]
     pub(super) quic: QuicArgs,
-    /// Take Multipath TCP besides TCP, for connectors with several networks (`connect --mptcp`)
+    /// Accept Multipath TCP besides TCP, for connectors with several networks (`connect --mptcp`)
     #[arg(long, env = "SALLYPORT_MPTCP")]
     pub(super) mptcp: bool,
-    /// The ports that tcp, tls and udp sockets get for themselves
+    /// The ports for tcp, tls and udp sockets
     #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
     pub(super) port_range: PortRange,
-    /// How many of these ports one account may have, and all ssh guests together [default: half of them, from 10 to 100]
+    /// The number of these ports that one account may have, and all ssh guests together [default: half of them, from 10
+    /// to 100]
     #[arg(long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ports_per_account: Option<u16>,
-    /// Let no udp socket go without the amplification guard
+    /// Require the amplification guard of every udp socket
     #[arg(long, env = "SALLYPORT_REQUIRE_AMPLIFICATION_GUARD")]
     pub(super) require_amplification_guard: bool,
-    /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
+    /// The networks of trusted load balancers, whose connections begin with a PROXY protocol header
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,
-    /// Let edges dial the addresses that owners of sockets name (`sallyport socket origin add`), when they are in these
-    /// networks; loopback and link-local addresses only where these are named themselves [default: none]
+    /// Allow direct origins in these networks: edges dial the addresses that owners of sockets name (`sallyport socket
+    /// origin add`). Loopback and link-local networks must be listed themselves [default: none]
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
     pub(super) direct_origins: Vec<Network>,
     #[command(flatten)]
@@ -104,14 +105,14 @@ pub(crate) struct UpArgs {
     /// Do not log each request
     #[arg(long)]
     pub(super) no_access_log: bool,
-    /// How log lines are written: text or json [default: text; on a terminal a few lines for people and warnings, unless
+    /// The format of log lines: text or json [default: text; on a terminal a few lines for people and warnings, unless
     /// this or -v is given]
     #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     pub(super) log_format: Option<LogFormat>,
     /// Send traces to this OpenTelemetry collector, by OTLP over HTTP, such as http://127.0.0.1:4318
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub(super) otlp_endpoint: Option<String>,
-    /// How many of all traces are sent, from 0 to 1
+    /// The share of traces to send, from 0 to 1
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
     pub(super) otlp_ratio: f64,
 }

@@ -1,4 +1,4 @@
-//! What the options of `sallyport up` mean for its control and its edge.
+//! The configuration of the control and the edge of `sallyport up`, from its options.
 
 use std::{
     net::IpAddr,

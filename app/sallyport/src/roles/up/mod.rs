@@ -34,7 +34,7 @@ use crate::{
     daemon::{Claim, Console, Daemon, Metrics, Ready, Role, Service, WhenReplaced},
     failure::Failure,
     installation::{database, default_data_dir},
-    machine::local,
+    machine::server_note,
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
@@ -163,7 +163,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     drop(ended.lock);
     let report = ended.report?;
     info!(finished = report.finished, cut = report.cut, "stopped");
-    daemon.console.tell("stopped");
+    daemon.console.print("stopped");
     Ok(())
 }
 
@@ -187,7 +187,7 @@ impl Role for Up<'_> {
     fn ready(&self) -> Option<String> {
         let (api, root) = (&self.api, self.data.join("ca.pem"));
         let listens = std::iter::once(self.listen).chain(self.redirect).map(|address| address.to_string()).collect();
-        local::announce(api, self.data, root.clone(), listens);
+        server_note::announce(api, self.data, root.clone(), listens);
         info!(
             %api,
             listen = %self.listen,
@@ -211,7 +211,7 @@ impl Role for Up<'_> {
         if !is_replaced {
             self.control.leave().await;
         }
-        local::remove(std::process::id());
+        server_note::remove(std::process::id());
         self.store.close().await;
     }
 }

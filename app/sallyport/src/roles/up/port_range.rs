@@ -1,4 +1,4 @@
-//! Whether the ports of sockets are safe from the system, which gives out ports of its own to programs that ask for none.
+//! A warning when the system may give ports of sockets to programs that ask for any port.
 
 use std::ops::RangeInclusive;
 

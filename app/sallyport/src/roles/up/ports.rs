@@ -42,7 +42,7 @@ pub(super) fn open(args: &UpArgs, console: Console) -> anyhow::Result<Listening>
                     other => other.to_string(),
                 };
                 let step = "choose another port with --listen-http :PORT, or none with --listen-http none";
-                if !console.tell(&format!("note: {why}, so plain HTTP is not redirected: {step}")) {
+                if !console.print(&format!("note: {why}, so plain HTTP is not redirected: {step}")) {
                     warn!("{why}, so plain HTTP is not redirected: {step}");
                 }
                 None

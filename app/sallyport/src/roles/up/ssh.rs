@@ -26,8 +26,8 @@ pub(super) struct SshParts {
 }
 
 impl SshParts {
-    /// Host keys from the data directory, and the port for ssh alone where one is asked for. `None`: no ssh. A process that
-    /// is to be replaced may still have that port: [`SshParts::wait_for_port`] opens it then.
+    /// Host keys from the data directory, and the port for ssh alone where one is asked for. `None`: no ssh. A process
+    /// that is to be replaced may still have that port: [`SshParts::wait_for_port`] opens it then.
     pub(super) fn open(
         args: &UpArgs,
         data: &Path,

@@ -4,13 +4,13 @@ use sallyport_api::{CreateSocket, CreateTunnel, PolicyPlace, Socket, UpdateSocke
 use sallyport_client::{ApiClient, ClientError, PolicyRef, SocketRef};
 use sallyport_model::{OriginProtocol, PathRoute, SocketType};
 
-use super::{
-    hold::{Origin, OriginArgs},
-    options::idempotency_key,
-    settings::SettingsArgs,
-};
+use super::settings::SettingsArgs;
 use crate::{
     args::service::ServiceAddress,
+    command::{
+        hold::{Origin, OriginArgs},
+        options::idempotency_key,
+    },
     failure::{self, Failure, Kind},
     view::quoted,
 };
@@ -20,16 +20,16 @@ const MAX_NUMBER: u32 = 9;
 
 /// A service, and which paths of the socket it has.
 #[derive(Debug, Clone)]
-pub(super) struct PathService {
+pub(crate) struct PathService {
     /// The paths.
-    pub(super) path: PathRoute,
+    pub(crate) path: PathRoute,
     /// The service.
-    pub(super) origin: Origin,
+    pub(crate) origin: Origin,
 }
 
 impl PathService {
     /// The tunnel to make for it.
-    pub(super) fn tunnel(&self) -> CreateTunnel {
+    pub(crate) fn tunnel(&self) -> CreateTunnel {
         let PathRoute { prefix, rewrite } = self.path.clone();
         CreateTunnel { path: (!prefix.is_root()).then_some(prefix), rewrite_path: rewrite, ..CreateTunnel::default() }
     }
@@ -37,41 +37,41 @@ impl PathService {
 
 /// What is wanted.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct SocketRequest {
     /// The socket to make, if it is not there.
-    pub(super) create: CreateSocket,
+    pub(crate) create: CreateSocket,
     /// Somebody chose its name: it is kept when it is there, and stays at the end.
-    pub(super) is_named: bool,
+    pub(crate) is_named: bool,
     /// What the service speaks, if it was said.
-    pub(super) socket_type: Option<SocketType>,
+    pub(crate) socket_type: Option<SocketType>,
     /// How, if it was said.
-    pub(super) origin_protocol: Option<OriginProtocol>,
+    pub(crate) origin_protocol: Option<OriginProtocol>,
     /// What was said of the settings of its socket.
-    pub(super) settings: SettingsArgs,
+    pub(crate) settings: SettingsArgs,
     /// The paths of the service.
-    pub(super) path: PathRoute,
+    pub(crate) path: PathRoute,
     /// Services of other paths of the name.
-    pub(super) others: Vec<(PathRoute, ServiceAddress)>,
+    pub(crate) others: Vec<(PathRoute, ServiceAddress)>,
     /// The service.
-    pub(super) origin: OriginArgs,
+    pub(crate) origin: OriginArgs,
 }
 
 /// A socket that is there now.
-pub(super) struct Had {
+pub(crate) struct OpenedSocket {
     /// The socket.
-    pub(super) socket: Socket,
+    pub(crate) socket: Socket,
     /// It was made just now.
-    pub(super) is_new: bool,
+    pub(crate) is_new: bool,
 }
 
-impl Wish {
+impl SocketRequest {
     /// The socket: the one of this name with what was asked for, or a new one.
     ///
     /// # Errors
     /// Those of the API, and what a socket that is there cannot be made into.
-    pub(super) async fn socket(&self, client: &ApiClient) -> anyhow::Result<Had> {
+    pub(crate) async fn socket(&self, client: &ApiClient) -> anyhow::Result<OpenedSocket> {
         if !self.is_named {
-            return Ok(Had { socket: self.numbered(client).await?, is_new: true });
+            return Ok(OpenedSocket { socket: self.numbered(client).await?, is_new: true });
         }
         if let Some(socket) = self.existing(client).await? {
             return self.adapted(client, socket).await;
@@ -79,7 +79,7 @@ impl Wish {
         self.settings.clone().set(&mut self.create.clone())?;
         self.services(self.create.socket_type)?;
         match client.create_socket(&self.create, &idempotency_key()?).await {
-            Ok(socket) => Ok(Had { socket, is_new: true }),
+            Ok(socket) => Ok(OpenedSocket { socket, is_new: true }),
             // Another one was quicker.
             Err(error) if is_taken(&error) => match self.existing(client).await? {
                 Some(socket) => self.adapted(client, socket).await,
@@ -93,7 +93,7 @@ impl Wish {
     ///
     /// # Errors
     /// Options that do not go with the type.
-    pub(super) fn services(&self, socket_type: SocketType) -> anyhow::Result<Vec<PathService>> {
+    pub(crate) fn services(&self, socket_type: SocketType) -> anyhow::Result<Vec<PathService>> {
         let is_whole = self.others.is_empty() && self.path.is_plain();
         if !(socket_type.is_http() || is_whole) {
             let failure =
@@ -110,7 +110,7 @@ impl Wish {
     }
 
     /// The services as they are named, for people.
-    pub(super) fn shown_services(&self) -> String {
+    pub(crate) fn shown_services(&self) -> String {
         let shown =
             |service: &ServiceAddress| format!("{}://{}", self.create.socket_type, self.origin.address_of(service));
         if self.others.is_empty() {
@@ -150,7 +150,7 @@ impl Wish {
     }
 
     /// The socket with what was asked for and it has not.
-    async fn adapted(&self, client: &ApiClient, socket: Socket) -> anyhow::Result<Had> {
+    async fn adapted(&self, client: &ApiClient, socket: Socket) -> anyhow::Result<OpenedSocket> {
         let update = self.changes(&socket)?;
         self.services(socket.socket_type)?;
         let id = SocketRef::from(socket.id);
@@ -164,7 +164,7 @@ impl Wish {
             client.attach_policy(&policy, &place).await.map_err(|error| failure::about(error, &policy))?;
             socket = client.socket(&id).await?;
         }
-        Ok(Had { socket, is_new: false })
+        Ok(OpenedSocket { socket, is_new: false })
     }
 
     /// What of the options the socket has not; what no option says stays as it is.
@@ -246,7 +246,7 @@ mod tests {
         args: ConnectArgs,
     }
 
-    fn wish(line: &str) -> Wish {
+    fn request(line: &str) -> SocketRequest {
         let words = ["x", "--port", "8000", "--name", "blog"].into_iter().chain(line.split_whitespace());
         Line::try_parse_from(words).map_err(|error| error.to_string()).unwrap().args.read().unwrap()
     }
@@ -262,9 +262,9 @@ mod tests {
     #[test]
     fn a_socket_that_is_there_gets_what_it_lacks_and_keeps_the_rest() {
         let has = blog(r#","affinity":"cookie","limits":{"queue":5},"protected":{"username":"ann"}"#);
-        assert!(wish("").changes(&has).unwrap().is_empty());
-        assert!(wish("--affinity cookie --queue 5 --type http").changes(&has).unwrap().is_empty(), "it has them");
-        let update = wish("--affinity none --origin-protocol http2 --allow 10.0.0.0/8").changes(&has).unwrap();
+        assert!(request("").changes(&has).unwrap().is_empty());
+        assert!(request("--affinity cookie --queue 5 --type http").changes(&has).unwrap().is_empty(), "it has them");
+        let update = request("--affinity none --origin-protocol http2 --allow 10.0.0.0/8").changes(&has).unwrap();
         assert_eq!(update.affinity, Some(Some(sallyport_model::Affinity::None)));
         assert_eq!(update.origin_protocol, Some(OriginProtocol::Http2));
         assert!(update.access.is_some() && update.limits.is_none() && update.protected.is_none());
@@ -272,8 +272,8 @@ mod tests {
             r#","access":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16"]},"host_header":"origin",
                "headers":{"response":{"set":[{"name":"x-env","value":"a"}]}}"#,
         );
-        assert!(wish("--host-header origin --response-header X-Env:a").changes(&has).unwrap().host_header.is_none());
-        let update = wish("--allow 10.2.0.0/16 --remove-response-header Server").changes(&has).unwrap();
+        assert!(request("--host-header origin --response-header X-Env:a").changes(&has).unwrap().host_header.is_none());
+        let update = request("--allow 10.2.0.0/16 --remove-response-header Server").changes(&has).unwrap();
         assert_eq!(update.access.flatten().unwrap().deny, ["10.1.0.0/16"], "what no option says stays");
         let response = update.headers.flatten().unwrap().response;
         assert_eq!((response.set.len(), response.remove.len()), (1, 1));
@@ -282,21 +282,21 @@ mod tests {
 
     #[test]
     fn a_name_has_several_services_by_their_paths() {
-        let wish = wish("--path /api=9000 --path /docs=http://10.0.0.7:80/v2");
+        let request = request("--path /api=9000 --path /docs=http://10.0.0.7:80/v2");
         assert_eq!(
-            wish.shown_services(),
+            request.shown_services(),
             "/ http://localhost:8000, /api http://localhost:9000, /docs http://10.0.0.7:80"
         );
-        let services = wish.services(SocketType::Https).unwrap_err().to_string();
+        let services = request.services(SocketType::Https).unwrap_err().to_string();
         assert!(services.contains("begins with http://"), "{services}");
-        assert_eq!(wish.services(SocketType::Http).unwrap().len(), 3);
-        let refused = wish.services(SocketType::Tcp).unwrap_err().to_string();
+        assert_eq!(request.services(SocketType::Http).unwrap().len(), 3);
+        let refused = request.services(SocketType::Tcp).unwrap_err().to_string();
         assert!(refused.contains("paths are for http and https sockets"), "{refused}");
     }
 
     #[test]
     fn what_a_socket_cannot_become_is_refused() {
-        let refused = |line: &str| wish(line).changes(&blog("")).unwrap_err();
+        let refused = |line: &str| request(line).changes(&blog("")).unwrap_err();
         assert!(refused("--type tcp").message.contains("is there, of the type http, and not tcp"));
         let port = refused("--public-port 20001");
         assert!(port.message.contains("no port of its own, and not 20001") && port.kind == Kind::Refused);

@@ -3,8 +3,9 @@
 //! `local.json` is the note of the one that started last. Each has one of its own beside it, so that another one that
 //! still runs is found when that one is gone.
 //!
-//! One that root or systemd started leaves a note for all users too, with a copy of its root certificate, in [`RUN_DIR`].
-//! Nothing in it is secret. It is believed since only root can make that folder, and only its owner can write there.
+//! One that root or systemd started leaves a note for all users too, with a copy of its root certificate, in
+//! [`RUN_DIR`]. Nothing in it is secret. It is believed since only root can make that folder, and only its owner can
+//! write there.
 
 use std::{
     fs,
@@ -30,7 +31,7 @@ const MAX_PEM_BYTES: u64 = 65_536;
 
 /// A running `sallyport up` or `sallyport control`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Local {
+pub(crate) struct ServerNote {
     /// The address of its API, such as `https://api.localhost:8443`.
     pub(crate) api: String,
     /// Its root certificate, as an absolute path.
@@ -48,7 +49,7 @@ pub(crate) struct Local {
     pub(crate) listen: Vec<String>,
 }
 
-impl Local {
+impl ServerNote {
     /// The note of this process.
     pub(crate) fn of_this_process(api: &str, data: &Path, ca: PathBuf, listen: Vec<String>) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -58,7 +59,7 @@ impl Local {
 
 /// Leaves the note of this process for commands of this machine. A failure is logged.
 pub(crate) fn announce(api: &str, data: &Path, ca: PathBuf, listen: Vec<String>) {
-    if let Err(error) = write(&Local::of_this_process(api, data, ca, listen)) {
+    if let Err(error) = write(&ServerNote::of_this_process(api, data, ca, listen)) {
         warn!(%error, "commands of this machine will not find this process by themselves: give them --api and --ca");
     }
 }
@@ -80,7 +81,7 @@ fn own_note(pid: u32) -> String {
 ///
 /// # Errors
 /// There is no state directory, or it cannot be written.
-pub(crate) fn write(local: &Local) -> io::Result<()> {
+pub(crate) fn write(local: &ServerNote) -> io::Result<()> {
     let for_all = run_dir().map(|dir| write_for_all(&dir, local));
     if let Some(Err(error)) = &for_all {
         tracing::debug!(%error, "other users of this machine will not find this process by themselves");
@@ -103,7 +104,7 @@ pub(crate) fn remove(pid: u32) {
 }
 
 /// The running `sallyport up`, if there is one: this user's, else one that tells everybody where it is.
-pub(crate) fn read() -> Option<Local> {
+pub(crate) fn read() -> Option<ServerNote> {
     let own = |dir: PathBuf| {
         let last = read_in(&dir, NOTE).filter(|local| is_alive(local.pid));
         last.or_else(|| newest_in(&dir, is_alive).into_iter().next())
@@ -113,7 +114,7 @@ pub(crate) fn read() -> Option<Local> {
 }
 
 /// Every one that runs and that this user can find, the newest first.
-pub(crate) fn all() -> Vec<Local> {
+pub(crate) fn all() -> Vec<ServerNote> {
     let mut found = state_dir().map(|dir| newest_in(&dir, is_alive)).unwrap_or_default();
     for other in run_dir().map(|dir| read_for_all(&dir, is_alive)).unwrap_or_default() {
         if !found.iter().any(|known| known.pid == other.pid) {
@@ -146,7 +147,7 @@ fn owner_of(dir: &Path) -> io::Result<u32> {
     Ok(meta.uid())
 }
 
-fn write_for_all(dir: &Path, local: &Local) -> io::Result<()> {
+fn write_for_all(dir: &Path, local: &ServerNote) -> io::Result<()> {
     match fs::create_dir(dir) {
         Ok(()) => fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -168,12 +169,12 @@ fn write_for_all(dir: &Path, local: &Local) -> io::Result<()> {
     let copy = root_file(local.pid);
     put(dir, &copy, &root, 0o644)?;
     // Where its data is concerns its owner alone.
-    let told = Local { ca: dir.join(&copy), data: None, ..local.clone() };
+    let told = ServerNote { ca: dir.join(&copy), data: None, ..local.clone() };
     put(dir, &own_note(local.pid), &serde_json::to_string_pretty(&told)?, 0o644)
 }
 
 /// The notes for all users, the newest first. Where the root certificate is does not stand in them: it lies beside.
-fn read_for_all(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<Local> {
+fn read_for_all(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<ServerNote> {
     let Ok(owner) = owner_of(dir) else { return Vec::new() };
     let names = fs::read_dir(dir).into_iter().flatten().take(MAX_NOTES);
     let mut notes: Vec<_> = names
@@ -188,16 +189,16 @@ fn read_for_all(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<Local> {
             is_its(&root_file(pid))?;
             let mut text = String::new();
             fs::File::open(dir.join(&name)).ok()?.take(MAX_NOTE_BYTES).read_to_string(&mut text).ok()?;
-            let local: Local = serde_json::from_str(&text).ok()?;
+            let local: ServerNote = serde_json::from_str(&text).ok()?;
             let is_current = local.pid == pid && is_alive(pid);
-            is_current.then(|| (written, Local { ca: dir.join(root_file(pid)), ..local }))
+            is_current.then(|| (written, ServerNote { ca: dir.join(root_file(pid)), ..local }))
         })
         .collect();
     notes.sort_by_key(|(written, _)| std::cmp::Reverse(*written));
     notes.into_iter().map(|(_, local)| local).collect()
 }
 
-fn write_in(dir: &Path, local: &Local) -> io::Result<()> {
+fn write_in(dir: &Path, local: &ServerNote) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let text = serde_json::to_string_pretty(local)?;
     [own_note(local.pid).as_str(), NOTE].iter().try_for_each(|name| put(dir, name, &text, 0o600))
@@ -226,7 +227,7 @@ fn remove_in(dir: &Path, pid: u32, is_alive: impl Fn(u32) -> bool) {
 }
 
 /// The notes that belong to a process that runs, the newest first; those of processes that are gone are removed.
-fn newest_in(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<Local> {
+fn newest_in(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<ServerNote> {
     let entries = fs::read_dir(dir).into_iter().flatten().take(MAX_NOTES);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let notes = names.filter_map(|name| {
@@ -246,7 +247,7 @@ fn newest_in(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<Local> {
 }
 
 /// The note as it stands. One that somebody else could have written is ignored: it names a root to trust.
-fn read_in(dir: &Path, name: &str) -> Option<Local> {
+fn read_in(dir: &Path, name: &str) -> Option<ServerNote> {
     let file = fs::File::open(dir.join(name)).ok()?;
     let meta = file.metadata().ok()?;
     let us = rustix::process::geteuid().as_raw();
@@ -272,8 +273,8 @@ fn is_alive(pid: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn note(pid: u32) -> Local {
-        Local { api: "https://api.localhost:8443".into(), ca: "/data/ca.pem".into(), pid, ..Local::default() }
+    fn note(pid: u32) -> ServerNote {
+        ServerNote { api: "https://api.localhost:8443".into(), ca: "/data/ca.pem".into(), pid, ..ServerNote::default() }
     }
 
     #[test]
@@ -281,7 +282,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (run, ca) = (dir.path().join("run"), dir.path().join("ca.pem"));
         fs::write(&ca, "a root").unwrap();
-        let local = Local { ca, data: Some("/secret".into()), ..note(41) };
+        let local = ServerNote { ca, data: Some("/secret".into()), ..note(41) };
         write_for_all(&run, &local).unwrap();
         let found = read_for_all(&run, |pid| pid == 41);
         assert_eq!((found.len(), found[0].api.as_str()), (1, "https://api.localhost:8443"));

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::Args;
 use sallyport_api::{Counts, EdgeCounts, OriginCounts, Quantiles, SocketStats};
 
-use super::{flow, options::NamedSocketArg};
 use crate::{
+    command::{flow, options::NamedSocketArg},
     context::Context,
     failure,
     output::{self, Format},
@@ -23,19 +23,19 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 pub(crate) struct StatsArgs {
     #[command(flatten)]
     socket: NamedSocketArg,
-    /// Show it anew every two seconds, until this command is stopped
+    /// Refresh every two seconds, until this command is stopped
     #[arg(long)]
     watch: bool,
 }
 
 /// Does it.
-pub(super) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()> {
     let socket = args.socket.get()?;
     let client = context.client(&context.target()?)?;
     loop {
         let stats = client.socket_stats(socket).await.map_err(|error| failure::about(error, socket))?;
         if !args.watch {
-            flow::tell_silent(&stats.silent);
+            flow::print_silent(&stats.silent);
             return context.output.data(&stats, show);
         }
         match context.output.format {
@@ -44,7 +44,7 @@ pub(super) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()
             Format::Table if context.output.terminal => output::line(&format!("{CLEAR}{}", show(&stats)))?,
             Format::Table | Format::Yaml => context.output.data(&stats, show)?,
         }
-        flow::tell_silent(&stats.silent);
+        flow::print_silent(&stats.silent);
         tokio::time::sleep(WATCH_EVERY).await;
     }
 }
@@ -132,7 +132,7 @@ fn quantiles(times: Option<Quantiles>) -> String {
 }
 
 /// `0.41ms`, `12ms`, `3.4s`.
-pub(super) fn ms(ms: f64) -> String {
+pub(crate) fn ms(ms: f64) -> String {
     match ms {
         ..1.0 => format!("{ms:.2}ms"),
         1.0..10.0 => format!("{ms:.1}ms"),

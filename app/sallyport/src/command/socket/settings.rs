@@ -13,68 +13,69 @@ use super::{
 use crate::{duration, failure::Failure};
 
 /// The word that takes a setting away.
-pub(super) const OFF: &str = "off";
+pub(crate) const OFF: &str = "off";
 
 /// What an owner can set.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Settings of the socket")]
 pub(crate) struct SettingsArgs {
-    /// Tell the service the client's address with a PROXY protocol header: v1, v2 or off (tcp and tls)
+    /// Send the client's address to the service in a PROXY protocol header: v1, v2 or off (tcp and tls)
     #[arg(long, value_name = "VERSION", value_parser = proxy_protocol())]
     proxy_protocol: Option<ProxyProtocol>,
-    /// Pass TLS through to the service, which has the key; the edge reads the name alone (tls)
+    /// Pass TLS through to the service, which holds the key; the edge reads only the name (tls)
     #[arg(long, conflicts_with = "no_passthrough")]
     passthrough: bool,
-    /// Let the edge end TLS, with a certificate for the socket's name (tls)
+    /// Terminate TLS at the edge, with a certificate for the socket's name (tls)
     #[arg(long)]
     no_passthrough: bool,
-    /// The application protocols to offer where the edge ends TLS, best first; off: none (tls)
+    /// The application protocols (ALPN) to offer where the edge terminates TLS, best first; off: none (tls)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     alpn: Option<Vec<String>>,
-    /// How to look whether the service is well: tcp, http:/PATH, http:/PATH:200-299, or off
+    /// The health check of the service: tcp, http:/PATH, http:/PATH:200-299, or off
     #[arg(long, value_name = "CHECK")]
-    health_check: Option<Check>,
-    /// From one health check to the next, in whole seconds [default: 5s]
+    health_check: Option<HealthCheckChoice>,
+    /// The interval of health checks, in whole seconds [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     health_interval: Option<u32>,
     /// How long a health check may take, in whole seconds [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     health_timeout: Option<u32>,
-    /// How many good health checks in a row bring a service back [default: 2]
+    /// The number of passed health checks in a row that bring a service back [default: 2]
     #[arg(long, value_name = "COUNT")]
     healthy_threshold: Option<u32>,
-    /// How many bad health checks in a row take a service out [default: 3]
+    /// The number of failed health checks in a row that take a service out [default: 3]
     #[arg(long, value_name = "COUNT")]
     unhealthy_threshold: Option<u32>,
-    /// Whether a client comes back to the same service: none, cookie (http and https) or address
+    /// The session affinity of clients to a service: none, cookie (http and https) or address
     #[arg(long, value_name = "BY", value_parser = affinity())]
     affinity: Option<Affinity>,
-    /// How many connections, requests (http) or flows (udp) at a time; off: as many as come
+    /// The limit of concurrent connections, requests (http) or flows (udp); off: no limit
     #[arg(long, value_name = "COUNT")]
-    max_connections: Option<Bound>,
-    /// How many new requests, connections or flows in a second; off: as many as come
+    max_connections: Option<Limit>,
+    /// The limit of new requests, connections or flows per second; off: no limit
     #[arg(long, value_name = "COUNT")]
-    requests_per_second: Option<Bound>,
-    /// How many bytes in a second, both directions together, such as 500K or 10M (1,024 each); off: as many as come
+    requests_per_second: Option<Limit>,
+    /// The limit of bytes per second, both directions together, such as 500K or 10M (1,024 each); off: no limit
     #[arg(long, value_name = "BYTES")]
-    bytes_per_second: Option<Bound>,
-    /// How many beyond --max-connections or --requests-per-second wait for their turn, instead of being refused; off: none
+    bytes_per_second: Option<Limit>,
+    /// The number of requests beyond --max-connections or --requests-per-second that wait instead of being refused;
+    /// off: none
     #[arg(long, value_name = "COUNT")]
-    queue: Option<Bound>,
-    /// From where clients may come: networks, country:CH, asn:64500; off: from everywhere
+    queue: Option<Limit>,
+    /// Clients to allow: networks, country:CH, asn:64500; off: all
     #[arg(long, value_name = "RULE", value_delimiter = ',')]
     allow: Option<Vec<String>>,
-    /// From where clients may not come, whatever --allow says; off: no such place
+    /// Clients to deny, whatever --allow says; off: none
     #[arg(long, value_name = "RULE", value_delimiter = ',')]
     deny: Option<Vec<String>>,
-    /// Send any amount to clients that have sent little, though their addresses may be pretended (udp)
+    /// Send any amount to clients that have sent little, though their addresses may be forged (udp)
     #[arg(long, overrides_with = "amplification_guard")]
     no_amplification_guard: bool,
-    /// Bound what is sent to clients that have sent little, as it is by itself (udp)
+    /// Limit what is sent to clients that have sent little, the default (udp)
     #[arg(long, overrides_with = "no_amplification_guard")]
     amplification_guard: bool,
-    /// How much of what comes to a region its services take, in percent: eu=20; the rest goes on to the next nearest
-    /// region. eu=off: all, as by itself; off: all everywhere
+    /// The share of a region's traffic that its own services take, in percent: eu=20; the rest goes to the next nearest
+    /// region. eu=off: all, the default; off: all everywhere
     #[arg(long = "dial", value_name = "REGION=PERCENT", value_delimiter = ',')]
     dials: Option<Vec<DialArg>>,
     #[command(flatten)]
@@ -135,9 +136,9 @@ fn dialed(dials: Vec<DialArg>, mut now: BTreeMap<RegionName, EndpointGroup>) -> 
 
 /// A bound, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bound(Option<u64>);
+struct Limit(Option<u64>);
 
-impl FromStr for Bound {
+impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -159,7 +160,7 @@ impl FromStr for Bound {
     }
 }
 
-impl Bound {
+impl Limit {
     /// The bound as the API takes it; the API itself says what is too much.
     fn small(self) -> Option<u32> {
         self.0.map(|bound| u32::try_from(bound).unwrap_or(u32::MAX))
@@ -168,13 +169,13 @@ impl Bound {
 
 /// A health check, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Check {
+enum HealthCheckChoice {
     Off,
     Tcp,
     Http { path: String, status: Option<(u16, u16)> },
 }
 
-impl FromStr for Check {
+impl FromStr for HealthCheckChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -210,7 +211,7 @@ fn whole_seconds(text: &str) -> Result<u32, String> {
 }
 
 /// The list, where `off` alone is the empty one.
-pub(super) fn listed(items: Vec<String>) -> Vec<String> {
+pub(crate) fn listed(items: Vec<String>) -> Vec<String> {
     if items.iter().all(|item| item == OFF || item.is_empty()) { Vec::new() } else { items }
 }
 
@@ -223,7 +224,7 @@ impl SettingsArgs {
             || self.dials.is_some()
             || self.identity.needs_current()
             || self.headers.needs_current()
-            || (self.tunes_health_check() && !matches!(self.health_check, Some(Check::Off)))
+            || (self.tunes_health_check() && !matches!(self.health_check, Some(HealthCheckChoice::Off)))
     }
 
     fn tunes_health_check(&self) -> bool {
@@ -286,10 +287,10 @@ impl SettingsArgs {
 
     fn limits(&self, now: Limits) -> Option<Limits> {
         let limits = Limits {
-            max_connections: self.max_connections.map_or(now.max_connections, Bound::small),
-            requests_per_second: self.requests_per_second.map_or(now.requests_per_second, Bound::small),
+            max_connections: self.max_connections.map_or(now.max_connections, Limit::small),
+            requests_per_second: self.requests_per_second.map_or(now.requests_per_second, Limit::small),
             bytes_per_second: self.bytes_per_second.map_or(now.bytes_per_second, |bound| bound.0),
-            queue: self.queue.map_or(now.queue, Bound::small),
+            queue: self.queue.map_or(now.queue, Limit::small),
         };
         let given = [self.max_connections, self.requests_per_second, self.bytes_per_second, self.queue];
         given.iter().any(Option::is_some).then_some(limits)
@@ -303,13 +304,13 @@ impl SettingsArgs {
                 return Err(Failure::usage("the socket has no health check whose times and thresholds could be set")
                     .next("add --health-check tcp, or --health-check http:/PATH"));
             }
-            (Some(Check::Off), _) if tunes => {
+            (Some(HealthCheckChoice::Off), _) if tunes => {
                 return Err(Failure::usage("a health check that is off has no times and thresholds"));
             }
-            (Some(Check::Off), _) => return Ok(Some(None)),
+            (Some(HealthCheckChoice::Off), _) => return Ok(Some(None)),
             (None, Some(now)) => now,
-            (Some(Check::Tcp), now) => HealthCheck { probe: ProbeType::Tcp, ..plain(now) },
-            (Some(Check::Http { path, status }), now) => HealthCheck {
+            (Some(HealthCheckChoice::Tcp), now) => HealthCheck { probe: ProbeType::Tcp, ..plain(now) },
+            (Some(HealthCheckChoice::Http { path, status }), now) => HealthCheck {
                 probe: ProbeType::Http,
                 path: Some(path.clone()),
                 status_from: status.map(|(from, _)| from),

@@ -13,9 +13,10 @@ use sallyport_model::{
 use sallyport_net::Fingerprint;
 use serde_json::json;
 
-use super::{confirm::YesArg, health::why, hold::origin_pin, settings::OFF};
+use super::settings::OFF;
 use crate::{
     args::service::{RewriteArgs, ShownPath},
+    command::{health::why, hold::origin_pin, options::confirm::YesArg},
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::Output,
@@ -25,7 +26,7 @@ use crate::{
 /// What can be done with direct origins.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SocketOriginCommand {
-    /// Let edges dial an address themselves, beside the socket's tunnels
+    /// Add an address that edges dial themselves, besides the socket's tunnels
     #[command(alias = "create")]
     Add(AddArgs),
     /// List the socket's direct origins
@@ -33,7 +34,7 @@ pub(crate) enum SocketOriginCommand {
     Ls(ListArgs),
     /// Change a direct origin
     Edit(EditArgs),
-    /// Remove a direct origin; what runs there finishes
+    /// Remove a direct origin; its open requests finish
     #[command(alias = "delete")]
     Rm(RmArgs),
 }
@@ -45,16 +46,16 @@ pub(crate) struct AddArgs {
     #[arg(value_name = "SOCKET")]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: SocketRef,
-    /// Where it is, as edges reach it: HOST:PORT
+    /// The address of the origin for edges: HOST:PORT
     #[arg(value_name = "HOST:PORT")]
     address: OriginAddr,
-    /// The region in which it counts [default: that of each edge that dials it]
+    /// The region of the origin [default: that of each edge that dials it]
     #[arg(long, value_name = "REGION")]
     region: Option<RegionName>,
-    /// Its share of the socket's traffic beside the other origins, 0 to 1000; 0 takes nothing new [default: 100]
+    /// The weight of the origin among the socket's origins, 0 to 1000; 0 takes nothing new [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
-    /// Serve this path of the socket and what is beneath it, and nothing else (http and https) [default: /]
+    /// Serve only this path of the socket and all paths beneath it (http and https) [default: /]
     #[arg(long, value_name = "PATH")]
     path: Option<PathPrefix>,
     #[command(flatten)]
@@ -82,26 +83,26 @@ pub(crate) struct EditArgs {
     /// The origin: its address or its id, as `socket origin ls` shows them
     #[arg(value_name = "ORIGIN")]
     origin: String,
-    /// Where it is from now on: HOST:PORT
+    /// The new address: HOST:PORT
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<OriginAddr>,
-    /// The region in which it counts; off: that of each edge that dials it
+    /// The region of the origin; off: that of each edge that dials it
     #[arg(long, value_name = "REGION", value_parser = region_or_off)]
     region: Option<RegionOrOff>,
-    /// Its share of the socket's traffic beside the other origins, 0 to 1000; 0 takes nothing new
+    /// The weight of the origin among the socket's origins, 0 to 1000; 0 takes nothing new
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
-    /// Serve this path of the socket and what is beneath it; /: every path (http and https)
+    /// Serve only this path of the socket and all paths beneath it; /: every path (http and https)
     #[arg(long, value_name = "PATH")]
     path: Option<PathPrefix>,
     #[command(flatten)]
     rewrite: RewriteArgs,
-    /// Ask the service with the path as clients ask for it
+    /// Send the path to the service as clients send it
     #[arg(long, conflicts_with_all = ["strip_path", "rewrite_path"])]
     keep_path: bool,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Verify it as by itself again: for its host, by the authorities of the edges' machines
+    /// Verify the certificate by default again: for the origin's host, by the authorities of the edges' machines
     #[arg(long, conflicts_with_all = ["origin_ca", "origin_pin", "origin_server_name"])]
     plain_tls: bool,
 }
@@ -123,10 +124,10 @@ pub(crate) struct RmArgs {
 /// How an origin proves who it is.
 #[derive(Debug, Args)]
 struct TlsArgs {
-    /// For an https socket: the root certificate of the origin's authority, in PEM, instead of those that edges know
+    /// For an https socket: the root certificate of the origin's authority, in PEM, instead of the edges' own
     #[arg(long, value_name = "FILE", conflicts_with = "origin_pin")]
     origin_ca: Option<PathBuf>,
-    /// For an https socket: the SHA-256 of the very certificate that the origin must show, whatever stands in it
+    /// For an https socket: the SHA-256 of the one certificate to accept from the origin, whatever its content
     #[arg(long, value_name = "FINGERPRINT", value_parser = origin_pin)]
     origin_pin: Option<Fingerprint>,
     /// For an https socket: the name that the origin's certificate must have [default: its host]

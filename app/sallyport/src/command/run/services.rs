@@ -8,9 +8,9 @@ use sallyport_connector::Service;
 use sallyport_model::{PathPrefix, SocketType, TunnelId};
 use tokio::task::JoinSet;
 
-use super::file::{Plan, Spec};
+use super::file::{Plan, ServiceSpec};
 use crate::{
-    command::{connect, hold::Origin, tunnel, wish::PathService},
+    command::{connect, hold::Origin, socket::request::PathService, tunnel},
     context::{Context, Target},
     failure::{self, Failure, Kind},
     signals::Signals,
@@ -21,7 +21,7 @@ pub(super) const MAX_AT_ONCE: usize = 16;
 
 /// Whom to ask.
 #[derive(Clone)]
-pub(super) struct Api {
+pub(super) struct ApiClients {
     /// As whoever is logged in.
     client: ApiClient,
     /// As nobody, for those who have a credential.
@@ -29,7 +29,7 @@ pub(super) struct Api {
 }
 
 /// A service that is held.
-pub(super) struct Held {
+pub(super) struct RunningService {
     /// What it is called.
     pub(super) name: String,
     /// What the file said of its tunnel and its socket, and of itself.
@@ -40,17 +40,17 @@ pub(super) struct Held {
     /// How it is reached.
     pub(super) origin: Origin,
     /// Those of other paths of the same name.
-    pub(super) others: Vec<Other>,
+    pub(super) others: Vec<PathTunnel>,
     /// The edge took the tunnel away, or refused it for good.
     pub(super) is_lost: bool,
     credential: Secret,
-    made: Made,
+    made: Created,
     /// Its socket, where it is known.
     pub(super) socket: Option<Box<Socket>>,
 }
 
 /// A service of another path of the same name.
-pub(super) struct Other {
+pub(super) struct PathTunnel {
     /// Its path.
     pub(super) path: PathPrefix,
     /// Its tunnel.
@@ -62,7 +62,7 @@ pub(super) struct Other {
 
 /// What was made for a service, and is taken back at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Made {
+enum Created {
     Nothing,
     /// With those of other paths.
     Tunnel,
@@ -73,14 +73,14 @@ enum Made {
 }
 
 /// Services that could not all be opened: what was made for them is taken back.
-pub(super) enum NotOpened {
+pub(super) enum OpenError {
     /// A signal came before they were.
     Stopped(anyhow::Error),
     /// Something was refused.
     Failed(anyhow::Error),
 }
 
-impl Api {
+impl ApiClients {
     /// The API that is meant.
     ///
     /// # Errors
@@ -98,30 +98,32 @@ impl Api {
     }
 
     /// Makes what the service needs.
-    async fn open(&self, spec: Spec) -> anyhow::Result<Held> {
+    async fn open(&self, spec: ServiceSpec) -> anyhow::Result<RunningService> {
         let place = spec.place.clone();
         self.try_open(spec).await.map_err(|error| place.error(error))
     }
 
-    async fn try_open(&self, spec: Spec) -> anyhow::Result<Held> {
-        let held = |name, words: (Vec<String>, Vec<String>), origin, tunnel: (TunnelId, Secret), made, socket| Held {
-            name,
-            tunnel_words: words.0,
-            origin_words: words.1,
-            tunnel: tunnel.0,
-            origin,
-            others: Vec::new(),
-            is_lost: false,
-            credential: tunnel.1,
-            made,
-            socket,
+    async fn try_open(&self, spec: ServiceSpec) -> anyhow::Result<RunningService> {
+        let held = |name, words: (Vec<String>, Vec<String>), origin, tunnel: (TunnelId, Secret), made, socket| {
+            RunningService {
+                name,
+                tunnel_words: words.0,
+                origin_words: words.1,
+                tunnel: tunnel.0,
+                origin,
+                others: Vec::new(),
+                is_lost: false,
+                credential: tunnel.1,
+                made,
+                socket,
+            }
         };
         let words = (spec.tunnel_words, spec.origin_words);
         let parts = |created: CreatedTunnel| (created.details.id, created.credential);
         match spec.plan {
             Plan::Lasting { tunnel: Some(id), credential: Some(credential), socket_type, origin, .. } => {
                 let (id, origin) = (tunnel::whole_id(&id)?, origin.prepare(socket_type.unwrap_or(SocketType::Http))?);
-                Ok(held(spec.name, words, origin, (id, credential), Made::Nothing, None))
+                Ok(held(spec.name, words, origin, (id, credential), Created::Nothing, None))
             }
             Plan::Lasting { socket: reference, tunnel: id, path, origin, .. } => {
                 let client = &self.client;
@@ -130,45 +132,49 @@ impl Api {
                 let service = PathService { path: *path, origin };
                 let created = tunnel::renew_or_create(client, &socket, id.as_ref(), &service.tunnel()).await?;
                 let origin = service.origin;
-                let made = if id.is_some() { Made::Nothing } else { Made::Tunnel };
+                let made = if id.is_some() { Created::Nothing } else { Created::Tunnel };
                 Ok(held(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
             }
-            Plan::Wished(wish) => {
-                let had = wish.socket(&self.client).await?;
-                let made = match (wish.is_named, had.is_new) {
-                    (false, _) => Made::Socket,
-                    (true, true) => Made::LastingSocket,
-                    (true, false) => Made::Tunnel,
+            Plan::Requested(request) => {
+                let found = request.socket(&self.client).await?;
+                let made = match (request.is_named, found.is_new) {
+                    (false, _) => Created::Socket,
+                    (true, true) => Created::LastingSocket,
+                    (true, false) => Created::Tunnel,
                 };
-                let opened = match wish.services(had.socket.socket_type) {
-                    Ok(services) => self.open_tunnels(&had.socket, services).await,
+                let opened = match request.services(found.socket.socket_type) {
+                    Ok(services) => self.open_tunnels(&found.socket, services).await,
                     Err(error) => Err(error),
                 };
                 let (own, others) = match opened {
                     Ok(opened) => opened,
                     Err(error) => {
-                        if had.is_new {
-                            connect::delete(&self.client, &had.socket).await?;
+                        if found.is_new {
+                            connect::delete(&self.client, &found.socket).await?;
                         }
                         return Err(error);
                     }
                 };
                 let held = held(spec.name, words, own.origin, (own.tunnel, own.credential), made, None);
-                Ok(Held { others, socket: Some(Box::new(had.socket)), ..held })
+                Ok(RunningService { others, socket: Some(Box::new(found.socket)), ..held })
             }
         }
     }
 
     /// Makes a tunnel for each of the services of a name; all or none.
-    async fn open_tunnels(&self, socket: &Socket, services: Vec<PathService>) -> anyhow::Result<(Other, Vec<Other>)> {
-        let mut opened: Vec<Other> = Vec::with_capacity(services.len());
+    async fn open_tunnels(
+        &self,
+        socket: &Socket,
+        services: Vec<PathService>,
+    ) -> anyhow::Result<(PathTunnel, Vec<PathTunnel>)> {
+        let mut opened: Vec<PathTunnel> = Vec::with_capacity(services.len());
         for PathService { path, origin } in services {
             let service = PathService { path, origin };
             let create = service.tunnel();
             let PathService { path, origin } = service;
             match tunnel::renew_or_create(&self.client, socket, None, &create).await {
                 Ok(CreatedTunnel { details, credential, .. }) => {
-                    opened.push(Other { path: path.prefix, tunnel: details.id, origin, credential });
+                    opened.push(PathTunnel { path: path.prefix, tunnel: details.id, origin, credential });
                 }
                 Err(error) => {
                     for other in opened {
@@ -187,47 +193,51 @@ impl Api {
     ///
     /// # Errors
     /// The first failure, or a signal. What was made is taken back.
-    pub(super) async fn open_all(&self, specs: Vec<Spec>, signals: &mut Signals) -> Result<Vec<Held>, NotOpened> {
+    pub(super) async fn open_all(
+        &self,
+        specs: Vec<ServiceSpec>,
+        signals: &mut Signals,
+    ) -> Result<Vec<RunningService>, OpenError> {
         let opening = specs.into_iter().enumerate().map(|(index, spec)| {
             let api = self.clone();
             async move { (index, api.open(spec).await) }
         });
         let (mut opened, mut failed) = (Vec::new(), None);
-        let mut several = Several::of(opening);
+        let mut several = BoundedFutures::of(opening);
         loop {
             tokio::select! {
                 next = several.next(failed.is_none()) => match next {
                     None => break,
                     Some((index, Ok(held))) => opened.push((index, held)),
-                    Some((_, Err(error))) => failed = failed.or(Some(NotOpened::Failed(error))),
+                    Some((_, Err(error))) => failed = failed.or(Some(OpenError::Failed(error))),
                 },
                 () = signals.next() => match failed {
                     // What runs is waited for once, so that what it makes can be taken back.
-                    Some(NotOpened::Stopped(_)) => return Err(NotOpened::Stopped(connect::given_up().into())),
-                    _ => failed = Some(NotOpened::Stopped(stopped().into())),
+                    Some(OpenError::Stopped(_)) => return Err(OpenError::Stopped(connect::given_up().into())),
+                    _ => failed = Some(OpenError::Stopped(stopped().into())),
                 },
             }
         }
         opened.sort_by_key(|(index, _)| *index);
-        let mut opened: Vec<Held> = opened.into_iter().map(|(_, held)| held).collect();
+        let mut opened: Vec<RunningService> = opened.into_iter().map(|(_, held)| held).collect();
         match failed {
             None => {
-                let stays = opened.iter_mut().filter(|held| held.made == Made::LastingSocket);
-                stays.for_each(|held| held.made = Made::Tunnel);
+                let stays = opened.iter_mut().filter(|held| held.made == Created::LastingSocket);
+                stays.for_each(|held| held.made = Created::Tunnel);
                 Ok(opened)
             }
             Some(failed) => match self.remove_all(opened, signals).await {
                 Ok(_) => Err(failed),
-                Err(failure) => Err(NotOpened::Failed(failure.into())),
+                Err(failure) => Err(OpenError::Failed(failure.into())),
             },
         }
     }
 
     /// Takes back what was made for this service.
-    async fn remove(&self, held: &Held) -> Result<(), Failure> {
+    async fn remove(&self, held: &RunningService) -> Result<(), Failure> {
         match (held.made, &held.socket) {
-            (Made::Socket | Made::LastingSocket, Some(socket)) => connect::delete(&self.client, socket).await,
-            (Made::Tunnel, Some(socket)) => {
+            (Created::Socket | Created::LastingSocket, Some(socket)) => connect::delete(&self.client, socket).await,
+            (Created::Tunnel, Some(socket)) => {
                 let socket = SocketRef::from(socket.id);
                 let others = held.others.iter().map(|other| other.tunnel);
                 let mut first = Ok(());
@@ -244,14 +254,14 @@ impl Api {
     ///
     /// # Errors
     /// What was not removed, by the first one.
-    pub(super) async fn remove_all(&self, held: Vec<Held>, signals: &mut Signals) -> Result<usize, Failure> {
-        let held: Vec<_> = held.into_iter().filter(|held| held.made != Made::Nothing).map(Arc::new).collect();
+    pub(super) async fn remove_all(&self, held: Vec<RunningService>, signals: &mut Signals) -> Result<usize, Failure> {
+        let held: Vec<_> = held.into_iter().filter(|held| held.made != Created::Nothing).map(Arc::new).collect();
         let count = held.len();
         let removing = held.clone().into_iter().map(|held| {
             let api = self.clone();
             async move { api.remove(&held).await }
         });
-        let (mut several, mut first, mut done) = (Several::of(removing), None, 0);
+        let (mut several, mut first, mut done) = (BoundedFutures::of(removing), None, 0);
         loop {
             tokio::select! {
                 next = several.next(true) => match next {
@@ -275,7 +285,7 @@ fn stopped() -> Failure {
     Failure::new(Kind::Failed, "stopped before all services were there")
 }
 
-impl Held {
+impl RunningService {
     /// The service as the connector serves it, and those of other paths.
     pub(super) fn services(&self) -> impl Iterator<Item = Service> {
         let others = self.others.iter().map(|other| other.origin.served_by(other.tunnel, &other.credential));
@@ -298,8 +308,10 @@ impl Held {
     /// The service was not removed, nor were others.
     fn remains(&self, socket: &Socket, count: usize) -> Failure {
         let failure = match self.made {
-            Made::Tunnel => tunnel::remains(&SocketRef::from(socket.id), self.tunnel, "it was not waited for"),
-            Made::Socket | Made::LastingSocket | Made::Nothing => connect::remains(socket, "it was not waited for"),
+            Created::Tunnel => tunnel::remains(&SocketRef::from(socket.id), self.tunnel, "it was not waited for"),
+            Created::Socket | Created::LastingSocket | Created::Nothing => {
+                connect::remains(socket, "it was not waited for")
+            }
         };
         match count {
             0 | 1 => failure,
@@ -309,12 +321,12 @@ impl Held {
 }
 
 /// Futures of which [`MAX_AT_ONCE`] run at a time.
-pub(super) struct Several<I: Iterator<Item: Future>> {
+pub(super) struct BoundedFutures<I: Iterator<Item: Future>> {
     waiting: I,
     running: JoinSet<<I::Item as Future>::Output>,
 }
 
-impl<I> Several<I>
+impl<I> BoundedFutures<I>
 where
     I: Iterator<Item: Future<Output: Send + 'static> + Send + 'static>,
 {

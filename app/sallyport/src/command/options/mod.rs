@@ -1,5 +1,8 @@
 //! Options that several commands share.
 
+pub(crate) mod confirm;
+pub(crate) mod pick;
+
 use anyhow::Context as _;
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use clap_complete::engine::ArgValueCompleter;
@@ -9,7 +12,7 @@ use sallyport_model::{OriginProtocol, SocketType};
 
 use crate::{
     args::{
-        password::{Ask, PasswordArgs},
+        password::{PasswordArgs, PasswordPrompt},
         port,
     },
     context::candidates,
@@ -72,7 +75,7 @@ impl NamedSocketArg {
 /// A tunnel that is meant: by its own name or id alone, or at a socket.
 #[derive(Debug, Args)]
 pub(crate) struct TunnelArg {
-    /// The tunnel: its name or its id. Where --tunnel-id says that, the socket
+    /// The tunnel: its name or its id. With --tunnel-id: the socket
     #[arg(value_name = "TUNNEL")]
     #[arg(add = ArgValueCompleter::new(candidates::tunnels))]
     first: Option<String>,
@@ -123,7 +126,7 @@ impl SocketArg {
 /// The port of a new socket.
 #[derive(Debug, Args)]
 pub(crate) struct PortArgs {
-    /// The port that clients use, for a tcp, tls or udp socket [default: a free one, which stays with the socket]
+    /// The public port of a tcp, tls or udp socket [default: a free one, which stays with the socket]
     #[arg(long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
     pub(crate) public_port: Option<u16>,
 }
@@ -131,10 +134,10 @@ pub(crate) struct PortArgs {
 /// Who may come in.
 #[derive(Debug, Args)]
 pub(crate) struct ProtectArgs {
-    /// Ask every client for a user name and a password
+    /// Require a user name and a password of every client
     #[arg(long, conflicts_with = "not_protected")]
     pub(crate) protected: bool,
-    /// Let everybody in
+    /// Require no password
     #[arg(long)]
     pub(crate) not_protected: bool,
     /// The user name that clients must give
@@ -175,8 +178,11 @@ impl ProtectArgs {
             .username
             .or(known)
             .ok_or_else(|| Failure::usage("--protected needs a user name").next("add --username NAME"))?;
-        let password: Secret =
-            self.password.read(Ask { env: SOCKET_PASSWORD_ENV, prompt: "Password for clients", twice: true })?;
+        let password: Secret = self.password.read(PasswordPrompt {
+            env: SOCKET_PASSWORD_ENV,
+            prompt: "Password for clients",
+            twice: true,
+        })?;
         Ok(Some(Protect { username, password }))
     }
 }

@@ -14,9 +14,10 @@ use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{account::PASSWORD_ENV, data::data_dir, email};
+use super::PASSWORD_ENV;
 use crate::{
-    args::password::{Ask, PasswordArgs, ask_for_code, two_lines},
+    args::password::{PasswordArgs, PasswordPrompt, ask_for_code, two_lines},
+    command::{data::data_dir, email},
     context::Context,
     failure::{self, Failure, Kind},
     installation::database::DatabaseArgs,
@@ -32,10 +33,10 @@ const MAX_CODE_TRIES: usize = 3;
 /// Options of `account password`.
 #[derive(Debug, Args)]
 pub(crate) struct PasswordChangeArgs {
-    /// The code of a reset, in the place of the password of now
+    /// The reset code, instead of the current password
     #[arg(long, value_name = "CODE")]
     code: Option<String>,
-    /// Read the password of now and the next one from the standard input, each on a line; with --code, the next one alone
+    /// Read the current and the new password from the standard input, one a line; with --code, only the new one
     #[arg(long)]
     password_stdin: bool,
 }
@@ -54,10 +55,10 @@ pub(crate) struct ResetArgs {
     /// The e-mail address of the account
     #[arg(value_name = "EMAIL")]
     email: String,
-    /// Ask for no codes any more either: the phone and the recovery codes are lost
+    /// Turn one-time codes off too, when the phone and the recovery codes are lost
     #[arg(long)]
     totp: bool,
-    /// Do it in this data directory, on the server, without logging in; `up` may go on meanwhile
+    /// Reset in this data directory, on the server, without logging in; `up` may run meanwhile
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -87,7 +88,7 @@ pub(crate) struct CurrentPassword {
 pub(crate) struct ProofArgs {
     #[command(flatten)]
     password: PasswordArgs,
-    /// A code of the authenticator, or a recovery code; it is asked for where it is absent
+    /// A code of the authenticator, or a recovery code [default: a terminal asks]
     #[arg(long, value_name = "CODE", env = "SALLYPORT_CODE", hide_env_values = true)]
     code: Option<String>,
 }
@@ -109,16 +110,16 @@ pub(crate) struct EndArgs {
     /// The session, as `account session ls` shows it
     #[arg(value_name = "ID")]
     id: Option<Uuid>,
-    /// All but the one of this command
+    /// All sessions except the one of this command
     #[arg(long)]
     others: bool,
 }
 
-const CURRENT: Ask<'static> = Ask { env: PASSWORD_ENV, prompt: "Current password", twice: false };
-const NEXT: Ask<'static> = Ask { env: NEW_PASSWORD_ENV, prompt: "New password", twice: true };
+const CURRENT: PasswordPrompt<'static> = PasswordPrompt { env: PASSWORD_ENV, prompt: "Current password", twice: false };
+const NEXT: PasswordPrompt<'static> = PasswordPrompt { env: NEW_PASSWORD_ENV, prompt: "New password", twice: true };
 
 /// Asks for a password where none is given with an option.
-fn asked(ask: Ask<'_>, password_stdin: bool) -> anyhow::Result<Secret> {
+fn read_password(ask: PasswordPrompt<'_>, password_stdin: bool) -> anyhow::Result<Secret> {
     PasswordArgs { password: None, password_stdin }.read(ask)
 }
 
@@ -127,7 +128,7 @@ pub(crate) async fn password(context: &Context, args: PasswordChangeArgs) -> any
     let target = context.target()?;
     if let Some(code) = args.code {
         let client = context.client_of_nobody(&target)?;
-        let new_password = asked(NEXT, args.password_stdin)?;
+        let new_password = read_password(NEXT, args.password_stdin)?;
         client.set_password(&SetPassword { code: code.trim().into(), new_password }).await?;
         context
             .output
@@ -137,7 +138,7 @@ pub(crate) async fn password(context: &Context, args: PasswordChangeArgs) -> any
     }
     let client = context.client_of_self(&target)?;
     let (current_password, new_password) =
-        if args.password_stdin { two_lines()? } else { (asked(CURRENT, false)?, asked(NEXT, false)?) };
+        if args.password_stdin { two_lines()? } else { (read_password(CURRENT, false)?, read_password(NEXT, false)?) };
     client.change_password(&ChangePassword { current_password, new_password }).await?;
     context.output.data(&json!({ "changed": true }), |_| {
         "the password is another one now; your other sessions have ended, API tokens and ssh keys stay".to_owned()
@@ -277,7 +278,8 @@ pub(crate) async fn totp(context: &Context, command: TotpCommand) -> anyhow::Res
 async fn enable(context: &Context, client: &ApiClient, args: CurrentPassword) -> anyhow::Result<()> {
     let current_password = args.password.read(CURRENT)?;
     let begun = client.begin_totp(&BeginTotp { current_password }).await?;
-    // Beside the output, which is the recovery codes. Terminals are dark more often than not: what is light there is written.
+    // Beside the output, which is the recovery codes. Terminals are dark more often than not: what is light there is
+    // written.
     let picture = QrCode::with_error_correction_level(begun.uri.expose(), EcLevel::L);
     let picture = picture
         .map(|code| code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build())

@@ -12,20 +12,20 @@ use super::settings::OFF;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Header fields (http and https)")]
 pub(crate) struct HeaderArgs {
-    /// What the service is told as its host: a host such as localhost:3000, origin for the address at which it is dialed, or
-    /// off for the public name
+    /// The Host header for the service: a host such as localhost:3000, origin for the dialed address, or off for the
+    /// public name
     #[arg(long, value_name = "HOST")]
     host_header: Option<HostOrOff>,
-    /// Set a header field of every request, in the place of what the client sent; as often as there are such. off: none
+    /// Set a header field of every request, replacing the client's; may be given several times. off: none
     #[arg(long, value_name = "NAME: VALUE")]
     request_header: Option<Vec<FieldOrOff>>,
-    /// Remove a header field from every request; as often as there are such. off: none
+    /// Remove a header field from every request; may be given several times. off: none
     #[arg(long, value_name = "NAME")]
     remove_request_header: Option<Vec<String>>,
-    /// Set a header field of every answer of the service, in the place of its own; as often as there are such. off: none
+    /// Set a header field of every response, replacing the service's; may be given several times. off: none
     #[arg(long, value_name = "NAME: VALUE")]
     response_header: Option<Vec<FieldOrOff>>,
-    /// Remove a header field from every answer of the service; as often as there are such. off: none
+    /// Remove a header field from every response; may be given several times. off: none
     #[arg(long, value_name = "NAME")]
     remove_response_header: Option<Vec<String>>,
 }
@@ -72,7 +72,7 @@ fn checked(request: HeaderChanges) -> Result<(), String> {
 
 impl HeaderArgs {
     /// Whether what is asked for can only be told with the rules that there are.
-    pub(super) fn needs_current(&self) -> bool {
+    pub(crate) fn needs_current(&self) -> bool {
         self.request_header.is_some()
             || self.remove_request_header.is_some()
             || self.response_header.is_some()
@@ -80,7 +80,7 @@ impl HeaderArgs {
     }
 
     /// Changes the rules that there are.
-    pub(super) fn change(self, now: HeaderRules, update: &mut UpdateSocket) {
+    pub(crate) fn change(self, now: HeaderRules, update: &mut UpdateSocket) {
         let needs_current = self.needs_current();
         update.host_header = self.host_header.map(|host| host.0);
         if needs_current {
@@ -106,7 +106,7 @@ fn names(names: Option<Vec<String>>) -> Option<Vec<String>> {
 }
 
 /// The rules that there are, for people.
-pub(super) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
+pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if let Some(host) = &socket.host_header {
         rows.push(("host header", host.to_string()));

@@ -1,5 +1,7 @@
 //! `sallyport account`.
 
+pub(crate) mod access;
+
 use std::{
     fs::File,
     io::Read as _,
@@ -13,14 +15,10 @@ use sallyport_control::SETUP_TOKEN_FILE;
 use sallyport_net::{Fingerprint, Trust};
 use serde_json::json;
 
-use super::{
-    account_access::{self, ForgotArgs, PasswordChangeArgs, ResetArgs, SessionCommand, TotpCommand},
-    display_name, email,
-    login::reach,
-    ssh_key,
-};
+use self::access::{ForgotArgs, PasswordChangeArgs, ResetArgs, SessionCommand, TotpCommand};
+use super::{display_name, email, login::reach, ssh_key};
 use crate::{
-    args::password::{Ask, PasswordArgs},
+    args::password::{PasswordArgs, PasswordPrompt},
     context::Context,
     failure::{self, Failure, Kind},
     output,
@@ -44,13 +42,13 @@ pub(crate) enum AccountCommand {
     Password(PasswordChangeArgs),
     /// Have a message with a code for another password sent, where the server sends messages
     Forgot(ForgotArgs),
-    /// Take an account's password away and make a code for another one: for the owner of the installation, or with --data for who
-    /// has the data directory
+    /// Take an account's password away and make a code for another one: for the owner of the installation, or with
+    /// --data for who has the data directory
     Reset(ResetArgs),
     /// Codes of an authenticator beside the password
     #[command(subcommand)]
     Totp(TotpCommand),
-    /// Where you are logged in
+    /// The sessions of your account
     #[command(subcommand)]
     Session(SessionCommand),
     /// Make another account the owner of the installation, who lets edges join: for the one that is its owner now
@@ -74,14 +72,14 @@ pub(crate) struct CreateArgs {
     /// Your e-mail address, to log in with
     #[arg(long)]
     email: String,
-    /// The file with a public ssh key that may log in, - for the standard input
+    /// The file with a public ssh key to add to the account, - for the standard input
     #[arg(long, alias = "sshkey", value_name = "FILE")]
     ssh_key: Option<PathBuf>,
     /// The code of an invitation of this address, as `member add` shows it
     #[arg(long, value_name = "CODE")]
     invitation: Option<String>,
-    /// The setup token, for the first account of a server that others can reach: it is in the server's log, and in the file
-    /// setup-token of its data directory, where this command finds it by itself
+    /// The setup token, for the first account of a server that others can reach. The server's log has it, and the file
+    /// setup-token in its data directory, which this command reads by itself
     #[arg(long, value_name = "TOKEN", env = "SALLYPORT_SETUP_TOKEN", hide_env_values = true)]
     setup_token: Option<String>,
     /// The fingerprint of the API's root certificate, as `sallyport up` logs it: sha256:...
@@ -99,11 +97,11 @@ pub(crate) async fn run(context: &Context, command: AccountCommand) -> anyhow::R
             let account = context.client_of_self(&context.target()?)?.account().await?;
             context.output.data(&account, show)
         }
-        AccountCommand::Password(args) => account_access::password(context, args).await,
-        AccountCommand::Forgot(args) => account_access::forgot(context, args).await,
-        AccountCommand::Reset(args) => account_access::reset(context, args).await,
-        AccountCommand::Totp(command) => account_access::totp(context, command).await,
-        AccountCommand::Session(command) => account_access::session(context, command).await,
+        AccountCommand::Password(args) => access::password(context, args).await,
+        AccountCommand::Forgot(args) => access::forgot(context, args).await,
+        AccountCommand::Reset(args) => access::reset(context, args).await,
+        AccountCommand::Totp(command) => access::totp(context, command).await,
+        AccountCommand::Session(command) => access::session(context, command).await,
         AccountCommand::HandOver(args) => {
             let email = email(&args.email)?;
             let client = context.client_of_self(&context.target()?)?;
@@ -131,7 +129,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     } else {
         context.client_of_nobody(&target)?
     };
-    let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
+    let password = args.password.read(PasswordPrompt { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
     let setup_token = args.setup_token.filter(|token| !token.trim().is_empty()).map(|token| token.trim().into());
     let create = CreateAccount {
         name,
@@ -151,8 +149,8 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The setup token in the data directory whose root certificate is trusted: the server has proved to be the one of that directory
-/// before anything is sent to it.
+/// The setup token in the data directory whose root certificate is trusted: the server has proved to be the one of that
+/// directory before anything is sent to it.
 fn setup_token_beside(trust: &Trust) -> Option<Secret> {
     let Trust::Ca(root) = trust else { return None };
     let mut text = String::new();

@@ -15,7 +15,7 @@ const MAX_ANSWER_BYTES: u64 = 256;
 /// Whether to ask.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct YesArg {
-    /// Do it without asking; without a terminal nobody is asked either
+    /// Do not ask for confirmation; without a terminal there is no question either
     #[arg(long, short = 'y')]
     yes: bool,
 }

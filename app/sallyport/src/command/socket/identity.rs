@@ -12,22 +12,22 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Who may come in")]
 pub(crate) struct IdentityArgs {
-    /// Let only those in who have logged in and whom the socket or one of its policies allows
+    /// Require a login of clients that the socket or one of its policies allows
     #[arg(long, conflicts_with = "no_cloudauth")]
     cloudauth: bool,
-    /// Ask nobody to log in
+    /// Require no login
     #[arg(long)]
     no_cloudauth: bool,
-    /// Whom --cloudauth lets in, by e-mail address; off: nobody by address
+    /// The e-mail addresses that --cloudauth lets in; off: none
     #[arg(long, value_name = "EMAIL", value_delimiter = ',')]
     allowed_email_addresses: Option<Vec<String>>,
-    /// Whom --cloudauth lets in, by the domain of the address; off: nobody by domain
+    /// The domains of e-mail addresses that --cloudauth lets in; off: none
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     allowed_email_domains: Option<Vec<String>>,
-    /// Which providers of the organisation may vouch; off: all
+    /// The identity providers of the organisation to accept; off: all
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     identity_provider: Option<Vec<String>>,
-    /// How long after a login the provider is asked again, in minutes [default: 720]
+    /// The lifetime of a login in minutes, after which the provider is asked again [default: 720]
     #[arg(long, value_name = "MINUTES")]
     session_minutes: Option<u32>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct IdentityArgs {
 /// The policies of a new socket.
 #[derive(Debug, Default, Args)]
 pub(crate) struct PoliciesArg {
-    /// Policies that say who may come in, by name: see `sallyport policy`
+    /// Policies of the socket, by name: see `sallyport policy`
     #[arg(long = "policy", value_name = "POLICY", value_delimiter = ',', help_heading = "Who may come in")]
     policies: Vec<PolicyRef>,
 }
@@ -66,7 +66,7 @@ impl IdentityArgs {
     }
 
     /// Whether what is asked for can only be told with the settings that there are.
-    pub(super) fn needs_current(&self) -> bool {
+    pub(crate) fn needs_current(&self) -> bool {
         self.cloudauth || self.has_details()
     }
 
@@ -74,7 +74,7 @@ impl IdentityArgs {
     ///
     /// # Errors
     /// Entries that are none, and options that say nothing without `--cloudauth`.
-    pub(super) fn change(self, now: Option<IdentitySettings>) -> Result<Option<Option<IdentitySettings>>, Failure> {
+    pub(crate) fn change(self, now: Option<IdentitySettings>) -> Result<Option<Option<IdentitySettings>>, Failure> {
         if self.no_cloudauth {
             if self.has_details() {
                 return Err(Failure::usage("--no-cloudauth asks nobody who they are, so it lets in everybody alike")
@@ -99,7 +99,7 @@ impl IdentityArgs {
 }
 
 /// Who may come in, for people.
-pub(super) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
+pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let joined = |all: Vec<&str>| all.join(", ");
     if let Some(identity) = &socket.identity {

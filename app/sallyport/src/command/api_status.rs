@@ -1,4 +1,4 @@
-//! What can be learned of an API from here: its names, whether it answers, who is logged in, whether the edge answers.
+//! The status of an API as seen from here: its names, whether it answers, the login, whether the edge answers.
 
 use std::{
     net::{IpAddr, UdpSocket},
@@ -26,7 +26,7 @@ const ANY_NAME: &str = "sallyport-status";
 
 /// A name, and where it leads.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Name {
+pub(super) struct ResolvedName {
     /// The name.
     pub(super) name: String,
     /// Its addresses.
@@ -59,7 +59,7 @@ pub(super) enum Login {
 }
 
 /// What was learned.
-pub(super) struct Reached {
+pub(super) struct ApiStatus {
     /// The API that is meant.
     pub(super) target: Target,
     /// What it is.
@@ -67,7 +67,7 @@ pub(super) struct Reached {
     /// Whether it answers.
     pub(super) probe: Result<ApiProbe, Failure>,
     /// Its names, the API's first.
-    pub(super) names: Vec<Name>,
+    pub(super) names: Vec<ResolvedName>,
     /// Whether the edge answers where connectors dial it; absent while that is not known.
     pub(super) edge: Option<Result<Duration, String>>,
     /// Who is logged in; absent while the API does not answer.
@@ -82,7 +82,7 @@ pub(super) struct Reached {
 ///
 /// # Errors
 /// There is no API to ask.
-pub(super) async fn reach(context: &Context) -> anyhow::Result<Reached> {
+pub(super) async fn probe(context: &Context) -> anyhow::Result<ApiStatus> {
     let target = context.target()?;
     let client = context.client_of_nobody(&target);
     let (probe, info) = match &client {
@@ -111,7 +111,7 @@ pub(super) async fn reach(context: &Context) -> anyhow::Result<Reached> {
         sockets = client.sockets().await.ok();
     }
     let root = root(&target, info.as_ref());
-    Ok(Reached { target, info, probe, names, edge, login, sockets, root })
+    Ok(ApiStatus { target, info, probe, names, edge, login, sockets, root })
 }
 
 fn described(error: &anyhow::Error) -> Failure {
@@ -127,7 +127,7 @@ fn login_of(account: Result<String, ClientError>) -> Login {
     }
 }
 
-async fn resolve(name: String, port: u16) -> Name {
+async fn resolve(name: String, port: u16) -> ResolvedName {
     let found = tokio::time::timeout(NAME_TIMEOUT, sallyport_net::resolve(&name, port)).await;
     let (addresses, error) = match found {
         Ok(Ok(addresses)) => (addresses.into_iter().map(|address| address.ip()).collect::<Vec<_>>(), None),
@@ -135,7 +135,7 @@ async fn resolve(name: String, port: u16) -> Name {
         Err(_) => (Vec::new(), Some(format!("no name server answered within {} s", NAME_TIMEOUT.as_secs()))),
     };
     let is_here = addresses.iter().any(|address| is_of_this_machine(*address));
-    Name { name, addresses, is_here, error }
+    ResolvedName { name, addresses, is_here, error }
 }
 
 /// Whether this machine has the address: only then can a port be had on it.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::{
-    reach::{self, Login, Reached},
+    api_status::{self, ApiStatus, Login},
     trust,
 };
 use crate::{
@@ -89,7 +89,7 @@ impl Check {
 pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<()> {
     let programs = super::status::programs();
     let mut checks = machine::checks(&programs, args.data);
-    match reach::reach(context).await {
+    match api_status::probe(context).await {
         Ok(reached) => checks.extend(of_reached(&reached, OffsetDateTime::now_utc())),
         Err(error) => {
             let failure = failure::describe(&error).ok_or(error)?;
@@ -129,7 +129,7 @@ fn text(checks: &[Check], color: bool) -> String {
 }
 
 /// What an API that is reached, or is not, says of everything between here and there.
-fn of_reached(reached: &Reached, now: OffsetDateTime) -> Vec<Check> {
+fn of_reached(reached: &ApiStatus, now: OffsetDateTime) -> Vec<Check> {
     let mut checks = vec![clock(reached, now)];
     checks.extend(certificates(reached, now));
     checks.push(names(reached));
@@ -140,9 +140,9 @@ fn of_reached(reached: &Reached, now: OffsetDateTime) -> Vec<Check> {
     checks
 }
 
-fn clock(reached: &Reached, now: OffsetDateTime) -> Check {
+fn clock(reached: &ApiStatus, now: OffsetDateTime) -> Check {
     const NAME: &str = "clock";
-    let Some(ahead) = reached.probe.as_ref().ok().and_then(|probe| reach::clock_ahead(probe, now)) else {
+    let Some(ahead) = reached.probe.as_ref().ok().and_then(|probe| api_status::clock_ahead(probe, now)) else {
         return Check::skip(NAME, "not compared: the API does not answer");
     };
     let found = match ahead {
@@ -158,12 +158,12 @@ fn clock(reached: &Reached, now: OffsetDateTime) -> Check {
     }
 }
 
-fn certificates(reached: &Reached, now: OffsetDateTime) -> Vec<Check> {
+fn certificates(reached: &ApiStatus, now: OffsetDateTime) -> Vec<Check> {
     const LEAF: &str = "certificate";
     const ROOT: &str = "root";
     let mut checks = Vec::new();
     if let Some(shown) = reached.probe.as_ref().ok().and_then(|probe| probe.certificate.as_ref()) {
-        let left = reach::days(shown.not_after, now);
+        let left = api_status::days(shown.not_after, now);
         let found = format!("good until {} ({left} days)", utc(shown.not_after));
         checks.push(if left < LEAF_WARN_DAYS {
             Check::warn(LEAF, found, "it is renewed by itself: see the log of the server for why it was not")
@@ -174,7 +174,7 @@ fn certificates(reached: &Reached, now: OffsetDateTime) -> Vec<Check> {
         checks.push(Check::skip(LEAF, "not seen: the API does not answer"));
     }
     if let Some(root) = &reached.root {
-        let left = reach::days(root.not_after, now);
+        let left = api_status::days(root.not_after, now);
         let until = format!("{} until {}", root.fingerprint, root.not_after.date());
         let next = "make another with `sallyport authority rotate`, and have clients trust it";
         checks.push(if root.has_ended(now) {
@@ -190,7 +190,7 @@ fn certificates(reached: &Reached, now: OffsetDateTime) -> Vec<Check> {
     checks
 }
 
-fn names(reached: &Reached) -> Check {
+fn names(reached: &ApiStatus) -> Check {
     const NAME: &str = "names";
     let list =
         |addresses: &[std::net::IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -219,7 +219,7 @@ fn names(reached: &Reached) -> Check {
 }
 
 /// Whether other programs of this machine believe the root: the system's, and browsers.
-fn trust_stores(reached: &Reached) -> Vec<Check> {
+fn trust_stores(reached: &ApiStatus) -> Vec<Check> {
     const SYSTEM: &str = "trust";
     let (Some(root), true) = (&reached.root, reached.info.as_ref().is_some_and(|info| info.ca_pem.is_some())) else {
         return vec![Check::skip(SYSTEM, "no root of its own is known")];
@@ -245,7 +245,7 @@ fn trust_stores(reached: &Reached) -> Vec<Check> {
     checks
 }
 
-fn api(reached: &Reached) -> Check {
+fn api(reached: &ApiStatus) -> Check {
     const NAME: &str = "API";
     let url = &reached.target.api;
     match &reached.probe {
@@ -260,11 +260,11 @@ fn api(reached: &Reached) -> Check {
     }
 }
 
-fn version(reached: &Reached) -> &str {
+fn version(reached: &ApiStatus) -> &str {
     reached.info.as_ref().map_or("unknown", |info| info.version.as_str())
 }
 
-fn login(reached: &Reached) -> Check {
+fn login(reached: &ApiStatus) -> Check {
     const NAME: &str = "login";
     match &reached.login {
         None => Check::skip(NAME, "not tried: the API does not answer"),
@@ -277,7 +277,7 @@ fn login(reached: &Reached) -> Check {
     }
 }
 
-fn edge(reached: &Reached) -> Check {
+fn edge(reached: &ApiStatus) -> Check {
     const NAME: &str = "edge";
     let (Some(info), Some(answer)) = (&reached.info, &reached.edge) else {
         return Check::skip(NAME, "not tried: the API does not say where it is");

@@ -24,10 +24,10 @@ use crate::{
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "A rule: all conditions must hold; the entries of one are alternatives")]
 pub(crate) struct RuleArgs {
-    /// Keep those out whom the rule means, instead of letting them in
+    /// Deny what the rule matches, instead of allowing it
     #[arg(long)]
     deny: bool,
-    /// What to call the rule where a decision is explained
+    /// The name of the rule in explanations of a decision
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
     /// Everybody
@@ -39,16 +39,16 @@ pub(crate) struct RuleArgs {
     /// People whose e-mail addresses have these domains
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     email_domain: Option<Vec<EmailDomain>>,
-    /// People of this group, as their provider says, commas and all; may be given several times
+    /// People of this group of their provider, commas included; may be given several times
     #[arg(long, value_name = "GROUP")]
     group: Option<Vec<String>>,
-    /// People for whom these providers vouch
+    /// People who log in through these providers
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     provider: Option<Vec<ProviderName>>,
     /// Machines with the service token of this name; may be given several times
     #[arg(long, value_name = "NAME")]
     service_token: Option<Vec<String>>,
-    /// Those who come from here: networks, country:CH, asn:64500
+    /// Clients from here: networks, country:CH, asn:64500
     #[arg(long, value_name = "PLACE", value_delimiter = ',')]
     from: Option<Vec<Rule>>,
     /// At these times of the week, such as "mon-fri 08:00-18:00"; may be given several times
@@ -57,25 +57,26 @@ pub(crate) struct RuleArgs {
     /// The time zone of --weekly, such as Europe/Zurich
     #[arg(long, value_name = "ZONE", requires = "weekly")]
     time_zone: Option<Zone>,
-    /// From then on, such as 2027-03-01T08:00:00+01:00
+    /// Not before this time, such as 2027-03-01T08:00:00+01:00
     #[arg(long, value_name = "TIME")]
     not_before: Option<Moment>,
-    /// Until before then
+    /// Only before this time
     #[arg(long, value_name = "TIME")]
     not_after: Option<Moment>,
-    /// With these HTTP methods; GET stands for HEAD, too
+    /// These HTTP methods; GET includes HEAD
     #[arg(long, value_name = "METHOD", value_delimiter = ',')]
     method: Option<Vec<String>>,
-    /// For these paths and everything beneath them, such as /admin or /*/edit
+    /// These paths and all paths beneath them, such as /admin or /*/edit
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     path: Option<Vec<PathPattern>>,
-    /// By these ports
+    /// These public ports
     #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port::parse, allow_negative_numbers = true)]
     port: Option<Vec<u16>>,
-    /// What an ssh certificate of those allows whom the rule lets in, such as permit-pty, several with commas; none for nothing
+    /// The extensions of ssh certificates that the rule grants, such as permit-pty, several with commas; none for no
+    /// extension
     #[arg(long, value_name = "EXTENSION", value_delimiter = ',', conflicts_with = "deny")]
     ssh_extension: Option<Vec<ExtensionArg>>,
-    /// The one command that such a certificate lets them run
+    /// The one command that ssh certificates of the rule allow
     #[arg(long, value_name = "COMMAND", conflicts_with = "deny")]
     ssh_force_command: Option<String>,
 }

@@ -1,5 +1,7 @@
 //! `sallyport policy`: named rules about who may come in.
 
+pub(crate) mod rule;
+
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -10,12 +12,10 @@ use sallyport_model::{PersonEmail, PolicyName, ProviderName};
 use sallyport_policy::{Effect, Moment};
 use serde_json::json;
 
-use super::{
-    confirm::YesArg,
-    policy_rule::{self, DocumentArgs},
-};
+use self::rule::DocumentArgs;
 use crate::{
     args::port,
+    command::options::confirm::YesArg,
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},
@@ -51,7 +51,7 @@ pub(crate) enum PolicyCommand {
 /// Options of `policy create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What to call it: lower-case letters, digits and hyphens
+    /// The name: lower-case letters, digits and hyphens
     #[arg(value_name = "NAME")]
     name: PolicyName,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct RmArgs {
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     name: NameArg,
-    /// Print only the rules, as a file for `policy edit -f` has them
+    /// Print only the rules, in the form that `policy edit -f` reads
     #[arg(long)]
     rules: bool,
 }
@@ -91,10 +91,10 @@ pub(crate) struct ShowArgs {
 pub(crate) struct EditArgs {
     #[command(flatten)]
     name: NameArg,
-    /// Call it otherwise
+    /// The new name
     #[arg(long, value_name = "NAME")]
     rename: Option<PolicyName>,
-    /// Change it although nobody could use a socket then
+    /// Change the policy even when a socket would become unusable
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -110,10 +110,10 @@ pub(crate) struct PlaceArgs {
     #[arg(value_name = "SOCKET", required_unless_present = "all", conflicts_with = "all")]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
-    /// All sockets, those included that come later
+    /// All sockets, future ones included
     #[arg(long)]
     all: bool,
-    /// Do it although a socket would be open to everybody then, or nobody could use it
+    /// Go on even when a socket would be open to everybody, or become unusable
     #[arg(long)]
     force: bool,
 }
@@ -125,20 +125,20 @@ pub(crate) struct TestArgs {
     #[arg(value_name = "POLICY")]
     #[arg(add = ArgValueCompleter::new(candidates::policies))]
     policy: Option<PolicyRef>,
-    /// Ask these rules instead, which need not be stored; - for the standard input
+    /// A file with rules to test instead of a stored policy; - for the standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "policy")]
     file: Option<PathBuf>,
-    /// Ask all policies and lists of this socket instead
+    /// Test all policies and lists of this socket instead
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["policy", "file"])]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
-    /// Who has logged in [default: nobody]
+    /// The e-mail address of the login [default: no login]
     #[arg(long, value_name = "EMAIL")]
     email: Option<PersonEmail>,
-    /// A group of theirs, commas and all; may be given several times
+    /// A group of the person, commas included; may be given several times
     #[arg(long, value_name = "GROUP", requires = "email")]
     group: Vec<String>,
-    /// Who vouches for them
+    /// The identity provider of the login
     #[arg(long, value_name = "NAME", requires = "email")]
     provider: Option<ProviderName>,
     /// The service token of a machine, by name
@@ -153,26 +153,26 @@ pub(crate) struct TestArgs {
     /// The number of its autonomous system
     #[arg(long, value_name = "NUMBER")]
     asn: Option<u32>,
-    /// When, such as 2027-03-01T08:00:00+01:00 [default: now]
+    /// The time, such as 2027-03-01T08:00:00+01:00 [default: now]
     #[arg(long, value_name = "TIME")]
     at: Option<Moment>,
     /// The HTTP method [default: GET]
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
-    /// The path, as a client would write it [default: /]
+    /// The path, as a client sends it [default: /]
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
     /// The port by which the client comes [default: the socket's, or 443]
     #[arg(long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
     port: Option<u16>,
-    /// Fail unless this is the answer: for scripts that look after a policy
+    /// The expected decision; the command fails on another one
     #[arg(long, value_enum, value_name = "ANSWER")]
-    expect: Option<Answer>,
+    expect: Option<TestResult>,
 }
 
 /// An answer of `policy test`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Answer {
+enum TestResult {
     Allow,
     Deny,
 }
@@ -235,7 +235,7 @@ async fn create(context: &Context, client: &ApiClient, args: CreateArgs) -> anyh
     let DocumentArgs { file, rule } = args.document;
     let document = match file {
         Some(_) if rule.is_given() => return Err(both_given().into()),
-        Some(file) => policy_rule::read(&file)?,
+        Some(file) => rule::read(&file)?,
         None => rule.add_to(None)?,
     };
     let policy = client.create_policy(&CreatePolicy { name: args.name, document }).await?;
@@ -251,7 +251,7 @@ async fn edit(context: &Context, client: &ApiClient, args: EditArgs) -> anyhow::
     let DocumentArgs { file, rule } = args.document;
     let document = match file {
         Some(_) if rule.is_given() => return Err(both_given().into()),
-        Some(file) => Some(policy_rule::read(&file)?),
+        Some(file) => Some(rule::read(&file)?),
         None => match rule.add_to(Some(find(client, &policy).await?.document)) {
             Ok(document) => Some(document),
             Err(_) if args.rename.is_some() => None,
@@ -276,7 +276,7 @@ async fn test(context: &Context, client: &ApiClient, args: TestArgs) -> anyhow::
     let at = args.at.map(|at| time::OffsetDateTime::from_unix_timestamp(at.unix())).transpose()?;
     let question = TestPolicy {
         policy: args.policy.as_ref().map(ToString::to_string),
-        document: args.file.as_deref().map(policy_rule::read).transpose()?,
+        document: args.file.as_deref().map(rule::read).transpose()?,
         socket: args.socket.as_ref().map(ToString::to_string),
         email: args.email,
         groups: args.group,
@@ -298,7 +298,7 @@ async fn test(context: &Context, client: &ApiClient, args: TestArgs) -> anyhow::
     };
     context.output.data(&answer, explain)?;
     match args.expect {
-        Some(expected) if (expected == Answer::Allow) != answer.allowed => {
+        Some(expected) if (expected == TestResult::Allow) != answer.allowed => {
             let found = if answer.allowed { "allowed" } else { "denied" };
             Err(Failure::new(Kind::Failed, format!("it is {found}: {}", answer.by)).into())
         }

@@ -1,22 +1,26 @@
 //! `sallyport socket`.
 
+pub(crate) mod headers;
+pub(crate) mod identity;
+pub(crate) mod origin;
+pub(crate) mod request;
+pub(crate) mod settings;
+pub(crate) mod stats;
+
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateSocket, Socket, UpdateSocket};
 use sallyport_model::{OriginProtocol, SocketType};
 use sallyport_net::RootInfo;
 use serde_json::json;
 
+use self::{identity::PoliciesArg, origin::SocketOriginCommand, settings::SettingsArgs, stats::StatsArgs};
 use super::{
-    confirm::YesArg,
     display_name,
     health::why,
-    identity::PoliciesArg,
     options::{NamedSocketArg, PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
-    settings::{self, SettingsArgs},
-    socket_origin::{self, SocketOriginCommand},
-    socket_stats::{self, StatsArgs},
 };
 use crate::{
+    command::options::confirm::YesArg,
     context::Context,
     failure::{self, Failure},
     output::{self, Output},
@@ -51,13 +55,13 @@ pub(crate) enum SocketCommand {
 /// Options of `socket create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What to call it; no other socket of the organisation is called so
+    /// The name, unique in the organisation
     #[arg(long)]
     name: String,
-    /// What it is: http, https, tcp, tls or udp
+    /// The type: http, https, tcp, tls or udp
     #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
     socket_type: SocketType,
-    /// Which HTTP version the origin is spoken to with
+    /// The HTTP version of requests to the origin
     #[arg(long, value_name = "PROTOCOL", default_value = "auto", value_parser = origin_protocol())]
     origin_protocol: OriginProtocol,
     #[command(flatten)]
@@ -91,21 +95,20 @@ pub(crate) struct DeleteArgs {
 pub(crate) struct EditArgs {
     #[command(flatten)]
     socket: SocketArg,
-    /// What to call it from now on
+    /// The new name
     #[arg(long)]
     name: Option<String>,
-    /// What it is; a socket with a port of its own (tcp, tls, udp) keeps having one. Connectors that run go on as they
-    /// were started: restart them after this
+    /// The type; a socket with a port of its own (tcp, tls, udp) must keep one. Restart running connectors afterwards
     #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
     socket_type: Option<SocketType>,
-    /// Which HTTP version the origin is spoken to with
+    /// The HTTP version of requests to the origin
     #[arg(long, value_name = "PROTOCOL", value_parser = origin_protocol())]
     origin_protocol: Option<OriginProtocol>,
     #[command(flatten)]
     protect: ProtectArgs,
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Open it to everybody, where --no-cloudauth or --not-protected does that
+    /// Confirm that --no-cloudauth or --not-protected opens the socket to everybody
     #[arg(long)]
     force: bool,
 }
@@ -134,9 +137,9 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
             notes(context, &socket);
             Ok(())
         }
-        SocketCommand::Stats(args) => socket_stats::run(context, args).await,
+        SocketCommand::Stats(args) => stats::run(context, args).await,
         SocketCommand::Edit(args) => edit(context, args).await,
-        SocketCommand::Origin(command) => socket_origin::run(context, command).await,
+        SocketCommand::Origin(command) => origin::run(context, command).await,
         SocketCommand::Delete(args) => delete(context, args).await,
     }
 }
