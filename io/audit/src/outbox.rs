@@ -142,7 +142,7 @@ impl Outbox {
     ///
     /// # Errors
     /// It cannot be written; then they may be passed on once more, which does no harm.
-    pub fn is_out(&self, batch: &OutBatch) -> Result<(), AuditError> {
+    pub fn mark_published(&self, batch: &OutBatch) -> Result<(), AuditError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.position.seq = batch.seq;
         state.position.count += batch.events;

@@ -44,7 +44,7 @@ impl Machine {
         let mut batches = Vec::new();
         while let Some(batch) = self.out.next().unwrap() {
             assert_eq!(self.out.next().unwrap(), Some(batch.clone()), "the same until it is out");
-            self.out.is_out(&batch).unwrap();
+            self.out.mark_published(&batch).unwrap();
             batches.push(batch.bytes);
         }
         assert_eq!(self.out.behind(), 0);

@@ -4,17 +4,13 @@
 //! are calls. Who may ask what is decided at control: an edge answers about the organisation that an ask names, and about
 //! nothing else.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use sallyport_directory::EdgeCard;
-use sallyport_model::{AccountId, EdgeId, SocketId, SocketName};
+use sallyport_model::{AccountId, SocketId, SocketName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{EdgeFigures, EndedList, Fleet, FlowList, FlowSeen, HeldTunnel, LiveFlows, SocketUse, nats::Nats};
+use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, HeldTunnel, LiveFlows, SocketUse};
 
 /// The schema that this program writes and the only one that it reads. Fields and questions may be added to it.
 pub const ASK_SCHEMA: u32 = 1;
@@ -26,8 +22,6 @@ pub const MAX_ANSWER_BYTES: usize = 512 * 1024;
 pub const MAX_ASK_BYTES: usize = 64 * 1024;
 /// The most items of a list in one answer.
 pub const MAX_ANSWER_ITEMS: usize = 1_000;
-/// How many edges are asked at a time.
-const MAX_ASKED_AT_ONCE: usize = 1_024;
 
 /// A question to an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -237,90 +231,6 @@ pub struct AskResults {
     pub answered: Vec<Answered>,
     /// Those that did not, by name.
     pub silent: Vec<Silent>,
-}
-
-enum AskRoute {
-    /// The edge is in this process.
-    Here(Arc<dyn Responder>),
-    /// Edges are on machines of their own.
-    Bus(Box<(Nats, Fleet)>),
-}
-
-/// Asks edges. Clones ask the same ones; before it is told which there are, there is none.
-#[derive(Clone, Default)]
-pub struct Asker {
-    way: Arc<OnceLock<AskRoute>>,
-}
-
-impl fmt::Debug for Asker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Asker(..)")
-    }
-}
-
-impl Asker {
-    /// Asks this one, by a call.
-    #[must_use]
-    pub fn here(responder: Arc<dyn Responder>) -> Self {
-        let asker = Self::default();
-        asker.set_responder(responder);
-        asker
-    }
-
-    /// Asks those of the fleet, over the bus.
-    #[must_use]
-    pub fn over(nats: Nats, fleet: Fleet) -> Self {
-        Self { way: Arc::new(OnceLock::from(AskRoute::Bus(Box::new((nats, fleet))))) }
-    }
-
-    /// The edge is in this process, and answers this. Only the first call counts.
-    pub fn set_responder(&self, responder: Arc<dyn Responder>) {
-        let _ = self.way.set(AskRoute::Here(responder));
-    }
-
-    /// Asks every edge. Takes no longer than [`ASK_TIME`].
-    pub async fn ask_all(&self, ask: &Ask) -> AskResults {
-        self.ask(None, |_| ask.clone(), |_| false).await
-    }
-
-    /// Asks these edges alone. Takes no longer than [`ASK_TIME`].
-    pub async fn ask_these(&self, edges: &[EdgeId], ask: &Ask) -> AskResults {
-        self.ask(Some(edges), |_| ask.clone(), |_| false).await
-    }
-
-    /// Asks every edge something of its own; the one of this machine has no id.
-    pub async fn ask_each(&self, ask: impl Fn(Option<EdgeId>) -> Ask) -> AskResults {
-        self.ask(None, ask, |_| false).await
-    }
-
-    /// Asks every edge, and waits for no more of them when an answer is the one that is wanted.
-    pub async fn ask_for(&self, ask: &Ask, is_it: impl Fn(&Answer) -> bool) -> AskResults {
-        self.ask(None, |_| ask.clone(), is_it).await
-    }
-
-    async fn ask(
-        &self,
-        only: Option<&[EdgeId]>,
-        ask: impl Fn(Option<EdgeId>) -> Ask,
-        is_it: impl Fn(&Answer) -> bool,
-    ) -> AskResults {
-        let (nats, fleet) = match self.way.get() {
-            None => return AskResults::default(),
-            Some(AskRoute::Here(responder)) => {
-                let began = Instant::now();
-                let answer = responder.answer(ask(None));
-                let answered = vec![Answered { edge: None, took: began.elapsed(), answer }];
-                return AskResults { answered, silent: Vec::new() };
-            }
-            Some(AskRoute::Bus(bus)) => &**bus,
-        };
-        let edges = fleet.edges().into_iter().map(|seen| seen.card);
-        let edges = edges.filter(|card| only.is_none_or(|only| only.contains(&card.edge))).take(MAX_ASKED_AT_ONCE);
-        let asks = edges.map(|card| (ask(Some(card.edge)), card)).collect();
-        let mut gathered = nats.gather(asks, is_it).await;
-        gathered.silent.sort_by(|one, other| one.edge.name.cmp(&other.edge.name));
-        gathered
-    }
 }
 
 #[cfg(test)]

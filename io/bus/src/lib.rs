@@ -9,6 +9,7 @@
 //! asked of them by an [`Asker`].
 
 mod answers;
+mod asker;
 mod asks;
 mod audit_stream;
 mod config_entry;
@@ -33,8 +34,9 @@ use sallyport_model::{
 use tokio::sync::{broadcast, watch};
 
 pub use answers::{EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, HeldTunnel, OriginUse, SocketUse};
+pub use asker::Asker;
 pub use asks::{
-    ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, Asker, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
+    ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
     NoAnswerReason, Responder, Silent,
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};

@@ -36,7 +36,7 @@ impl SiteArgs {
     ///
     /// # Errors
     /// The mark cannot be read.
-    pub(crate) fn tell(&self, world: &mut EdgeBootstrap) -> anyhow::Result<()> {
+    pub(crate) fn write_into(&self, world: &mut EdgeBootstrap) -> anyhow::Result<()> {
         world.site_name.clone_from(&self.site_name);
         world.site_icon = self.icon()?.map(|picture| URL_SAFE_NO_PAD.encode(picture));
         Ok(())

@@ -243,7 +243,8 @@ fn is_daemon(command: &Command) -> bool {
     matches!(command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }))
 }
 
-/// Whether a command carries the requests and connections of others.
+/// Whether others' requests and connections go through it. Programs that a command starts would inherit what it asks
+/// for.
 fn carries_traffic(command: &Command) -> bool {
     let connects =
         matches!(command, Command::Connect(_) | Command::Run(_) | Command::Tunnel(TunnelCommand::Connect(_)));
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_traffic_is_told_from_what_starts_other_programs() {
+    fn what_carries_traffic_takes_short_turns_and_what_starts_other_programs_does_not() {
         let carries = |words: &[&str]| carries_traffic(&Cli::try_parse_from(words).unwrap().command);
         for words in [
             &["sallyport", "up"][..],

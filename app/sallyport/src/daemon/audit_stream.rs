@@ -43,8 +43,9 @@ impl AuditSource for OutboxSource {
     }
 
     fn mark_published(&self) -> Result<(), String> {
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner).take();
-        given.map_or(Ok(()), |given| self.outbox.is_out(&given).map_err(|error| error.to_string()))
+        let last_batch = self.last_batch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        last_batch
+            .map_or(Ok(()), |last_batch| self.outbox.mark_published(&last_batch).map_err(|error| error.to_string()))
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

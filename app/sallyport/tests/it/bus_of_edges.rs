@@ -82,7 +82,7 @@ impl Speaker {
     }
 }
 
-fn is_refused(answers: &[String], what: &str) {
+fn assert_refused(answers: &[String], what: &str) {
     assert!(answers.iter().any(|line| line.contains("Permissions Violation")), "{what}: {answers:?}");
 }
 
@@ -193,10 +193,10 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
         &format!("sallyport.ask.{id}"),
         "_INBOX.sallyport-edge.other",
     ] {
-        is_refused(&thief.publish(subject, "_INBOX.sallyport-edge.x", "{}"), subject);
+        assert_refused(&thief.publish(subject, "_INBOX.sallyport-edge.x", "{}"), subject);
     }
     for subject in [">", "_INBOX.>", "_INBOX.*.*", "$KV.>", "sallyport.>", "sallyport.controls", "sallyport.audit.*"] {
-        is_refused(&thief.subscribe(subject), subject);
+        assert_refused(&thief.subscribe(subject), subject);
     }
     // Nor has the bus write the configuration for them: it delivers nothing there.
     assert_eq!(thief.subscribe("_INBOX.sallyport-edge.x"), [""; 0]);

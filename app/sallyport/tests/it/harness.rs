@@ -199,7 +199,7 @@ impl Up {
     pub(crate) fn curl(&self, host: &str, path: &str, more: &[&str]) -> Answer {
         let answer = curl(&self.ca, &self.url(host, path), more);
         if host == "api.localhost" && path.starts_with("/v1/") {
-            is_as_described(path, more, &answer);
+            assert_as_described(path, more, &answer);
         }
         answer
     }
@@ -223,7 +223,7 @@ impl Answer {
 }
 
 /// An exchange with the API is as its description says.
-fn is_as_described(path: &str, curl: &[&str], answer: &Answer) {
+fn assert_as_described(path: &str, curl: &[&str], answer: &Answer) {
     let behind =
         |flags: [&str; 2]| curl.iter().position(|one| flags.contains(one)).and_then(|at| curl.get(at + 1)).copied();
     let body = behind(["-d", "--data"]).filter(|text| !text.starts_with('@'));

@@ -78,7 +78,7 @@ fn state_of(home: &Home, name: &str) -> String {
 
 /// Waits until the edge is known to be draining. One that had no processor for seconds is taken for gone until it says
 /// that it is there; that it is not emptied is never said.
-fn is_draining(home: &Home, name: &str) {
+fn wait_until_draining(home: &Home, name: &str) {
     wait_until("it is known to be draining", || {
         let state = state_of(home, name);
         assert_ne!(state, "up");
@@ -151,13 +151,13 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
     assert!(tally.requests > 0 && (tally.broken, tally.refused) == (0, 0), "{tally:?}");
     let (status, why) = eu.get(&home, &format!("api.{DOMAIN}"), "/readyz");
     assert!(status == 503 && why.contains("draining"), "{status} {why}");
-    is_draining(&home, "eu-1");
+    wait_until_draining(&home, "eu-1");
     // It stays so past a restart.
     eu.kill();
     eu.start(&home, &[]);
     let (status, _) = eu.get(&home, &format!("api.{DOMAIN}"), "/readyz");
     assert_eq!(status, 503);
-    is_draining(&home, "eu-1");
+    wait_until_draining(&home, "eu-1");
     assert!(home.run(&["edge", "resume", "eu-1"]).status.success());
     wait_until("it serves again", || {
         (eu.get(&home, &format!("api.{DOMAIN}"), "/readyz").0 == 200 && state_of(&home, "eu-1") == "up").then_some(())

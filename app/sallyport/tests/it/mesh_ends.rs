@@ -93,7 +93,7 @@ fn machine(home: &Home, name: &str, dir: &Path) -> [String; 4] {
     ["-cert".to_owned(), cert, "-key".to_owned(), key]
 }
 
-fn is_cut(what: &str, client: &mut Tls, over: &Receiver<()>) {
+fn wait_until_cut(what: &str, client: &mut Tls, over: &Receiver<()>) {
     wait_until(what, || client.0.try_wait().unwrap());
     over.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what}: the service does not hear of it"));
 }
@@ -132,11 +132,11 @@ fn whoever_may_not_go_on_is_cut_off_at_both_ends_of_a_relay() {
     let (mut client, mut other) = (open(&one), open(&two));
     while over.try_recv().is_ok() {}
     done(&["service-token", "rm", "one"]);
-    is_cut("the machine's identity is gone", &mut client, &over);
+    wait_until_cut("the machine's identity is gone", &mut client, &over);
     other.say("again");
     other.hears("again");
     done(&["policy", "edit", "machines", "--deny", "--service-token", "two"]);
-    is_cut("its policy does not let it in any more", &mut other, &over);
+    wait_until_cut("its policy does not let it in any more", &mut other, &over);
 
     // A socket that is deleted.
     let tcp = socket(&home, "tcp", &[]);

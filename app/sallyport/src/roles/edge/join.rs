@@ -65,7 +65,7 @@ pub(super) async fn join(args: &EdgeArgs) -> anyhow::Result<EdgeState> {
     let link = ControlLink::new(token.controls.clone(), tls);
     let wish = JoinEdge { secret: token.secret, name: args.name.clone(), region: args.region.clone(), request };
     let joined: JoinedEdge = link.ask("/node/v1/join", &wish).await.map_err(|error| refused(&error))?;
-    tell_skew(joined.now);
+    warn_of_skew(joined.now);
     info!(edge = %joined.name, region = %joined.region, domain = joined.bootstrap.domain, "joined");
     Ok(EdgeState::new(joined, key.serialize_pem(), now()))
 }
@@ -190,7 +190,7 @@ impl Renewal {
     async fn look(&mut self) -> anyhow::Result<()> {
         let told = self.link.ask("/node/v1/world", &BootstrapRequest::default()).await;
         let BootstrapResponse { bootstrap: world, now } = self.noting_removal(told)?;
-        self.tell_skew(now);
+        self.warn_of_skew(now);
         if world.ca != self.state.world.ca {
             // What clients are shown is of a root that they will not trust any more.
             info!("the installation has another root: certificates are asked for");
@@ -227,7 +227,7 @@ impl Renewal {
     }
 
     /// Takes over what control says now.
-    fn learn(&self, world: &EdgeBootstrap) {
+    fn apply(&self, world: &EdgeBootstrap) {
         self.link.know(&world.controls);
         self.site.send_replace(Arc::new(site_of(world)));
         let of_bus = |world: &EdgeBootstrap| {
@@ -258,8 +258,8 @@ impl Renewal {
         let request = RenewEdge { request: certificate_request(&key)? };
         let joined = self.link.ask("/node/v1/renew", &request).await;
         let joined: JoinedEdge = self.noting_removal(joined)?;
-        self.tell_skew(joined.now);
-        self.learn(&joined.bootstrap);
+        self.warn_of_skew(joined.now);
+        self.apply(&joined.bootstrap);
         let mut state = self.state.clone();
         (state.certificates, state.world, state.certified_at) = (joined.certificates, joined.bootstrap, now());
         let tls = client_config_of_node(&state.world.node_ca, &state.certificates.node, state.key.expose())?;

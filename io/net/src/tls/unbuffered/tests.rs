@@ -57,7 +57,7 @@ fn name() -> ServerName<'static> {
     "localhost".try_into().unwrap()
 }
 
-type Lean = UnbufferedTlsStream<DuplexStream>;
+type Stream = UnbufferedTlsStream<DuplexStream>;
 
 /// Both ends handled here.
 async fn pair(configs: Configs, room: usize) -> (Stream, Stream) {
