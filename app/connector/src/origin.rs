@@ -3,10 +3,11 @@
 use std::{
     future::Future,
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use rustls::AlertDescription;
 use sallyport_model::{OriginAddr, TunnelId};
 use sallyport_net::{ReadAhead, RelayEnd, ShardTcpStream, TlsFailure};
@@ -51,7 +52,7 @@ struct Told(Mutex<Option<(String, Instant)>>);
 impl Told {
     /// Whether this is to be told now.
     fn is_due(&self, text: &str, now: Instant) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         let is_due = last.as_ref().is_none_or(|(said, at)| {
             let pause = if said == text { SAME_TROUBLE_AFTER } else { OTHER_TROUBLE_AFTER };
             now.saturating_duration_since(*at) >= pause

@@ -1,11 +1,8 @@
 //! The services of a connector: which one a stream or a flow is for is said by its tunnel.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use sallyport_model::{OriginAddr, TunnelId};
 use sallyport_tunnel::{
     BoxFuture, ConnectorEvent, FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink, IncomingStream, OriginHandler,
@@ -111,11 +108,11 @@ impl Services {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, HashMap<TunnelId, Known>> {
-        self.by_tunnel.read().unwrap_or_else(PoisonError::into_inner)
+        self.by_tunnel.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<TunnelId, Known>> {
-        self.by_tunnel.write().unwrap_or_else(PoisonError::into_inner)
+        self.by_tunnel.write()
     }
 
     fn origin_of(&self, tunnel: TunnelId) -> Option<Arc<Origin>> {

@@ -2,7 +2,7 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -67,8 +67,7 @@ impl Edge {
                 geo.clone().follow().await;
             }
         };
-        let ssh_listener =
-            self.ssh.get().and_then(|ssh| ssh.listener.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let ssh_listener = self.ssh.get().and_then(|ssh| ssh.listener.lock().take());
         let ssh = async {
             match ssh_listener {
                 Some(listener) => {

@@ -6,13 +6,14 @@ use std::{
     os::unix::process::CommandExt as _,
     process::{Child, Stdio},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU8, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -229,12 +230,12 @@ impl Clients {
                 let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
                 for line in lines.map_while(Result::ok) {
                     let Ok(tick) = serde_json::from_str::<Tick>(&line) else { continue };
-                    let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut told = told.lock();
                     if let Some(client) = told.get_mut(number) {
                         client.hear(&name, &tick);
                     }
                 }
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut told = told.lock();
                 if let Some(client) = told.get_mut(number) {
                     client.has_ended = true;
                 }
@@ -244,7 +245,7 @@ impl Clients {
     }
 
     fn told(&self) -> MutexGuard<'_, Vec<Client>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock()
     }
 
     /// Waits until every connection has had an answer; `false` where all is to stop before that.

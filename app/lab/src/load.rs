@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -18,6 +18,7 @@ use http::{Request, Uri};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_net::{Trust, client_config, connect_tls};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -320,7 +321,7 @@ pub async fn run(
     // Transfers last as long as there are requests.
     let all_done = async { while clients.join_next().await.is_some() {} };
     tokio::pin!(all_done, stop);
-    let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || tally.lock();
     loop {
         tokio::select! {
             () = &mut all_done => break,
@@ -359,7 +360,7 @@ struct Client {
 
 impl Client {
     fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tally.lock()
     }
 
     async fn ask_all(

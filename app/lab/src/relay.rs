@@ -10,11 +10,12 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     path::Path,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use tun_rs::{DeviceBuilder, SyncDevice};
@@ -121,7 +122,7 @@ struct Relay {
 
 /// Nobody panics while holding one of the locks, and a packet more or less is no matter.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Carries packets until it is killed. Prints `ready` when the devices are there.
@@ -216,9 +217,9 @@ impl Relay {
             let now = self.began.elapsed();
             let left = queue.waiting.peek().map(|first| first.due.saturating_sub(now));
             match left {
-                None => queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                None => self.wake.wait(&mut queue),
                 Some(left) if !left.is_zero() => {
-                    queue = self.wake.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+                    self.wake.wait_for(&mut queue, left);
                 }
                 Some(_) => {
                     let Some(first) = queue.waiting.pop() else { continue };

@@ -5,7 +5,7 @@ use std::{
     os::fd::AsFd as _,
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -17,6 +17,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use parking_lot::{Condvar, Mutex};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sallyport_net::{Trust, client_config, connect_tls};
 
@@ -83,7 +84,7 @@ impl Watcher {
 
     /// How many tunnels it knows of now; `None` when it does not answer.
     pub(crate) fn tunnels(&self) -> Option<u64> {
-        self.known.0.lock().unwrap_or_else(PoisonError::into_inner).map(|known| known.tunnels)
+        self.known.0.lock().map(|known| known.tunnels)
     }
 
     /// How many tunnels it holds itself; none when it does not answer.
@@ -94,7 +95,7 @@ impl Watcher {
     /// Waits until the number is right, and gives when it became that.
     pub(crate) fn wait(&self, limit: Duration, is_right: impl Fn(u64) -> bool) -> Option<Instant> {
         let ends = Instant::now() + limit;
-        let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.0.lock();
         loop {
             if let Some(now) = known.filter(|now| is_right(now.tunnels)) {
                 return Some(now.since);
@@ -103,7 +104,7 @@ impl Watcher {
             if left.is_zero() {
                 return None;
             }
-            known = self.known.1.wait_timeout(known, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.known.1.wait_for(&mut known, left);
         }
     }
 }
@@ -118,7 +119,7 @@ impl Drop for Watcher {
 }
 
 fn tell(shared: &Shared, tunnels: Option<u64>) {
-    let mut known = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = shared.0.lock();
     if known.map(|known| known.tunnels) != tunnels {
         *known = tunnels.map(|tunnels| Known { tunnels, since: Instant::now() });
         shared.1.notify_all();

@@ -5,12 +5,13 @@
 //! and gives everything back with the last of them. How many compute at once is for the caller to bound: that many pieces
 //! of memory there are.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use argon2::{
     Algorithm, Argon2, Block, Params, Version,
     password_hash::phc::{Output, ParamsString, PasswordHash, Salt},
 };
+use parking_lot::{Mutex, MutexGuard};
 use subtle::ConstantTimeEq as _;
 
 /// Parameters of the OWASP Password Storage Cheat Sheet for argon2id: 19 MiB, two passes, one lane.
@@ -74,7 +75,7 @@ impl PasswordMemory {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

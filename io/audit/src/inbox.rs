@@ -1,11 +1,9 @@
 //! What this machine takes into its log of the logs of others: each event once, in the order of its machine, with where it
 //! comes from.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use sallyport_api::{AuditEvent, AuditGap, AuditNode};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -80,7 +78,7 @@ impl Inbox {
     /// How far the stream was read.
     #[must_use]
     pub fn place(&self) -> StreamPlace {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).place
+        self.kept.lock().place
     }
 
     /// Takes a batch: gives how many events of it are in the log now, and were not before. Writes files.
@@ -88,7 +86,7 @@ impl Inbox {
     /// # Errors
     /// The log cannot be written: nothing is taken, and the same is to be tried again.
     pub fn take(&self, bytes: &[u8], place: StreamPlace) -> Result<u64, AuditError> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let (mut events, mut last) = (Vec::new(), None);
         match serde_json::from_slice::<Travelling>(bytes) {
             Ok(batch) if batch.schema == BATCH_SCHEMA && batch.node == self.own => {}

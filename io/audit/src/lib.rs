@@ -30,12 +30,13 @@ use std::{
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         mpsc::{self, SyncSender, TrySendError},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
@@ -136,7 +137,7 @@ struct Shared {
 
 impl Shared {
     fn head(&self) -> MutexGuard<'_, Head> {
-        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+        self.head.lock()
     }
 }
 

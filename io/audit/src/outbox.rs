@@ -6,9 +6,9 @@ use std::{
     io::Write as _,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
+use parking_lot::Mutex;
 use sallyport_api::AuditEvent;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
@@ -101,7 +101,7 @@ impl Outbox {
     /// The id of the log.
     #[must_use]
     pub fn node(&self) -> Uuid {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).position.node
+        self.state.lock().position.node
     }
 
     /// What the machine is called.
@@ -115,7 +115,7 @@ impl Outbox {
     /// # Errors
     /// They cannot be read.
     pub fn next(&self) -> Result<Option<OutBatch>, AuditError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let (dir, until) = (&self.log.shared.dir, *self.log.shared.synced.borrow());
         // What was read before and is not out is read again.
         if state.tail.after() != state.position.seq {
@@ -143,7 +143,7 @@ impl Outbox {
     /// # Errors
     /// It cannot be written; then they may be passed on once more, which does no harm.
     pub fn mark_published(&self, batch: &OutBatch) -> Result<(), AuditError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.position.seq = batch.seq;
         state.position.count += batch.events;
         write_state(&self.log.shared.dir, OUTBOX_FILE, &state.position)
@@ -152,7 +152,7 @@ impl Outbox {
     /// How many events of the log are not accounted for yet.
     #[must_use]
     pub fn behind(&self) -> u64 {
-        let seq = self.state.lock().unwrap_or_else(PoisonError::into_inner).position.seq;
+        let seq = self.state.lock().position.seq;
         self.log.shared.head().seq.saturating_sub(seq)
     }
 

@@ -4,12 +4,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// What is to be passed on of a log. The methods may read and write files: they are called where that holds up nobody.
@@ -88,17 +89,17 @@ impl AuditStreamStats {
     /// Since when the events of this machine do not get into the stream, and why, where that is so.
     #[must_use]
     pub fn stuck(&self) -> Option<(Instant, String)> {
-        self.shared.stuck.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.stuck.lock().clone()
     }
 
     pub(crate) fn record_published(&self, events: u64) {
         self.shared.published.fetch_add(events, Relaxed);
-        *self.shared.stuck.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.shared.stuck.lock() = None;
     }
 
     pub(crate) fn failed_by(&self, why: String) {
         self.shared.failed.fetch_add(1, Relaxed);
-        let mut stuck = self.shared.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stuck = self.shared.stuck.lock();
         let since = stuck.as_ref().map_or_else(Instant::now, |(since, _)| *since);
         *stuck = Some((since, why));
     }

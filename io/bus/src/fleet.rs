@@ -3,10 +3,11 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::Arc,
     time::Instant,
 };
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use sallyport_directory::{Change, EdgeCard};
 use sallyport_model::{EdgeId, EdgeName, TunnelId, TunnelPresence};
 use tokio::sync::{broadcast, watch};
@@ -84,7 +85,7 @@ impl Fleet {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, FleetMap> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
+        self.map.read()
     }
 
     /// The edges that are there, by their ids.
@@ -162,7 +163,7 @@ impl Fleet {
 
     /// A sign of life of the edge has come.
     pub(crate) fn record_heard(&self, id: EdgeId, now: Instant) {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         if map.heard.len() < MAX_HEARD_EDGES || map.heard.contains_key(&id) {
             map.heard.insert(id, now);
         }
@@ -182,7 +183,7 @@ impl Fleet {
     }
 
     pub(crate) fn set_stale(&self, since: Option<Instant>) {
-        self.map.write().unwrap_or_else(PoisonError::into_inner).stale_since = since;
+        self.map.write().stale_since = since;
     }
 
     /// Takes the change over; into the directory too, where there is one of all edges' tunnels.
@@ -202,7 +203,7 @@ impl Fleet {
     }
 
     fn apply_to_map(&self, change: Change, directory: Option<&Directory>) {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         match change {
             Change::EdgeCame(card) => {
                 let (edge, card) = (card.edge, Arc::new(card));
@@ -255,7 +256,7 @@ impl Fleet {
     pub(crate) async fn follow_orders(&self, directory: &Directory) {
         let mut changes = self.orders.subscribe();
         while changes.changed().await.is_ok() {
-            let map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+            let map = self.map.write();
             for tunnel in map.holders.keys() {
                 let is_there = directory.get(*tunnel).is_some();
                 let is_all_known = map.holders[tunnel].iter().all(|edge| self.orders.is_known(*edge));

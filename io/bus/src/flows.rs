@@ -8,12 +8,13 @@ use std::{
     ops::Bound,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::SystemTime,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{AccountId, DirectOriginId, OriginRef, SocketId, SocketName, SocketType, TunnelId};
 use tokio::sync::Notify;
 
@@ -82,19 +83,19 @@ impl LiveFlow {
     /// Where it goes and who it is.
     #[must_use]
     pub fn way(&self) -> FlowRoute {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.way.lock().clone()
     }
 
     /// This origin took it.
     pub fn goes_to(&self, origin: impl Into<OriginRef>) {
         let origin = origin.into();
-        let mut way = self.way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut way = self.way.lock();
         (way.tunnel, way.direct_origin) = (origin.tunnel(), origin.direct());
     }
 
     /// It is of this person or machine.
     pub fn set_identity(&self, identity: String) {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner).identity = Some(identity);
+        self.way.lock().identity = Some(identity);
     }
 
     /// So many bytes more went either way.
@@ -162,7 +163,7 @@ impl LiveFlows {
         // Ids are random, and their ends differ.
         let part =
             id.bytes().rev().take(2).fold(0_usize, |sum, byte| sum.wrapping_mul(7).wrapping_add(usize::from(byte)));
-        self.parts[part % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts[part % PARTS].lock()
     }
 
     /// The flow runs from now on until what is given back is dropped.
@@ -179,7 +180,7 @@ impl LiveFlows {
     pub fn of(&self, organisation: AccountId, after: &str, limit: usize) -> (Vec<Arc<LiveFlow>>, bool) {
         let mut found = Vec::new();
         for part in self.parts.iter() {
-            let part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            let part = part.lock();
             let later = part.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)).map(|ById(flow)| flow);
             found.extend(later.filter(|flow| flow.organisation == organisation).take(limit + 1).cloned());
         }
@@ -202,7 +203,7 @@ impl LiveFlows {
     /// How many run.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.parts.iter().map(|part| part.lock().len()).sum()
     }
 }
 

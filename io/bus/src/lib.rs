@@ -22,11 +22,12 @@ mod snapshot;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::RwLock;
 use sallyport_model::{
     AccountId, HealthFailure, LoginSession, LoginSessionId, OriginHealth, OriginRef, ServiceTokenId, ServiceTokenRoute,
     SocketId, SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence,
@@ -103,7 +104,7 @@ impl Routes {
     pub fn put(&self, route: SocketRoute) {
         let route = Arc::new(route);
         {
-            let mut maps = self.shared.maps.write().unwrap_or_else(PoisonError::into_inner);
+            let mut maps = self.shared.maps.write();
             self.shared.version.fetch_add(1, Ordering::Release);
             if let Some(former) = maps.by_id.insert(route.id, route.clone()) {
                 maps.by_name.remove(&former.name);
@@ -117,7 +118,7 @@ impl Routes {
     /// Forgets the route.
     pub fn remove(&self, id: SocketId) {
         {
-            let mut maps = self.shared.maps.write().unwrap_or_else(PoisonError::into_inner);
+            let mut maps = self.shared.maps.write();
             self.shared.version.fetch_add(1, Ordering::Release);
             if let Some(former) = maps.by_id.remove(&id) {
                 maps.by_name.remove(&former.name);
@@ -142,20 +143,20 @@ impl Routes {
     #[must_use]
     pub fn by_name(&self, label: &str) -> Option<Arc<SocketRoute>> {
         let name: SocketName = label.parse().ok()?;
-        let maps = self.shared.maps.read().unwrap_or_else(PoisonError::into_inner);
+        let maps = self.shared.maps.read();
         maps.by_id.get(maps.by_name.get(&name)?).cloned()
     }
 
     /// The route of this socket.
     #[must_use]
     pub fn get(&self, id: SocketId) -> Option<Arc<SocketRoute>> {
-        self.shared.maps.read().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
+        self.shared.maps.read().by_id.get(&id).cloned()
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.maps.read().unwrap_or_else(PoisonError::into_inner).by_id.len()
+        self.shared.maps.read().by_id.len()
     }
 
     /// Whether there is none.
@@ -167,7 +168,7 @@ impl Routes {
     /// Every route, in no order.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<SocketRoute>> {
-        self.shared.maps.read().unwrap_or_else(PoisonError::into_inner).by_id.values().cloned().collect()
+        self.shared.maps.read().by_id.values().cloned().collect()
     }
 
     /// Changes from now on. Subscribe first and read [`Routes::all`] after, and nothing is missed.
@@ -221,7 +222,7 @@ impl Directory {
     /// The tunnel is up.
     pub fn arrived(&self, presence: TunnelPresence) {
         let tunnel = presence.tunnel;
-        self.present.write().unwrap_or_else(PoisonError::into_inner).insert(tunnel, presence);
+        self.present.write().insert(tunnel, presence);
         let _ = self.changes.send(tunnel);
     }
 
@@ -234,16 +235,16 @@ impl Directory {
     /// Every tunnel that is up, in no order.
     #[must_use]
     pub fn all(&self) -> Vec<TunnelPresence> {
-        self.present.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.present.read().values().cloned().collect()
     }
 
     /// Health checks say this of the origin; `None`: it is not checked (any more). Nothing is said of one behind a tunnel
     /// that is not up.
     pub fn checked(&self, origin: impl Into<OriginRef>, is_well: Option<bool>) {
         let origin = origin.into();
-        let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+        let present = self.present.read();
         let is_up = origin.tunnel().is_none_or(|tunnel| present.contains_key(&tunnel));
-        let mut well = self.well.write().unwrap_or_else(PoisonError::into_inner);
+        let mut well = self.well.write();
         match is_well {
             Some(is_well) if is_up => well.insert(origin, CheckResult { is_well, failure: None }),
             _ => well.remove(&origin),
@@ -253,7 +254,7 @@ impl Directory {
     /// Whether the origin is well, as far as health checks have said.
     #[must_use]
     pub fn health(&self, origin: impl Into<OriginRef>) -> Option<bool> {
-        let well = self.well.read().unwrap_or_else(PoisonError::into_inner);
+        let well = self.well.read();
         well.get(&origin.into()).map(|checked| checked.is_well)
     }
 
@@ -261,7 +262,7 @@ impl Directory {
     pub fn check_failed(&self, origin: impl Into<OriginRef>, failure: HealthFailure) {
         let origin = origin.into();
         self.checked(origin, Some(false));
-        if let Some(checked) = self.well.write().unwrap_or_else(PoisonError::into_inner).get_mut(&origin) {
+        if let Some(checked) = self.well.write().get_mut(&origin) {
             checked.failure = Some(failure);
         }
     }
@@ -269,14 +270,14 @@ impl Directory {
     /// Why the origin is not well, as far as health checks have said.
     #[must_use]
     pub fn failure(&self, origin: impl Into<OriginRef>) -> Option<HealthFailure> {
-        let well = self.well.read().unwrap_or_else(PoisonError::into_inner);
+        let well = self.well.read();
         well.get(&origin.into()).filter(|checked| !checked.is_well)?.failure.clone()
     }
 
     /// The edge that holds the tunnel finds its origin so, for this reason; nothing is said of a tunnel that is not up. `health`
     /// is asked while nobody else says something. Returns whether that is new.
     pub fn finds(&self, tunnel: TunnelId, health: impl FnOnce() -> (OriginHealth, Option<HealthFailure>)) -> bool {
-        let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.present.write();
         let Some(presence) = present.get_mut(&tunnel) else { return false };
         let found = health();
         let is_new = (presence.health, &presence.failure) != (found.0, &found.1);
@@ -290,7 +291,7 @@ impl Directory {
 
     /// The tunnel is gone.
     pub fn left(&self, tunnel: TunnelId) {
-        self.present.write().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+        self.present.write().remove(&tunnel);
         self.checked(tunnel, None);
         let _ = self.changes.send(tunnel);
     }
@@ -298,13 +299,13 @@ impl Directory {
     /// Where the tunnel is held, when it is up.
     #[must_use]
     pub fn get(&self, tunnel: TunnelId) -> Option<TunnelPresence> {
-        self.present.read().unwrap_or_else(PoisonError::into_inner).get(&tunnel).cloned()
+        self.present.read().get(&tunnel).cloned()
     }
 
     /// How many tunnels are up.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.present.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.present.read().len()
     }
 
     /// Whether no tunnel is up.
@@ -349,14 +350,14 @@ impl SshLogins {
     /// These are the account's keys from now on.
     pub fn put(&self, login: SshLogin) {
         let (account, login) = (login.account, Arc::new(login));
-        self.by_account.write().unwrap_or_else(PoisonError::into_inner).insert(account, login);
+        self.by_account.write().insert(account, login);
         self.changed.send_replace(());
         self.hints.tell(ConfigKey::SshLogin(account));
     }
 
     /// The account has no keys any more.
     pub fn remove(&self, account: AccountId) {
-        self.by_account.write().unwrap_or_else(PoisonError::into_inner).remove(&account);
+        self.by_account.write().remove(&account);
         self.changed.send_replace(());
         self.hints.tell(ConfigKey::SshLogin(account));
     }
@@ -371,13 +372,13 @@ impl SshLogins {
     #[must_use]
     pub fn get(&self, login: &str) -> Option<Arc<SshLogin>> {
         let account: AccountId = login.parse().ok()?;
-        self.by_account.read().unwrap_or_else(PoisonError::into_inner).get(&account).cloned()
+        self.by_account.read().get(&account).cloned()
     }
 
     /// Every account that has keys, in no order.
     #[must_use]
     pub fn accounts(&self) -> Vec<AccountId> {
-        self.by_account.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+        self.by_account.read().keys().copied().collect()
     }
 }
 
@@ -396,25 +397,25 @@ impl Identities {
     /// The person has logged in.
     pub fn put_session(&self, session: LoginSession) {
         let id = session.id;
-        self.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(session));
+        self.sessions.write().insert(id, Arc::new(session));
         self.hints.tell(ConfigKey::Session(id));
     }
 
     /// Every login, in no order.
     #[must_use]
     pub fn sessions(&self) -> Vec<Arc<LoginSession>> {
-        self.sessions.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.sessions.read().values().cloned().collect()
     }
 
     /// The login, while it is good; whether it has come to its end is for the caller to see.
     #[must_use]
     pub fn session(&self, id: LoginSessionId) -> Option<Arc<LoginSession>> {
-        self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.sessions.read().get(&id).cloned()
     }
 
     /// Ends every login of which this is said; gives how many those were.
     pub fn end_sessions(&self, is_over: impl Fn(&LoginSession) -> bool) -> usize {
-        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.sessions.write();
         let ended: Vec<_> = sessions.extract_if(|_, session| is_over(session)).map(|(id, _)| id).collect();
         drop(sessions);
         if !ended.is_empty() {
@@ -434,25 +435,25 @@ impl Identities {
     pub fn put_token(&self, token: ServiceTokenRoute) {
         let id = token.id;
         if let Some(until) = token.certified_until {
-            let mut certified = self.certified.write().unwrap_or_else(PoisonError::into_inner);
+            let mut certified = self.certified.write();
             let last = certified.entry(token.organisation).or_insert(until);
             *last = until.max(*last);
         }
-        self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(token));
+        self.tokens.write().insert(id, Arc::new(token));
         self.tell();
         self.hints.tell(ConfigKey::Token(id));
     }
 
     /// The token is worth nothing from now on.
     pub fn remove_token(&self, id: ServiceTokenId) {
-        self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.tokens.write().remove(&id);
         self.tell();
         self.hints.tell(ConfigKey::Token(id));
     }
 
     /// Ends every token of which this is said.
     pub fn end_tokens(&self, is_over: impl Fn(&ServiceTokenRoute) -> bool) {
-        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.write();
         let ended: Vec<_> = tokens.extract_if(|_, token| is_over(token)).map(|(id, _)| id).collect();
         drop(tokens);
         if !ended.is_empty() {
@@ -464,14 +465,14 @@ impl Identities {
     /// The token with this id; its secret and its end are for the caller to look at.
     #[must_use]
     pub fn token(&self, id: ServiceTokenId) -> Option<Arc<ServiceTokenRoute>> {
-        self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.tokens.read().get(&id).cloned()
     }
 
     /// Whether a machine of the organisation may have a client certificate that is good `now`, in seconds since 1970: then
     /// its sockets ask for one. May say so for a while when the last of such machines is gone.
     #[must_use]
     pub fn has_certificates(&self, organisation: AccountId, now: i64) -> bool {
-        let certified = self.certified.read().unwrap_or_else(PoisonError::into_inner);
+        let certified = self.certified.read();
         certified.get(&organisation).is_some_and(|until| *until > now)
     }
 

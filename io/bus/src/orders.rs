@@ -3,11 +3,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
+use parking_lot::RwLock;
 use sallyport_model::{EdgeId, EdgeOrders};
 use tokio::sync::watch;
 
@@ -31,20 +32,20 @@ impl Orders {
     /// This is wanted of the edge from now on.
     pub fn put(&self, orders: EdgeOrders) {
         let edge = orders.edge;
-        self.by_edge.write().unwrap_or_else(PoisonError::into_inner).insert(edge, orders);
+        self.by_edge.write().insert(edge, orders);
         self.tell(edge);
     }
 
     /// Nothing is wanted of the edge any more.
     pub fn remove(&self, edge: EdgeId) {
-        self.by_edge.write().unwrap_or_else(PoisonError::into_inner).remove(&edge);
+        self.by_edge.write().remove(&edge);
         self.tell(edge);
     }
 
     /// These are the edges of the installation, and no others, as the store has them: nobody needs to be told.
     pub fn know(&self, all: impl IntoIterator<Item = EdgeOrders>) {
         let all: HashMap<_, _> = all.into_iter().map(|orders| (orders.edge, orders)).collect();
-        let mut by_edge = self.by_edge.write().unwrap_or_else(PoisonError::into_inner);
+        let mut by_edge = self.by_edge.write();
         let was_whole = self.is_whole.swap(true, Relaxed);
         if was_whole && *by_edge == all {
             return;
@@ -62,14 +63,14 @@ impl Orders {
     /// What is wanted of the edge.
     #[must_use]
     pub fn get(&self, edge: EdgeId) -> Option<EdgeOrders> {
-        self.by_edge.read().unwrap_or_else(PoisonError::into_inner).get(&edge).cloned()
+        self.by_edge.read().get(&edge).cloned()
     }
 
     /// Whether this is an edge of the installation, as far as control has said: one that has joined and was not removed. While
     /// nothing was said of any edge, all are; where the store has said which there are, those alone.
     #[must_use]
     pub fn is_known(&self, edge: EdgeId) -> bool {
-        let by_edge = self.by_edge.read().unwrap_or_else(PoisonError::into_inner);
+        let by_edge = self.by_edge.read();
         (by_edge.is_empty() && !self.is_whole.load(Relaxed)) || by_edge.contains_key(&edge)
     }
 

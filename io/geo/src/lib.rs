@@ -9,11 +9,12 @@ use std::{
     io::{self, Read as _},
     net::IpAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use maxminddb::{PathElement, Reader};
+use parking_lot::{Mutex, RwLock};
 use sallyport_policy::{Asn, Country};
 
 /// The largest database that is read, in bytes: several times the largest that there is about countries or systems.
@@ -136,7 +137,7 @@ impl Geo {
     /// The country that the address is in, where that is known.
     #[must_use]
     pub fn country(&self, address: IpAddr) -> Option<Country> {
-        let reader = self.country.as_ref()?.reader.read().unwrap_or_else(PoisonError::into_inner);
+        let reader = self.country.as_ref()?.reader.read();
         let found = reader.lookup(address.to_canonical()).ok()?;
         let code: &str = found.decode_path(&[PathElement::Key("country"), PathElement::Key("iso_code")]).ok()??;
         code.parse().ok()
@@ -145,7 +146,7 @@ impl Geo {
     /// The autonomous system that announces the address, where that is known.
     #[must_use]
     pub fn asn(&self, address: IpAddr) -> Option<Asn> {
-        let reader = self.asn.as_ref()?.reader.read().unwrap_or_else(PoisonError::into_inner);
+        let reader = self.asn.as_ref()?.reader.read();
         let found = reader.lookup(address.to_canonical()).ok()?;
         let number: u32 = found.decode_path(&[PathElement::Key("autonomous_system_number")]).ok()??;
         Asn::new(number)
@@ -192,12 +193,12 @@ impl Database {
     fn reload(&self) -> Result<bool, GeoError> {
         let unreadable = |source| GeoError::Read { path: self.path.clone(), source };
         let stamp = stamp_of(&self.path.metadata().map_err(unreadable)?);
-        if std::mem::replace(&mut *self.stamp.lock().unwrap_or_else(PoisonError::into_inner), stamp) == stamp {
+        if std::mem::replace(&mut *self.stamp.lock(), stamp) == stamp {
             return Ok(false);
         }
         let (reader, stamp) = read(self.kind, &self.path)?;
-        *self.reader.write().unwrap_or_else(PoisonError::into_inner) = reader;
-        *self.stamp.lock().unwrap_or_else(PoisonError::into_inner) = stamp;
+        *self.reader.write() = reader;
+        *self.stamp.lock() = stamp;
         Ok(true)
     }
 }

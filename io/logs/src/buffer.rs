@@ -3,11 +3,12 @@
 
 use std::{
     io::{self, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// How much may wait to be written. Whoever logs beyond that waits: no line is lost.
@@ -46,7 +47,7 @@ pub struct LogWriter {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 
@@ -63,14 +64,13 @@ impl LogBuffer {
             loop {
                 let mut waiting = shared.lock();
                 while waiting.bytes.is_empty() && !waiting.is_over {
-                    waiting = shared.more.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                    shared.more.wait(&mut waiting);
                 }
                 if waiting.bytes.is_empty() {
                     return;
                 }
                 let is_short = |waiting: &mut Waiting| waiting.bytes.len() < ENOUGH_BYTES && !waiting.is_over;
-                let gathered = shared.more.wait_timeout_while(waiting, GATHER_TIME, is_short);
-                let (mut waiting, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+                shared.more.wait_while_for(&mut waiting, is_short, GATHER_TIME);
                 std::mem::swap(&mut lines, &mut waiting.bytes);
                 drop(waiting);
                 shared.room.notify_all();
@@ -94,7 +94,7 @@ impl Write for &LogBuffer {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut waiting = self.shared.lock();
         while waiting.bytes.len() >= MAX_WAITING_BYTES && !waiting.is_over {
-            waiting = self.shared.room.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            self.shared.room.wait(&mut waiting);
         }
         let before = waiting.bytes.len();
         waiting.bytes.extend_from_slice(line);
@@ -133,7 +133,7 @@ mod tests {
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             thread::sleep(std::time::Duration::from_millis(1));
-            let mut taken = self.0.lock().unwrap();
+            let mut taken = self.0.lock();
             taken.0.extend_from_slice(bytes);
             taken.1 += 1;
             Ok(bytes.len())
@@ -153,7 +153,7 @@ mod tests {
             writeln!(&buffer, "{number} {line}").unwrap();
         }
         drop(writer);
-        let taken = slow.0.lock().unwrap();
+        let taken = slow.0.lock();
         let text = String::from_utf8(taken.0.clone()).unwrap();
         let numbers: Vec<usize> = text.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
         assert!(numbers.iter().copied().eq(0..5_000), "{} lines", numbers.len());

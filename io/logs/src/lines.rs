@@ -155,11 +155,9 @@ fn date(since_1970: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io,
-        sync::{Arc, Mutex},
-    };
+    use std::{io, sync::Arc};
 
+    use parking_lot::Mutex;
     use tracing_subscriber::{Registry, layer::SubscriberExt as _};
 
     use super::*;
@@ -169,7 +167,7 @@ mod tests {
 
     impl io::Write for Kept {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -213,7 +211,7 @@ mod tests {
         let (short, long) = (written(true), written(false));
         // All but the moment.
         let lines = |kept: &Kept| -> Vec<String> {
-            let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+            let text = String::from_utf8(kept.0.lock().clone()).unwrap();
             text.lines().map(|line| line[SECOND_BYTES + 7..].to_owned()).collect()
         };
         assert_eq!(lines(&short), lines(&long));

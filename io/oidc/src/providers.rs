@@ -1,11 +1,9 @@
 //! The two halves of a login: sending the browser, and hearing who came back.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex as SyncMutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use http::Method;
+use parking_lot::Mutex as SyncMutex;
 use sallyport_identity::{
     Claims, Expected, IdTokenError, has_groups, join_groups, person, session_of, verify_id_token,
 };
@@ -244,7 +242,7 @@ impl Providers {
     pub(crate) fn known(&self, config: &ProviderConfig) -> Arc<Mutex<Known>> {
         let key =
             format!("{}\n{}", config.oidc_issuer().unwrap_or_default(), config.ca_pem.as_deref().unwrap_or_default());
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= MAX_KNOWN_PROVIDERS && !known.contains_key(&key) {
             known.clear();
         }

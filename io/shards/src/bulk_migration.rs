@@ -8,13 +8,14 @@ use std::{
     cell::{Cell, RefCell},
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU16, Ordering},
     },
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::{runtime::Handle, time::Sleep};
 
 use crate::{Running, ShardId};
@@ -187,7 +188,7 @@ impl ShardLocation {
         if self.shard.load(Ordering::Relaxed) != here.0
             && let Ok(handle) = Handle::try_current()
         {
-            *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+            *self.handle.lock() = Some(handle);
             self.shard.store(here.0, Ordering::Release);
         }
     }
@@ -218,7 +219,7 @@ impl Future for Follower {
         if shard == ShardId::here().0 || !ShardId(shard).is_shard() {
             return Poll::Pending;
         }
-        let Some(there) = this.leader.handle.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+        let Some(there) = this.leader.handle.lock().clone() else {
             return Poll::Pending;
         };
         there.spawn(Self { work: this.work.take(), leader: this.leader.clone() });

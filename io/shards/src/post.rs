@@ -8,9 +8,11 @@ use std::{
     cell::RefCell,
     collections::BTreeMap,
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::ShardId;
 
@@ -43,7 +45,7 @@ struct InboxState {
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, InboxState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -100,7 +102,7 @@ fn take_out(letters: &mut Vec<(ShardId, Waker)>, cx: &Context<'_>) {
         return;
     }
     letters.sort_by_key(|(shard, _)| *shard);
-    let boxes = BOXES.read().unwrap_or_else(PoisonError::into_inner);
+    let boxes = BOXES.read();
     let mut letters = letters.drain(..).peekable();
     while let Some((shard, waker)) = letters.next() {
         let same = std::iter::from_fn(|| letters.next_if(|(other, _)| *other == shard)).map(|(_, waker)| waker);
@@ -120,8 +122,8 @@ fn take_out(letters: &mut Vec<(ShardId, Waker)>, cx: &Context<'_>) {
     }
 }
 
-fn boxes_mut() -> std::sync::RwLockWriteGuard<'static, BTreeMap<ShardId, Arc<Inbox>>> {
-    BOXES.write().unwrap_or_else(PoisonError::into_inner)
+fn boxes_mut() -> parking_lot::RwLockWriteGuard<'static, BTreeMap<ShardId, Arc<Inbox>>> {
+    BOXES.write()
 }
 
 /// A shard's box, which is taken away when the shard ends.

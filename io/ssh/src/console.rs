@@ -1,10 +1,8 @@
 //! What a client sees in its shell: lines, at most so many waiting.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::stats::{SshStats, count};
@@ -109,7 +107,7 @@ impl Console {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.queue.lock()
     }
 }
 

@@ -3,11 +3,12 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::Instant,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_ssh_proto::{ChannelId, Error, Event, Read, Server, Written};
 use tokio::sync::{Notify, oneshot};
 
@@ -223,7 +224,7 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

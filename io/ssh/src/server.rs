@@ -7,12 +7,13 @@ use std::{
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_ssh_proto::{Config, Error, Server};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
@@ -287,7 +288,7 @@ impl Shared {
     }
 
     fn lock_places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.places.lock()
     }
 }
 

@@ -453,8 +453,8 @@ async fn drain(mut leg: Leg, home: Arc<dyn LegHome>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
 
+    use parking_lot::Mutex;
     use sallyport_model::TunnelId;
     use sallyport_wire::{FailureReason, Side, StreamProtocol};
 
@@ -466,7 +466,7 @@ mod tests {
 
     impl LegHome for Home {
         fn take_back(self: Arc<Self>, leg: Leg) {
-            self.0.lock().unwrap().push(leg);
+            self.0.lock().push(leg);
         }
     }
 
@@ -513,7 +513,7 @@ mod tests {
         let written = poll_fn(|cx| stream.poll_write(cx, &[IoSlice::new(b"more")], false)).await;
         assert_eq!(written.unwrap_err().kind(), kind, "and not that the leg is gone");
         drop(stream);
-        let came_back = !home.0.lock().unwrap().is_empty();
+        let came_back = !home.0.lock().is_empty();
         // The other side finds our last word, or the end of the leg.
         assert_eq!(poll_fn(|cx| far.poll_drain(cx)).await.is_ok(), came_back);
         came_back

@@ -3,11 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Wake, Waker},
 };
+
+use parking_lot::Mutex;
 
 /// Which direction of a leg waits.
 #[derive(Clone, Copy)]
@@ -31,7 +33,7 @@ impl LegLife {
     /// Has the task woken when the session ends. True: it is over already.
     pub(crate) fn wake_at_end(&self, waiting: Waiting, cx: &Context<'_>) -> bool {
         {
-            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut wakers = self.wakers.lock();
             let slot = &mut wakers[waiting as usize];
             if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                 *slot = Some(cx.waker().clone());
@@ -42,14 +44,14 @@ impl LegLife {
 
     /// Wakes this task as well as the one that waits to write; none when they are the same or nobody waits.
     pub(crate) fn with_writer(&self, cx: &Context<'_>) -> Option<Waker> {
-        let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let wakers = self.wakers.lock();
         let writer = wakers[Waiting::Write as usize].as_ref()?;
         (!writer.will_wake(cx.waker())).then(|| Waker::from(Arc::new(WakerPair([writer.clone(), cx.waker().clone()]))))
     }
 
     /// Wakes the task that waits to write, when there is one.
     pub(crate) fn wake_writer(&self) {
-        let waker = self.wakers.lock().unwrap_or_else(PoisonError::into_inner)[Waiting::Write as usize].take();
+        let waker = self.wakers.lock()[Waiting::Write as usize].take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -57,12 +59,12 @@ impl LegLife {
 
     /// Forgets the tasks of the stream that is done with the leg.
     pub(crate) fn forget_tasks(&self) {
-        *self.wakers.lock().unwrap_or_else(PoisonError::into_inner) = [None, None];
+        *self.wakers.lock() = [None, None];
     }
 
     fn end(&self) {
         self.over.store(true, Ordering::Release);
-        let wakers = std::mem::take(&mut *self.wakers.lock().unwrap_or_else(PoisonError::into_inner));
+        let wakers = std::mem::take(&mut *self.wakers.lock());
         for waker in wakers.into_iter().flatten() {
             waker.wake();
         }
@@ -98,7 +100,7 @@ struct Inner {
 impl LegRegistry {
     /// A place for one more leg; none when there are `max_legs` already or the session is over.
     pub(crate) fn admit(self: &Arc<Self>, max_legs: usize) -> Option<LegTicket> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         if inner.over || inner.lives.len() >= max_legs {
             return None;
         }
@@ -110,23 +112,23 @@ impl LegRegistry {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).lives.len()
+        self.inner.lock().lives.len()
     }
 
     /// Whether the session is over: no leg joins it, and none is used again.
     pub(crate) fn is_over(&self) -> bool {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).over
+        self.inner.lock().over
     }
 
     /// The session is over; legs that carry a stream may finish it.
     pub(crate) fn retire(&self) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).over = true;
+        self.inner.lock().over = true;
     }
 
     /// Ends every leg: those that wait are woken and close.
     pub(crate) fn end_all(&self) {
         let lives: Vec<_> = {
-            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inner = self.inner.lock();
             inner.over = true;
             inner.lives.values().cloned().collect()
         };
@@ -147,13 +149,13 @@ impl LegTicket {
     /// Keeps this until the leg is gone.
     pub(crate) fn keep(&self, kept: impl Send + 'static) {
         let kept: Box<dyn Send> = Box::new(kept);
-        self.registry.inner.lock().unwrap_or_else(PoisonError::into_inner).kept.insert(self.number, kept);
+        self.registry.inner.lock().kept.insert(self.number, kept);
     }
 }
 
 impl Drop for LegTicket {
     fn drop(&mut self) {
-        let mut inner = self.registry.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.registry.inner.lock();
         inner.lives.remove(&self.number);
         let kept = inner.kept.remove(&self.number);
         drop(inner);

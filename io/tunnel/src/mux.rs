@@ -7,13 +7,14 @@ use std::{
     io::{self, IoSlice},
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
 use sallyport_shards::{ShardId, wake_at};
 use sallyport_wire::{
@@ -115,7 +116,7 @@ impl Mux {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Lets the session do something that may give the driver something to send.

@@ -2,11 +2,12 @@
 
 use std::{
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::Poll,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_shards::{ShardId, spawn_near};
 use sallyport_wire::LegDemand;
 use tokio::runtime::Handle;
@@ -54,7 +55,7 @@ impl LegPool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(crate) fn idle_count(&self) -> usize {

@@ -3,11 +3,9 @@
 //! One client can ask for thousands of streams and read none of them. It gets them, but never so many that others find
 //! nothing left: [`sallyport_wire::Shares`].
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{net::SocketAddr, sync::Arc};
 
+use parking_lot::Mutex;
 use sallyport_wire::{Client, Shares};
 
 /// Fewer than these are not shared out: who comes first has them.
@@ -34,7 +32,7 @@ impl FairShare {
 
     /// Whether this client may have one more.
     pub(crate) fn has_room(&self, client: SocketAddr) -> bool {
-        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.lock();
         self.max < MIN_SHARED || shares.room(client.into(), self.max as u64) > 0
     }
 
@@ -53,7 +51,7 @@ impl ShareGuard {
         if client == self.client {
             return;
         }
-        let mut shares = self.of.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.of.shares.lock();
         if let Some(former) = std::mem::replace(&mut self.client, client) {
             shares.give_back(former, 1);
         }
@@ -89,7 +87,7 @@ mod tests {
         held[1].set_client(Some(two));
         assert!(shared.has_room(one));
         drop(held);
-        assert_eq!(shared.shares.lock().unwrap().total(), 0);
+        assert_eq!(shared.shares.lock().total(), 0);
     }
 
     #[test]

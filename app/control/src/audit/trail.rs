@@ -4,15 +4,11 @@
 //! While a request runs, whoever finds out who asks ([`set_actor`]) and what it is about ([`set_target`]) says so here.
 //! When it is over, a request that may have changed something is recorded, whichever handler answered it.
 
-use std::{
-    fmt::Display,
-    future::Future,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{fmt::Display, future::Future, net::SocketAddr, sync::Arc};
 
 use axum::{extract::Request, response::Response};
 use http::{Method, StatusCode, header};
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_api::{AuditAdmin, AuditEvent};
 use sallyport_model::{Account, AccountId, ClientAddr};
 
@@ -164,7 +160,7 @@ impl Trail {
     }
 
     fn found(&self) -> MutexGuard<'_, RequestFacts> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock()
     }
 
     /// The request is over: what changed something is recorded, what the token was not allowed to, and a token that is

@@ -5,10 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_store::{HolderId, StoredControl};
 use tokio::sync::Notify;
 
@@ -76,7 +76,7 @@ pub(crate) struct PeerWatch {
 
 impl PeerWatch {
     pub(crate) fn known(&self) -> MutexGuard<'_, Peers> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::{
     net::IpAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{AccountId, Email, PersonId};
 
 use super::{
@@ -80,7 +80,7 @@ pub(crate) struct AttemptLimits {
 }
 
 fn open<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+    what.lock()
 }
 
 impl AttemptLimits {

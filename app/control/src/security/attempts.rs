@@ -8,10 +8,10 @@ use std::{
     collections::HashMap,
     hash::Hash,
     net::IpAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::AccountId;
 
 use super::{client::Client, known_clients::KnownClients};
@@ -127,7 +127,7 @@ impl Attempts {
     }
 
     fn parts(&self) -> MutexGuard<'_, AttemptState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Begins an attempt as the person with this address. The error is the time to wait.

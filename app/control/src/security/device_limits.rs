@@ -3,10 +3,10 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use sallyport_model::{AccountId, LoginSessionId};
 use sallyport_store::{MAX_DEVICE_LOGINS, SecretHash};
 
@@ -53,8 +53,8 @@ pub(crate) struct DeviceLimits {
     attempt_gossip: AttemptGossip,
 }
 
-fn open<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+fn open<T>(what: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    what.lock()
 }
 
 impl DeviceLimits {

@@ -1,10 +1,8 @@
 //! The public parts of organisations' certificate authorities, in memory.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashMap;
 
+use parking_lot::Mutex;
 use sallyport_model::AccountId;
 use sallyport_store::{AuthorityKind, StoredAuthority};
 
@@ -23,11 +21,11 @@ pub(crate) struct AuthorityCache(Mutex<HashMap<AccountId, PublicAuthorities>>);
 
 impl AuthorityCache {
     pub(crate) fn of(&self, organisation: AccountId) -> PublicAuthorities {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&organisation).cloned().unwrap_or_default()
+        self.0.lock().get(&organisation).cloned().unwrap_or_default()
     }
 
     pub(crate) fn insert(&self, authority: &StoredAuthority) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let known = known.entry(authority.organisation).or_default();
         match authority.kind {
             AuthorityKind::ClientTls => known.client_tls = Some(sallyport_pki::certificate_pem(&authority.certificate)),

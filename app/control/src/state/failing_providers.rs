@@ -1,10 +1,8 @@
 //! Identity providers that did not answer last.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashSet;
 
+use parking_lot::Mutex;
 use sallyport_model::ProviderId;
 
 /// The number of failing providers that are remembered, so that the log names each once.
@@ -17,7 +15,7 @@ pub(crate) struct FailingProviders(Mutex<HashSet<ProviderId>>);
 impl FailingProviders {
     /// Records whether the provider answered. Returns whether that is a change.
     pub(crate) fn set_failing(&self, provider: ProviderId, is_failing: bool) -> bool {
-        let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failing = self.0.lock();
         match is_failing {
             true if failing.len() >= MAX_FAILING => false,
             true => failing.insert(provider),
@@ -27,7 +25,7 @@ impl FailingProviders {
 
     /// Whether the provider did not answer last.
     pub(crate) fn contains(&self, provider: ProviderId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&provider)
+        self.0.lock().contains(&provider)
     }
 }
 

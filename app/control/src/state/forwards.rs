@@ -3,10 +3,10 @@
 use std::{
     collections::{HashMap, HashSet},
     net::IpAddr,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use sallyport_model::{AccountId, SocketId, SocketType, SshTunnelLogin, TunnelId};
 use sallyport_store::{HolderId, Maker, Store, StoreError};
 use sha2::{Digest, Sha256};
@@ -107,17 +107,17 @@ impl TemporaryForwards {
     }
 
     pub(crate) fn added(&self, tunnel: TunnelId) {
-        self.tunnels.lock().unwrap_or_else(PoisonError::into_inner).insert(tunnel);
+        self.tunnels.lock().insert(tunnel);
     }
 
     pub(crate) fn ended(&self, tunnel: TunnelId) {
-        self.tunnels.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+        self.tunnels.lock().remove(&tunnel);
+        self.guests.lock().remove(&tunnel);
     }
 
     /// Whether a guest at this address may have one more socket; only while `making` is held.
     pub(crate) fn admit_guest(&self, address: IpAddr) -> Result<(), ForwardRefusal> {
-        let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let guests = self.guests.lock();
         if guests.values().filter(|of| **of == address).count() < MAX_GUEST_SOCKETS_PER_ADDRESS {
             return Ok(());
         }
@@ -129,12 +129,12 @@ impl TemporaryForwards {
     }
 
     pub(crate) fn guest_came(&self, tunnel: TunnelId, address: IpAddr) {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner).insert(tunnel, address);
+        self.guests.lock().insert(tunnel, address);
     }
 
     /// Whether a thing that an edge holds has been missing for [`MAX_ABSENCE`].
     pub(crate) fn is_lost(&self, thing: [u8; 16], is_seen: bool, now: Instant) -> bool {
-        let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut absent = self.absent.lock();
         if is_seen {
             absent.remove(&thing);
             return false;
@@ -154,7 +154,7 @@ impl TemporaryForwards {
         let _turn = self.making.lock().await;
         let tunnels = store.temporary_tunnels().await?;
         let (kept, left): (Vec<_>, Vec<_>) = {
-            let ours = self.tunnels.lock().unwrap_or_else(PoisonError::into_inner);
+            let ours = self.tunnels.lock();
             tunnels.into_iter().partition(|(_, tunnel, holder)| match holder {
                 Some(holder) if *holder == self.holder => ours.contains(tunnel),
                 Some(holder) => lives(*holder, *tunnel.as_bytes()),
@@ -162,7 +162,7 @@ impl TemporaryForwards {
             })
         };
         let there: HashSet<TunnelId> = kept.iter().map(|(_, tunnel, _)| *tunnel).collect();
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner).retain(|tunnel, _| there.contains(tunnel));
+        self.guests.lock().retain(|tunnel, _| there.contains(tunnel));
         let kept: HashSet<SocketId> = kept.into_iter().map(|(socket, ..)| socket).collect();
         let mut swept = SweptForwards::default();
         for (account, socket, holder) in store.temporary_sockets().await? {

@@ -1,10 +1,8 @@
 //! Who comes with a client certificate: persons and machines to a `tls` socket, machines to those of HTTP.
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{net::IpAddr, sync::Arc};
 
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use sallyport_model::{Identity, LoginSessionId, SocketRoute};
 use sallyport_net::{Certificates, server_config_for_holders, server_config_for_some_holders};
@@ -26,7 +24,7 @@ pub(crate) struct RefusedCertificate {
 impl RefusedCertificate {
     /// Who showed a good certificate and may not come in nevertheless, and what decided so.
     pub(crate) fn refused(&self) -> Option<(Identity, String)> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refused.lock().clone()
     }
 }
 
@@ -104,7 +102,7 @@ pub(crate) fn server_config(
             let ruling = judge.decide(Some(&identity), &asked, access.state.config.geo.as_deref(), now());
             if !ruling.allowed {
                 let refused = (identity, ruling.rule);
-                *shown.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+                *shown.refused.lock() = Some(refused);
             }
             ruling.allowed
         })

@@ -1,9 +1,6 @@
 //! What an origin is told of who comes.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
 use sallyport_identity::{ASSERTION_SECONDS, Assertion, header_groups, header_text};
@@ -65,13 +62,13 @@ impl IdentityState {
         };
         let key = (route.id, id);
         {
-            let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = self.told.lock();
             if let Some(kept) = told.kept.get(&key).filter(|kept| kept.is_fresh(now) && kept.is_of(who)) {
                 return Some(kept.fields.clone());
             }
         }
         let fields = self.make(who, url, now)?;
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.kept.len() >= MAX_KEPT {
             told.kept.retain(|_, kept| kept.is_fresh(now));
             if told.kept.len() >= MAX_KEPT {

@@ -22,9 +22,11 @@ mod revocation;
 
 use std::{
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     config::{EdgeConfig, EdgeIdentity},
@@ -83,7 +85,7 @@ impl IdentityState {
 
     /// Whether it is recorded that a certificate of this address was refused: a few times for each.
     pub(crate) fn tells_of_stranger(&self, address: IpAddr) -> bool {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut strangers = self.strangers.lock();
         strangers.may_be_told(address, Instant::now())
     }
 

@@ -1,6 +1,6 @@
 //! What we answer ourselves under `/.sallyport/` at a socket that asks who comes. None of it reaches an origin.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderValue, Method, StatusCode, header::CACHE_CONTROL, request::Parts};
@@ -127,7 +127,7 @@ fn accept(visit: &Visit<'_>, grant: &Grant) -> Option<std::sync::Arc<LoginSessio
         return None;
     }
     let good_until = grant.at.saturating_add(GRANT_SECONDS + CLOCK_LEEWAY_SECONDS);
-    let mut used = visit.access.identity.grants.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut used = visit.access.identity.grants.lock();
     used.uses(grant.id, good_until, visit.now).then_some(session)
 }
 

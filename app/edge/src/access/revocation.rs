@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -14,6 +14,7 @@ use std::{
 };
 
 use http::{Method, uri::PathAndQuery};
+use parking_lot::Mutex;
 
 use super::AccessRevalidation;
 
@@ -95,30 +96,30 @@ impl RevocationSlot {
     /// This is under way now.
     pub(crate) fn put(&self, revocation: RevocationCheck) {
         self.is_over.store(false, Ordering::Relaxed);
-        *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = revocation;
+        *self.revocation.lock() = revocation;
     }
 
     /// What was under way has ended. Whether that was because it might not go on.
     pub(crate) fn clear(&self) -> bool {
-        *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = RevocationCheck::Nothing;
+        *self.revocation.lock() = RevocationCheck::Nothing;
         self.is_over.swap(false, Ordering::Relaxed)
     }
 
     /// To be asked while the answer waits, for its origin or its client: ready when it may not go on.
     pub(crate) fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.revocation.lock().unwrap_or_else(PoisonError::into_inner).poll_over(cx);
+        let polled = self.revocation.lock().poll_over(cx);
         self.judged(polled)
     }
 
     /// To be asked while the answer flows: ready when it is known that it may not go on.
     pub(crate) fn poll_known(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.revocation.lock().unwrap_or_else(PoisonError::into_inner).poll_known(cx);
+        let polled = self.revocation.lock().poll_known(cx);
         self.judged(polled)
     }
 
     fn judged(&self, polled: Poll<()>) -> Poll<()> {
         if polled.is_ready() {
-            *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = RevocationCheck::Nothing;
+            *self.revocation.lock() = RevocationCheck::Nothing;
             self.is_over.store(true, Ordering::Relaxed);
         }
         polled

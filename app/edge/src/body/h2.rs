@@ -2,12 +2,13 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_http2::{Config, ErrorCode, Read, Server, Signal, StreamId};
 
 use super::{upload::BoxError, upload_meter::UploadMeter};
@@ -56,7 +57,7 @@ impl Http2Server {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Http2State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Does something with the server, and has the connection write what that made it say.

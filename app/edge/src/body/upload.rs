@@ -7,7 +7,7 @@ use std::{
     future::Future,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
@@ -17,6 +17,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
+use parking_lot::Mutex;
 use sallyport_net::Pace as _;
 use sallyport_tunnel::Establishment;
 use tokio::{sync::Notify, time::Sleep};
@@ -142,7 +143,7 @@ impl UploadSlot {
 
     /// Whether nothing of the body was taken yet.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.waiting.lock().is_some()
     }
 
     /// Whether the whole body was taken.
@@ -176,19 +177,19 @@ impl UploadSlot {
     }
 
     fn take(&self) -> Option<ClientBody> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.waiting.lock().take()
     }
 
     /// Nobody wants the rest of the body.
     fn put_unread(&self, body: ClientBody) {
         if !body.is_end_stream() {
-            *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+            *self.unread.lock() = Some(body);
         }
     }
 
     /// The body, or the rest of it, that nobody wants.
     pub(crate) fn take_unread(&self) -> Option<ClientBody> {
-        self.take().or_else(|| self.unread.lock().unwrap_or_else(PoisonError::into_inner).take())
+        self.take().or_else(|| self.unread.lock().take())
     }
 
     /// Looks at a frame of the body that is passed on.

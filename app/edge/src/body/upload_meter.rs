@@ -10,13 +10,14 @@ use std::{
     net::IpAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Sleep;
 
 use crate::lifecycle::counts::party;
@@ -58,7 +59,7 @@ impl UploadBudget {
     /// The count of one connection from this address.
     pub(crate) fn meter(self: &Arc<Self>, address: IpAddr) -> Arc<UploadMeter> {
         let party = party(address);
-        let mut by_party = self.by_party.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_party = self.by_party.lock();
         let of_party = by_party.entry(party).or_default().clone();
         drop(by_party);
         let (held, uploads) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -108,7 +109,7 @@ impl UploadMeter {
 impl Drop for UploadMeter {
     fn drop(&mut self) {
         self.taken(usize::MAX);
-        let mut by_party = self.budget.by_party.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_party = self.budget.by_party.lock();
         // One is in the map and one is ours.
         if Arc::strong_count(&self.of_party) == 2 {
             by_party.remove(&self.party);
@@ -200,6 +201,6 @@ mod tests {
         drop(upload);
         assert_eq!(budget.held(), 0, "what was given up is gone");
         drop(gate);
-        assert!(budget.by_party.lock().unwrap().is_empty());
+        assert!(budget.by_party.lock().is_empty());
     }
 }

@@ -6,8 +6,9 @@ mod drain_order;
 mod gauges;
 mod queries;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};

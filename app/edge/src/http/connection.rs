@@ -5,13 +5,14 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use sallyport_bus::Routes;
 use sallyport_http::{RequestHost, forward::ClientFields};
 use sallyport_model::SocketRoute;
@@ -102,7 +103,7 @@ impl Client {
         find: impl FnOnce() -> Option<Arc<SocketRoute>>,
     ) -> Option<Arc<SocketRoute>> {
         let version = routes.version();
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some(known) = last.as_ref().filter(|known| known.version == version && known.host == *host) {
             return Some(known.route.clone());
         }
@@ -113,7 +114,7 @@ impl Client {
 
     /// The host that its last request was for.
     pub(crate) fn last_host(&self) -> Option<RequestHost> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|last| last.host.clone())
+        self.last.lock().as_ref().map(|last| last.host.clone())
     }
 
     /// One more request came.

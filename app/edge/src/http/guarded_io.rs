@@ -11,7 +11,7 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker, ready},
@@ -19,6 +19,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use sallyport_http::{
     RequestRefusal,
     guard::{GuardLimits, Phase, RequestGuard, Verdict},
@@ -160,7 +161,7 @@ impl WireState {
     /// A WebSocket upgrade was answered; bytes that wait for the answer may go on.
     pub(crate) fn upgrade_answered(&self, upgraded: bool) {
         self.upgrade.store(if upgraded { UPGRADE_YES } else { UPGRADE_NO }, Ordering::Release);
-        let waker = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = self.reader.lock().take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -292,7 +293,7 @@ impl<S> GuardedIo<S> {
         if self.guard.phase() != Phase::AwaitingUpgrade {
             return true;
         }
-        *self.state.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        *self.state.reader.lock() = Some(cx.waker().clone());
         match self.state.upgrade.swap(UPGRADE_UNDECIDED, Ordering::AcqRel) {
             UPGRADE_YES => self.guard.upgraded(),
             UPGRADE_NO => self.guard.not_upgraded(),

@@ -4,11 +4,12 @@ use std::{
     collections::{HashMap, VecDeque},
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 /// How many handshakes may be unfinished at once, from everywhere.
@@ -83,7 +84,7 @@ impl Handshakes {
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> HandshakePlace {
         let party = party(address);
         let (sender, pushed_out) = oneshot::channel();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if waiting.by_party.get(&party).map_or(0, VecDeque::len) >= self.max_per_address {
             waiting.push_out_oldest(party);
         } else if waiting.total >= self.max {
@@ -112,7 +113,7 @@ impl Handshakes {
 
     /// How many handshakes are unfinished.
     pub(crate) fn len(&self) -> usize {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).total
+        self.waiting.lock().total
     }
 }
 
@@ -134,7 +135,7 @@ impl HandshakePlace {
 
 impl Drop for HandshakePlace {
     fn drop(&mut self) {
-        let mut waiting = self.list.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.list.waiting.lock();
         let Some(queue) = waiting.by_party.get_mut(&self.party) else { return };
         let place = queue.binary_search_by_key(&self.number, |(number, _)| *number).ok();
         let removed = place.and_then(|at| queue.remove(at)).is_some();
@@ -175,7 +176,7 @@ impl Connections {
     /// A place for one more connection, when there is room.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPlace> {
         let party = party(address);
-        let mut by_party = self.by_party.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_party = self.by_party.lock();
         let count = by_party.get(&party).copied().unwrap_or(0);
         if count >= self.max_per_party || self.open.load(Ordering::Relaxed) >= self.max {
             return None;
@@ -193,7 +194,7 @@ impl Connections {
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
-        let mut by_party = self.list.by_party.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_party = self.list.by_party.lock();
         if let Some(count) = by_party.get_mut(&self.party) {
             *count -= 1;
             if *count == 0 {
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!(list.len(), MAX_HANDSHAKES_PER_ADDRESS + 1);
         drop((places, other, newest));
         assert_eq!(list.len(), 0);
-        assert!(list.waiting.lock().unwrap().by_party.is_empty());
+        assert!(list.waiting.lock().by_party.is_empty());
     }
 
     #[tokio::test]

@@ -3,11 +3,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use sallyport_model::AccountId;
 
 /// How many flows all UDP ports of an edge have together.
@@ -25,7 +26,7 @@ pub(crate) struct FlowCounts {
 impl FlowCounts {
     /// What counts the flows of a port of this account.
     pub(crate) fn of(&self, account: AccountId) -> FlowCount {
-        let mut by_account = self.by_account.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_account = self.by_account.lock();
         by_account.retain(|_, count| count.strong_count() > 0);
         let of_account = by_account.get(&account).and_then(Weak::upgrade).unwrap_or_default();
         by_account.insert(account, Arc::downgrade(&of_account));

@@ -1,8 +1,8 @@
 //! The end of connections, phase by phase: of all when the edge ends, of those that there are when it is emptied.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// How long clients that keep their connections get to hear that they should not.
@@ -37,19 +37,19 @@ impl Phases {
 
     /// The phase of a connection that comes now.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Phase> {
-        let cohorts = self.cohorts.lock().unwrap_or_else(PoisonError::into_inner);
+        let cohorts = self.cohorts.lock();
         cohorts.last().map_or_else(|| watch::Sender::new(Phase::Cut).subscribe(), watch::Sender::subscribe)
     }
 
     /// All connections, those to come among them, are in this phase.
     pub(crate) fn all(&self, phase: Phase) {
-        let cohorts = self.cohorts.lock().unwrap_or_else(PoisonError::into_inner);
+        let cohorts = self.cohorts.lock();
         cohorts.iter().for_each(|cohort| forward(cohort, phase));
     }
 
     /// The connections that there are are in this phase; those to come are served.
     pub(crate) fn turn(&self, phase: Phase) {
-        let mut cohorts = self.cohorts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cohorts = self.cohorts.lock();
         cohorts.iter().for_each(|cohort| forward(cohort, phase));
         cohorts.retain(|cohort| cohort.receiver_count() > 0);
         cohorts.push(watch::Sender::new(Phase::Serving));
@@ -57,7 +57,7 @@ impl Phases {
 
     /// The connections that were there at the last turn are in this phase.
     pub(crate) fn turned(&self, phase: Phase) {
-        let cohorts = self.cohorts.lock().unwrap_or_else(PoisonError::into_inner);
+        let cohorts = self.cohorts.lock();
         let before = cohorts.len().saturating_sub(1);
         cohorts.iter().take(before).for_each(|cohort| forward(cohort, phase));
     }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!((*early.borrow(), *late.borrow(), *last.borrow()), (Phase::Cut, Phase::Cut, Phase::Serving));
         drop((early, late));
         phases.turn(Phase::Lingering);
-        assert_eq!(phases.cohorts.lock().unwrap().len(), 2, "those that are empty are forgotten");
+        assert_eq!(phases.cohorts.lock().len(), 2, "those that are empty are forgotten");
         phases.all(Phase::Draining);
         assert_eq!((*last.borrow(), *phases.subscribe().borrow()), (Phase::Draining, Phase::Draining));
     }

@@ -7,12 +7,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use sallyport_wire::StreamProtocol;
 use tokio::sync::Notify;
 
@@ -67,7 +68,7 @@ impl Busy {
         // What HTTP/2 says is not always a question.
         self.awaits.store(self.protocol == StreamProtocol::Http1, Ordering::Relaxed);
         if !self.counts.load(Ordering::Acquire) {
-            let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counted = self.counted.lock();
             counted.get_or_insert_with(|| InFlight::enter_relayed(self.origin.clone()));
             self.counts.store(true, Ordering::Release);
         }
@@ -90,7 +91,7 @@ impl Busy {
             && !self.awaits.load(Ordering::Relaxed)
             && !self.is_flow.load(Ordering::Relaxed);
         if is_at_rest && self.counts.load(Ordering::Acquire) {
-            let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counted = self.counted.lock();
             // Asked again in between: it counts still.
             if !self.moved.load(Ordering::Relaxed) {
                 *counted = None;
@@ -112,7 +113,7 @@ impl BusyList {
     pub(super) fn enter(&self, origin: Arc<Origin>, protocol: StreamProtocol) -> Arc<Busy> {
         let busy = Arc::new(Busy::new(origin, protocol));
         if protocol != StreamProtocol::Raw {
-            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut streams = self.streams.lock();
             streams.push(Arc::downgrade(&busy));
             if streams.len() == 1 {
                 self.came.notify_one();
@@ -134,7 +135,7 @@ impl BusyList {
 
     /// Returns whether there are any.
     fn look_once(&self) -> bool {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.streams.lock();
         streams.retain(|stream| stream.upgrade().inspect(|stream| stream.look()).is_some());
         !streams.is_empty()
     }

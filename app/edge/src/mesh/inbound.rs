@@ -9,11 +9,12 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::{Context, Poll},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use sallyport_model::{EdgeId, TunnelId};
 use sallyport_net::{
     Carried, RelayEnd, RelayError, ShardTcpStream, Side, Unpaced, relay, set_notsent_lowat, start_tls,
@@ -64,7 +65,7 @@ struct InboundPlace {
 
 impl Inbound {
     fn enter(self: &Arc<Self>, edge: EdgeId) -> Option<InboundPlace> {
-        let mut by_edge = self.by_edge.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_edge = self.by_edge.lock();
         let total: usize = by_edge.values().sum();
         let of_edge = by_edge.entry(edge).or_default();
         if total >= MAX_INBOUND_LINKS || *of_edge >= MAX_INBOUND_LINKS_PER_EDGE {
@@ -76,13 +77,13 @@ impl Inbound {
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.by_edge.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+        self.by_edge.lock().values().sum()
     }
 }
 
 impl Drop for InboundPlace {
     fn drop(&mut self) {
-        let mut by_edge = self.inbound.by_edge.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_edge = self.inbound.by_edge.lock();
         if let Some(count) = by_edge.get_mut(&self.edge) {
             *count -= 1;
             if *count == 0 {

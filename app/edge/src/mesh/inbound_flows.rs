@@ -1,7 +1,8 @@
 //! Flows of datagrams that another edge has opened, to tunnels that are attached here.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use sallyport_tunnel::{FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink, OpenFlowError};
 
 use super::{Mesh, inbound::held_here};
@@ -71,19 +72,19 @@ enum To {
 impl End {
     fn set_load(&self, load: &Arc<Mutex<Option<InFlight>>>) {
         let _ = self.load.set(load.clone());
-        if matches!(*self.to.lock().unwrap_or_else(PoisonError::into_inner), To::Ended(_)) {
+        if matches!(*self.to.lock(), To::Ended(_)) {
             self.end_load();
         }
     }
 
     fn end_load(&self) {
         if let Some(load) = self.load.get() {
-            drop(load.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(load.lock().take());
         }
     }
 
     fn leads_to(&self, flow: FlowHandle) {
-        let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut to = self.to.lock();
         match *to {
             // It ended before it had begun.
             To::Ended(end) => {
@@ -97,7 +98,7 @@ impl End {
 
 impl FlowSink for End {
     fn datagrams(&self, batch: &[&[u8]]) {
-        if let To::Flow(flow) = &*self.to.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let To::Flow(flow) = &*self.to.lock() {
             flow.send_batch(batch);
         }
     }
@@ -105,7 +106,7 @@ impl FlowSink for End {
     fn closed(&self, end: FlowEnd) {
         // The other side is there still: what was lost is its way here.
         let end = if end == FlowEnd::Lost { FlowEnd::Detached } else { end };
-        let former = std::mem::replace(&mut *self.to.lock().unwrap_or_else(PoisonError::into_inner), To::Ended(end));
+        let former = std::mem::replace(&mut *self.to.lock(), To::Ended(end));
         self.end_load();
         // Closed when nothing is locked: it may lead back here.
         if let To::Flow(flow) = former {

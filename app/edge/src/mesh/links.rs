@@ -158,7 +158,7 @@ impl Mesh {
     }
 
     fn forget(&self, peer: &Arc<Peer>) {
-        let mut peers = self.peers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut peers = self.peers.lock();
         // A way that still has it has lost its tunnel.
         if peers.get(&peer.edge()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
             peers.remove(&peer.edge());

@@ -16,10 +16,11 @@ mod tls;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{EdgeCard, Fleet, Orders};
 use sallyport_model::EdgeId;
@@ -126,7 +127,7 @@ impl Mesh {
 
     /// What is known of the edge with this card.
     fn peer(&self, card: &Arc<EdgeCard>) -> Arc<Peer> {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers.lock();
         let peer = peers.entry(card.edge).or_insert_with(|| Arc::new(Peer::new(card.clone()))).clone();
         drop(peers);
         peer.says(card);
@@ -134,7 +135,7 @@ impl Mesh {
     }
 
     fn peers(&self) -> Vec<Arc<Peer>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.peers.lock().values().cloned().collect()
     }
 
     /// Lines for `/healthz`: the edges that could not be reached of late.

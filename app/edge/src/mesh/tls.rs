@@ -1,10 +1,8 @@
 //! TLS between edges: both show their machine certificates, which are renewed while the edge runs.
 
-use std::{
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{fmt, sync::Arc};
 
+use parking_lot::RwLock;
 use rustls::{ClientConfig, ServerConfig};
 
 /// One set of certificates: for being called and for calling.
@@ -35,14 +33,14 @@ impl MeshTls {
 
     /// These certificates from the next connection on.
     pub fn give(&self, pair: MeshTlsPair) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = pair;
+        *self.0.write() = pair;
     }
 
     pub(super) fn client(&self) -> Arc<ClientConfig> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).client.clone()
+        self.0.read().client.clone()
     }
 
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).server.clone()
+        self.0.read().server.clone()
     }
 }

@@ -7,10 +7,11 @@ pub(crate) mod verdict;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Instant,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
@@ -152,7 +153,7 @@ impl Metrics {
 
     /// The metrics of the socket with this name, or of all others when too many have their own.
     pub(crate) fn of_socket(&self, name: &str) -> Arc<SocketMetrics> {
-        let mut labelled = self.shared.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labelled = self.shared.labelled.lock();
         if !labelled.contains_key(name) && labelled.len() >= MAX_LABELLED_SOCKETS {
             return self.of_label("other", None);
         }
@@ -183,7 +184,7 @@ impl Metrics {
 
     /// One [`SocketMetrics`] of this socket is gone.
     fn give_back(&self, name: &str) {
-        let mut labelled = self.shared.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labelled = self.shared.labelled.lock();
         let Some(count) = labelled.get_mut(name) else { return };
         *count -= 1;
         if *count > 0 {

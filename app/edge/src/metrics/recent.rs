@@ -6,13 +6,14 @@ use std::{
     collections::{BTreeMap, VecDeque},
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use http::Method;
+use parking_lot::Mutex;
 use sallyport_bus::{EndedFlow, EndedHttp};
 use sallyport_http::RequestId;
 use sallyport_model::{OriginRef, SocketRoute};
@@ -147,7 +148,7 @@ impl Ended {
 
     /// Keeps the entry, when it is its turn.
     pub(crate) fn keep(&self, now: Instant, entry: impl FnOnce() -> Entry) {
-        let Ok(mut ring) = self.ring.try_lock() else {
+        let Some(mut ring) = self.ring.try_lock() else {
             self.passed_over.fetch_add(1, Relaxed);
             return;
         };
@@ -187,7 +188,7 @@ impl Ended {
         limit: usize,
         found: &mut BTreeMap<u64, EndedFlow>,
     ) {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring.lock();
         match after {
             None => {
                 for kept in ring.entries.iter().rev() {
@@ -218,7 +219,7 @@ impl Ended {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let bytes = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner).bytes;
+        let bytes = self.ring.get_mut().bytes;
         self.shared.bytes.fetch_sub(bytes, Relaxed);
     }
 }

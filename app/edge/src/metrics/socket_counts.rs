@@ -3,13 +3,11 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Mutex, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, RwLock};
 use sallyport_bus::OriginUse;
 use sallyport_model::{MAX_TUNNELS_PER_SOCKET, OriginRef, SPAN_BUCKETS, SpanBounds, SpanCounts, span_bucket};
 
@@ -146,7 +144,7 @@ impl SocketCounts {
 
     /// A request was answered by us with an error, for this reason.
     pub(crate) fn refused(&self, reason: &'static str) {
-        *self.refusals.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
+        *self.refusals.lock().entry(reason).or_default() += 1;
     }
 
     fn count_in(&self, tick: u64) {
@@ -168,10 +166,10 @@ impl SocketCounts {
             counted.bytes_out.fetch_add(bytes_out, Relaxed);
             counted.last.store(now, Relaxed);
         };
-        if let Some(counted) = self.origins.read().unwrap_or_else(PoisonError::into_inner).get(&origin) {
+        if let Some(counted) = self.origins.read().get(&origin) {
             return count(counted);
         }
-        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self.origins.write();
         if origins.len() >= MAX_COUNTED_ORIGINS && !origins.contains_key(&origin) {
             let oldest = origins.iter().min_by_key(|(_, counted)| counted.last.load(Relaxed)).map(|(id, _)| *id);
             oldest.and_then(|oldest| origins.remove(&oldest));
@@ -200,7 +198,7 @@ impl SocketCounts {
 
     /// How many requests were answered with an error, by reason.
     pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
-        let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusals = self.refusals.lock();
         refusals.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect()
     }
 
@@ -211,7 +209,7 @@ impl SocketCounts {
 
     /// What each origin took.
     pub(crate) fn origins(&self) -> Vec<OriginUse> {
-        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let origins = self.origins.read();
         let shown = |(origin, counted): (&OriginRef, &CountedOrigin)| OriginUse {
             tunnel: origin.tunnel(),
             direct_origin: origin.direct(),

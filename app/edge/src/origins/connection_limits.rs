@@ -7,10 +7,11 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
 };
 
+use parking_lot::Mutex;
 use sallyport_tunnel::Establishment;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -40,7 +41,7 @@ impl Openings {
     pub(crate) async fn enter(self: &Arc<Self>, address: IpAddr) -> OpeningPlace {
         let party = party(address);
         let of_party = {
-            let mut by_party = self.by_party.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut by_party = self.by_party.lock();
             by_party.entry(party).or_insert_with(|| Arc::new(Semaphore::new(MAX_OPENINGS_PER_CLIENT))).clone()
         };
         // Also whoever gives up waiting leaves nothing behind.
@@ -54,7 +55,7 @@ impl Openings {
 impl Drop for OpeningPlace {
     fn drop(&mut self) {
         drop(self.permit.take());
-        let mut by_party = self.openings.by_party.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_party = self.openings.by_party.lock();
         // One is in the map and one is ours.
         if Arc::strong_count(&self.of_party) == 2 {
             by_party.remove(&self.party);
@@ -111,7 +112,7 @@ mod tests {
         drop(taken);
         let next = next.await;
         drop((next, other, places));
-        assert!(openings.by_party.lock().unwrap().is_empty(), "nothing is kept of who has none");
+        assert!(openings.by_party.lock().is_empty(), "nothing is kept of who has none");
         // Nor of who gave up waiting.
         let all: Vec<_> = futures(&openings).await;
         {
@@ -119,7 +120,7 @@ mod tests {
             assert!(poll_fn(|cx| Poll::Ready(late.as_mut().poll(cx).is_pending())).await);
         }
         drop(all);
-        assert!(openings.by_party.lock().unwrap().is_empty());
+        assert!(openings.by_party.lock().is_empty());
     }
 
     async fn futures(openings: &Arc<Openings>) -> Vec<OpeningPlace> {

@@ -103,7 +103,7 @@ struct RegionLabels {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RegionMetrics {
     flows: Family<RegionLabels, Counter>,
-    known: std::sync::Arc<std::sync::Mutex<std::collections::BTreeSet<String>>>,
+    known: std::sync::Arc<parking_lot::Mutex<std::collections::BTreeSet<String>>>,
 }
 
 impl RegionMetrics {
@@ -111,7 +111,7 @@ impl RegionMetrics {
     pub(crate) fn went(&self, region: Option<&RegionName>, why: Why) {
         let name = region.map_or(UNKNOWN, RegionName::as_str);
         let region = {
-            let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut known = self.known.lock();
             if known.contains(name) {
                 name
             } else if known.len() < MAX_LABELLED_REGIONS {

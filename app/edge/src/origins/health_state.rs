@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
     },
     time::Instant,
 };
 
+use parking_lot::Mutex;
 use sallyport_balance::{
     Weight,
     ejection::{Ejected, EjectionConfig, EjectionState, Failure, PoolCount},
@@ -115,8 +116,8 @@ impl OriginHealthState {
         let health = self.health();
         let failure = match health {
             OriginHealth::Well => None,
-            OriginHealth::Unwell => self.check_failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            OriginHealth::LeftOut => self.ejection.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            OriginHealth::Unwell => self.check_failure.lock().clone(),
+            OriginHealth::LeftOut => self.ejection.lock().clone(),
         };
         (health, failure)
     }
@@ -124,30 +125,30 @@ impl OriginHealthState {
     /// It is checked like this from now on, or not at all. What is checked differently is not known to be down. Returns
     /// whether that is new.
     pub(crate) fn is_checked(&self, probe: Option<&Arc<Probe>>, start: impl FnOnce(Arc<Probe>) -> Checks) -> bool {
-        let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checks = self.checks.lock();
         let is_new = checks.as_ref().map(Checks::probe) != probe;
         if is_new {
             *checks = probe.cloned().map(start);
             self.is_down.store(false, Ordering::Relaxed);
-            *self.check_failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.check_failure.lock() = None;
         }
         is_new
     }
 
     /// This check says so: why it is down, or that it is not. One that is not made any more says nothing.
     pub(crate) fn set_failure(&self, probe: &Arc<Probe>, failure: Option<HealthFailure>) -> bool {
-        let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let checks = self.checks.lock();
         let counts = checks.as_ref().is_some_and(|checks| Arc::ptr_eq(checks.probe(), probe));
         if counts {
             self.is_down.store(failure.is_some(), Ordering::Relaxed);
-            *self.check_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+            *self.check_failure.lock() = failure;
         }
         counts
     }
 
     /// It is still down, and this check says why: the failure as it stands now, where that is otherwise than before.
     pub(crate) fn set_failure_reason(&self, probe: &Arc<Probe>, why: &HealthFailure) -> Option<HealthFailure> {
-        let known = self.check_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let known = self.check_failure.lock().clone()?;
         if known.says_the_same_as(why) {
             return None;
         }
@@ -158,7 +159,7 @@ impl OriginHealthState {
     /// It is left out from now on, for this reason.
     pub(crate) fn record_ejection(&self, message: &str, since: i64) {
         let failure = HealthFailure::new(HealthFailureCode::Ejected, message, since);
-        *self.ejection.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        *self.ejection.lock() = Some(failure);
     }
 
     /// Whether it is left out for a while, because it took no connection too often: here, or at the edge that holds its tunnel.
@@ -185,7 +186,7 @@ impl OriginHealthState {
         self.has_failed.load(Ordering::Relaxed) && self.failures().check_passed(now)
     }
 
-    fn failures(&self) -> std::sync::MutexGuard<'_, EjectionState> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failures(&self) -> parking_lot::MutexGuard<'_, EjectionState> {
+        self.failures.lock()
     }
 }

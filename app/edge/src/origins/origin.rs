@@ -8,7 +8,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -16,6 +16,7 @@ use std::{
 
 use hyper::{client::conn::http2, rt::Executor};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use sallyport_net::ProxiedAddresses;
 use sallyport_shards::ShardId;
 use sallyport_tunnel::{Establishment, OpenError};
@@ -217,7 +218,7 @@ impl Origin {
         if let OriginTransport::Direct(transport) = &self.handle {
             transport.leave();
         }
-        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        let idle = std::mem::take(&mut *self.idle.lock());
         drop(idle);
         if let Ok(mut shared) = self.shared.try_lock() {
             shared.clear();
@@ -264,7 +265,7 @@ impl Origin {
         };
         loop {
             let mut connection = {
-                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut idle = self.idle.lock();
                 let chosen = best(&idle, |connection| fits(connection), |connection| connection.shard() == here)?;
                 if self.has_better(&idle[chosen]) {
                     return None;
@@ -339,7 +340,7 @@ impl Origin {
         }
         connection.rest();
         connection.set_client(None);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         // Looked at again under the lock, so that `leave` cannot have emptied the list in between.
         if idle.len() < MAX_IDLE_CONNECTIONS && !self.gone.load(Ordering::Acquire) {
             idle.push(connection);
@@ -390,7 +391,7 @@ impl Origin {
         let gone = self.gone.load(Ordering::Acquire);
         let mut over = Vec::new();
         {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut idle = self.idle.lock();
             let mut at = 0;
             while at < idle.len() {
                 let connection = &mut idle[at];

@@ -3,12 +3,13 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, RwLock};
 use sallyport_balance::{
     Attempts, Rotation,
     affinity::AffinityCode,
@@ -178,16 +179,16 @@ impl Sockets {
 
     /// The pool of this socket. Only for sockets that exist, so that there are no more pools than routes.
     pub(crate) fn pool(&self, socket: SocketId) -> Arc<SocketPool> {
-        if let Some(pool) = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&socket) {
+        if let Some(pool) = self.pools.read().get(&socket) {
             return pool.clone();
         }
-        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.write();
         pools.entry(socket).or_insert_with(|| Arc::new(SocketPool::new(socket, self.shared.clone()))).clone()
     }
 
     /// The pool of this socket, where there is one.
     pub(crate) fn known(&self, socket: SocketId) -> Option<Arc<SocketPool>> {
-        self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&socket).cloned()
+        self.pools.read().get(&socket).cloned()
     }
 
     /// When this edge began.
@@ -197,7 +198,7 @@ impl Sockets {
 
     /// The socket's route has changed.
     pub(crate) fn changed(&self, route: &Arc<SocketRoute>) {
-        let known = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&route.id).cloned();
+        let known = self.pools.read().get(&route.id).cloned();
         // Direct origins are checked whether anybody has come or not.
         if let Some(pool) = known.or_else(|| (!route.origins.is_empty()).then(|| self.pool(route.id))) {
             pool.rules(route);
@@ -211,7 +212,7 @@ impl Sockets {
 
     /// The socket is gone for good.
     pub(crate) fn forget(&self, socket: SocketId) {
-        let forgotten = self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(&socket);
+        let forgotten = self.pools.write().remove(&socket);
         if let Some(pool) = forgotten {
             pool.mark_removed();
         }
@@ -219,7 +220,7 @@ impl Sockets {
 
     /// Forgets every socket that is not wanted any more.
     pub(crate) fn retain(&self, is_wanted: impl Fn(SocketId) -> bool) {
-        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.write();
         let forgotten: Vec<_> = pools.extract_if(|socket, _| !is_wanted(*socket)).map(|(_, pool)| pool).collect();
         drop(pools);
         forgotten.iter().for_each(|pool| pool.mark_removed());
@@ -236,7 +237,7 @@ impl Sockets {
 
     /// Every pool, in no order.
     pub(crate) fn all(&self) -> Vec<Arc<SocketPool>> {
-        self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.pools.read().values().cloned().collect()
     }
 
     /// Whether a tunnel of the group may be expected to come (back) in a moment.
@@ -267,17 +268,17 @@ impl Sockets {
 impl SocketPool {
     /// The rules of this route, which is the socket's as it is now.
     pub(crate) fn rules(self: &Arc<Self>, route: &Arc<SocketRoute>) -> Arc<Rules> {
-        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.rules.read().clone();
         if let Some(rules) = known.filter(|rules| rules.are_of(route)) {
             return rules;
         }
         self.bounds.set(route.settings.limits);
         let rules = Arc::new(Rules::new(route.clone(), &self.shared));
-        let former = self.rules.write().unwrap_or_else(PoisonError::into_inner).replace(rules.clone());
+        let former = self.rules.write().replace(rules.clone());
         let has_dials = self.shared.region.is_some() && !route.settings.regions.is_empty();
         self.has_dials.store(has_dials, Ordering::Release);
         // Groups that are gone have no turns any more.
-        self.rotations.lock().unwrap_or_else(PoisonError::into_inner).others.clear();
+        self.rotations.lock().others.clear();
         self.keep_direct(route, &rules);
         self.tell_origins();
         self.judges.store(rules.judge().is_some(), Ordering::Release);
@@ -300,7 +301,7 @@ impl SocketPool {
     /// Has the socket's flows judged again, when it judges anybody.
     pub(crate) fn call_judged(&self) {
         let is_judged = || {
-            let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+            let rules = self.rules.read();
             rules.as_ref().is_some_and(|rules| rules.judge().is_some())
         };
         if self.calls.receiver_count() > 0 && is_judged() {
@@ -310,8 +311,8 @@ impl SocketPool {
 
     /// Tells the origins what the rules say of them.
     fn tell_origins(self: &Arc<Self>) {
-        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+        let _telling = self.telling.lock();
+        let Some(rules) = self.rules.read().clone() else { return };
         for origin in self.origins() {
             if let Some(weight) = rules.route().weight(origin.handle().origin()) {
                 origin.health_state().weighs(weight);
@@ -326,7 +327,7 @@ impl SocketPool {
                 health::tell(&self.shared.directory, &origin);
             }
         }
-        self.origins.read().unwrap_or_else(PoisonError::into_inner).were_told_weights();
+        self.origins.read().were_told_weights();
     }
 
     /// A check of this origin says something new; where it is down, why.
@@ -399,21 +400,21 @@ impl SocketPool {
 
     /// Whether tunnels of the group are up, and none of their origins takes anything: by their checks, or by their weights.
     pub(crate) fn is_unwell(&self, group: Group) -> bool {
-        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let origins = self.origins.read();
         let of_group = || origins.iter().filter(|origin| origin.health_state().group() == group);
         of_group().any(|origin| origin.is_up()) && !of_group().any(|origin| origin.is_usable())
     }
 
     /// A way that is up and by which the owner learns of flows, whether its origin takes anything or not.
     pub(crate) fn any_up(&self) -> Option<OriginTransport> {
-        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let origins = self.origins.read();
         let tells = |origin: &&Arc<Origin>| origin.is_up() && origin.handle().has_owner();
         origins.iter().find(tells).map(|origin| origin.handle().clone())
     }
 
     /// How many origins take new flows.
     pub(crate) fn healthy(&self) -> usize {
-        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let origins = self.origins.read();
         let well = origins.iter().filter(|origin| origin.is_usable() && !origin.health_state().is_ejected());
         // One that several edges hold is one origin.
         well.map(|origin| origin.handle().origin()).collect::<HashSet<_>>().len()
@@ -421,7 +422,7 @@ impl SocketPool {
 
     /// The socket's name, once it is known.
     pub(crate) fn name(&self) -> Option<String> {
-        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.rules.read();
         rules.as_ref().map(|rules| rules.route().name.as_str().to_owned())
     }
 
@@ -455,10 +456,10 @@ impl SocketPool {
         }
         let origin = Origin::new(transport, place);
         // Before anything is sent to it: what it is told later is what has changed since.
-        if let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(rules) = self.rules.read().as_ref() {
             origin.health_state().set_group(rules.group_of(origin.handle().origin()));
         }
-        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self.origins.write();
         origins.push(origin, self.shared.region.as_ref());
         drop(origins);
         self.tell_origins();
@@ -479,7 +480,7 @@ impl SocketPool {
             let OriginTransport::Direct(transport) = origin.handle() else { return true };
             wanted.iter().any(|wanted| wanted.id == transport.id() && transport.leads_to(wanted, route.socket_type))
         };
-        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self.origins.write();
         let own = self.shared.region.as_ref();
         let gone = origins.take(|origin| !stays(origin), own);
         for wanted in wanted {
@@ -502,7 +503,7 @@ impl SocketPool {
     fn mark_removed(&self) {
         self.calls.send_replace(());
         let is_direct = |origin: &Origin| matches!(origin.handle(), OriginTransport::Direct(_));
-        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self.origins.write();
         let gone = origins.take(is_direct, self.shared.region.as_ref());
         drop(origins);
         self.went(&gone);
@@ -518,7 +519,7 @@ impl SocketPool {
 
     /// Drops the tunnel that this one holds up, when it is here. Returns whether it is still here by another one.
     fn left(&self, tunnel: TunnelId, holder: Holder) -> bool {
-        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self.origins.write();
         let is_it = |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder;
         if let Some(origin) = origins.take_one(is_it, self.shared.region.as_ref()) {
             origin.leave();
@@ -529,7 +530,7 @@ impl SocketPool {
 
     /// Drops the tunnel that another edge holds, as the one that was in this place.
     pub(crate) fn left_from(&self, tunnel: TunnelId, holder: Holder, place: &Place) {
-        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self.origins.write();
         let is_it =
             |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place;
         if let Some(origin) = origins.take_one(is_it, self.shared.region.as_ref()) {
@@ -543,7 +544,7 @@ impl SocketPool {
         let is_it = |o: &&Arc<Origin>| {
             o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place
         };
-        if let Some(origin) = self.origins.read().unwrap_or_else(PoisonError::into_inner).iter().find(is_it) {
+        if let Some(origin) = self.origins.read().iter().find(is_it) {
             origin.health_state().set_reported(health);
         }
         self.arrival.notify_waiters();
@@ -553,7 +554,7 @@ impl SocketPool {
     fn note_loss(&self, origins: &[Arc<Origin>], group: Group) {
         if !has_tunnels(origins, group) {
             let now = Instant::now();
-            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lost = self.lost.lock();
             // As many as the socket has groups at most, and a moment later fewer.
             lost.retain(|(of, at)| *of != group && now.saturating_duration_since(*at) < MAX_ABSENCE);
             lost.push((group, now));
@@ -562,7 +563,7 @@ impl SocketPool {
 
     /// The origin behind a tunnel that is held here.
     pub(crate) fn held(&self, tunnel: TunnelId) -> Option<Arc<Origin>> {
-        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let origins = self.origins.read();
         let is_it = |o: &&Arc<Origin>| o.place().is_local && o.handle().tunnel() == Some(tunnel) && o.is_up();
         origins.iter().rfind(is_it).cloned()
     }
@@ -576,9 +577,9 @@ impl SocketPool {
     /// Of the nearest origins of the group that are usable the one that is wished for, else the one with the least to do for its weight, in
     /// turn where several have the same; and none of those already tried. It counts as tried, and as busy, from here on.
     pub(crate) fn choose(&self, group: Group, tried: &mut Attempts<u64>, wish: &AffinityHint) -> Option<InFlight> {
-        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let origins = self.origins.read();
         // The count goes up under the rotation's lock: requests that come at once see one another.
-        let mut rotations = self.rotations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rotations = self.rotations.lock();
         let rotation = rotations.of(group);
         let own = self.shared.region.as_ref();
         let dialing = self.dialing();
@@ -601,16 +602,14 @@ impl SocketPool {
         if !self.has_dials.load(Ordering::Acquire) {
             return None;
         }
-        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rules.read().clone()
     }
 
     /// What decides where one flow of many goes: the same for a client that is to meet the same origin again.
     fn roll(&self, wish: &AffinityHint) -> u64 {
         match wish {
             AffinityHint::Address(_, hash) => dials::roll_of(*hash),
-            AffinityHint::Any | AffinityHint::Cookie(..) => {
-                self.rolls.lock().unwrap_or_else(PoisonError::into_inner).roll()
-            }
+            AffinityHint::Any | AffinityHint::Cookie(..) => self.rolls.lock().roll(),
         }
     }
 
@@ -620,22 +619,22 @@ impl SocketPool {
     }
 
     fn has_usable(&self, group: Group, tried: &Attempts<u64>) -> bool {
-        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let origins = self.origins.read();
         let is_fit = |origin: &&Arc<Origin>| origin.health_state().group() == group && origin.is_usable();
         origins.iter().filter(is_fit).any(|origin| tried.may_try(&origin.number()))
     }
 
     fn lost_within(&self, absence: Duration, group: Group) -> bool {
         // A tunnel whose session goes away is unusable before it has left.
-        has_tunnels(&self.origins.read().unwrap_or_else(PoisonError::into_inner), group) || {
-            let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        has_tunnels(&self.origins.read(), group) || {
+            let lost = self.lost.lock();
             lost.iter().any(|(of, at)| *of == group && at.elapsed() < absence)
         }
     }
 
     /// Every origin.
     pub(crate) fn origins(&self) -> Vec<Arc<Origin>> {
-        self.origins.read().unwrap_or_else(PoisonError::into_inner).to_vec()
+        self.origins.read().to_vec()
     }
 
     /// The socket's metrics, where it was used.

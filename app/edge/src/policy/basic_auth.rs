@@ -6,10 +6,11 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use sallyport_http::basic::Credentials;
 use sallyport_model::{BasicAuth, SocketId};
 use sallyport_password::{PasswordMemory, PasswordUser};
@@ -146,12 +147,12 @@ impl BasicAuthenticator {
     }
 
     fn is_remembered(&self, mark: &[u8; 32], now: Instant) -> bool {
-        let good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
+        let good = self.good.lock();
         good.get(mark).is_some_and(|since| now.saturating_duration_since(*since) < MAX_REMEMBERED_AGE)
     }
 
     fn remember(&self, mark: [u8; 32], now: Instant) {
-        let mut good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut good = self.good.lock();
         if good.len() >= MAX_REMEMBERED {
             good.retain(|_, since| now.saturating_duration_since(*since) < MAX_REMEMBERED_AGE);
         }
@@ -162,14 +163,14 @@ impl BasicAuthenticator {
     }
 
     fn blocked_for(&self, party: (SocketId, IpAddr), now: Instant) -> Option<u64> {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = self.failures.lock();
         let of_party = failures.get(&party).filter(|failures| failures.count >= MAX_FAILURES)?;
         let rest = FAILURE_WINDOW.checked_sub(now.saturating_duration_since(of_party.since))?;
         Some(rest.as_secs() + 1)
     }
 
     fn failed(&self, party: (SocketId, IpAddr), now: Instant) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let is_recent = |failures: &Failures| now.saturating_duration_since(failures.since) < FAILURE_WINDOW;
         if failures.len() >= MAX_FAILING_ADDRESSES {
             failures.retain(|_, failures| is_recent(failures));
@@ -218,7 +219,7 @@ mod tests {
         };
         assert_eq!(check(rule_now.clone(), None).await, Access::Denied);
         assert_eq!(check(rule_now.clone(), given("ann", "correct horse")).await, Access::Granted);
-        assert_eq!(basic_auth.good.lock().unwrap().len(), 1);
+        assert_eq!(basic_auth.good.lock().len(), 1);
         assert_eq!(check(rule_now.clone(), given("ann", "correct horse")).await, Access::Granted);
         assert_eq!(check(rule_now.clone(), given("ann", "wrong")).await, Access::Denied);
         assert_eq!(check(rule_now, given("bob", "correct horse")).await, Access::Denied);

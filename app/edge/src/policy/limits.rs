@@ -5,13 +5,14 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_balance::limits::{MAX_PER_SECOND, Outcome, Queue, QueueConfig, RateLimit, Ticket, TokenBucket};
 use sallyport_model::Limits;
 use sallyport_net::Pace;
@@ -185,7 +186,7 @@ impl Bounds {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,10 +6,11 @@ use std::{
     collections::HashMap,
     fmt::Display,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_api::{AuditEvent, AuditLogin};
 use sallyport_bus::{SshLogins, ssh_login_name};
 use sallyport_model::{
@@ -550,7 +551,7 @@ fn unix_seconds() -> u64 {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::Mutex;
 use sallyport_bus::{Directory, RouteChange, RouteChanges, Routes};
 use sallyport_model::{CredentialHash, OriginHealth, SocketId, SocketRoute, SocketType, TunnelId, TunnelPresence};
 use sallyport_tunnel::{Admission, Admitted, EdgeTunnels, SessionId, TunnelHandle};
@@ -85,7 +86,7 @@ impl TunnelAdmission {
 
     fn route_of(&self, tunnel: TunnelId) -> Option<(Arc<SocketRoute>, CredentialHash)> {
         let credential = |route: &SocketRoute| route.tunnel(tunnel).map(|tunnel| tunnel.credential);
-        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&tunnel).copied();
+        let known = self.found.lock().get(&tunnel).copied();
         if let Some(route) = known.and_then(|socket| self.routes.get(socket))
             && let Some(hash) = credential(&route)
         {
@@ -94,7 +95,7 @@ impl TunnelAdmission {
         let all = self.routes.all();
         let (route, hash) = all.iter().find_map(|route| Some((route.clone(), credential(route)?)))?;
         // Where one comes back, so do others: after a restart each would be a search of its own.
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         if found.len() >= MAX_FOUND {
             found.clear();
         }
@@ -114,7 +115,7 @@ impl TunnelAdmission {
     /// Detaches the tunnels that the routes do not allow any more, of one socket or of all.
     fn dismiss(&self, tunnels: &EdgeTunnels, of: Option<SocketId>) {
         let attached: Vec<_> = {
-            let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+            let admitted = self.admitted.lock();
             let is_of = |socket: SocketId| of.is_none_or(|of| of == socket);
             admitted.iter().filter(|(_, (socket, _))| is_of(*socket)).map(|(id, entry)| (*id, *entry)).collect()
         };
@@ -159,7 +160,7 @@ impl Admission for TunnelAdmission {
         if !bool::from(given.ct_eq(&expected.0)) {
             return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::BadCredential));
         }
-        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut admitted = self.admitted.lock();
         admitted.insert(tunnel, (route.id, expected));
         Ok(Admitted {
             socket: route.id,
@@ -195,7 +196,7 @@ impl Admission for TunnelAdmission {
         // Looked for everywhere: the socket may be gone from the routes, and the tunnel be back by another session.
         if !self.sockets.left(tunnel, Holder::Session(session)) {
             self.directory.left(tunnel);
-            self.admitted.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+            self.admitted.lock().remove(&tunnel);
         }
     }
 }

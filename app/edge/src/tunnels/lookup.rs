@@ -8,10 +8,11 @@ use std::{
     collections::HashMap,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{CredentialHash, TunnelId};
 use tokio::sync::Semaphore;
 
@@ -71,7 +72,7 @@ impl TunnelLookup {
     }
 
     fn answers(&self) -> MutexGuard<'_, HashMap<Key, Option<(TunnelStatus, Instant)>>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answers.lock()
     }
 
     /// What control has said lately; `None`: nothing yet, and it is asked.

@@ -9,10 +9,11 @@ use std::{
     collections::HashMap,
     hash::Hash,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_balance::limits::{RateLimit, TokenBucket};
 use sallyport_model::SocketId;
 
@@ -178,7 +179,7 @@ impl Allowance {
     }
 
     fn lock(&self) -> MutexGuard<'_, [Option<TokenBucket>; Level::COUNT]> {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.buckets.lock()
     }
 
     fn take(&self, level: Level, bytes: u64, now: Instant) -> bool {

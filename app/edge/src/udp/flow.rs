@@ -3,13 +3,14 @@
 use std::{
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Waker},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_balance::Attempts;
 use sallyport_net::{Carried, Pace, UdpPort};
 use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
@@ -132,7 +133,7 @@ impl Back {
         }
         let batch = &batch[..allowed];
         let bytes: u64 = batch.iter().map(|datagram| datagram.len() as u64).sum();
-        if !is_in_time(&mut *self.meter.lock().unwrap_or_else(PoisonError::into_inner), bytes) {
+        if !is_in_time(&mut *self.meter.lock(), bytes) {
             self.metrics.datagrams_dropped("rate", batch.len());
             return;
         }
@@ -150,7 +151,7 @@ impl Back {
     }
 
     fn validation(&self) -> MutexGuard<'_, AddressValidation> {
-        self.validation.lock().unwrap_or_else(PoisonError::into_inner)
+        self.validation.lock()
     }
 
     /// How many of these, from the first on, may go to an address that may only be pretended.

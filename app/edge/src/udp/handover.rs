@@ -7,10 +7,11 @@
 //! (`docs/adr/0008-takeover.md`).
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_net::{Shutdown, UdpPort};
 use tokio::{sync::watch, task::JoinSet};
 
@@ -70,7 +71,7 @@ pub(crate) async fn finish(mut server: Server) {
 }
 
 fn lock(server: &Mutex<Server>) -> MutexGuard<'_, Server> {
-    server.lock().unwrap_or_else(PoisonError::into_inner)
+    server.lock()
 }
 
 /// A socket for each flow that is established, as far as there may be more.

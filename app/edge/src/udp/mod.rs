@@ -13,7 +13,7 @@ pub(crate) mod table;
 use std::{
     net::IpAddr,
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -190,8 +190,7 @@ impl Server {
             }
         };
         self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
-        let allowance =
-            ports.allowances.lock().unwrap_or_else(PoisonError::into_inner).of(self.socket, key.client.ip(), now);
+        let allowance = ports.allowances.lock().of(self.socket, key.client.ip(), now);
         let guard = (allowance, self.is_guarded.clone());
         self.flows
             .insert(key, Flow::new(key, self.port.clone(), guard, context, pass, ports.access.state.metrics.clone()));

@@ -1,9 +1,8 @@
 //! What all UDP ports of an edge share.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
+
+use parking_lot::Mutex;
 
 use crate::{access::Access, lifecycle::flow_count::FlowCounts, udp::address_validation::Allowances};
 

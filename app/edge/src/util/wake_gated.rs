@@ -4,11 +4,13 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
 };
+
+use parking_lot::Mutex;
 
 /// A future that is looked at only after it has called. A task that also does something else is woken for that many
 /// times, and each look at a channel in which nothing is costs hundreds of instructions.
@@ -33,7 +35,7 @@ impl Wake for Call {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.has_called.store(true, Ordering::Release);
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let task = self.task.lock().clone();
         if let Some(task) = task {
             task.wake();
         }
@@ -55,7 +57,7 @@ impl<T> Future for WakeGated<T> {
         let this = &mut *self;
         if !this.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
             this.task = Some(cx.waker().clone());
-            *this.call.task.lock().unwrap_or_else(PoisonError::into_inner) = this.task.clone();
+            *this.call.task.lock() = this.task.clone();
         }
         // Whoever calls after this wakes the task, which is known by now.
         if !this.call.has_called.swap(false, Ordering::AcqRel) {

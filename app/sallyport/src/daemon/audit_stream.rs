@@ -3,11 +3,12 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric as _},
@@ -38,12 +39,12 @@ impl AuditSource for OutboxSource {
     fn next(&self) -> Result<Option<(Vec<u8>, u64)>, String> {
         let batch = self.outbox.next().map_err(|error| error.to_string())?;
         let told = batch.as_ref().map(|batch| (batch.bytes.clone(), batch.events));
-        *self.last_batch.lock().unwrap_or_else(PoisonError::into_inner) = batch;
+        *self.last_batch.lock() = batch;
         Ok(told)
     }
 
     fn mark_published(&self) -> Result<(), String> {
-        let last_batch = self.last_batch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let last_batch = self.last_batch.lock().take();
         last_batch
             .map_or(Ok(()), |last_batch| self.outbox.mark_published(&last_batch).map_err(|error| error.to_string()))
     }

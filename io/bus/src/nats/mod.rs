@@ -16,7 +16,7 @@ mod publish;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -24,6 +24,7 @@ use async_nats::{
     Auth, ConnectErrorKind, ConnectOptions, Event,
     jetstream::{self, context::ContextBuilder},
 };
+use parking_lot::RwLock;
 use tokio::{net::TcpStream, sync::watch, task::JoinSet};
 use tracing::{debug, info, warn};
 
@@ -209,7 +210,7 @@ impl Nats {
 
     /// Shows these credentials from the next connection on.
     pub fn use_credentials(&self, credentials: BusCredentials) {
-        *self.credentials.write().unwrap_or_else(PoisonError::into_inner) = credentials;
+        *self.credentials.write() = credentials;
     }
 
     /// The state of the connection now.
@@ -293,7 +294,7 @@ fn options(
 ) -> ConnectOptions {
     let (link, credentials) = (link.clone(), credentials.clone());
     let mut options = ConnectOptions::with_auth_callback(move |_| {
-        let auth = auth(&credentials.read().unwrap_or_else(PoisonError::into_inner));
+        let auth = auth(&credentials.read());
         std::future::ready(Ok(auth))
     });
     options = options

@@ -1,11 +1,8 @@
 //! Asking a server for its root certificate.
 
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use sallyport_pki::Fingerprint;
 
@@ -64,13 +61,13 @@ pub async fn fetch_root_by(
             let root = root_of(chain).ok_or_else(|| other(NoRootPresented))?;
             let verifier = verifier_for(&CertificateDer::from(root.der.as_slice()))?;
             presented.verify(&verifier)?;
-            *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(root);
+            *seen.lock() = Some(root);
             Ok(())
         }
     });
     let config = Arc::new(client_config_by(verifier, &[]));
     drop(connect_tls_by(outbound, host, port, server_name, config, timeout).await?);
-    let root = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let root = seen.lock().take();
     let root = root.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the server presented no certificate"))?;
     Ok(PresentedRoot { pem: root.to_pem(), fingerprint: root.fingerprint, subject: root.subject })
 }

@@ -8,9 +8,10 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::fs::MetadataExt as _,
     },
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, Type};
 use tokio::net::TcpListener;
 
@@ -55,7 +56,7 @@ impl OwnPorts {
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenPorts> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
     /// Takes the former process's TCP port, with its waiting connections. Call it inside of a tokio runtime.
@@ -86,11 +87,7 @@ impl OwnPorts {
     /// waits.
     #[must_use]
     pub fn new_kernel_drops(&self) -> u64 {
-        let mut before = match self.drops.try_lock() {
-            Ok(before) => before,
-            Err(TryLockError::Poisoned(before)) => before.into_inner(),
-            Err(TryLockError::WouldBlock) => return 0,
-        };
+        let Some(mut before) = self.drops.try_lock() else { return 0 };
         let shared = self.lock();
         let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == PortKind::Datagrams);
         let inodes: Vec<u64> = of_udp.filter_map(|(_, socket)| inode(socket).ok()).collect();
@@ -202,7 +199,7 @@ mod tests {
         let sender = net::UdpSocket::bind("127.0.0.1:0").unwrap();
         // More than the largest buffer that the kernel gives.
         (0..1_000).for_each(|_| drop(sender.send_to(&[0; 60_000], one.address())));
-        let asked = ports.drops.lock().unwrap();
+        let asked = ports.drops.lock();
         assert_eq!(ports.new_kernel_drops(), 0, "somebody else asks");
         drop(asked);
         let drops = ports.new_kernel_drops();

@@ -7,10 +7,10 @@
 use std::{
     io,
     pin::Pin,
-    sync::{Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::pass_writes;
@@ -25,12 +25,12 @@ const FULL_READ_BYTES: usize = 4_096;
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
 fn take_buffer() -> Box<[u8]> {
-    let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let spare = SPARE.lock().pop();
     spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
 }
 
 fn give_back(buffer: Box<[u8]>) {
-    let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut spare = SPARE.lock();
     if spare.len() < MAX_SPARE_BUFFERS {
         spare.push(buffer);
     }

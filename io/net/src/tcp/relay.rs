@@ -6,10 +6,10 @@ use std::{
     future::poll_fn,
     io,
     pin::Pin,
-    sync::{Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -41,12 +41,12 @@ fn is_alert(bytes: &[u8]) -> bool {
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
 fn take_buffer() -> Box<[u8]> {
-    let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let spare = SPARE.lock().pop();
     spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
 }
 
 fn give_back(buffer: Box<[u8]>) {
-    let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut spare = SPARE.lock();
     if spare.len() < MAX_SPARE_BUFFERS {
         spare.push(buffer);
     }

@@ -9,12 +9,13 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
 
+use parking_lot::{Mutex, RwLock};
 use rustls::{
     crypto::aws_lc_rs::sign::any_ecdsa_type,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
@@ -159,7 +160,7 @@ impl Certificates {
     pub fn give(&self, chain_pem: &str, key_pem: &str) -> Result<(), GivenCertificateError> {
         let new = certified(chain_pem, key_pem)?;
         if let Source::Given(given) = &self.source {
-            *given.write().unwrap_or_else(PoisonError::into_inner) = new;
+            *given.write() = new;
         }
         Ok(())
     }
@@ -187,12 +188,12 @@ impl Certificates {
             return None;
         };
         if let Source::Given(given) = &self.source {
-            return Some(given.read().unwrap_or_else(PoisonError::into_inner).clone());
+            return Some(given.read().clone());
         }
         if let Some(cached) = self.cached(&label) {
             return cached;
         }
-        if self.new_names.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now()) {
+        if self.new_names.lock().take(Instant::now()) {
             return self.make(&label).map(|entry| self.keep(label, entry));
         }
         self.counts.over_rate.fetch_add(1, Relaxed);
@@ -224,7 +225,7 @@ impl Certificates {
     /// The ends of the certificates.
     #[must_use]
     pub fn ends(&self) -> CertificateEnds {
-        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.cache.read();
         CertificateEnds {
             server: cache.values().map(|entry| entry.not_after.unix_timestamp()).min(),
             authority: self.ca().map(|ca| ca.root().not_after.unix_timestamp()),
@@ -241,7 +242,7 @@ impl Certificates {
             refused_without_name: self.counts.refused_without_name.load(Relaxed),
             refused_name: self.counts.refused_name.load(Relaxed),
             failed: self.counts.failed.load(Relaxed),
-            cached: self.cache.read().unwrap_or_else(PoisonError::into_inner).len(),
+            cached: self.cache.read().len(),
         }
     }
 
@@ -262,7 +263,7 @@ impl Certificates {
     /// The cache's answer for a known label: its certificate, renewed when due, or none when it ended and could not be
     /// renewed.
     fn cached(&self, label: &str) -> Option<Option<Arc<CertifiedKey>>> {
-        let entry = self.cache.read().unwrap_or_else(PoisonError::into_inner).get(label).cloned()?;
+        let entry = self.cache.read().get(label).cloned()?;
         entry.last_used_ms.store(self.now_ms(), Relaxed);
         let state = renewal(entry.not_before, entry.not_after, (self.clock)());
         if matches!(state, Renewal::NotYet { .. }) {
@@ -320,7 +321,7 @@ impl Certificates {
 
     fn keep(&self, label: String, entry: Entry) -> Arc<CertifiedKey> {
         let certificate = entry.certificate.clone();
-        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.write();
         if cache.len() >= MAX_CACHED_CERTIFICATES && !cache.contains_key(&label) {
             let oldest = cache.iter().min_by_key(|(_, entry)| entry.last_used_ms.load(Relaxed));
             if let Some(oldest) = oldest.map(|(label, _)| label.clone()) {

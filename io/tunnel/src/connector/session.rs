@@ -5,12 +5,13 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use sallyport_model::{RegionName, TunnelId};
 use sallyport_shards::spawn_near;
 use sallyport_wire::{
@@ -321,7 +322,7 @@ impl ConnectorSession {
             Err(_) => return "it could not be opened in time".to_owned(),
         };
         let leg = FlowLeg::new(Side::Connector, DEFAULT_MAX_FLOWS);
-        *self.flows.lock().unwrap_or_else(PoisonError::into_inner) = Some(leg.clone());
+        *self.flows.lock() = Some(leg.clone());
         // The end of the session either finds the leg there, or is found here.
         if self.mux.is_over() {
             leg.end();
@@ -332,7 +333,7 @@ impl ConnectorSession {
     /// Waits until the edge has closed its flows, which go on elsewhere, but no longer than so long.
     pub(super) async fn flows_over(&self, at_most: Duration) {
         let count = || {
-            let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+            let flows = self.flows.lock();
             flows.as_ref().filter(|leg| !leg.is_over()).map_or(0, |leg| leg.stats().flows)
         };
         let over = async {
@@ -389,7 +390,7 @@ struct Presence<'a> {
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
         self.session.mux.end("its session is over");
-        let flows = self.session.flows.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let flows = self.session.flows.lock().take();
         if let Some(flows) = flows {
             flows.end();
         }

@@ -3,12 +3,13 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use sallyport_model::{FlowRecord, HealthRecord, OriginAddr, RegionName, RequestRecord, SocketId, TunnelId};
 use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, LogShare, Open};
 
@@ -300,12 +301,12 @@ impl TunnelHandle {
         let now = Instant::now();
         match self.inner.request_log.as_ref()? {
             RequestLog::Shared { share, of_socket } => {
-                let mut share = share.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut share = share.lock();
                 let mut of_session = self.inner.session.lock_log_budget();
-                let mut of_socket = of_socket.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut of_socket = of_socket.lock();
                 share.take([&mut of_session, &mut of_socket], now)
             }
-            RequestLog::Own(budget) => budget.lock().unwrap_or_else(PoisonError::into_inner).take(now),
+            RequestLog::Own(budget) => budget.lock().take(now),
         }
     }
 

@@ -4,12 +4,13 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use sallyport_model::{SocketId, TunnelId};
 use sallyport_wire::{LogBudget, SessionConfig};
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -10,12 +10,13 @@ mod request_load;
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{SocketId, TunnelId};
 use sallyport_wire::{
     Carrier as CarrierKind, DatagramStats, FlowEnd, Hello, Join, LogBudget, Neighbours, Refusal, SessionConfig, Side,
@@ -179,15 +180,15 @@ struct EdgeSession {
 
 impl EdgeSession {
     fn lock_attach_budget(&self) -> MutexGuard<'_, AttachBudget> {
-        self.attach_budget.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attach_budget.lock()
     }
 
     fn lock_log_budget(&self) -> MutexGuard<'_, LogBudget> {
-        self.log_budget.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log_budget.lock()
     }
 
     fn lock_flows(&self) -> MutexGuard<'_, Option<Arc<FlowLeg>>> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flows.lock()
     }
 
     /// The datagram leg, when there is one that works.

@@ -4,12 +4,13 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Instant,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{SocketId, TunnelId};
 use sallyport_wire::{
     Attach, Event, Hello, LogBudget, Neighbours, Refusal, Session, SessionConfig, Violation, message::feature,
@@ -130,7 +131,7 @@ impl Drop for Presence<'_> {
 
 impl EdgeContext {
     pub(super) fn lock(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock()
     }
 
     /// A session that begins with this HELLO.
@@ -261,7 +262,7 @@ impl EdgeContext {
     /// A line for each session that is refused something, and not too many for all of them: anybody can be refused.
     fn tell_refused(&self, session: &EdgeSession, tunnel: TunnelId, refusal: &Refusal) {
         let is_first = !session.was_refused.swap(true, Ordering::Relaxed);
-        let budget = || self.refusals.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        let budget = || self.refusals.lock().take(Instant::now());
         let left_out = if is_first { budget() } else { None };
         let (session, code) = (session.id, refusal.code.as_str());
         match left_out {

@@ -6,12 +6,9 @@
 
 pub(crate) mod driver;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Waker,
-};
+use std::{collections::HashMap, sync::Arc, task::Waker};
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::TunnelId;
 use sallyport_wire::{DatagramInput, DatagramLeg, DatagramStats, FlowEnd, FlowId, FlowOpen, FlowOpenError, Side};
 
@@ -72,7 +69,7 @@ impl DatagramLegs {
     }
 
     fn lock(&self) -> MutexGuard<'_, (Vec<Arc<FlowLeg>>, DatagramStats)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -130,7 +127,7 @@ impl FlowLeg {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Opens a flow (edge's side).

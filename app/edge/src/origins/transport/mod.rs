@@ -14,13 +14,14 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::Mutex;
 use sallyport_model::{EdgeId, EdgeName, FlowRecord, HealthRecord, OriginRef, RequestRecord, SocketName, TunnelId};
 use sallyport_net::RelayEnd;
 use sallyport_ssh::Forward;
@@ -324,7 +325,7 @@ impl OriginTransport {
             Self::Tunnel(handle) => handle.request_log_turn(),
             Self::Ssh(transport) => {
                 transport.forward.connection().console().is_shown().then_some(())?;
-                transport.log.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
+                transport.log.lock().take(Instant::now())
             }
             Self::Remote(transport) => transport.log_turn(),
             Self::Direct(_) => None,

@@ -3,12 +3,13 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use sallyport_bus::{EdgeCard, EdgeState};
 use sallyport_model::{EdgeId, EdgeName};
 use sallyport_tunnel::{EdgeLink, SessionId};
@@ -57,18 +58,18 @@ impl Peer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn card(&self) -> Arc<EdgeCard> {
-        self.card.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.card.read().clone()
     }
 
     /// What the edge says of itself now.
     pub(crate) fn says(&self, card: &Arc<EdgeCard>) {
-        let is_known = *self.card.read().unwrap_or_else(PoisonError::into_inner) == *card;
+        let is_known = *self.card.read() == *card;
         if !is_known {
-            *self.card.write().unwrap_or_else(PoisonError::into_inner) = card.clone();
+            *self.card.write() = card.clone();
         }
     }
 

@@ -5,11 +5,12 @@ use std::{
     io::{self, IoSlice},
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use sallyport_bus::Fleet;
 use sallyport_model::{EdgeId, EdgeName, FlowRecord, OriginAddr, RequestRecord, SocketId, TunnelId};
 use sallyport_net::RelayEnd;
@@ -103,7 +104,7 @@ impl RemoteTransport {
 
     /// The tunnel on the link that there is.
     fn linked(&self) -> Option<TunnelHandle> {
-        let mut known = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.handle.lock();
         if let Some(handle) = known.as_ref().filter(|handle| handle.is_usable()) {
             return Some(handle.clone());
         }

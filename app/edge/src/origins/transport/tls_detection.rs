@@ -5,11 +5,12 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use http::{Response, StatusCode};
+use parking_lot::Mutex;
 use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 use sallyport_http::RequestHost;
 use sallyport_model::{SocketRoute, SocketType};
@@ -45,7 +46,7 @@ pub(crate) struct TlsDetection(Mutex<Option<(Instant, bool)>>);
 
 impl TlsDetection {
     fn known(&self, now: Instant) -> Option<bool> {
-        let greeted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let greeted = self.0.lock();
         greeted.filter(|(at, _)| now.saturating_duration_since(*at) < BELIEVED_FOR).map(|(_, speaks_tls)| speaks_tls)
     }
 
@@ -53,7 +54,7 @@ impl TlsDetection {
     fn learn(&self, now: Instant, speaks_tls: bool) -> bool {
         let was_known = self.known(now) == Some(speaks_tls);
         if !was_known {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, speaks_tls));
+            *self.0.lock() = Some((now, speaks_tls));
         }
         !was_known
     }

@@ -2,11 +2,7 @@
 //! are needed: one for what the edge asks itself, and one for what its clients ask, on which control answers nothing
 //! else.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
@@ -16,6 +12,7 @@ use hyper::{
     client::conn::http2,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::RwLock;
 use rustls::ClientConfig;
 use sallyport_api::{MAX_BODY_BYTES, Problem};
 use sallyport_edge::{ApiBody, ApiRequestBody, ApiService, BoxError};
@@ -100,7 +97,7 @@ impl ControlLink {
 
     /// These are the controls from now on; the one that is in use stays in use while it is there.
     pub(super) fn know(&self, controls: &[String]) {
-        let mut known = self.controls.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.controls.write();
         known.retain(|control| controls.contains(control));
         for control in controls {
             if !known.contains(control) {
@@ -111,7 +108,7 @@ impl ControlLink {
 
     /// Shows this certificate from the next connection on.
     pub(super) async fn show(&self, tls: Arc<ClientConfig>) {
-        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+        *self.tls.write() = tls;
         self.lines.own.lock().await.take();
         self.lines.clients.lock().await.take();
     }
@@ -126,7 +123,7 @@ impl ControlLink {
         }
         *connection = None;
         let mut why = "none is known".to_owned();
-        let controls = self.controls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let controls = self.controls.read().clone();
         for control in &controls {
             match self.connect(control, whose).await {
                 Ok(new) => {
@@ -141,7 +138,7 @@ impl ControlLink {
 
     /// Comes to this one first from now on.
     fn prefer(&self, control: &str) {
-        let mut controls = self.controls.write().unwrap_or_else(PoisonError::into_inner);
+        let mut controls = self.controls.write();
         if let Some(at) = controls.iter().position(|other| other == control).filter(|at| *at > 0) {
             controls.rotate_left(at);
             tracing::info!(control, "this control is asked from now on");
@@ -151,7 +148,7 @@ impl ControlLink {
     async fn connect(&self, control: &str, whose: Requester) -> Result<http2::SendRequest<Body>, String> {
         let (host, port) = control.rsplit_once(':').ok_or_else(|| format!("{control} is no HOST:PORT"))?;
         let port = port.parse().map_err(|_| format!("{control} is no HOST:PORT"))?;
-        let mut tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut tls = self.tls.read().clone();
         if whose == Requester::Clients {
             Arc::make_mut(&mut tls).alpn_protocols = vec![NODE_CLIENTS_ALPN.to_vec()];
         }

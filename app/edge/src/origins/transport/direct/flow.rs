@@ -3,9 +3,10 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::Ordering},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
+use parking_lot::Mutex;
 use sallyport_net::UdpPort;
 use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
 use sallyport_wire::{FailureReason, OpenFailure};
@@ -69,7 +70,7 @@ impl DirectFlow {
         if let Some((socket, to)) = self.outlet.socket.get() {
             return socket.send(*to, None, batch);
         }
-        let mut waiting = self.outlet.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.outlet.waiting.lock();
         // Looked at again under the lock: what waited has left, and is not to be overtaken.
         if let Some((socket, to)) = self.outlet.socket.get() {
             drop(waiting);
@@ -128,7 +129,7 @@ impl Outlet {
         for address in addresses {
             match UdpPort::connected(address) {
                 Ok(socket) => {
-                    let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut waiting = self.waiting.lock();
                     let waited = std::mem::take(&mut *waiting);
                     let batch: Vec<&[u8]> = waited.datagrams.iter().map(|datagram| &datagram[..]).collect();
                     socket.send(address, None, &batch);

@@ -11,12 +11,13 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -165,7 +166,7 @@ struct Told(Mutex<Option<(String, Instant)>>);
 impl Told {
     /// Whether this is to be told now.
     fn is_due(&self, text: &str, now: Instant) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         let is_due = last.as_ref().is_none_or(|(said, at)| {
             let pause = if said == text { SAME_TROUBLE_AFTER } else { OTHER_TROUBLE_AFTER };
             now.saturating_duration_since(*at) >= pause
