@@ -1,11 +1,17 @@
-//! Who comes to a socket that asks, and whether they may.
+//! Admission: who comes to a socket, whether they may enter, and for how long.
 //!
-//! `judge` is what a socket's owner has said, ready to be asked. `gate` asks it about a request: who is it, by a cookie or a
-//! machine's token; and what becomes of those who may not. `own_paths` are those under `/.sallyport/`, where a login comes
-//! back. `fields` are what the origin is told. `holders` asks about a TLS connection with a client certificate. `revalidation`
-//! asks again for as long as a flow lasts, and a `revocation` is where that lies while an answer is under way.
+//! May use `config`, `policy`, `body`, `origins`, `state`, `record`, `client`, `util`.
 //!
-//! Wherever something is missing or cannot be read, nobody enters.
+//! | file | what |
+//! | --- | --- |
+//! | `admit` | the access list and the limits of a socket, for requests and flows alike |
+//! | `gate` | a request to a socket with an identity or policies: a cookie, a service token, a certificate |
+//! | `cookies`, `fields`, `page` | cookies that only this edge sets, header fields for origins, pages for visitors |
+//! | `own_paths`, `grants` | `/.sallyport/…`, where a browser comes back from its login; grants that were used |
+//! | `certificates`, `refused_addresses` | client certificates in a TLS handshake, and what is recorded of refused ones |
+//! | `revalidation`, `revocation` | the same decision again while a flow lasts, and where a request keeps it |
+//!
+//! Nobody enters where something is missing or cannot be read.
 
 pub(crate) mod admit;
 mod certificates;

@@ -1,6 +1,6 @@
-//! The client's side of a connection: TCP, TLS, the certificate that the client showed.
+//! The client's side of a connection: TCP, TLS, and the certificate that the client showed.
 //!
-//! Uses `util`.
+//! May use `util`.
 
 pub(crate) mod certificate;
 pub(crate) mod tcp;

@@ -1,4 +1,6 @@
 //! What can be set of an edge.
+//!
+//! May use `util`.
 
 mod affinity_key;
 mod audit;

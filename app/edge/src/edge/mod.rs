@@ -1,6 +1,6 @@
-//! The edge of one process: it composes the rooms below, and has what is set of it while it runs.
+//! The edge of one process: [`Edge`] composes the rooms below, and answers what control asks of it.
 //!
-//! Uses every room but `listener` and `serve`, which use it.
+//! May use every room but `listener` and `serve`.
 
 mod drain_order;
 mod gauges;

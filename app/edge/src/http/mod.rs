@@ -1,6 +1,10 @@
 //! HTTP with clients: from the first byte of a request to the last byte of its answer.
 //!
-//! Uses every room above which it stands: `access`, `record`, `origins`, `body`, `policy`.
+//! May use every room below `tcp`: `access`, `record`, `state`, `origins`, `body`, `policy`, `client`, `metrics`, `lifecycle`.
+//!
+//! The path of a request is [`request::serve`]: one function of nine named steps. `h1` and `h2` bring requests in and write
+//! answers. `guarded_io` keeps malformed requests of HTTP/1 out. [`RequestContext`](context::RequestContext) follows a request
+//! to its record. An idle connection of HTTP/1 has its `GuardedIo` and nothing else after a tenth of a second.
 
 pub(crate) mod answer_body;
 pub(crate) mod connection;

@@ -1,6 +1,6 @@
-//! What this edge serves at this moment: phases of a shutdown, readiness, counts of connections and flows.
+//! What this edge serves at this moment: phases of a shutdown, readiness, counts of connections, handshakes and flows.
 //!
-//! Uses no other room.
+//! May use `util`.
 
 pub(crate) mod counts;
 pub(crate) mod flow_count;

@@ -1,6 +1,9 @@
-//! Ports: accepting connections, reading what they are for, and handing them to `http`, `tcp`, `udp`, `tunnels` or `mesh`.
+//! Ports: accepting connections, reading what each is for, and handing it to the room that serves it.
 //!
-//! Uses every other room.
+//! May use every room but `serve`.
+//!
+//! A connection is served in a shard (`io/shards`), a thread in which all of it stays. A connection that carries bulk moves to
+//! a thread for bulk, and back.
 
 pub(crate) mod accept;
 pub(crate) mod handshake;

@@ -2,9 +2,11 @@
 //!
 //! The edge that the client came to calls the one that holds the tunnel, and is the edge of a session in which that one is the
 //! connector: streams, legs and flows of datagrams are those of every tunnel. [`links`] makes these connections and keeps them
-//! as long as they are used, [`remote`] is the way through one, [`follow`] puts such ways among the origins of sockets, and
+//! as long as they are used, [`follow`] puts the ways through them among the origins of sockets, and
 //! [`inbound`] serves what others have called for: tunnels that are attached here, and nothing else, so that there is never
 //! more than one relay.
+//!
+//! May use `state`, `origins`, `tcp`, `client`, `lifecycle`, `util`.
 
 mod busy;
 mod follow;

@@ -1,4 +1,6 @@
-//! What the edge counts, for Prometheus.
+//! What the edge counts, for Prometheus and for `socket stats`.
+//!
+//! May use `lifecycle`.
 
 pub(crate) mod exposition;
 pub(crate) mod recent;

@@ -1,6 +1,6 @@
-//! What a socket's owner lets in, as pure decisions: policies, limits, basic authentication.
+//! What a socket's owner lets in, as decisions: policies, limits, user names and passwords.
 //!
-//! Uses `lifecycle`.
+//! May use `lifecycle`.
 
 pub(crate) mod basic_auth;
 pub(crate) mod judge;

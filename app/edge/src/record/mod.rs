@@ -1,6 +1,6 @@
-//! What remains of a flow: its audit event, its line, its place in the counts.
+//! What remains of a flow when it is over: its audit event, its line in the log, its place in the counts.
 //!
-//! Uses `origins`, `metrics`.
+//! May use `state`, `origins`, `metrics`.
 
 pub(crate) mod audit;
 pub(crate) mod flow;

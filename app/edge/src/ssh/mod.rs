@@ -1,4 +1,6 @@
 //! Stock ssh clients as connectors: who may log in, and what their forwards mean.
+//!
+//! May use `state`, `origins`.
 
 pub(crate) mod metrics;
 

@@ -1,6 +1,6 @@
-//! Tunnels that connectors and ssh clients bring.
+//! Tunnels that connectors bring: which may attach, and which have to go.
 //!
-//! Uses `origins`, `ssh`.
+//! May use `ssh`, `origins`.
 
 pub(crate) mod admission;
 pub(crate) mod lookup;

@@ -3,6 +3,8 @@
 //!
 //! One task reads the port and owns the table of its flows, so that no datagram overtakes another of its flow. What
 //! comes back is sent by the task that reads the tunnel.
+//!
+//! May use `access`, `record`, `state`, `origins`, `policy`, `metrics`, `lifecycle`.
 
 pub(crate) mod address_validation;
 pub(crate) mod flow;

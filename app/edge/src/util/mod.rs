@@ -1,6 +1,6 @@
-//! Small tools without a meaning of their own: request ids, dates, waiting.
+//! Small tools without a meaning of their own: request ids, dates, timers.
 //!
-//! Uses no other room.
+//! May use no other room.
 
 pub(crate) mod http_date;
 pub(crate) mod idle_timer;

@@ -1,6 +1,6 @@
 //! HTTP with origins: one exchange, its connection, the body of its answer.
 //!
-//! Uses `body` and the transports of origins.
+//! May use the transports of origins, and `body`.
 
 pub(crate) mod exchange;
 pub(crate) mod forwarding;

@@ -1,5 +1,7 @@
 //! The way to an origin: through a connector's tunnel, through the forward of a stock ssh client, through another edge that
 //! holds one of these, or dialed by the edge itself. Whoever opens streams need not know which.
+//!
+//! May use the rooms below `origins`.
 
 pub(crate) mod direct;
 pub(crate) mod peer;
