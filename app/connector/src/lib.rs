@@ -24,7 +24,7 @@ use sallyport_tunnel::{ConnectorConfig, TunnelChange, run_changing_connector};
 pub use sallyport_tunnel::{ConnectorError, ConnectorEvent, TunnelCredential};
 pub use sallyport_wire::{
     ALPN, EdgePlace,
-    places::{DEFAULT_REDUNDANCY, MAX_REDUNDANCY},
+    edge_selector::{DEFAULT_REDUNDANCY, MAX_REDUNDANCY},
     session::MAX_TUNNELS_PER_SESSION as MAX_SERVICES,
 };
 pub use services::{Service, Services};

@@ -22,7 +22,7 @@ use crate::quick_ack::{QuickAck, Stalls};
 /// How long it waits to be said that the service took the connection, so that it can travel with the first bytes of an
 /// answer that comes at once.
 const HOLD_TIME: Duration = Duration::from_millis(1);
-/// A client that says more than this waits to hear of it, in bytes: see `MAX_FIRST_BYTES` in the edge's `reach`.
+/// A client that says more than this waits to hear of it, in bytes: see `MAX_FIRST_BYTES` in `app/edge/src/tcp/connect.rs`.
 const MAX_SHORT_BYTES: usize = 16_384;
 
 /// Moves bytes both ways until both directions have ended. When one side breaks off, the other one is told so: neither

@@ -83,7 +83,7 @@ impl Edge {
         };
         let upkeep = async {
             let judged = access::follow(&self.access);
-            let emptied = self.follow_emptied(&shutdown);
+            let drain_order = self.follow_drain_order(&shutdown);
             let mesh = async {
                 if let Some(mesh) = self.mesh.get() {
                     mesh.run().await;
@@ -95,7 +95,7 @@ impl Edge {
                 self.sweep(),
                 geo,
                 judged,
-                emptied,
+                drain_order,
                 mesh
             )
         };

@@ -37,7 +37,7 @@ pub(crate) struct EdgeState {
     /// The edge shuts down.
     pub(crate) draining: AtomicBool,
     /// The edge is to be emptied, or is empty; who comes is served.
-    pub(crate) emptied: Arc<AtomicBool>,
+    pub(crate) drain_ordered: Arc<AtomicBool>,
 }
 
 impl EdgeState {
@@ -53,7 +53,7 @@ impl EdgeState {
             running: Running::default(),
             phase: Phases::new(),
             draining: AtomicBool::new(false),
-            emptied: Arc::default(),
+            drain_ordered: Arc::default(),
             config,
         })
     }
@@ -65,6 +65,6 @@ impl EdgeState {
 
     /// Whether clients had better go elsewhere with their next request.
     pub(crate) fn sends_away(&self) -> bool {
-        self.draining.load(Ordering::Relaxed) || self.emptied.load(Ordering::Relaxed)
+        self.draining.load(Ordering::Relaxed) || self.drain_ordered.load(Ordering::Relaxed)
     }
 }

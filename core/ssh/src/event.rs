@@ -82,6 +82,9 @@ pub enum SessionRequest {
     Command,
     /// A signal by its name, without `SIG`.
     Signal(String),
+    /// Something that no server of this kind does, such as an environment; to be refused. It is an event because replies
+    /// have the order of their requests (RFC 4254 section 5.4).
+    Other,
 }
 
 /// One attempt to log in.

@@ -32,12 +32,16 @@ pub(crate) const JOINED_BYTES: usize = 32 * 1_024;
 pub const MAX_WAITING_BYTES: usize = 256 * 1_024;
 /// Packets that wait to be written, in bytes, until no more of the client is read.
 pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// What a message takes that waits for the end of a key exchange, beside its bytes: its place, padding and tag.
+pub(crate) const HELD_OVERHEAD_BYTES: usize = 64;
 /// Messages that wait for the end of a key exchange, in bytes.
 pub(crate) const MAX_HELD_BYTES: usize = 1 << 20;
 /// Requests of a client for forwards that wait for an answer, until no more of the client is read.
 pub(crate) const MAX_REQUESTS: usize = 32;
 /// Questions to a client that wait for an answer, at most.
 pub(crate) const MAX_PINGS: usize = 64;
+/// Channels of one connection, at most, with those that the client has not closed.
+pub(crate) const MAX_CHANNELS: usize = 16_384;
 /// Channels of sessions of one connection, at most.
 pub(crate) const MAX_SESSIONS: usize = 4;
 

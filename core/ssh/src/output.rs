@@ -3,7 +3,7 @@
 use crate::{
     cipher::Sealing,
     error::{Error, Result},
-    limits::{MAX_HELD_BYTES, MAX_WAITING_BYTES},
+    limits::{HELD_OVERHEAD_BYTES, MAX_HELD_BYTES, MAX_WAITING_BYTES},
     packet::Sealer,
 };
 
@@ -52,7 +52,7 @@ impl Output {
         }
         let mut held = Vec::new();
         payload(&mut held);
-        self.held_bytes += held.len();
+        self.held_bytes += held.len() + HELD_OVERHEAD_BYTES;
         if self.held_bytes > MAX_HELD_BYTES {
             self.failure.get_or_insert(Error::Protocol("too much waits for the end of a key exchange"));
         } else {

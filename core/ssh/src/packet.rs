@@ -82,6 +82,11 @@ impl Opener {
         (self.former.0 + self.bytes, self.former.1 + self.packets)
     }
 
+    /// Whether the client's packets are not under keys yet.
+    pub(crate) fn is_clear(&self) -> bool {
+        matches!(self.opening, Opening::Clear)
+    }
+
     /// The sequence number of the next packet.
     pub(crate) fn sequence(&self) -> u32 {
         self.sequence

@@ -196,6 +196,19 @@ impl Client {
         Err(Error::KeyExchange("the server did not answer"))
     }
 
+    /// Sends KEXINIT and the half that follows it, and nothing more.
+    ///
+    /// # Errors
+    /// The server ended the connection.
+    pub fn send_half(&mut self, server: &mut Server, now: Instant) -> Result<()> {
+        let init = self.kexinit();
+        self.send(server, &init, now)?;
+        let half = Half::new(choose(&self.options.exchanges, &KEY_EXCHANGES, "key exchange")?)?;
+        let mut payload = vec![message::KEX_ECDH_INIT];
+        payload.put_string(&half.public);
+        self.send(server, &payload, now)
+    }
+
     /// Exchanges keys, for the first time or anew.
     ///
     /// # Errors

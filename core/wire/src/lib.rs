@@ -17,7 +17,7 @@ pub mod leg;
 mod lifecycle;
 mod log_budget;
 pub mod message;
-pub mod places;
+pub mod edge_selector;
 pub mod session;
 mod violation;
 

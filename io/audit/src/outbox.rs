@@ -110,7 +110,7 @@ impl Outbox {
         &self.name
     }
 
-    /// The next events; `None`: all that is on disk was passed on. The same ones again until [`Outbox::is_out`]. Reads files.
+    /// The next events; `None`: all that is on disk was passed on. The same ones again until [`Outbox::mark_published`]. Reads files.
     ///
     /// # Errors
     /// They cannot be read.

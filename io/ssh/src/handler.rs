@@ -284,6 +284,7 @@ impl Handler {
                 link.release(channel);
                 self.sessions.remove(&channel);
             }
+            SessionRequest::Other => reply(false),
             SessionRequest::Signal(name) => {
                 reply(true);
                 if matches!(&*name, "INT" | "TERM" | "QUIT" | "HUP") {

@@ -169,16 +169,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// Gives the protocol what there is, and does what comes of it.
     fn handle_input(&mut self) -> Result<(), SessionError> {
-        let mut events = Vec::new();
-        let input = &mut self.input;
-        let result = self.link.handle_input(&mut input.buffer[input.start..input.end], &mut events);
-        for event in events {
-            if let Some(question) = self.handler.handle(event) {
-                // The protocol asks one thing at a time.
-                self.question = Some(question);
+        loop {
+            let mut events = Vec::new();
+            let input = &mut self.input;
+            let result = self.link.handle_input(&mut input.buffer[input.start..input.end], &mut events);
+            // What is answered here may make the next event, and room for input.
+            let is_last = events.is_empty();
+            for event in events {
+                if let Some(question) = self.handler.handle(event) {
+                    // The protocol asks one thing at a time.
+                    self.question = Some(question);
+                }
+            }
+            self.input.start += result?;
+            if is_last {
+                break;
             }
         }
-        self.input.start += result?;
         self.input.is_held_up = self.input.start < self.input.end && !self.link.status().wants_input;
         Ok(())
     }

@@ -194,9 +194,8 @@ impl App {
         let who = |config: &ProviderConfig| (config.issuer.clone(), config.tenant.clone(), config.client_id.clone());
         let wants_codes = provider.config.require_totp && !former.require_totp;
         let has_other_groups = former.groups_claim != provider.config.groups_claim;
-        // Whom another provider meant by a name, or an address that is require_accepted_session no longer, is nobody
-        // now; nor is known who has logged in without a code, or which groups those are in of whom another claim was
-        // read.
+        // A change of issuer, tenant, client or trusted addresses voids the identities of earlier logins. A login
+        // without a code, or with groups of the former claim, does not meet the new settings.
         let is_other = who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email;
         if is_other || wants_codes || has_other_groups {
             self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;

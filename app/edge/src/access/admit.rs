@@ -37,8 +37,8 @@ impl From<Full> for AdmissionError {
 }
 
 impl From<AdmissionError> for Verdict {
-    fn from(barred: AdmissionError) -> Self {
-        match barred {
+    fn from(error: AdmissionError) -> Self {
+        match error {
             AdmissionError::Denied => Self::Denied,
             AdmissionError::Limited { .. } => Self::Limited,
         }
@@ -50,13 +50,13 @@ impl From<AdmissionError> for Verdict {
 pub(crate) struct Pass {
     _place: Option<Place>,
     meter: Meter,
-    wish: AffinityHint,
+    hint: AffinityHint,
 }
 
 impl Pass {
     /// Which origin it should go to.
-    pub(crate) fn wish(&self) -> &AffinityHint {
-        &self.wish
+    pub(crate) fn hint(&self) -> &AffinityHint {
+        &self.hint
     }
 
     /// What counts its bytes.
@@ -113,9 +113,9 @@ pub(crate) fn check_address(
 ///
 /// # Errors
 /// [`AdmissionError::Limited`].
-pub(crate) async fn take_place(pool: &SocketPool, wish: AffinityHint) -> Result<Pass, AdmissionError> {
+pub(crate) async fn take_place(pool: &SocketPool, hint: AffinityHint) -> Result<Pass, AdmissionError> {
     let place = pool.bounds().enter().await?;
-    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
+    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), hint })
 }
 
 /// A place among the flows of the socket at once, for one whose address is let in. Where all are taken, `make_way` may give
@@ -125,11 +125,11 @@ pub(crate) async fn take_place(pool: &SocketPool, wish: AffinityHint) -> Result<
 /// [`AdmissionError::Limited`].
 pub(crate) fn take_place_now(
     pool: &SocketPool,
-    wish: AffinityHint,
+    hint: AffinityHint,
     make_way: impl FnOnce() -> bool,
 ) -> Result<Pass, AdmissionError> {
     let place = pool.bounds().enter_now(make_way)?;
-    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
+    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), hint })
 }
 
 impl Pace for Pass {

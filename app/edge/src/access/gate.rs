@@ -195,7 +195,7 @@ pub(crate) fn may_enter(
     }
     let Some(known) = known else { return Err(visit.login_wanted()) };
     let Ruling { allowed, rule } = match &known.identity {
-        Identity::Service(token) if visit.goes_round(&token.scope, is_upgrade) => {
+        Identity::Service(token) if visit.may_evade_scope(&token.scope, is_upgrade) => {
             Ruling { allowed: false, rule: OUT_OF_SCOPE.to_owned() }
         }
         identity => decide(Some(identity)),
@@ -244,9 +244,9 @@ impl Visit<'_> {
         is_good.then_some(Identity::Service(token))
     }
 
-    /// Whether the request may be another one for who stands behind than for the scope: a WebSocket, of which only the
-    /// beginning is seen, or a method or path that stands in a field.
-    fn goes_round(&self, scope: &ServiceTokenScope, is_upgrade: bool) -> bool {
+    /// Whether the request could evade the token's scope: a WebSocket under a read-only scope, or a header field that
+    /// overrides the method or path.
+    fn may_evade_scope(&self, scope: &ServiceTokenScope, is_upgrade: bool) -> bool {
         let is_bound = scope.read_only || !scope.methods.is_empty() || !scope.paths.is_empty();
         let is_other = || self.head.headers.keys().any(|name| forward::is_override(name.as_str()));
         (scope.read_only && is_upgrade) || (is_bound && is_other())

@@ -1,6 +1,6 @@
 //! Admission: who comes to a socket, whether they may enter, and for how long.
 //!
-//! May use `config`, `policy`, `body`, `origins`, `state`, `record`, `client`, `util`.
+//! May use `util`, `lifecycle`, `config`, `metrics`, `client`, `policy`, `origins`, `state`, `record`.
 //!
 //! | file | what |
 //! | --- | --- |

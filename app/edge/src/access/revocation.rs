@@ -1,8 +1,7 @@
-//! What of a request is looked at while its answer is under way, where whoever moves bytes finds it.
+//! The revocation check of a request whose answer is under way, kept where its bytes are written.
 //!
-//! An answer's body is asked for more only while its client takes something. So what decides whether the request may go on
-//! does not lie in the body alone: of an HTTP/1 connection it lies where the connection is written to, of an HTTP/2 stream
-//! where the stream is run.
+//! The body of an answer is polled only while the client takes something. So the check does not lie in the body alone. For
+//! HTTP/1 it lies where the connection is written to, and for HTTP/2 where the stream is run.
 
 use std::{
     sync::{

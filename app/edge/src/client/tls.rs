@@ -32,7 +32,7 @@ pub(crate) struct HttpClient {
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 pub(crate) enum ClientTls {
     /// TLS 1.3: it holds no buffer while it rests, and most of the time it does.
-    Lean(UnbufferedTlsStream<ClientTcp>),
+    Unbuffered(UnbufferedTlsStream<ClientTcp>),
     /// TLS 1.2, or with a client that may show a certificate.
     Buffered(Box<TlsStream<ClientTcp>>),
 }
@@ -41,7 +41,7 @@ impl ClientTls {
     /// The socket below.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
-            Self::Lean(stream) => stream.get_ref().socket(),
+            Self::Unbuffered(stream) => stream.get_ref().socket(),
             Self::Buffered(stream) => stream.socket(),
         }
     }
@@ -57,7 +57,7 @@ impl RelayEnd for ClientTls {
 macro_rules! with_either {
     ($stream:expr, $method:ident($($argument:expr),*)) => {
         match $stream.get_mut() {
-            ClientTls::Lean(stream) => Pin::new(stream).$method($($argument),*),
+            ClientTls::Unbuffered(stream) => Pin::new(stream).$method($($argument),*),
             ClientTls::Buffered(stream) => Pin::new(stream).$method($($argument),*),
         }
     };

@@ -57,8 +57,8 @@ pub struct EdgeConfig {
     pub session: SessionConfig,
     /// What this edge is called and which others serve, for connectors; nothing where it is alone.
     pub neighbours: watch::Receiver<Arc<Neighbours>>,
-    /// Until when what runs may go on, when the edge is to be emptied; `None`: it serves.
-    pub emptied: watch::Receiver<Option<Instant>>,
+    /// Until when what runs may go on, when the edge is to be drain_until; `None`: it serves.
+    pub drain_until: watch::Receiver<Option<Instant>>,
     /// How congestion of the connectors' TCP connections is controlled; `None`: as the kernel does it.
     pub tunnel_congestion: Option<Congestion>,
     /// How many legs of each connector stand ready.
@@ -114,7 +114,7 @@ impl EdgeConfig {
             drain: Duration::from_secs(30),
             session: SessionConfig::default(),
             neighbours: watch::Sender::default().subscribe(),
-            emptied: watch::Sender::default().subscribe(),
+            drain_until: watch::Sender::default().subscribe(),
             tunnel_congestion: None,
             ready_legs: 8,
             max_sessions: 10_000,

@@ -1,8 +1,8 @@
-//! An edge that is to be emptied, and goes on running: for a newer program, or for work on its machine.
+//! The drain of an edge that goes on running: for a newer program, or for work on its machine.
 //!
-//! From the order on, `/readyz` says that it is not ready, connectors are told to go elsewhere (by what the edge says of itself to
-//! the others), and every answer says that it is the last on its connection. Who comes all the same is served. When the time is
-//! over what still runs is cut off, as at a shutdown.
+//! From the order on, `/readyz` reports "not ready", and the edge's card sends connectors elsewhere. Each answer is the last on
+//! its connection. The edge serves new clients all the same. When the time is over, the edge cuts off what still runs, as at a
+//! shutdown.
 
 use std::sync::atomic::Ordering;
 
@@ -15,8 +15,8 @@ use crate::lifecycle::phase::{MAX_LINGER, Phase};
 
 impl Edge {
     /// Does as it is told about being emptied, until the shutdown.
-    pub(crate) async fn follow_emptied(&self, shutdown: &Shutdown) {
-        let mut told = self.state.config.emptied.clone();
+    pub(crate) async fn follow_drain_order(&self, shutdown: &Shutdown) {
+        let mut told = self.state.config.drain_until.clone();
         let mut until = *told.borrow_and_update();
         self.begin_or_end(until);
         loop {
@@ -35,7 +35,7 @@ impl Edge {
     }
 
     fn begin_or_end(&self, until: Option<Instant>) {
-        let was_emptied = self.state.emptied.swap(until.is_some(), Ordering::Relaxed);
+        let was_emptied = self.state.drain_ordered.swap(until.is_some(), Ordering::Relaxed);
         match (was_emptied, until) {
             (false, Some(until)) => {
                 let within = until.saturating_duration_since(Instant::now());

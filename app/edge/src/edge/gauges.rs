@@ -34,7 +34,7 @@ pub(crate) struct Gauges {
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) udp_flows: Arc<FlowCounts>,
     pub(crate) uploads: Arc<UploadBudget>,
-    pub(crate) emptied: Arc<AtomicBool>,
+    pub(crate) drain_ordered: Arc<AtomicBool>,
     pub(crate) shards: Shards,
 }
 
@@ -72,7 +72,7 @@ impl Collector for Gauges {
             (
                 "sallyport_edge_draining",
                 "Whether this edge is to be emptied",
-                usize::from(self.emptied.load(Ordering::Relaxed)),
+                usize::from(self.drain_ordered.load(Ordering::Relaxed)),
             ),
         ];
         for (name, help, value) in gauges {

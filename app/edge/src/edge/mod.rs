@@ -128,7 +128,7 @@ impl Edge {
             handshakes: self.handshakes.clone(),
             udp_flows: self.udp.flows.clone(),
             uploads: self.http.uploads.clone(),
-            emptied: self.state.emptied.clone(),
+            drain_ordered: self.state.drain_ordered.clone(),
             shards: self.state.config.shards.clone(),
         }));
         if let Some(mesh) = self.mesh.get() {
@@ -150,8 +150,7 @@ impl Edge {
         let _ = self.http.readiness.set(Asker::new(told, ask));
     }
 
-    /// Whom connectors' tunnels are asked about from now on of which the edge has not heard, before one is refused for good. Only the
-    /// first call counts.
+    /// Sets how the edge asks control about a tunnel that the edge does not know. Only the first call counts.
     pub fn ask_about_tunnels(&self, ask: AskTunnel) {
         let metrics = self.state.metrics.clone();
         self.gate.ask(TunnelLookup::new(ask, move |status| metrics.tunnel_asked(status.as_str())));

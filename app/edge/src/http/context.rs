@@ -235,13 +235,13 @@ impl RequestContext {
         self.revocation = revalidation.map_or(RevocationCheck::Nothing, RevocationCheck::of);
     }
 
-    /// What it stands with, for a connection that outlives it.
+    /// The revocation check, for a connection that outlives its request.
     pub(crate) fn take_revocation(&mut self) -> RevocationCheck {
         std::mem::take(&mut self.revocation)
     }
 
-    /// To be asked while an origin is waited for: ready when whose request it is may not go on with it. One that came when
-    /// nothing was asked has to stand when that changes.
+    /// Resolves when the request may not wait for an origin any more. A request admitted before the socket had policies is
+    /// evaluated when they appear.
     pub(crate) fn poll_over(
         &mut self,
         server: &Arc<HttpServer>,
@@ -297,8 +297,8 @@ impl RequestContext {
     }
 
     /// Which origin it should go to.
-    pub(crate) fn wish(&self) -> &AffinityHint {
-        self.pass.as_ref().map_or(&AffinityHint::Any, Pass::wish)
+    pub(crate) fn hint(&self) -> &AffinityHint {
+        self.pass.as_ref().map_or(&AffinityHint::Any, Pass::hint)
     }
 
     /// What counts the bytes of its answer.

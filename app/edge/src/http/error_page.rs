@@ -79,8 +79,8 @@ impl From<Failure> for RequestError {
 }
 
 impl From<AdmissionError> for RequestError {
-    fn from(barred: AdmissionError) -> Self {
-        match barred {
+    fn from(error: AdmissionError) -> Self {
+        match error {
             AdmissionError::Denied => Self::Denied,
             AdmissionError::Limited { retry_after } => Self::Limited(retry_after),
         }
@@ -116,7 +116,7 @@ impl From<RequestRefusal> for RequestError {
 /// What a visitor can do about a service that does not answer.
 const LATER: &str = "Try again later. If it stays so, tell whoever runs the service.";
 
-/// The words for one kind of trouble, for visitors: those who run the service find the reason by its word and the request's
+/// The words for one kind of error, for visitors: those who run the service find the reason by its word and the request's
 /// id in their log, in the live view and in `sallyport flow log`.
 struct ErrorText {
     status: StatusCode,

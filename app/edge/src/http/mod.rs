@@ -1,6 +1,7 @@
 //! HTTP with clients: from the first byte of a request to the last byte of its answer.
 //!
-//! May use every room below `tcp`: `access`, `record`, `state`, `origins`, `body`, `policy`, `client`, `metrics`, `lifecycle`.
+//! May use every room below: `access`, `record`, `state`, `origins`, `body`, `policy`, `client`, `metrics`, `config`,
+//! `lifecycle`, `util`.
 //!
 //! The path of a request is [`request::serve`]: one function of nine named steps. `h1` and `h2` bring requests in and write
 //! answers. `guarded_io` keeps malformed requests of HTTP/1 out. [`RequestContext`](context::RequestContext) follows a request

@@ -108,8 +108,8 @@ pub(crate) async fn serve(
         let forwarding = rules.forwarding();
         let group = forwarding.map_or(Ok(Group::ROOT), |forwarding| forwarding.group(head.uri.path()))?;
         let key = &server.state.config.affinity_key;
-        let wish = AffinityHint::of_request(&rules, key, client.addr.ip(), group, &mut head.headers);
-        context.set_pass(admit::take_place(&pool, wish).await?);
+        let hint = AffinityHint::of_request(&rules, key, client.addr.ip(), group, &mut head.headers);
+        context.set_pass(admit::take_place(&pool, hint).await?);
         let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, context.id());
         if let Some(forwarding) = forwarding {
             forwarding.edit_request(&mut outgoing.headers);
@@ -179,7 +179,7 @@ pub(crate) async fn serve(
     };
     let mut answer = match steps.instrument(span.clone()).await {
         Ok(answer) => answer,
-        Err(trouble) => tell(&server, &client, &mut context, trouble, &asked, has_body),
+        Err(error) => tell(&server, &client, &mut context, error, &asked, has_body),
     };
     if websocket {
         client.wire.upgrade_answered(upgraded.is_some());
@@ -471,7 +471,7 @@ async fn choose_origin(
         return Ok(origin);
     }
     loop {
-        if let Some(origin) = pool.choose(attempts.group, &mut attempts.tried, context.wish()) {
+        if let Some(origin) = pool.choose(attempts.group, &mut attempts.tried, context.hint()) {
             span.record("tunnel", tracing::field::display(origin.origin().handle().origin()));
             return Ok(origin);
         }
@@ -567,7 +567,7 @@ fn answer_with(
     let (mut head, ()) = response.into_parts();
     let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
     forward::response_headers(&mut head.headers, &context.id().header_value(), switched && websocket);
-    context.wish().set_cookie(|| pool.code(origin.origin()), &mut head.headers);
+    context.hint().set_cookie(|| pool.code(origin.origin()), &mut head.headers);
     let source = match carrier {
         Carrier::H1(connection) if switched && websocket => {
             *upgraded = Some(Upgrade::Relay(Relay::new(connection, origin)));
@@ -584,26 +584,26 @@ fn tell(
     server: &HttpServer,
     client: &Client,
     context: &mut RequestContext,
-    trouble: RequestError,
+    error: RequestError,
     asked: &AcceptedMedia,
     has_body: bool,
 ) -> Response<AnswerBody> {
     // A body that the guard broke off is malformed, whatever became of the attempt that it broke.
-    let trouble = match (client.wire.refused(), &trouble) {
+    let error = match (client.wire.refused(), &error) {
         (Some(Refused::Malformed(refusal)), RequestError::Origin(_)) => RequestError::Malformed(refusal),
-        _ => trouble,
+        _ => error,
     };
-    server.state.metrics.refused(trouble.reason());
-    context.record_refusal(trouble.reason());
-    tracing::debug!(id = %context.id(), reason = trouble.reason(), ?trouble, "a request was not answered by an origin");
+    server.state.metrics.refused(error.reason());
+    context.record_refusal(error.reason());
+    tracing::debug!(id = %context.id(), reason = error.reason(), ?error, "a request was not answered by an origin");
     if has_body {
         client.wire.left_unread();
     }
-    let mut answer = trouble.answer(context.id(), &asked.headers(), &server.state.site());
+    let mut answer = error.answer(context.id(), &asked.headers(), &server.state.site());
     if answer.status().is_client_error() || answer.status().is_server_error() {
         context.tell_owner(server);
     }
-    if trouble.ends_connection() && !client.http2 {
+    if error.ends_connection() && !client.http2 {
         error_page::close_after(&mut answer);
     }
     answer

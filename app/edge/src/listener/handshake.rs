@@ -59,8 +59,8 @@ pub(crate) struct ConnectionRouter {
     base: Arc<ServerConfig>,
     returning: Arc<ServerConfig>,
     /// Both for clients that speak TLS 1.3 and show no certificates.
-    lean: Arc<ServerConfig>,
-    lean_returning: Arc<ServerConfig>,
+    unbuffered: Arc<ServerConfig>,
+    unbuffered_returning: Arc<ServerConfig>,
     tunnels: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
     trusted_proxies: Vec<Network>,
@@ -83,13 +83,13 @@ pub(crate) enum Accepted {
 }
 
 impl ConnectionRouter {
-    /// ConnectionRouter with certificates from here, where these networks may say who stands behind them.
+    /// A router that uses these certificates and believes the PROXY protocol of these networks.
     pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
         let base = server_config(certificates.clone(), sallyport_wire::ALPN);
         let returning = server_config_for_returning(&base);
-        let (lean, lean_returning) = (unbuffered_server_config(&base), unbuffered_server_config(&returning));
+        let (unbuffered, unbuffered_returning) = (unbuffered_server_config(&base), unbuffered_server_config(&returning));
         let tunnels = server_config_for_tunnels(&base, sallyport_wire::ALPN);
-        Arc::new(Self { base, returning, lean, lean_returning, tunnels, certificates, trusted_proxies })
+        Arc::new(Self { base, returning, unbuffered, unbuffered_returning, tunnels, certificates, trusted_proxies })
     }
 
     /// Who the client is: the peer, or whom a trusted balancer names in the PROXY protocol. `None`: the balancer said
@@ -238,8 +238,8 @@ impl ConnectionRouter {
         if !offers_tls13(first_bytes) {
             return Box::pin(end_with_buffers(start, self.base.clone()));
         }
-        let config = if offers_session(first_bytes) { &self.lean_returning } else { &self.lean };
-        Box::pin(end_lean(start.io, config.clone()))
+        let config = if offers_session(first_bytes) { &self.unbuffered_returning } else { &self.unbuffered };
+        Box::pin(end_unbuffered(start.io, config.clone()))
     }
 
     /// Ends TLS for one who has to show a certificate.
@@ -320,13 +320,13 @@ async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io
 }
 
 /// Ends TLS 1.3 for HTTP.
-async fn end_lean(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
+async fn end_unbuffered(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
     io.replay();
     let (mut stream, alpn) = UnbufferedTlsStream::accept(io, config).await?;
     let request_came = stream.has_request();
     near(stream.get_mut()).handshake_is_over(request_came);
     let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
-    Ok(HttpClient { stream: ClientTls::Lean(stream), negotiated, shown: None })
+    Ok(HttpClient { stream: ClientTls::Unbuffered(stream), negotiated, shown: None })
 }
 
 /// Ends TLS for HTTP with an older client.

@@ -1,12 +1,11 @@
 //! Relays between edges: a client here, its tunnel at another edge.
 //!
-//! The edge that the client came to calls the one that holds the tunnel, and is the edge of a session in which that one is the
-//! connector: streams, legs and flows of datagrams are those of every tunnel. [`links`] makes these connections and keeps them
-//! as long as they are used, [`follow`] puts the ways through them among the origins of sockets, and
-//! [`inbound`] serves what others have called for: tunnels that are attached here, and nothing else, so that there is never
-//! more than one relay.
+//! The edge that the client came to dials the edge that holds the tunnel. Between them runs the tunnel protocol: the first one
+//! is the edge of a session, and the second one its connector. [`links`] makes these connections and keeps them as long as
+//! they are used. [`follow`] puts tunnels at other edges among the origins of sockets. [`inbound`] serves links of other
+//! edges: only tunnels that are attached here, so that there is never more than one relay.
 //!
-//! May use `state`, `origins`, `tcp`, `client`, `lifecycle`, `util`.
+//! May use `state`, `origins`, `client`, `lifecycle`, `util`.
 
 mod busy;
 mod follow;
@@ -55,7 +54,7 @@ pub struct MeshSettings {
     pub orders: Orders,
     /// By which other edges know it, and it them.
     pub tls: MeshTls,
-    /// Whom it believes that an edge's ordinary port is one, for the legs that it opens.
+    /// The TLS configuration that verifies the ordinary port of another edge, for the legs that this edge opens.
     pub legs: Arc<rustls::ClientConfig>,
 }
 

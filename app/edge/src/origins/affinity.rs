@@ -40,7 +40,7 @@ pub(crate) enum AffinityHint {
 }
 
 impl AffinityHint {
-    /// The wish of a flow from this address.
+    /// The hint of a flow from this address.
     pub(crate) fn of_flow(rules: &Arc<Rules>, key: &AffinityKey, client: IpAddr) -> Self {
         match rules.stickiness() {
             Stickiness::Address(_) => Self::Address(rules.clone(), key.hash_key().client(client)),
@@ -48,7 +48,7 @@ impl AffinityHint {
         }
     }
 
-    /// The wish of a request to this group. The cookie is for us alone, and goes no further.
+    /// The hint of a request to this group. The cookie is for us alone, and goes no further.
     pub(crate) fn of_request(
         rules: &Arc<Rules>,
         key: &AffinityKey,
@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn a_cookie_is_set_when_the_client_has_none_or_another_ones() {
         let code = |origin| AffinityCode::new(AffinityKey::from([7; 32]).hash_key(), &[1; 16], &[origin; 16]);
-        let set = |wish: AffinityHint| {
+        let set = |hint: AffinityHint| {
             let mut headers = HeaderMap::new();
-            wish.set_cookie(|| code(2), &mut headers);
+            hint.set_cookie(|| code(2), &mut headers);
             headers.contains_key(SET_COOKIE)
         };
         let cookie = |had| AffinityHint::Cookie(had, Group::ROOT);

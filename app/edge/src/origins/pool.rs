@@ -576,15 +576,15 @@ impl SocketPool {
 
     /// Of the nearest origins of the group that are usable the one that is wished for, else the one with the least to do for its weight, in
     /// turn where several have the same; and none of those already tried. It counts as tried, and as busy, from here on.
-    pub(crate) fn choose(&self, group: Group, tried: &mut Attempts<u64>, wish: &AffinityHint) -> Option<InFlight> {
+    pub(crate) fn choose(&self, group: Group, tried: &mut Attempts<u64>, hint: &AffinityHint) -> Option<InFlight> {
         let origins = self.origins.read();
         // The count goes up under the rotation's lock: requests that come at once see one another.
         let mut rotations = self.rotations.lock();
         let rotation = rotations.of(group);
         let own = self.shared.region.as_ref();
         let dialing = self.dialing();
-        let dialed = dialing.as_ref().map(|rules| (&rules.route().settings, self.roll(wish)));
-        let choice = Choice { origins: &origins, own, wish, code: |origin: &Origin| self.code(origin), dialed };
+        let dialed = dialing.as_ref().map(|rules| (&rules.route().settings, self.roll(hint)));
+        let choice = Choice { origins: &origins, own, hint, code: |origin: &Origin| self.code(origin), dialed };
         let usable = |o: &Arc<Origin>| o.health_state().group() == group && o.is_usable() && tried.may_try(&o.number());
         // Rather one that has failed than none.
         let Chosen { origin, why } = choice
@@ -606,8 +606,8 @@ impl SocketPool {
     }
 
     /// What decides where one flow of many goes: the same for a client that is to meet the same origin again.
-    fn roll(&self, wish: &AffinityHint) -> u64 {
-        match wish {
+    fn roll(&self, hint: &AffinityHint) -> u64 {
+        match hint {
             AffinityHint::Address(_, hash) => dials::roll_of(*hash),
             AffinityHint::Any | AffinityHint::Cookie(..) => self.rolls.lock().roll(),
         }

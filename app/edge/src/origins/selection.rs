@@ -24,7 +24,7 @@ pub(crate) struct Choice<'a, C> {
     /// The region of this edge.
     pub(crate) own: Option<&'a RegionName>,
     /// Where the client wants to go.
-    pub(crate) wish: &'a AffinityHint,
+    pub(crate) hint: &'a AffinityHint,
     /// What names an origin in a cookie.
     pub(crate) code: C,
     /// The settings of a socket that has dials for regions, and the roll that decides.
@@ -59,13 +59,13 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
             return self.make_dialed(rotation, settings, roll, fit);
         }
         if self.origins.are_all_here() {
-            let at = self.wish.find(self.origins, &self.code, &fit);
+            let at = self.hint.find(self.origins, &self.code, &fit);
             let at = at.or_else(|| self.take_turn(rotation, self.origins, fit))?;
             return self.origins.get(at).cloned().map(Chosen::from);
         }
         let candidates = self.candidates(fit);
         // A cookie leads back to its origin wherever that is.
-        if let AffinityHint::Cookie(Some(_), _) = self.wish
+        if let AffinityHint::Cookie(Some(_), _) = self.hint
             && let Some(at) = self.find(&candidates)
         {
             return candidates.get(at).map(|candidate| candidate.origin.clone().into());
@@ -87,7 +87,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         }
         let mut candidates = self.candidates(fit);
         // Whoever comes back stays, unless the region is closed.
-        if let AffinityHint::Cookie(Some(_), _) = self.wish
+        if let AffinityHint::Cookie(Some(_), _) = self.hint
             && let Some(found) = self.find(&candidates).and_then(|at| candidates.get(at))
             && dials.is_open(found.origin.place().region.as_ref())
         {
@@ -124,7 +124,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
     }
 
     fn find(&self, candidates: &[Candidate<'_>]) -> Option<usize> {
-        self.wish.find(candidates, &self.code, |_| true)
+        self.hint.find(candidates, &self.code, |_| true)
     }
 
     /// The one with the least to do for its weight, in turn where several have the same.

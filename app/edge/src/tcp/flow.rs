@@ -98,7 +98,7 @@ pub(crate) fn serve<S: ClientIo>(
                 let pass = admit::may_enter(&access, route, &pool, client, identity, &mut context).await?;
                 // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
                 let (reached, origin) =
-                    reach_origin(&access, &mut io, &wanted, &pool, pass.wish(), &mut context).await?;
+                    reach_origin(&access, &mut io, &wanted, &pool, pass.hint(), &mut context).await?;
                 Ok::<_, Verdict>((pass, reached, origin))
             });
             let (mut pass, Reached { mut stream, said, early }, _origin) = reaching.await?;
@@ -151,7 +151,7 @@ async fn reach_origin<S: ClientIo>(
     client: &mut S,
     wanted: &FlowTarget,
     pool: &SocketPool,
-    wish: &AffinityHint,
+    hint: &AffinityHint,
     context: &mut FlowContext,
 ) -> Result<(Reached, InFlight), Verdict> {
     let mut first_bytes = connect::FirstBytes::new(greeting(wanted.route.settings.proxy_protocol, wanted.ends));
@@ -161,7 +161,7 @@ async fn reach_origin<S: ClientIo>(
     // leave in one piece with the opening.
     tokio::task::yield_now().await;
     loop {
-        let Some(origin) = pool.choose(Group::ROOT, &mut tried, wish) else {
+        let Some(origin) = pool.choose(Group::ROOT, &mut tried, hint) else {
             let is_unwell = pool.is_unwell(Group::ROOT);
             let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
             if is_hopeful && access.state.sockets.hold(pool, Group::ROOT, &tried, context.began()).await {

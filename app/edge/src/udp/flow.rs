@@ -293,7 +293,7 @@ impl Flow {
         self.towards.as_ref().is_some_and(|towards| towards.origin.origin().number() == origin)
     }
 
-    /// OriginAttempts again what waits for a tunnel. False: nothing waits any more.
+    /// Tries again to send the held datagrams. Returns false when none wait any more.
     pub(crate) fn try_held(&mut self, pool: &SocketPool, now: Instant) -> bool {
         let Some(since) = self.held.since else { return false };
         if now.saturating_duration_since(since) > MAX_HELD_TIME {
@@ -335,7 +335,7 @@ impl Flow {
         }
         self.towards = None;
         let mut is_near = false;
-        while let Some(origin) = pool.choose(Group::ROOT, &mut self.tried, self.pass.wish()) {
+        while let Some(origin) = pool.choose(Group::ROOT, &mut self.tried, self.pass.hint()) {
             self.context.set_transport(origin.origin().handle().clone());
             match self.open(&origin) {
                 Ok((handle, ended)) => {

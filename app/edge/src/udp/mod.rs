@@ -1,10 +1,10 @@
 //! The path of a datagram to a UDP socket. Each client is a flow: [`Server::take`] is the whole of its way in, and
-//! [`udp_flow`](crate::udp::flow) the way back.
+//! [`flow`] the way back.
 //!
 //! One task reads the port and owns the table of its flows, so that no datagram overtakes another of its flow. What
 //! comes back is sent by the task that reads the tunnel.
 //!
-//! May use `access`, `record`, `state`, `origins`, `policy`, `metrics`, `lifecycle`.
+//! May use `access`, `record`, `origins`, `policy`, `metrics`, `lifecycle`.
 
 pub(crate) mod address_validation;
 pub(crate) mod flow;
@@ -207,13 +207,13 @@ impl Server {
         if admit::judge(&self.ports.access, &rules, client, None).is_some_and(|ruling| !ruling.allowed) {
             return Err(Verdict::Denied);
         }
-        let wish = AffinityHint::of_flow(&rules, &self.ports.access.state.config.affinity_key, client);
+        let hint = AffinityHint::of_flow(&rules, &self.ports.access.state.config.affinity_key, client);
         let flows = &mut self.flows;
         let make_way = || {
             let evicted = flows.lowest_of(Level::New).and_then(|key| flows.remove(&key));
             evicted.map(|evicted| evicted.ended(Verdict::Evicted)).is_some()
         };
-        let pass = admit::take_place_now(&self.pool, wish, make_way)?;
+        let pass = admit::take_place_now(&self.pool, hint, make_way)?;
         match self.flows.make_room(client, self.pool.origins().len()) {
             Ok(evicted) => evicted.into_iter().for_each(|evicted| evicted.ended(Verdict::Evicted)),
             Err(Full) => return Err(Verdict::TooManyFlows),
@@ -254,7 +254,7 @@ impl Server {
         }
     }
 
-    /// OriginAttempts what waits for a tunnel.
+    /// Tries again to send what waits for a tunnel.
     pub(crate) fn retry(&mut self, now: Instant) {
         let (flows, pool) = (&mut self.flows, &self.pool);
         self.holding.retain(|key| flows.get_mut(key).is_some_and(|flow| flow.try_held(pool, now)));

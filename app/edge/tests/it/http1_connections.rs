@@ -284,7 +284,7 @@ async fn a_drain_does_not_wait_for_connections_on_which_nothing_is_asked() {
 #[tokio::test]
 async fn an_edge_that_is_emptied_ends_idle_connections_and_serves_who_has_asked_for_nothing_yet() {
     let (order, emptied) = watch::channel(None);
-    let world = World::start_with(|config| config.emptied = emptied).await;
+    let world = World::start_with(|config| config.drain_until = emptied).await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
     let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());

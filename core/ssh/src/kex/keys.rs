@@ -59,7 +59,7 @@ impl Secrets<'_> {
         while key.len() < count {
             let more = Zeroizing::new([&**head, &**key].concat());
             let more = Zeroizing::new(self.method.hash(&more));
-            *key = [&**key, &**more].concat();
+            key = Zeroizing::new([&**key, &**more].concat());
         }
         key.truncate(count);
         key

@@ -76,6 +76,11 @@ impl Exchange {
         Ok(())
     }
 
+    /// Takes the client's half for another method than the one that was chosen: a wrong guess. Whether this is one.
+    pub(crate) fn drops_guess(&mut self) -> bool {
+        std::mem::take(&mut self.ignores_next)
+    }
+
     /// The client's half; `None` where it was a wrong guess, and the right one follows.
     pub(crate) fn handle_client_half(
         &mut self,
@@ -83,10 +88,7 @@ impl Exchange {
         versions: (&[u8], &[u8]),
         host_keys: &[HostKey],
         session: Option<&[u8]>,
-    ) -> Result<Option<Done>> {
-        if std::mem::take(&mut self.ignores_next) {
-            return Ok(None);
-        }
+    ) -> Result<Done> {
         let client = self.client.as_ref().ok_or(Error::Protocol("half a key exchange before KEXINIT"))?;
         if std::mem::replace(&mut self.is_answered, true) {
             return Err(Error::Protocol("a second half of a key exchange"));
@@ -120,6 +122,6 @@ impl Exchange {
         let (from_client, to_client) = (client.chosen.from_client, client.chosen.to_client);
         let opening = secrets.with_client_keys(from_client.0, from_client.1, Opening::new)?;
         let sealing = secrets.with_server_keys(to_client.0, to_client.1, Sealing::new)?;
-        Ok(Some(Done { reply, sealing, opening, hash }))
+        Ok(Done { reply, sealing, opening, hash })
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     channel::{Channel, End, Kind, Peer},
     error::{Error, Result},
     event::{ChannelId, Event, SessionRequest},
-    limits::{FIRST_WINDOW_BYTES, MAX_DATA_BYTES, MAX_GROWN_BYTES, MAX_SESSIONS},
+    limits::{FIRST_WINDOW_BYTES, MAX_CHANNELS, MAX_DATA_BYTES, MAX_GROWN_BYTES, MAX_SESSIONS},
     message,
     wire::{Put, Reader},
 };
@@ -91,13 +91,13 @@ impl Channels {
 
 impl Server {
     /// Asks the client to open a stream of a forward to its origin (RFC 4254 section 7.2); [`Event::Opened`] or
-    /// [`Event::Refused`] follows. `None` where the connection is over.
+    /// [`Event::Refused`] follows. `None` where the connection is over, or has as many channels as it may.
     pub fn open_forwarded(
         &mut self,
         (address, port): (&str, u32),
         (originator, originator_port): (&str, u32),
     ) -> Option<ChannelId> {
-        if self.is_over || !self.logins.is_done() {
+        if self.is_over || !self.logins.is_done() || self.channels.by_id.len() >= MAX_CHANNELS {
             return None;
         }
         let id = self.channels.add(Channel::new(Kind::Forwarded, None))?;
@@ -326,7 +326,11 @@ impl Server {
             message::CHANNEL_EXTENDED_DATA => {
                 // No kind of it has a meaning from a client (RFC 4254 section 5.2).
                 reader.u32()?;
-                channel.inbound.spend(reader.string()?.len())?;
+                let used = reader.string()?.len();
+                channel.inbound.spend(used)?;
+                if !channel.is_released {
+                    self.open_window(id, used);
+                }
             }
             message::CHANNEL_EOF => self.end_inbound(id, End::Eof),
             message::CHANNEL_CLOSE => self.handle_close(id),
@@ -396,14 +400,15 @@ impl Server {
             "shell" => Some(SessionRequest::Shell),
             "exec" | "subsystem" => Some(SessionRequest::Command),
             "signal" => Some(SessionRequest::Signal(reader.text()?.to_owned())),
-            _ => None,
+            "window-change" => None,
+            _ => wants_reply.then_some(SessionRequest::Other),
         };
         match request {
             Some(request) => {
                 self.events.push_back(Event::Session { channel: ChannelId(id), request, wants_reply });
             }
-            // Environments, X11, and what clients probe with, such as `winadj@putty.projects.tartarus.org`, which PuTTY
-            // sizes its windows by: an answer is what counts.
+            // What clients probe a stream with, such as `winadj@putty.projects.tartarus.org`, which PuTTY sizes its
+            // windows by: an answer is what counts.
             None if wants_reply => self.answer_session(ChannelId(id), name == "window-change"),
             None => {}
         }

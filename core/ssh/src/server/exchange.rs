@@ -18,7 +18,8 @@ impl Server {
         let Some(exchange) = &self.exchange else { return Ok(()) };
         let is_exchange = matches!(number, message::KEXINIT..=message::LAST_OF_TRANSPORT);
         let is_aside = matches!(number, message::IGNORE | message::UNIMPLEMENTED | message::DEBUG);
-        let is_first = self.session.is_none();
+        // Up to the client's NEWKEYS, and not only to its half: what comes between them is in clear text, too.
+        let is_first = self.opener.is_clear();
         let may_come = if is_first && exchange.is_strict() {
             is_exchange
         } else if is_first {
@@ -72,7 +73,6 @@ impl Server {
         let client_version = self.client_version.as_deref().unwrap_or_default();
         let versions = (client_version, self.config.version.as_bytes());
         let done = exchange.handle_client_half(payload, versions, &self.config.host_keys, self.session.as_deref())?;
-        let Some(done) = done else { return Ok(()) };
         let tells_extensions = self.session.is_none() && exchange.wants_ext_info();
         self.session.get_or_insert(done.hash);
         self.next_opening = Some(done.opening);

@@ -147,7 +147,9 @@ impl Server {
             State::Done => return Ok(()),
             State::NoService | State::Asking(_) => return Err(Error::Protocol("a login without its service")),
             // A new attempt takes the place of the one before (RFC 4256 section 3.1).
-            State::Waiting | State::Hinted { .. } => {}
+            State::Waiting => {}
+            // An abandoned hint counts like a refused attempt.
+            State::Hinted { .. } => self.logins.refusals += 1,
         }
         self.check_refusals()?;
         let mut reader = Reader::new(payload);

@@ -263,9 +263,14 @@ impl Server {
             }
             message::IGNORE | message::UNIMPLEMENTED | message::DEBUG => Ok(()),
             message::KEXINIT => self.handle_kexinit(payload, now),
-            message::KEX_ECDH_INIT => self.handle_client_half(payload),
             message::NEWKEYS => self.handle_newkeys(now),
-            _ if self.session.is_none() => Err(Error::Protocol("a message before the first keys")),
+            message::KEX_ECDH_INIT..=message::LAST_OF_TRANSPORT
+                if self.exchange.as_mut().is_some_and(Exchange::drops_guess) =>
+            {
+                Ok(())
+            }
+            message::KEX_ECDH_INIT => self.handle_client_half(payload),
+            _ if self.opener.is_clear() => Err(Error::Protocol("a message before the first keys")),
             message::SERVICE_REQUEST => self.handle_service_request(reader),
             message::USERAUTH_REQUEST => self.handle_login(payload),
             message::USERAUTH_INFO_RESPONSE => self.handle_info_response(),

@@ -120,6 +120,26 @@ fn a_strict_key_exchange_takes_nothing_else() {
 }
 
 #[test]
+fn between_the_halves_and_newkeys_a_first_exchange_takes_nothing_in_clear_text() {
+    for (exchanges, is_strict) in
+        [("curve25519-sha256,kex-strict-c-v00@openssh.com", true), ("curve25519-sha256", false)]
+    {
+        for number in [message::IGNORE, message::DEBUG, message::EXT_INFO, 22, 31, 51, 62] {
+            let (mut server, now) = start();
+            let options = Options { exchanges: exchanges.to_owned(), ..Options::default() };
+            let mut client = Client::new(options);
+            let line = client.version_line();
+            give(&mut server, &line, now).unwrap();
+            client.send_half(&mut server, now).unwrap();
+            let sent = client.send(&mut server, &[number, 0, 0, 0, 0], now);
+            // A client that knows no strictness may say what means nothing.
+            let may = !is_strict && matches!(number, message::IGNORE | message::DEBUG);
+            assert_eq!(sent.is_ok(), may, "{number}, {exchanges}");
+        }
+    }
+}
+
+#[test]
 fn messages_out_of_their_order_end_the_connection() {
     let before_keys: [&[u8]; 6] = [
         &testing::service_request(),

@@ -11,6 +11,6 @@ mod link;
 mod many;
 mod messages;
 mod misbehaviour;
-mod places;
+mod edge_selector;
 mod random;
 mod streams;

@@ -315,7 +315,7 @@ async fn apply(
     Ok(())
 }
 
-/// PolicyScope which sockets policies are asked for.
+/// The sockets whose policies are asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PolicyScope {
     Socket(SocketId),

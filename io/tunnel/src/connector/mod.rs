@@ -12,7 +12,7 @@ use std::{future::Future, io, sync::Arc, time::Duration};
 
 use sallyport_model::{EdgeName, FlowRecord, HealthRecord, OriginAddr, RegionName, RequestRecord, TunnelId};
 use sallyport_shards::Shards;
-use sallyport_wire::{EdgePlace, Open, Refusal, SessionConfig, places::DEFAULT_REDUNDANCY};
+use sallyport_wire::{EdgePlace, Open, Refusal, SessionConfig, edge_selector::DEFAULT_REDUNDANCY};
 use tokio::sync::mpsc;
 
 pub use self::link::answer_link;
@@ -67,7 +67,7 @@ pub struct ConnectorConfig {
     pub session: SessionConfig,
     /// The tunnels to hold.
     pub tunnels: Vec<TunnelCredential>,
-    /// At how many edges, from 1 to [`sallyport_wire::places::MAX_REDUNDANCY`], where there are so many.
+    /// At how many edges, from 1 to [`sallyport_wire::edge_selector::MAX_REDUNDANCY`], where there are so many.
     pub redundancy: usize,
     /// The region that the origins are in; `None`: that of the edge to which the connector comes first.
     pub home: Option<RegionName>,

@@ -12,7 +12,7 @@ use std::{
 use sallyport_model::{EdgeName, TunnelId};
 use sallyport_wire::{
     Edges, NOT_YET_KNOWN, Refusal, Welcome,
-    places::{MAX_REDUNDANCY, Places, Target, Welcomed},
+    edge_selector::{MAX_REDUNDANCY, EdgeSelector, Target, Welcomed},
     session::MAX_TUNNELS_PER_SESSION,
 };
 use tokio::{
@@ -132,7 +132,7 @@ pub(super) struct Supervisor {
     dial: Arc<dyn Dial>,
     /// The tunnels that are still wanted.
     tunnels: Vec<TunnelCredential>,
-    places: Places,
+    places: EdgeSelector,
     posts: BTreeMap<u64, SessionSlot>,
     /// Sessions that are going away or were let go of, until their streams are done.
     retiring: Vec<Live>,
@@ -151,7 +151,7 @@ impl Supervisor {
     ) -> Self {
         Self {
             tunnels: config.tunnels.clone(),
-            places: Places::new(config.redundancy, config.home.clone(), config.edges.clone(), random()),
+            places: EdgeSelector::new(config.redundancy, config.home.clone(), config.edges.clone(), random()),
             shared: Arc::new(ConnectorContext { config, origin, events, runtime: Handle::current() }),
             dial,
             posts: BTreeMap::new(),

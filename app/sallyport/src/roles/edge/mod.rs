@@ -125,13 +125,13 @@ async fn serve(
     let own_card = watch::Sender::new(config::card(args, &state, address));
     let (removed, clock) = (watch::Sender::new(false), watch::Sender::new(None));
     let site = watch::Sender::new(Arc::new(site_of(&state.world)));
-    let emptied = orders::follow(state.id, &bus, own_card.clone(), (removed.subscribe(), clock.subscribe()));
+    let drain_until = orders::follow(state.id, &bus, own_card.clone(), (removed.subscribe(), clock.subscribe()));
     let neighbours = neighbours::follow(own_card.subscribe(), &bus);
     let own_secrets = Secrets::open_or_create(data)?;
     let audit = args.audit_log.open(data, |purpose| own_secrets.derived(purpose))?;
     let stream = AuditStream::of_edge(&audit, &nats, state.name.as_str())?;
     let mut config = config::of_edge(args, &state, address, &bus)?;
-    (config.site, config.neighbours, config.emptied) = (site.subscribe(), neighbours, emptied);
+    (config.site, config.neighbours, config.drain_until) = (site.subscribe(), neighbours, drain_until);
     (config.shards, config.geo) = (shards, geo);
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), link.api());

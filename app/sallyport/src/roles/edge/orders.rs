@@ -14,7 +14,7 @@ const REMOVED_DRAIN: Duration = Duration::from_secs(300);
 /// What clocks that are read to the second, and the time that an answer takes, may make of a moment.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// Why an edge is emptied.
+/// Why an edge is drain_until.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DrainReason {
     /// Control wants it, with time until then, in seconds since 1970.
@@ -24,7 +24,7 @@ enum DrainReason {
 }
 
 /// Has the edge's card say what is wanted of it, from now on. Gives until when what runs may go on, when it is to be
-/// emptied.
+/// drain_until.
 pub(super) fn follow(
     edge: EdgeId,
     bus: &Bus,
@@ -33,7 +33,7 @@ pub(super) fn follow(
 ) -> watch::Receiver<Option<Instant>> {
     let orders = bus.orders.clone();
     let mut changes = orders.subscribe();
-    let (emptied, told) = watch::channel(None);
+    let (drain_until, told) = watch::channel(None);
     let mut known = None;
     let mut look = move |is_removed: bool, clock: Option<ControlClock>| {
         let why = match orders.get(edge) {
@@ -51,11 +51,11 @@ pub(super) fn follow(
             // No later than it was to be empty before.
             DrainReason::Removed => {
                 let soon = Instant::now() + REMOVED_DRAIN;
-                emptied.borrow().map_or(soon, |until: Instant| until.min(soon))
+                drain_until.borrow().map_or(soon, |until: Instant| until.min(soon))
             }
         });
-        if !is_known || !is_same(*emptied.borrow(), until, Instant::now()) {
-            emptied.send_replace(until);
+        if !is_known || !is_same(*drain_until.borrow(), until, Instant::now()) {
+            drain_until.send_replace(until);
         }
     };
     // What was known when this edge last ran holds from the beginning.

@@ -1,7 +1,7 @@
 //! At which edges a connector holds its tunnels: whom it dials next, and whom it lets go of.
 //!
-//! [`Places`] is a state machine without input and output of its own. The driver numbers its attempts and sessions (*posts*), says
-//! by `handle_…` what became of them, and does after each of these what [`Places::dial`] and [`Places::release`] say.
+//! [`EdgeSelector`] is a state machine without input and output of its own. The driver numbers its attempts and sessions (*slots*), says
+//! by `handle_…` what became of them, and does after each of these what [`EdgeSelector::dial`] and [`EdgeSelector::release`] say.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ pub const MAX_REDUNDANCY: usize = 4;
 pub const PATIENCE: Duration = Duration::from_secs(3);
 /// How long an edge is left alone that wanted to be left.
 pub const AVOIDED: Duration = Duration::from_secs(30);
-/// How many posts there may be beyond those that are wanted: attempts that take long, and one that is to replace another.
+/// How many slots there may be beyond those that are wanted: attempts that take long, and one that is to replace another.
 const MAX_MORE_POSTS: usize = 3;
 /// Of how many edges it is remembered where they are, and how attempts went.
 const MAX_REMEMBERED: usize = 256;
@@ -50,7 +50,7 @@ impl Target {
 pub enum Welcomed {
     /// Attach the tunnels.
     Stay,
-    /// There is another session with the same edge: close this one, which is no post any more.
+    /// There is another session with the same edge: close this one, which is no slot any more.
     Twice,
 }
 
@@ -85,7 +85,7 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Post {
+struct EdgeSlot {
     target: Target,
     stage: Stage,
     edge: Option<EdgeName>,
@@ -94,7 +94,7 @@ struct Post {
     is_leaving: bool,
 }
 
-impl Post {
+impl EdgeSlot {
     /// Which edge it is, as far as is known.
     fn edge(&self) -> Option<&EdgeName> {
         self.edge.as_ref().or(self.target.edge())
@@ -120,7 +120,7 @@ impl Post {
 
 /// The edges that a connector knows of, and those that it holds its tunnels at.
 #[derive(Debug)]
-pub struct Places {
+pub struct EdgeSelector {
     wanted: usize,
     /// By which connectors choose differently among edges that are equally good.
     seed: u64,
@@ -131,14 +131,14 @@ pub struct Places {
     former: BTreeMap<EdgeName, EdgePlace>,
     attempts: BTreeMap<EdgeName, Attempts>,
     given: Attempts,
-    posts: BTreeMap<u64, Post>,
+    slots: BTreeMap<u64, EdgeSlot>,
     /// Some edge has answered since the beginning.
     was_welcomed: bool,
     /// Where to go before all else: to the successor of one that went away.
     next: Option<Target>,
 }
 
-impl Places {
+impl EdgeSelector {
     /// For so many edges, from 1 to [`MAX_REDUNDANCY`]; `known` are those that are known from the beginning. `seed` is
     /// random and stays the same for one connector.
     #[must_use]
@@ -151,7 +151,7 @@ impl Places {
             former: BTreeMap::new(),
             attempts: BTreeMap::new(),
             given: Attempts::default(),
-            posts: BTreeMap::new(),
+            slots: BTreeMap::new(),
             was_welcomed: false,
             next: None,
         }
@@ -163,7 +163,7 @@ impl Places {
         self.home.as_ref()
     }
 
-    /// Whether other edges than those of the posts are known.
+    /// Whether other edges than those of the slots are known.
     #[must_use]
     pub fn has_others(&self) -> bool {
         self.known.keys().any(|name| !self.is_taken(name))
@@ -172,29 +172,29 @@ impl Places {
     /// Whether the tunnels are held anywhere.
     #[must_use]
     pub fn is_holding(&self) -> bool {
-        self.posts.values().any(|post| post.stage == Stage::Holding)
+        self.slots.values().any(|slot| slot.stage == Stage::Holding)
     }
 
-    /// Where to dial now, as the post of this number, if anywhere. To be asked until it has nothing more.
+    /// Where to dial now, as the slot of this number, if anywhere. To be asked until it has nothing more.
     pub fn dial(&mut self, number: u64, now: Instant) -> Option<Target> {
-        if self.posts.len() >= self.wanted + MAX_MORE_POSTS {
+        if self.slots.len() >= self.wanted + MAX_MORE_POSTS {
             return None;
         }
         let target = self.next.take().or_else(|| self.missing(now))?;
-        let post = Post {
+        let slot = EdgeSlot {
             target: target.clone(),
             stage: Stage::Dialing { since: now },
             edge: None,
             region: None,
             is_leaving: false,
         };
-        self.posts.insert(number, post);
+        self.slots.insert(number, slot);
         Some(target)
     }
 
     /// Where to dial so that there are as many edges as wanted, in as many regions as can be, the origin's among them.
     fn missing(&self, now: Instant) -> Option<Target> {
-        let promising: Vec<&Post> = self.posts.values().filter(|post| post.is_promising(now)).collect();
+        let promising: Vec<&EdgeSlot> = self.slots.values().filter(|slot| slot.is_promising(now)).collect();
         if promising.is_empty() {
             // The address that was given is the first one and the last resort.
             let given = || self.given.is_ready(now).then_some(Target::Given).filter(|_| !self.dials_given());
@@ -206,17 +206,17 @@ impl Places {
             };
         }
         // Which edge the given address leads to is known when that has answered.
-        if promising.iter().all(|post| matches!(post.stage, Stage::Dialing { .. })) {
+        if promising.iter().all(|slot| matches!(slot.stage, Stage::Dialing { .. })) {
             return None;
         }
-        let covered: Vec<&RegionName> = promising.iter().filter_map(|post| post.region()).collect();
+        let covered: Vec<&RegionName> = promising.iter().filter_map(|slot| slot.region()).collect();
         let best = self.best(&covered, now)?;
         let is_better = || {
             let regions: BTreeSet<_> = covered.iter().collect();
             let has_home = self.home.as_ref().is_none_or(|home| covered.contains(&home));
             let is_new = !covered.contains(&&best.region);
             let is_of_home = Some(&best.region) == self.home.as_ref();
-            promising.iter().all(|post| post.is_good())
+            promising.iter().all(|slot| slot.is_good())
                 && (is_new && regions.len() < self.wanted || is_of_home && !has_home)
         };
         (promising.len() < self.wanted || promising.len() == self.wanted && self.wanted > 1 && is_better())
@@ -224,12 +224,12 @@ impl Places {
     }
 
     fn dials_given(&self) -> bool {
-        let is_given = |post: &Post| post.target == Target::Given && matches!(post.stage, Stage::Dialing { .. });
-        self.posts.values().any(is_given)
+        let is_given = |slot: &EdgeSlot| slot.target == Target::Given && matches!(slot.stage, Stage::Dialing { .. });
+        self.slots.values().any(is_given)
     }
 
     fn is_taken(&self, name: &EdgeName) -> bool {
-        self.posts.values().any(|post| post.edge() == Some(name))
+        self.slots.values().any(|slot| slot.edge() == Some(name))
     }
 
     fn is_ready(&self, name: &EdgeName, now: Instant) -> bool {
@@ -267,9 +267,9 @@ impl Places {
         now: Instant,
         random: u64,
     ) -> Welcomed {
-        if name.is_some() && self.posts.iter().any(|(other, post)| *other != number && post.edge == name) {
-            if let Some(post) = self.posts.remove(&number) {
-                self.failed(&post.target, now, random);
+        if name.is_some() && self.slots.iter().any(|(other, slot)| *other != number && slot.edge == name) {
+            if let Some(slot) = self.slots.remove(&number) {
+                self.failed(&slot.target, now, random);
             }
             return Welcomed::Twice;
         }
@@ -277,17 +277,17 @@ impl Places {
         if self.home.is_none() {
             self.home.clone_from(&region);
         }
-        if let Some(post) = self.posts.get_mut(&number) {
-            (post.stage, post.edge, post.region) = (Stage::Welcomed, name, region);
+        if let Some(slot) = self.slots.get_mut(&number) {
+            (slot.stage, slot.edge, slot.region) = (Stage::Welcomed, name, region);
         }
         Welcomed::Stay
     }
 
-    /// The edge of this post has told which others serve, and whether it is to be left.
+    /// The edge of this slot has told which others serve, and whether it is to be left.
     pub fn handle_edges(&mut self, number: u64, edges: Vec<EdgePlace>, leave: bool) {
-        let teller = self.posts.get_mut(&number).and_then(|post| {
-            post.is_leaving = leave;
-            post.edge.clone()
+        let teller = self.slots.get_mut(&number).and_then(|slot| {
+            slot.is_leaving = leave;
+            slot.edge.clone()
         });
         // One that knows of nobody has perhaps just begun: what is known is better than nothing.
         if edges.is_empty() {
@@ -309,21 +309,21 @@ impl Places {
 
     /// All tunnels that can be are attached there.
     pub fn handle_holding(&mut self, number: u64) {
-        let Some(post) = self.posts.get_mut(&number) else { return };
-        post.stage = Stage::Holding;
-        if post.target == Target::Given {
+        let Some(slot) = self.slots.get_mut(&number) else { return };
+        slot.stage = Stage::Holding;
+        if slot.target == Target::Given {
             self.given = Attempts::default();
         }
-        if let Some(edge) = post.edge().filter(|_| !post.is_leaving) {
+        if let Some(edge) = slot.edge().filter(|_| !slot.is_leaving) {
             self.attempts.remove(edge);
         }
     }
 
     /// The attempt failed, or the session was lost: another edge is taken, this one later again.
     pub fn handle_lost(&mut self, number: u64, now: Instant, random: u64) {
-        let Some(post) = self.posts.remove(&number) else { return };
-        self.failed(&post.target, now, random);
-        if let Some(edge) = post.edge.filter(|edge| post.target.edge() != Some(edge)) {
+        let Some(slot) = self.slots.remove(&number) else { return };
+        self.failed(&slot.target, now, random);
+        if let Some(edge) = slot.edge.filter(|edge| slot.target.edge() != Some(edge)) {
             self.attempts.entry(edge).or_default().failed(now, random);
         }
     }
@@ -335,52 +335,52 @@ impl Places {
         }
     }
 
-    /// The edge of this post takes nothing new on this session. Where the session `was_good` its successor may be there already:
+    /// The edge of this slot takes nothing new on this session. Where the session `was_good` its successor may be there already:
     /// that is tried at once.
     pub fn handle_gone_away(&mut self, number: u64, was_good: bool, now: Instant, random: u64) {
         if !was_good {
             return self.handle_lost(number, now, random);
         }
-        if let Some(post) = self.posts.remove(&number) {
-            let known = post.edge().and_then(|edge| self.known.get(edge)).cloned();
-            self.next = Some(known.map_or(post.target, Target::Edge));
+        if let Some(slot) = self.slots.remove(&number) {
+            let known = slot.edge().and_then(|edge| self.known.get(edge)).cloned();
+            self.next = Some(known.map_or(slot.target, Target::Edge));
         }
     }
 
-    /// A session to let go of, which is no post from here on: its tunnels are held elsewhere. To be asked until it has nothing
-    /// more, after [`Places::dial`].
+    /// A session to let go of, which is no slot from here on: its tunnels are held elsewhere. To be asked until it has nothing
+    /// more, after [`EdgeSelector::dial`].
     pub fn release(&mut self, now: Instant) -> Option<u64> {
-        let good: Vec<(u64, &Post)> =
-            self.posts.iter().filter(|(_, post)| post.is_good()).map(|(number, post)| (*number, post)).collect();
-        let is_settled = || self.posts.values().all(|post| post.is_leaving || post.is_good());
+        let good: Vec<(u64, &EdgeSlot)> =
+            self.slots.iter().filter(|(_, slot)| slot.is_good()).map(|(number, slot)| (*number, slot)).collect();
+        let is_settled = || self.slots.values().all(|slot| slot.is_leaving || slot.is_good());
         let may_leave = good.len() >= self.wanted
             || !good.is_empty() && is_settled() && self.best(&[], now).is_none() && self.next.is_none();
-        let leaving = self.posts.iter().find(|(_, post)| post.is_leaving).map(|(number, _)| *number);
+        let leaving = self.slots.iter().find(|(_, slot)| slot.is_leaving).map(|(number, _)| *number);
         let surplus = (good.len() > self.wanted).then(|| {
-            let rank = |(number, post): &(u64, &Post)| {
-                let alike = good.iter().filter(|(_, other)| other.region() == post.region()).count();
-                (alike, post.region() != self.home.as_ref(), *number)
+            let rank = |(number, slot): &(u64, &EdgeSlot)| {
+                let alike = good.iter().filter(|(_, other)| other.region() == slot.region()).count();
+                (alike, slot.region() != self.home.as_ref(), *number)
             };
-            good.iter().max_by_key(|post| rank(post)).map(|(number, _)| *number)
+            good.iter().max_by_key(|slot| rank(slot)).map(|(number, _)| *number)
         });
         let released = leaving.filter(|_| may_leave).or(surplus.flatten())?;
-        let post = self.posts.remove(&released)?;
-        if post.is_leaving
-            && let Some(edge) = post.edge()
+        let slot = self.slots.remove(&released)?;
+        if slot.is_leaving
+            && let Some(edge) = slot.edge()
         {
             self.attempts.entry(edge.clone()).or_default().not_before = Some(now + AVOIDED);
         }
         Some(released)
     }
 
-    /// When [`Places::dial`] may have something by itself.
+    /// When [`EdgeSelector::dial`] may have something by itself.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let late = self.posts.values().filter_map(|post| match post.stage {
+        let late = self.slots.values().filter_map(|slot| match slot.stage {
             Stage::Dialing { since } => Some(since + PATIENCE),
             _ => None,
         });
-        let is_alone = !self.posts.values().any(|post| post.is_promising(now));
+        let is_alone = !self.slots.values().any(|slot| slot.is_promising(now));
         let former = self.former.keys().filter(|_| is_alone);
         let free = self.known.keys().chain(former).filter(|name| !self.is_taken(name));
         let again = free.filter_map(|name| self.attempts.get(name)?.not_before);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use sallyport_model::{EdgeName, RegionName};
 use sallyport_wire::{
     EdgePlace,
-    places::{MAX_REDUNDANCY, PATIENCE, Places, Target, Welcomed},
+    edge_selector::{MAX_REDUNDANCY, PATIENCE, EdgeSelector, Target, Welcomed},
 };
 
 fn name(text: &str) -> EdgeName {
@@ -30,23 +30,23 @@ fn list(edges: &[&str]) -> Vec<EdgePlace> {
 
 /// A connector's side that does at once what it is told.
 struct Run {
-    places: Places,
+    places: EdgeSelector,
     now: Instant,
-    posts: BTreeMap<u64, Option<String>>,
+    slots: BTreeMap<u64, Option<String>>,
     count: u64,
 }
 
 impl Run {
     fn new(wanted: usize, known: &[&str]) -> Self {
-        let places = Places::new(wanted, None, list(known), 7);
-        Self { places, now: Instant::now(), posts: BTreeMap::new(), count: 0 }
+        let places = EdgeSelector::new(wanted, None, list(known), 7);
+        Self { places, now: Instant::now(), slots: BTreeMap::new(), count: 0 }
     }
 
     /// The next attempt, and where it goes.
     fn dial(&mut self) -> Option<(u64, Option<String>)> {
         self.count += 1;
         let target = self.places.dial(self.count, self.now)?;
-        self.posts.insert(self.count, None);
+        self.slots.insert(self.count, None);
         Some((self.count, target.edge().map(ToString::to_string)))
     }
 
@@ -61,7 +61,7 @@ impl Run {
         assert_eq!(stays, Welcomed::Stay);
         self.places.handle_edges(number, list(others), false);
         self.places.handle_holding(number);
-        self.posts.insert(number, Some(edge.to_owned()));
+        self.slots.insert(number, Some(edge.to_owned()));
     }
 
     /// Holds at the given edge, and at one more that it has chosen itself.
@@ -106,7 +106,7 @@ fn the_second_edge_is_of_another_region_and_connectors_spread() {
     assert_eq!((second.as_str(), run.places.home()), ("us-1", Some(&region_of("eu-1"))));
     let chosen: BTreeSet<_> = (0..40)
         .map(|seed| {
-            let mut places = Places::new(2, None, Vec::new(), seed);
+            let mut places = EdgeSelector::new(2, None, Vec::new(), seed);
             places.dial(1, run.now).unwrap();
             places.handle_welcome(1, Some(name("eu-1")), Some(region_of("eu-1")), run.now, 0);
             places.handle_edges(1, list(&["us-1", "us-2", "us-3", "eu-2"]), false);
@@ -187,7 +187,7 @@ fn two_sessions_of_one_connector_never_meet_at_one_edge() {
     let (number, _) = run.dial_edge();
     let answer = run.places.handle_welcome(number, Some(name("us-1")), Some(region_of("us-1")), run.now, 0);
     assert_eq!((answer, run.dial()), (Welcomed::Twice, None), "and it is not tried in a loop");
-    assert!(run.places.is_holding() && run.posts.contains_key(&second));
+    assert!(run.places.is_holding() && run.slots.contains_key(&second));
 }
 
 #[test]
@@ -262,12 +262,12 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Edges that live and die, and one connector.
 struct World {
-    places: Places,
+    places: EdgeSelector,
     now: Instant,
     alive: [bool; 6],
     drained: [bool; 6],
-    /// The edge of each post; none while it is dialed in vain.
-    posts: BTreeMap<u64, Option<usize>>,
+    /// The edge of each slot; none while it is dialed in vain.
+    slots: BTreeMap<u64, Option<usize>>,
     count: u64,
     wanted: usize,
 }
@@ -279,7 +279,7 @@ impl World {
     }
 
     fn good(&self) -> Vec<usize> {
-        self.posts.values().flatten().copied().filter(|edge| self.alive[*edge]).collect()
+        self.slots.values().flatten().copied().filter(|edge| self.alive[*edge]).collect()
     }
 
     /// All that can be done now is done, answers come at once.
@@ -297,21 +297,21 @@ impl World {
                     continue;
                 };
                 let (called, region) = (Some(name(EDGES[edge])), Some(region_of(EDGES[edge])));
-                let is_held = self.posts.values().any(|held| *held == Some(edge));
+                let is_held = self.slots.values().any(|held| *held == Some(edge));
                 match self.places.handle_welcome(self.count, called, region, self.now, random) {
                     Welcomed::Twice => assert!(is_held),
                     Welcomed::Stay => {
                         assert!(!is_held, "two sessions at {}", EDGES[edge]);
                         self.places.handle_edges(self.count, self.told(edge), self.drained[edge]);
                         self.places.handle_holding(self.count);
-                        self.posts.insert(self.count, Some(edge));
+                        self.slots.insert(self.count, Some(edge));
                     }
                 }
-                assert!(self.posts.len() <= self.wanted + 3);
+                assert!(self.slots.len() <= self.wanted + 3);
                 continue;
             }
             let Some(released) = self.places.release(self.now) else { return };
-            self.posts.remove(&released).expect("what is let go of was there");
+            self.slots.remove(&released).expect("what is let go of was there");
             assert!(!self.good().is_empty(), "the last one is never let go of");
         }
         panic!("it never comes to rest");
@@ -323,9 +323,9 @@ impl World {
                 self.alive[edge] = !self.alive[edge];
                 self.drained[edge] = false;
                 let lost: Vec<u64> =
-                    self.posts.iter().filter(|(_, held)| **held == Some(edge)).map(|(number, _)| *number).collect();
+                    self.slots.iter().filter(|(_, held)| **held == Some(edge)).map(|(number, _)| *number).collect();
                 for number in lost {
-                    self.posts.remove(&number);
+                    self.slots.remove(&number);
                     self.places.handle_lost(number, self.now, random);
                 }
             }
@@ -334,7 +334,7 @@ impl World {
             Step::Pass(ms) => self.now += Duration::from_millis(u64::from(ms)),
         }
         if matches!(step, Step::Tell) {
-            let held: Vec<(u64, usize)> = self.posts.iter().filter_map(|(n, edge)| Some((*n, (*edge)?))).collect();
+            let held: Vec<(u64, usize)> = self.slots.iter().filter_map(|(n, edge)| Some((*n, (*edge)?))).collect();
             for (number, edge) in held {
                 self.places.handle_edges(number, self.told(edge), self.drained[edge]);
             }
@@ -355,11 +355,11 @@ proptest! {
         steps in prop::collection::vec(step(), 0..60),
     ) {
         let mut world = World {
-            places: Places::new(wanted, None, Vec::new(), seed),
+            places: EdgeSelector::new(wanted, None, Vec::new(), seed),
             now: Instant::now(),
             alive: [true; 6],
             drained: [false; 6],
-            posts: BTreeMap::new(),
+            slots: BTreeMap::new(),
             count: 0,
             wanted,
         };
