@@ -292,7 +292,7 @@ fn an_edge_that_was_removed_and_runs_on_keeps_nobody() {
     let (_, said) = eu.get(&home, &api, "/healthz");
     assert!(said.contains("edge: removed"), "{said}");
     let (status, said) = eu.get(&home, &api, "/v1/info");
-    assert!(status == 503 && said.contains("edge-removed") && said.contains("come by another"), "{status} {said}");
+    assert!(status == 503 && said.contains("edge-removed") && said.contains("use another edge"), "{status} {said}");
     let log = eu.program.as_ref().unwrap().output();
     assert_eq!(log.matches("this edge was removed from the installation").count(), 1, "{log}");
     // Who comes there all the same is served as by an edge that is emptied.
