@@ -12,12 +12,12 @@ mod by_number;
 mod clients;
 pub mod datagram;
 pub mod demand;
+pub mod edge_selector;
 pub mod frame;
 pub mod leg;
 mod lifecycle;
 mod log_budget;
 pub mod message;
-pub mod edge_selector;
 pub mod session;
 mod violation;
 

@@ -87,7 +87,8 @@ impl ConnectionRouter {
     pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
         let base = server_config(certificates.clone(), sallyport_wire::ALPN);
         let returning = server_config_for_returning(&base);
-        let (unbuffered, unbuffered_returning) = (unbuffered_server_config(&base), unbuffered_server_config(&returning));
+        let (unbuffered, unbuffered_returning) =
+            (unbuffered_server_config(&base), unbuffered_server_config(&returning));
         let tunnels = server_config_for_tunnels(&base, sallyport_wire::ALPN);
         Arc::new(Self { base, returning, unbuffered, unbuffered_returning, tunnels, certificates, trusted_proxies })
     }

@@ -133,7 +133,10 @@ fn who_may_not_join_is_told_why() {
     assert!(home.run(&["edge", "rm", "eu-2"]).status.success());
     assert_eq!(edges(&home).len(), 1);
     let (status, said) = second.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
-    assert!(status == 503 && said.contains("the installation removed the edge of this request: use another edge"), "{status} {said}");
+    assert!(
+        status == 503 && said.contains("the installation removed the edge of this request: use another edge"),
+        "{status} {said}"
+    );
     // Who joined, and who tried to with a token that was used, is on record.
     let log = text(&home.run(&["audit", "--since", "1h", "-o", "json"]).stdout);
     let joins: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

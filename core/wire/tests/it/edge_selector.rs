@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use sallyport_model::{EdgeName, RegionName};
 use sallyport_wire::{
     EdgePlace,
-    edge_selector::{MAX_REDUNDANCY, PATIENCE, EdgeSelector, Target, Welcomed},
+    edge_selector::{EdgeSelector, MAX_REDUNDANCY, PATIENCE, Target, Welcomed},
 };
 
 fn name(text: &str) -> EdgeName {

@@ -4,6 +4,7 @@
 
 mod corpus;
 mod datagrams;
+mod edge_selector;
 mod fuzz_bodies;
 mod legs;
 mod lifetime;
@@ -11,6 +12,5 @@ mod link;
 mod many;
 mod messages;
 mod misbehaviour;
-mod edge_selector;
 mod random;
 mod streams;

@@ -6,7 +6,7 @@ use std::fmt;
 pub(crate) const CHECK_PROXY: &str =
     "check its address (--proxy, or HTTPS_PROXY in the environment), or go without it by --proxy none";
 
-/// Why a proxy did not lead to a server. It is inside the [`io::Error`] that [`crate::connect_tcp_by`] gives.
+/// Why a proxy did not lead to a server. It is inside the [`std::io::Error`] that [`crate::connect_tcp_by`] gives.
 #[derive(Debug)]
 pub struct ProxyFailure {
     sentence: String,

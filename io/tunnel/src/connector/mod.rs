@@ -1,7 +1,7 @@
 //! The connector's end: keeps sessions with edges, and hands streams to the origin.
 //!
 //! [`run_connector`] runs a `Supervisor`, one loop over what can happen: an attempt succeeded or failed, a session has news, a
-//! wait is over, it is time to stop. At which edges there are to be sessions is for [`sallyport_wire::places`] to say. Sessions
+//! wait is over, it is time to stop. At which edges there are to be sessions is for [`sallyport_wire::edge_selector`] to say. Sessions
 //! are tasks of their own, so that one which is going away finishes its streams while the next one is set up.
 
 mod link;

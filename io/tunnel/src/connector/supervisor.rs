@@ -12,7 +12,7 @@ use std::{
 use sallyport_model::{EdgeName, TunnelId};
 use sallyport_wire::{
     Edges, NOT_YET_KNOWN, Refusal, Welcome,
-    edge_selector::{MAX_REDUNDANCY, EdgeSelector, Target, Welcomed},
+    edge_selector::{EdgeSelector, MAX_REDUNDANCY, Target, Welcomed},
     session::MAX_TUNNELS_PER_SESSION,
 };
 use tokio::{
