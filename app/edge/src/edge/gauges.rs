@@ -7,7 +7,7 @@ use std::sync::{
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
 use sallyport_shards::Shards;
@@ -19,12 +19,8 @@ use crate::{
         counts::{Connections, Handshakes},
         flow_count::FlowCounts,
     },
+    metrics::ReasonLabel,
 };
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
 
 /// What is looked at when it is asked for.
 #[derive(Debug)]

@@ -44,9 +44,11 @@ struct StatusLabel {
     status: &'static str,
 }
 
+/// The label of counters by reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
+pub(crate) struct ReasonLabel {
+    /// A word of the counter.
+    pub(crate) reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

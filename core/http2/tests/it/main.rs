@@ -12,4 +12,5 @@ mod hpack_encoder;
 mod hpack_fuzz;
 mod hpack_properties;
 mod server;
+mod server_bounds;
 mod server_properties;
