@@ -1,4 +1,4 @@
-//! Work that goes on in another shard when all that it is done for comes from there.
+//! Moves a session's driver to another shard when all of its requests come from there.
 
 use std::{
     future::{Future, poll_fn},
@@ -11,18 +11,18 @@ use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::mux::Mux;
 
-/// What drives a session's connection.
+/// The future that drives a session's connection.
 pub(crate) type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// One stay in a shard.
+/// The end of a stay in one shard.
 enum Stay<T> {
     Over(T),
     Moves(Work<T>, Handle),
 }
 
-/// Does the work in the caller's task, and goes on where [`Mux::has_room_for_shared`] calls it to. What it waits for afterwards is
-/// watched there if it moves along, as connections do; timers stay where they were made, and wake it from there. None
-/// where the shard that it moved to has ended. Dropped before the end it ends the work.
+/// Runs the work in the caller's task, and moves it when [`Mux::has_room_for_shared`] asks for another shard. After a
+/// move the new shard polls those resources that move along, as connections do; timers stay in their old shard. `None`
+/// if the shard that the work moved to has ended. Dropping the future ends the work.
 pub(crate) async fn roam<T: Send + 'static>(work: Work<T>, mux: Arc<Mux>) -> Option<T> {
     let mut tasks = JoinSet::new();
     let mut stay = stay(work, mux.clone()).await;
@@ -85,8 +85,7 @@ mod tests {
         let first = told.recv().await.unwrap();
         let (found, asked) = oneshot::channel();
         let asking = mux.clone();
-        // As often as it takes, and not more: it is called once.
-        // The other one: they are dealt out in turn.
+        // Moves the work exactly once to the caller's shard; the other shards get work in turn.
         shards.spawn(async move {
             for _ in 0..256 {
                 asking.has_room_for_shared();

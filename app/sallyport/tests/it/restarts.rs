@@ -182,7 +182,7 @@ fn a_connector_that_falls_silent_costs_impatient_clients_only_what_they_ask_in_t
     wait_until("both serve", || (silent_origin.count() > 5 && lively_origin.count() > 5).then_some(()));
     let stopped = clients.began.elapsed();
     silent.signal("STOP");
-    up.program.wait_for("a connector is gone");
+    up.program.wait_for("a connector disconnected");
     let noticed = clients.began.elapsed();
     assert!(noticed < stopped + Duration::from_secs(10), "with the keepalive alone it takes 30 s and more");
     thread::sleep(Duration::from_secs(2));
@@ -221,7 +221,7 @@ fn a_slow_origin_behind_a_connector_that_lives_is_waited_for() {
     let answer = up.curl(&host, "/", &[]);
     assert_eq!((answer.status, answer.body.as_str()), (200, "slow"), "{}", answer.head);
     slow.join().unwrap();
-    assert!(!up.program.output().contains("a connector is gone"), "{}", up.program.output());
+    assert!(!up.program.output().contains("a connector disconnected"), "{}", up.program.output());
 }
 
 #[test]
