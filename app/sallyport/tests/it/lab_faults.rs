@@ -176,7 +176,7 @@ pub(crate) fn engines_break(here: &Here) {
 
 /// How often each edge has said that another one is gone.
 fn lost_edges(here: &Here) -> Vec<usize> {
-    ["eu-1", "us-1", "ap-1"].iter().map(|edge| here.log(edge).matches("edge gone").count()).collect()
+    ["eu-1", "us-1", "ap-1"].iter().map(|edge| here.log(edge).matches("edge left").count()).collect()
 }
 
 fn controls_break(here: &Here) {

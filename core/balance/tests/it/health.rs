@@ -113,7 +113,7 @@ fn no_checks_no_opinion() {
 
 #[test]
 fn failures_are_sentences() {
-    assert_eq!(CheckFailure::Status(503).to_string(), "the answer has status 503");
+    assert_eq!(CheckFailure::Status(503).to_string(), "the response has status 503");
     assert_eq!(CheckFailure::TimedOut.to_string(), "no answer in time");
 }
 
