@@ -1,4 +1,4 @@
-//! What edges say: leases and presences, as JSON with a schema number.
+//! The entries that edges write: leases and tunnels, as JSON with a schema number.
 
 use std::{hash::Hasher as _, net::SocketAddr};
 
@@ -6,92 +6,91 @@ use sallyport_model::{EdgeId, EdgeName, RegionName, TunnelId, TunnelPresence};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use siphasher::sip::SipHasher24;
 
-/// The schema that this program writes and the only one that it reads. Fields may be added to it; one that changes its meaning
-/// makes a new one.
+/// The schema version written, and the only one read. Fields may be added; a change of meaning needs a new version.
 pub const SCHEMA: u32 = 1;
 
-/// What an edge does with those who come.
+/// Whether an edge accepts new clients and connectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EdgeState {
-    /// It takes clients and connectors.
+    /// The edge accepts clients and connectors.
     #[default]
     Serving,
-    /// It is being emptied: it is not given to connectors, and not chosen where another edge will do.
+    /// The edge is being drained: connectors are not sent to it, and other edges are preferred.
     Draining,
 }
 
-/// What an edge says of itself.
+/// An edge's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeCard {
     /// Its id.
     pub edge: EdgeId,
     /// Its name.
     pub name: EdgeName,
-    /// The region that it is in.
+    /// Its region.
     pub region: RegionName,
-    /// Where clients and connectors reach it.
+    /// Its addresses for clients and connectors.
     pub addresses: Vec<SocketAddr>,
     /// The version of its program.
     pub program: String,
-    /// Since when it runs, in seconds since 1970 (UTC), by its own clock: to be shown, never to be compared.
+    /// Start time in seconds since 1970 (UTC), by the edge's clock: for display, never for comparison.
     pub since: i64,
-    /// What it does with those who come.
+    /// Whether it accepts new clients and connectors.
     #[serde(default)]
     pub state: EdgeState,
 }
 
-/// A sign of life of an edge.
+/// A renewal of an edge's lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Who it is.
+    /// The edge.
     #[serde(flatten)]
     pub card: EdgeCard,
-    /// Which life of the edge this is: a later one has a greater number.
+    /// Number of the edge's run: a later run has a greater number.
     pub epoch: u64,
-    /// Which sign of life of this epoch it is, counted from 1.
+    /// Number of the beat in this epoch, from 1.
     pub beat: u64,
-    /// The version of the latest [`Held`] that it has written.
+    /// The version of the latest written tunnel entry.
     pub latest: u64,
-    /// How many tunnels it holds.
+    /// Number of held tunnels.
     pub tunnels: u32,
     /// The digest of these tunnels and their versions.
     pub digest: u64,
-    /// Whether it is the last one: the edge ends.
+    /// Whether this is the last lease: the edge stops.
     #[serde(default)]
     pub is_last: bool,
 }
 
-/// A tunnel that an edge holds, or has held.
+/// The entry of a tunnel that an edge holds or has held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// By which edge.
+    /// The edge.
     pub edge: EdgeId,
-    /// In which life of it.
+    /// The edge's run.
     pub epoch: u64,
-    /// Which change of the edge's tunnels it is, counted from 1.
+    /// Number of the change among those of the edge's tunnels, from 1.
     pub version: u64,
     /// The tunnel.
     pub tunnel: TunnelId,
-    /// What is known of it; `None`: it is gone.
+    /// The tunnel's presence; `None`: no longer held.
     pub presence: Option<TunnelPresence>,
 }
 
-/// Why bytes are not understood.
+/// Reason why an entry is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum WordError {
-    /// They are of another version of this program.
-    #[error("it has schema {found}, and this program reads schema {SCHEMA}: bring all machines to one version")]
+    /// The entry is of another version of this program.
+    #[error("the entry has schema {found}, and this program reads schema {SCHEMA}: bring all machines to one version")]
     Schema {
-        /// The schema that they have.
+        /// The schema version of the entry.
         found: u32,
     },
-    /// They are damaged.
-    #[error("it is damaged: {0}")]
+    /// The entry is damaged.
+    #[error("the entry is damaged: {0}")]
     Damaged(serde_json::Error),
 }
 
@@ -109,42 +108,42 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WordError> {
 }
 
 impl Lease {
-    /// As it travels.
+    /// Encodes the lease as JSON.
     ///
     /// # Errors
-    /// Never, as far as is known.
+    /// Serialization failed; not expected.
     pub fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(self)
     }
 
-    /// From what has travelled. Fields that are not known are passed over.
+    /// Decodes a lease. Unknown fields are ignored.
     ///
     /// # Errors
-    /// It is of another schema, or damaged.
+    /// The lease has another schema, or is damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, WordError> {
         read(bytes)
     }
 }
 
 impl Held {
-    /// As it travels.
+    /// Encodes the entry as JSON.
     ///
     /// # Errors
-    /// Never, as far as is known.
+    /// Serialization failed; not expected.
     pub fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(self)
     }
 
-    /// From what has travelled. Fields that are not known are passed over.
+    /// Decodes an entry. Unknown fields are ignored.
     ///
     /// # Errors
-    /// It is of another schema, or damaged.
+    /// The entry has another schema, or is damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, WordError> {
         read(bytes)
     }
 }
 
-/// The part of one tunnel in the digest of all: these are combined by exclusive or, so that their order does not matter.
+/// The part of one tunnel in the digest of all tunnels. Parts are combined by exclusive or, in any order.
 pub(crate) fn digest(tunnel: TunnelId, version: u64) -> u64 {
     let mut hash = SipHasher24::new();
     hash.write(tunnel.as_bytes());
@@ -173,7 +172,7 @@ mod tests {
         json["colour"] = "green".into();
         assert_eq!(Held::from_bytes(json.to_string().as_bytes()).unwrap(), held());
         json["schema"] = 2.into();
-        // What else it holds need not be understood to say so.
+        // The schema is checked before the other fields.
         json["epoch"] = "later".into();
         let error = Held::from_bytes(json.to_string().as_bytes()).unwrap_err().to_string();
         assert!(error.contains("schema 2") && error.contains("bring all machines to one version"), "{error}");

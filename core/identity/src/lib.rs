@@ -1,10 +1,9 @@
-//! How a login travels: sealed texts that only this installation can make and read.
+//! Sealed login state, and the verification of identities.
 //!
-//! A browser carries them between the edges and the place where people log in, in cookies and, for moments, in
-//! redirects. What is sealed is encrypted and says what it is for, so that none passes for another; times are checked
-//! against a `now` that is an argument, and random numbers are arguments. What an identity provider says is judged here
-//! too: whether its token is believed, and whom it means. What origins are told of a login they can check: an
-//! [`Assertion`] is signed by an [`AssertionKey`].
+//! A browser carries sealed texts between the edges and the login host, in cookies and redirects. A sealed text is
+//! encrypted, and bound to a purpose so that none passes for another. Times are checked against an argument `now`, and
+//! random numbers are arguments. The crate also verifies tokens of identity providers and derives the person from them.
+//! Origins can verify an [`Assertion`], which an [`AssertionKey`] signs.
 
 mod assertion;
 mod hook;

@@ -1,4 +1,4 @@
-//! From what a provider says to the person that it vouches for.
+//! Derives a [`Person`] from the claims of an identity provider.
 
 use sallyport_model::{
     MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, Person, PersonEmail, ProviderConfig, ProviderKind,
@@ -8,52 +8,52 @@ use serde_json::{Map, Value};
 
 use crate::assertion::{MAX_TOLD_GROUPS_BYTES, header_groups};
 
-/// What a provider says of somebody: the claims of an ID token or of its userinfo, or the same words from an API.
+/// Claims of an ID token or of userinfo, or the same fields of an API.
 pub type Claims = Map<String, Value>;
 
 /// The longest subject, in bytes (OpenID Connect Core 1.0 section 2).
 const MAX_SUBJECT_BYTES: usize = 255;
 
-/// Why what a provider says makes nobody somebody.
+/// Reason why claims yield no person.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PersonError {
-    /// No e-mail address at all.
+    /// The e-mail address is missing.
     #[error(
         "the provider gave no e-mail address: let it give the scope `email`, and have an address in the account there"
     )]
     NoEmail,
-    /// The address is not one that is known to be the person's.
+    /// The address is not verified.
     #[error("the provider does not vouch for the e-mail address {0}: verify it there first")]
     Unverified(String),
-    /// The address is no address.
-    #[error("the provider gave {0:?}, which is no e-mail address that can be used here")]
+    /// The address is malformed.
+    #[error("the provider gave {0:?}, which is not a usable e-mail address")]
     BadEmail(String),
-    /// Nothing says who it is.
-    #[error("the provider did not say whom it means (the claim `sub`)")]
+    /// The subject is missing.
+    #[error("the provider gave no subject (the claim `sub`)")]
     NoSubject,
-    /// Rules about groups could not be believed with only some of them.
+    /// Too many groups: rules about groups need all of them.
     #[error("the provider gave more than {MAX_GROUPS} groups: let it give those that matter here")]
     TooManyGroups,
-    /// Origins could not be told all of them.
+    /// The groups are too long to be sent to origins completely.
     #[error(
         "the groups that the provider gave have more than {MAX_TOLD_GROUPS_BYTES} bytes together: let it give those that \
          matter here"
     )]
     GroupsTooLong,
-    /// The provider has them and does not give them.
+    /// The provider has the groups but does not send them.
     #[error("the provider has more groups of this account than it gives: let it give those that matter here")]
     GroupsElsewhere,
-    /// One that no rule could name.
+    /// A group is malformed.
     #[error(
         "the provider gave groups that cannot be kept to ({0}): let it give names, or take them from another claim"
     )]
     BadGroups(String),
 }
 
-/// The person of these claims. Only an e-mail address that the provider has verified counts.
+/// Derives the person from these claims. Only a verified e-mail address counts.
 ///
 /// # Errors
-/// What is missing in the claims.
+/// The missing or invalid claim.
 pub fn person(config: &ProviderConfig, provider: &ProviderName, claims: &Claims) -> Result<Person, PersonError> {
     let subject = text(claims, "sub")
         .filter(|sub| (1..=MAX_SUBJECT_BYTES).contains(&sub.len()) && !sub.chars().any(char::is_control))
@@ -72,14 +72,14 @@ fn text<'a>(claims: &'a Claims, name: &str) -> Option<&'a str> {
     claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// What a claim that is yes or no says; some providers write it as text, and Microsoft as a number.
+/// The value of a boolean claim; some providers send it as text, and Microsoft as a number.
 fn yes_or_no(claims: &Claims, name: &str) -> Option<bool> {
     match claims.get(name)? {
         Value::Bool(says) => Some(*says),
         Value::String(says) if says == "true" || says == "1" => Some(true),
         Value::Number(says) if says.as_u64() == Some(1) => Some(true),
         Value::Null => None,
-        // Whatever else it is, it is no yes.
+        // Any other value counts as false.
         _ => Some(false),
     }
 }
@@ -89,14 +89,14 @@ fn verified_email(config: &ProviderConfig, claims: &Claims) -> Result<PersonEmai
     let listed = listed.and_then(|addresses| addresses.first()).and_then(Value::as_str);
     let (email, says) = match (config.kind, listed) {
         (ProviderKind::Microsoft, Some(listed)) => (listed, Some(true)),
-        // `email` alone is what anybody may write into a directory of their own.
+        // `email` alone is what anybody may write into their own directory.
         (ProviderKind::Microsoft, None) => {
             (text(claims, "email").ok_or(PersonError::NoEmail)?, yes_or_no(claims, "xms_edov"))
         }
         (ProviderKind::Google, _) => {
             let email = text(claims, "email").ok_or(PersonError::NoEmail)?;
-            // Google verified other addresses once, and does not know who has them now: only for its own domains and
-            // those of its customers it is the authority.
+            // Google verified other addresses at one time, and does not know their current owner. Google is the
+            // authority only for its own domains and those of its customers.
             let lower = email.to_ascii_lowercase();
             let is_googles = lower.ends_with("@gmail.com") || lower.ends_with("@googlemail.com");
             let is_authority = is_googles || text(claims, "hd").is_some();
@@ -111,7 +111,7 @@ fn verified_email(config: &ProviderConfig, claims: &Claims) -> Result<PersonEmai
     email.parse().map_err(|_| PersonError::BadEmail(shown(email)))
 }
 
-/// The name without what is no text, cut to its bound.
+/// The name without control characters, cut to its bound.
 fn shown_name(name: &str) -> Option<String> {
     let mut shown = String::new();
     for letter in name.trim().chars().filter(|letter| !letter.is_control()) {
@@ -123,7 +123,7 @@ fn shown_name(name: &str) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// The parts of a pointer to a claim (RFC 6901), or of the name of one.
+/// The parts of a JSON pointer to a claim (RFC 6901), or of a claim's name.
 fn claim_path(name: &str) -> Vec<String> {
     match name.strip_prefix('/') {
         Some(pointer) => pointer.split('/').map(|part| part.replace("~1", "/").replace("~0", "~")).collect(),
@@ -131,7 +131,7 @@ fn claim_path(name: &str) -> Vec<String> {
     }
 }
 
-/// The claim at this path; `None` where the provider does not state it.
+/// The claim at this path; `None` if it is absent.
 fn claim_at<'a>(claims: &'a Claims, name: &str) -> Result<Option<&'a Value>, PersonError> {
     if let Some(found) = claims.get(name) {
         return Ok(Some(found));
@@ -149,10 +149,9 @@ fn claim_at<'a>(claims: &'a Claims, name: &str) -> Result<Option<&'a Value>, Per
     Ok(found)
 }
 
-/// Adds to the groups that these claims state those of more claims of the same person: what a provider states in one place
-/// counts as much as what it states in the other.
+/// Adds the groups of further claims of the same person: groups of both sources count alike.
 ///
-/// # Errors
+/// A claim of groups is malformed.
 /// What is there is no claim of groups.
 pub fn join_groups(config: &ProviderConfig, claims: &mut Claims, more: &Claims) -> Result<(), PersonError> {
     let Some(name) = config.groups_claim.as_deref() else { return Ok(()) };
@@ -165,23 +164,23 @@ pub fn join_groups(config: &ProviderConfig, claims: &mut Claims, more: &Claims) 
     let Some(all) = ours.into_iter().chain(theirs).reduce(|ours, theirs| [ours, theirs].concat()) else {
         return Ok(());
     };
-    // Under the whole name, which is looked at first.
+    // Under the whole name, which is looked up first.
     claims.insert(name.to_owned(), Value::Array(all));
     Ok(())
 }
 
-/// Whether these claims state groups, so that nobody else has to be asked.
+/// Whether these claims have groups, so that no further request is needed.
 #[must_use]
 pub fn has_groups(config: &ProviderConfig, claims: &Claims) -> bool {
     config.groups_claim.as_deref().is_none_or(|name| !matches!(claim_at(claims, name), Ok(None)))
 }
 
-/// Every group that the provider states; none of them is left out, since a rule may deny just that one.
+/// All groups of the claims. None is left out, because a rule may deny that one.
 fn groups(config: &ProviderConfig, claims: &Claims) -> Result<Vec<String>, PersonError> {
     let Some(name) = config.groups_claim.as_deref() else { return Ok(Vec::new()) };
     let bad = |reason: String| PersonError::BadGroups(reason);
     let Some(found) = claim_at(claims, name)? else {
-        // Too many for a token: the provider says where they would be (OpenID Connect Core 1.0 section 5.6.2).
+        // Too many for a token: the provider names another source (OpenID Connect Core 1.0 section 5.6.2).
         let elsewhere = claims.get("_claim_names").and_then(Value::as_object);
         let is_elsewhere =
             elsewhere.is_some_and(|names| claim_path(name).first().is_some_and(|at| names.contains_key(at)));
@@ -201,11 +200,11 @@ fn groups(config: &ProviderConfig, claims: &Claims) -> Result<Vec<String>, Perso
         let group = match group {
             Value::String(group) => group.clone(),
             Value::Number(number) if number.is_i64() || number.is_u64() => number.to_string(),
-            other => return Err(bad(format!("{} is no name", shown(&other.to_string())))),
+            other => return Err(bad(format!("{} is not a name", shown(&other.to_string())))),
         };
         if group.is_empty() || group.len() > MAX_GROUP_BYTES || group.chars().any(char::is_control) {
             let reason =
-                format!("{:?} is no name of 1 to {MAX_GROUP_BYTES} bytes without control characters", shown(&group));
+                format!("{:?} is not a name of 1 to {MAX_GROUP_BYTES} bytes without control characters", shown(&group));
             return Err(bad(reason));
         }
         if !groups.contains(&group) {
@@ -215,7 +214,7 @@ fn groups(config: &ProviderConfig, claims: &Claims) -> Result<Vec<String>, Perso
     if header_groups(&groups).is_none() { Err(PersonError::GroupsTooLong) } else { Ok(groups) }
 }
 
-/// What a provider says, as it may stand in a sentence.
+/// A text of the provider, shortened for a message.
 fn shown(text: &str) -> String {
     text.chars().filter(|letter| !misleads(*letter)).take(80).collect()
 }

@@ -1,17 +1,18 @@
-//! How many requests a connector is told of. Nobody reads thousands of lines a second, and sending them would cost as
-//! much as serving the requests.
+//! Rate limits of request records.
+//!
+//! Nobody reads thousands of lines a second, and sending them would cost as much as serving the requests.
 
 use std::time::{Duration, Instant};
 
-/// How many requests a second are told of in the long run.
+/// Sustained rate of records per second.
 pub const LOGGED_PER_SECOND: u32 = 50;
-/// How many may be told of at once after a quiet time.
+/// Burst of records after a quiet time.
 pub const MAX_LOGGED_BURST: u32 = 200;
 
-/// After how long one of several that share a budget is told of whatever the others took.
+/// Time after which a share gets a record whatever the other shares took.
 const SHARE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A token bucket that also counts what it turned away.
+/// A token bucket that counts the records it refused.
 #[derive(Debug)]
 pub struct LogBudget {
     tokens: u32,
@@ -19,7 +20,7 @@ pub struct LogBudget {
     omitted: u32,
 }
 
-/// One of several that share budgets: all that one reader is told of is bounded, and who is busy leaves the others their lines.
+/// A share of budgets: the records for one reader are bounded, and a busy share leaves records to the others.
 #[derive(Debug, Default)]
 pub struct LogShare {
     told: Option<Instant>,
@@ -27,13 +28,13 @@ pub struct LogShare {
 }
 
 impl LogBudget {
-    /// A full one.
+    /// A full budget.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self { tokens: MAX_LOGGED_BURST, refilled: now, omitted: 0 }
     }
 
-    /// Whether one more request may be told of, and if so, how many were left out since the one before.
+    /// Whether one more record may be sent. Returns the number of records refused since the last one.
     pub fn take(&mut self, now: Instant) -> Option<u32> {
         if self.take_token(now) {
             return Some(std::mem::take(&mut self.omitted));
@@ -67,8 +68,8 @@ impl LogBudget {
 }
 
 impl LogShare {
-    /// As [`LogBudget::take`], of one that shares all of these budgets with others: how many of its own were left out. One that
-    /// was not told of for a second is, whatever the others took.
+    /// Like [`LogBudget::take`], for a share of all of these budgets; returns the number of refused records of this
+    /// share. A share without a record for a second gets one, whatever the others took.
     pub fn take<const N: usize>(&mut self, mut budgets: [&mut LogBudget; N], now: Instant) -> Option<u32> {
         let has_tokens = budgets.iter_mut().all(|budget| budget.has_token(now));
         if has_tokens {
@@ -93,7 +94,7 @@ mod tests {
         let start = Instant::now();
         let mut budget = LogBudget::new(start);
         let (mut told, mut omitted) = (0, 0);
-        // Ten seconds of a thousand requests each.
+        // Ten seconds with a thousand requests each.
         for number in 0..10_000_u64 {
             if let Some(before) = budget.take(start + Duration::from_millis(number)) {
                 told += 1;
@@ -111,7 +112,7 @@ mod tests {
         let mut budget = LogBudget::new(start);
         let mut shares: [LogShare; 64] = std::array::from_fn(|_| LogShare::default());
         let (mut told, mut omitted) = ([0; 64], [0; 64]);
-        // Ten seconds: a thousand requests each of the first, ten of the second, and of the others none.
+        // Ten seconds: a thousand requests each for the first share, ten for the second, none for the others.
         let mut ask = |of: usize, at: u64| {
             if let Some(before) = shares[of].take([&mut budget], start + Duration::from_millis(at)) {
                 (told[of], omitted[of]) = (told[of] + 1, omitted[of] + before);
@@ -137,7 +138,7 @@ mod tests {
         for count in [1_usize, 16, 64] {
             let mut budget = LogBudget::new(start);
             let mut shares: Vec<LogShare> = std::iter::repeat_with(LogShare::default).take(count).collect();
-            // Ten seconds of a thousand requests each, in turn.
+            // Ten seconds with a thousand requests each, in turn.
             let told = (0..10_000_u64)
                 .filter_map(|number| {
                     let share = &mut shares[usize::try_from(number).unwrap() % count];

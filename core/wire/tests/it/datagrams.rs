@@ -239,12 +239,12 @@ fn what_may_not_come_is_refused_with_a_sentence() {
     let error = feed(&mut connector, &frame).unwrap_err();
     assert_eq!(error.to_string(), "the peer sent FLOW_OPEN with an id that is not new");
     let error = feed(&mut edge, &frame).unwrap_err();
-    assert_eq!(error.to_string(), "the connector sent FLOW_OPEN, which it never may");
+    assert_eq!(error.to_string(), "the connector sent FLOW_OPEN, which only the other side may send");
     for (bytes, hint) in [
         (&[0x31, 0, 0, 5, 0, 0, 0, 2, 1][..], "for a flow that was never opened"),
         (&[0x31, 0, 0, 4, 0, 0, 0, 0], "for a flow that was never opened"),
         (&[0x31, 0, 0, 3, 0, 0, 0], "with a payload of 3 bytes"),
-        (&[0x31, 1, 0, 0], "with a payload of 65536 bytes; it has 4 to 65511"),
+        (&[0x31, 1, 0, 0], "with a payload of 65536 bytes instead of 4 to 65511"),
         (&[0x32, 0, 0, 4, 0, 0, 0, 1], "with a payload of 4 bytes"),
         (&[0x13, 0, 0, 1, 1], "does not belong on this kind of connection"),
         (&[0x77, 0, 0, 0], "unknown type"),
