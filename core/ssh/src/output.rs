@@ -95,7 +95,7 @@ impl Output {
         (self.sealer.bytes, self.sealer.packets)
     }
 
-    /// Gives what is to be written for a buffer that was written.
+    /// Returns what is to be written for a buffer that was written.
     pub(crate) fn swap(&mut self, written: &mut Vec<u8>) {
         written.clear();
         std::mem::swap(&mut self.buffer, written);

@@ -144,7 +144,7 @@ impl Client {
         packet
     }
 
-    /// Gives the server a packet with this payload.
+    /// Returns the server a packet with this payload.
     ///
     /// # Errors
     /// The server ended the connection.
@@ -254,7 +254,7 @@ impl Client {
     }
 }
 
-/// Gives the server these bytes, as a driver does.
+/// Returns the server these bytes, as a driver does.
 ///
 /// # Errors
 /// The server ended the connection.

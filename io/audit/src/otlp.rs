@@ -153,7 +153,7 @@ impl OtlpCarrier {
         }
     }
 
-    /// One request on a connection of its own; gives the status and the body of the answer.
+    /// One request on a connection of its own; returns the status and the body of the answer.
     fn exchange(&self, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         let mut connected = None;

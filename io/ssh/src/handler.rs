@@ -131,7 +131,7 @@ impl Handler {
         None
     }
 
-    /// Gives the gate's decision to the protocol.
+    /// Returns the gate's decision to the protocol.
     pub(crate) fn apply(&self, decision: Decision) -> Result<(), SessionError> {
         match decision {
             Decision::Login { answer, login } => {

@@ -188,7 +188,7 @@ impl Link {
         writers.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives the protocol what the client sent, which it changes in place: how many bytes are done with. What concerns
+    /// Returns the protocol what the client sent, which it changes in place: how many bytes are done with. What concerns
     /// the connection as a whole is added to `events`.
     pub(crate) fn handle_input(&self, input: &mut [u8], events: &mut Vec<Event>) -> Result<usize, Error> {
         let mut state = self.lock();

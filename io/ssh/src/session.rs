@@ -167,7 +167,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Ok(())
     }
 
-    /// Gives the protocol what there is, and does what comes of it.
+    /// Returns the protocol what there is, and does what comes of it.
     fn handle_input(&mut self) -> Result<(), SessionError> {
         loop {
             let mut events = Vec::new();

@@ -409,7 +409,7 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
     let output = home.run(&["socket", "ls", "--proxy", &format!("http://user:secret@127.0.0.1:{strict}")]);
     let said = text(&output.stderr);
     let words = format!(
-        "does not let connections to api.sallyport.test:{} through (status 403)\n  ask who runs it, or use an edge \
+        "does not let connections to api.sallyport.test:{} through (status 403)\n  ask its operator, or use an edge \
          on port 443",
         up.port
     );

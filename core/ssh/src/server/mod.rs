@@ -155,7 +155,7 @@ impl Server {
         self.output.len()
     }
 
-    /// Gives what is to be written for the buffer of what has been written, which is cleared.
+    /// Returns what is to be written for the buffer of what has been written, which is cleared.
     pub fn swap_output(&mut self, written: &mut Vec<u8>) {
         self.output.swap(written);
     }

@@ -86,7 +86,7 @@ impl Listening {
 
 fn inherited(given: &mut ListenFd, index: usize) -> io::Result<TcpListener> {
     let listener: net::TcpListener =
-        given.take_tcp_listener(index)?.ok_or_else(|| io::Error::other("it was not handed over"))?;
+        given.take_tcp_listener(index)?.ok_or_else(|| io::Error::other("the socket was not handed over"))?;
     adopt_listener(listener)
 }
 

@@ -43,7 +43,7 @@ pub struct OwnPorts {
 struct OpenPorts {
     /// Copies of the open sockets.
     open: HashMap<PortKey, OwnedFd>,
-    /// Sockets of the former process that nobody has taken.
+    /// Sockets of the former process that were not taken yet.
     inherited: HashMap<PortKey, OwnedFd>,
 }
 
@@ -83,8 +83,8 @@ impl OwnPorts {
     }
 
     /// Datagrams that the kernel has dropped at the open UDP ports since the last call, mostly for lack of room; 0
-    /// during another call. Reads files, which takes milliseconds with thousands of UDP sockets: call it where nothing
-    /// waits.
+    /// during another call. Reads files, which takes milliseconds with thousands of UDP sockets: call it on a blocking
+    /// thread.
     #[must_use]
     pub fn new_kernel_drops(&self) -> u64 {
         let Some(mut before) = self.drops.try_lock() else { return 0 };
@@ -106,7 +106,7 @@ impl OwnPorts {
         more
     }
 
-    /// Closes the former process's sockets that nobody has taken.
+    /// Closes the former process's sockets that were not taken.
     pub fn forget_inherited(&self) {
         let forgotten = std::mem::take(&mut self.lock().inherited);
         drop(forgotten);
@@ -176,9 +176,9 @@ fn key(socket: &OwnedFd) -> io::Result<PortKey> {
     let carries = match socket.r#type()? {
         Type::STREAM => PortKind::Connections,
         Type::DGRAM => PortKind::Datagrams,
-        _ => return Err(io::Error::other("it is no TCP or UDP socket")),
+        _ => return Err(io::Error::other("the socket is neither TCP nor UDP")),
     };
-    let address = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("it has no IP address"))?;
+    let address = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("the socket has no IP address"))?;
     Ok((carries, address))
 }
 
@@ -200,11 +200,11 @@ mod tests {
         // More than the largest buffer that the kernel gives.
         (0..1_000).for_each(|_| drop(sender.send_to(&[0; 60_000], one.address())));
         let asked = ports.drops.lock();
-        assert_eq!(ports.new_kernel_drops(), 0, "somebody else asks");
+        assert_eq!(ports.new_kernel_drops(), 0, "another call is running");
         drop(asked);
         let drops = ports.new_kernel_drops();
         assert!((500..1_000).contains(&drops), "{drops}");
-        assert_eq!(ports.new_kernel_drops(), 0, "each is told once");
+        assert_eq!(ports.new_kernel_drops(), 0, "each is reported once");
         drop((opened, other));
         assert!(!ports.has_udp(one.address()) && !ports.has_udp(all.address()));
     }

@@ -39,7 +39,7 @@ pub enum ProxyError {
     )]
     Form,
     /// The scheme is unknown.
-    #[error("the address of a proxy begins with http:// or socks5://, no other kind is spoken to")]
+    #[error("the address of a proxy must begin with http:// or socks5://")]
     Scheme,
     /// The user name or the password cannot be used.
     #[error(

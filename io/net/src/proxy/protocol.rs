@@ -95,8 +95,8 @@ fn bytes_wanted(bytes: &[u8]) -> Result<usize, ProxyHeaderError> {
         let total = V2_FIXED_BYTES + usize::from(u16::from_be_bytes([length[0], length[1]]));
         return match total {
             ..=MAX_HEADER_BYTES if total > bytes.len() => Ok(total - bytes.len()),
-            ..=MAX_HEADER_BYTES => Err(ProxyHeaderError::Malformed("it says less than it is".to_owned())),
-            _ => Err(ProxyHeaderError::Malformed(format!("it has {total} bytes, and {MAX_HEADER_BYTES} are read"))),
+            ..=MAX_HEADER_BYTES => Err(ProxyHeaderError::Malformed("its length is shorter than the header".to_owned())),
+            _ => Err(ProxyHeaderError::Malformed(format!("its length of {total} bytes exceeds the limit of {MAX_HEADER_BYTES}"))),
         };
     }
     if begins(V1_START) {

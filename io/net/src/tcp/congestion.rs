@@ -19,7 +19,7 @@ pub struct Congestion(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CongestionError {
     /// The name has a wrong form.
-    #[error("{0:?} is no name of a congestion control: expected one such as bbr or cubic")]
+    #[error("{0:?} is not a name of a congestion control: expected one such as bbr or cubic")]
     NoName(String),
     /// The kernel does not have it.
     #[error(
@@ -116,7 +116,7 @@ fn names(which: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control"));
     let text = text.unwrap_or_default();
     let names: Vec<&str> = text.split_whitespace().collect();
-    if names.is_empty() { "what it does not tell".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "an unknown list".to_owned() } else { names.join(", ") }
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -72,7 +72,7 @@ pub fn listen_by(address: SocketAddr, option: &'static str, mptcp: bool) -> Resu
     let open = || -> io::Result<TcpListener> {
         let socket = stream_socket(address, mptcp)?;
         // A restart must not wait for the last connections' TIME-WAIT. No SO_REUSEPORT: a second program on the same
-        // port must be told, not given half of the connections.
+        // port must get an error, not half of the connections.
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             // `[::]` is all addresses, of both families.
@@ -101,7 +101,7 @@ pub(crate) fn why_not_open(source: io::Error, address: SocketAddr, option: &'sta
 pub(crate) fn adopt_listener(listener: net::TcpListener) -> io::Result<TcpListener> {
     let socket = SockRef::from(&listener);
     if !socket.is_listener()? {
-        return Err(io::Error::other("it does not listen"));
+        return Err(io::Error::other("the socket does not listen"));
     }
     tune_listener(&socket)?;
     listener.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! Moving bytes between two connections, both ways, in one task.
+//! Relays bytes between two connections, in both directions, in one task.
 //!
 //! A direction holds a buffer only while the buffer has bytes. Two idle connections hold none.
 
@@ -20,7 +20,7 @@ use super::{
     socket_options::acknowledge,
 };
 
-/// The most bytes that one direction carries at a time: with the header of a leg they fill whole TLS records.
+/// The most bytes that one direction moves at a time: with the header of a leg they fill whole TLS records.
 const BUFFER_BYTES: usize = 65_532;
 /// The most buffers that are kept for the next bytes.
 const MAX_SPARE_BUFFERS: usize = 64;
@@ -70,13 +70,13 @@ pub struct RelayError {
     /// Whether both sides had finished. The first connection had ended its direction, and the second one had answered
     /// before. After that the second one sent nothing, or a TLS alert alone.
     ///
-    /// A service that closes with an unread alert in its socket resets the connection (RFC 1122 section 4.2.2.13).
+    /// A service that closes a socket with an unread alert resets the connection (RFC 1122 section 4.2.2.13).
     pub is_done: bool,
     /// The error of that connection.
     pub error: io::Error,
 }
 
-/// Bytes carried. Each write counts, so the counts survive an error.
+/// Relayed bytes. Each write counts, so the counts survive an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Carried {
     /// From the first connection to the second.
@@ -85,26 +85,26 @@ pub struct Carried {
     pub back: u64,
 }
 
-/// One of the two connections, as a relay uses it.
+/// One of the two connections of a relay.
 pub trait RelayEnd: AsyncRead + AsyncWrite + Unpin {
-    /// The TCP connection below, if there is one.
+    /// The underlying TCP connection, if there is one.
     fn tcp(&self) -> Option<&TcpStream> {
         None
     }
 
-    /// Ready when the peer broke the connection after it had ended its direction. The relay watches a TCP connection
-    /// below by itself.
+    /// Ready when the peer reset the connection after it had ended its direction. The relay watches an underlying TCP
+    /// connection by itself.
     fn poll_reset(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Pending
     }
 
-    /// Writes the last bytes of a direction. The end may leave together with them, when all are taken. `poll_shutdown`
+    /// Writes the last bytes of a direction. The end may leave together with them, if all are accepted. `poll_shutdown`
     /// follows in either case.
     fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(cx, buf)
     }
 
-    /// Comes after each round: sends bytes that were held back to leave with later ones, if their time is over.
+    /// Called after each round: sends bytes that were held back for later ones, if their time is over.
     fn poll_delayed_write(&mut self, _cx: &mut Context<'_>) {}
 }
 
@@ -168,8 +168,8 @@ pub trait Pace {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
     /// Counts bytes that moved.
     fn moved(&mut self, bytes: usize);
-    /// Comes when the second connection has nothing to read for now, with the bytes read so far. True: acknowledge them
-    /// at once (TCP_QUICKACK).
+    /// Called when the second connection has nothing to read for now, with the bytes read so far. True: acknowledge
+    /// them at once (TCP_QUICKACK).
     fn acknowledges(&mut self, _read: Carried) -> bool {
         false
     }
@@ -186,12 +186,12 @@ impl Pace for Unpaced {
     fn moved(&mut self, _bytes: usize) {}
 }
 
-/// Carries bytes both ways until both directions have ended. The end of one direction is passed on (a half-close), and
-/// the other direction goes on.
+/// Relays bytes in both directions until both have ended. The end of one direction is passed on (a half-close), and the
+/// other direction goes on.
 ///
-/// When the second connection takes no more bytes, its own bytes are carried to the end first: a service may answer and
-/// close before it has read everything. The relay notices a reset after the end of a direction even when it has nothing
-/// to write.
+/// When the second connection accepts no more bytes, its own bytes are relayed to the end first: a service may answer
+/// and close before it has read everything. The relay notices a reset after the end of a direction even when it has
+/// nothing to write.
 ///
 /// # Errors
 /// The connection that broke, and its error.
@@ -207,7 +207,7 @@ pub async fn relay(
     poll_fn(|cx| {
         if forth.is_running() {
             forth.poll(cx, first, second, pace, &mut carried.forth);
-            // What came while the connection was made was carried before.
+            // Bytes that arrived while the connection was set up were relayed before.
             if back.last_words.is_none() && forth.has_ended() && (carried.back > 0 || back.read > 0) {
                 back.last_words = Some(Vec::new());
             }
@@ -264,7 +264,7 @@ struct Direction {
     end: usize,
     unflushed: bool,
     state: State,
-    /// What the reader gave behind the bytes in the buffer.
+    /// Result of the read after the bytes in the buffer.
     said: ReadResult,
     /// Bytes read so far.
     read: u64,
@@ -315,7 +315,7 @@ impl Direction {
         self.state != State::Moving || matches!(self.said, ReadResult::End)
     }
 
-    /// Whether only a TLS alert came since the other direction ended.
+    /// Whether only a TLS alert arrived since the other direction ended.
     fn has_said_farewell(&self) -> bool {
         self.last_words.as_ref().is_some_and(|words| is_alert(words))
     }
@@ -324,7 +324,7 @@ impl Direction {
         self.state != State::Over && self.writer_broke.is_none()
     }
 
-    /// Moves all bytes that can move. The direction keeps errors.
+    /// Moves all bytes that can move. Errors are kept in the direction.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -405,7 +405,7 @@ impl Direction {
             Poll::Ready(Err(error)) => self.reader_broke = Some(error),
             Poll::Pending => {
                 buffer.take().into_iter().for_each(give_back);
-                // Nothing more comes for now: what was written must not wait for it.
+                // No more bytes for now: written bytes must not wait for them.
                 if self.unflushed {
                     match ready!(Pin::new(writer).poll_flush(cx)) {
                         Ok(()) => self.unflushed = false,
@@ -473,7 +473,7 @@ mod tests {
         (near, listener.accept().await.unwrap().0)
     }
 
-    /// A connection that says what it was told to, and remembers what it got.
+    /// A connection with scripted reads that records writes.
     #[derive(Default)]
     struct Scripted {
         says: Vec<io::Result<&'static [u8]>>,
@@ -510,7 +510,7 @@ mod tests {
 
     impl RelayEnd for Scripted {
         fn poll_write_last(&mut self, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            // All but the first byte has to be asked for again.
+            // All but the first byte has to be written again.
             self.got_last.push(buf[0]);
             Poll::Ready(Ok(1))
         }

@@ -110,8 +110,8 @@ pub enum CaError {
     /// A new root could not be made.
     #[error(transparent)]
     Create(CreateError),
-    /// The system has no randomness, or no key could be made.
-    #[error("cannot make a private key: {0}")]
+    /// The system has no randomness, or no key could be generated.
+    #[error("cannot generate a private key: {0}")]
     Random(String),
 }
 
@@ -173,7 +173,7 @@ impl LocalCa {
             write_new(dir, CA_KEY_FILE, authority.key_pem().as_bytes(), 0o600)?;
         }
         write_new(dir, CA_CERTIFICATE_FILE, authority.root_pem().as_bytes(), 0o644)?;
-        tracing::info!(fingerprint = %authority.fingerprint(), domain, "certificate authority made");
+        tracing::info!(fingerprint = %authority.fingerprint(), domain, "certificate authority created");
         Ok(Self { authority, pem_path: certificate_path })
     }
 
@@ -187,7 +187,7 @@ impl LocalCa {
             });
         }
         if !root.has_begun(now) {
-            tracing::warn!(begins = %root.not_before, "the clock is before the root certificate's begin: is it set?");
+            tracing::warn!(begins = %root.not_before, "the clock is before the start of the root certificate: is the clock set?");
         }
         let days_left = (root.not_after - now).whole_days();
         if days_left < ENDS_SOON_DAYS {
@@ -291,13 +291,13 @@ fn write_new(dir: &Path, name: &str, content: &[u8], mode: u32) -> Result<(), Ca
     let path = dir.join(name);
     let temporary = dir.join(format!(".{name}.new"));
     let write = || -> io::Result<()> {
-        // What an interrupted attempt left was never used.
+        // A leftover of an interrupted attempt was never used.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        // The umask may have taken permissions away that the certificate needs.
+        // The umask may have removed permissions that the certificate needs.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(content)?;
         file.sync_all()?;

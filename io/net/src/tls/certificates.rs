@@ -1,9 +1,9 @@
-//! Server certificates, made when a client first asks for a name.
+//! Server certificates, signed when a client first requests a name.
 //!
 //! A bounded cache holds the certificates of known names. A new name costs one signature, about as much as the
-//! handshake. A flood of invented names must not push used names out of the cache, so new names beyond a rate share one
-//! wildcard certificate. Clients refuse a wildcard directly below a top-level domain (`*.localhost`). There a
-//! certificate is made for each handshake, and not kept.
+//! handshake. A flood of invented names must not displace used names from the cache, so new names beyond a rate share
+//! one wildcard certificate. Clients refuse a wildcard directly below a top-level domain (`*.localhost`). There a
+//! certificate is signed for each handshake, and not kept.
 
 use std::{
     collections::HashMap,
@@ -34,7 +34,7 @@ use super::{
 pub const MAX_CACHED_CERTIFICATES: usize = 1_024;
 /// The most new names a second with a certificate of their own, after a first burst of [`MAX_CACHED_CERTIFICATES`].
 pub const MAX_NEW_NAMES_PER_SECOND: u32 = 50;
-/// The cache's key of the wildcard certificate: no label contains a star.
+/// The cache's key of the wildcard certificate: no label contains an asterisk.
 const WILDCARD: &str = "*";
 
 /// Counts of certificates and refused handshakes.
@@ -72,7 +72,7 @@ pub struct Certificates {
     clock: Box<dyn Fn() -> OffsetDateTime + Send + Sync>,
     started: Instant,
     counts: Counts,
-    /// Whether the last signature failed, so that the log has the failure once.
+    /// Whether the last signature failed, so that the log reports the failure once.
     is_failing: AtomicBool,
     new_names: Mutex<Budget>,
     /// By label below the domain; the empty label is the domain itself.
@@ -274,7 +274,7 @@ impl Certificates {
                 self.counts.renewed.fetch_add(1, Relaxed);
                 Some(self.keep(label.to_owned(), new))
             }
-            // The old one still serves until its end.
+            // The old certificate still serves until its end.
             None if state == Renewal::Due => Some(entry.certificate.clone()),
             None => None,
         })
@@ -285,14 +285,14 @@ impl Certificates {
             Ok(entry) => {
                 self.counts.made.fetch_add(1, Relaxed);
                 if self.is_failing.swap(false, Relaxed) {
-                    tracing::info!("server certificates can be made again");
+                    tracing::info!("server certificates can be signed again");
                 }
                 Some(entry)
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Relaxed);
                 if !self.is_failing.swap(true, Relaxed) {
-                    tracing::error!(%error, "a server certificate could not be made");
+                    tracing::error!(%error, "a server certificate could not be signed");
                 }
                 None
             }
@@ -302,14 +302,14 @@ impl Certificates {
     fn sign(&self, label: &str) -> Result<Entry, String> {
         let name = if label.is_empty() { self.domain.clone() } else { format!("{label}.{}", self.domain) };
         let Source::Signed { ca, leaf_key, signing_key } = &self.source else {
-            return Err("none is signed here".to_owned());
+            return Err("this process signs no certificates".to_owned());
         };
         let serial = ca::random_serial().map_err(|error| error.to_string())?;
         let issued = ca
             .authority()
             .issue_server(std::slice::from_ref(&name), leaf_key, (self.clock)(), serial, LEAF_LIFETIME)
             .map_err(|error| error.to_string())?;
-        tracing::debug!(name, ends = %issued.not_after, "server certificate made");
+        tracing::debug!(name, ends = %issued.not_after, "server certificate signed");
         let chain = issued.chain.into_iter().map(CertificateDer::from).collect();
         Ok(Entry {
             certificate: Arc::new(CertifiedKey::new(chain, signing_key.clone())),

@@ -1,4 +1,4 @@
-//! Parts of a ClientHello that rustls does not give.
+//! Parts of a ClientHello that rustls does not expose.
 
 /// The type of records of a handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
@@ -15,7 +15,7 @@ const TLS13: [u8; 2] = [3, 4];
 /// Whether the session is known is not checked. A ClientHello in several records gives `false`; usual clients send one.
 #[must_use]
 pub fn offers_session(first_bytes: &[u8]) -> bool {
-    // It is the last one (RFC 8446, section 4.2.11), and to get there is to pass the others.
+    // It must be the last one (RFC 8446, section 4.2.11), so the search passes all others.
     find(first_bytes, PRE_SHARED_KEY).is_some()
 }
 
@@ -51,13 +51,13 @@ fn extensions(record: &[u8]) -> Option<&[u8]> {
     Some(vector::<2>(compression_methods)?.0)
 }
 
-/// A vector with a length of so many bytes before it (RFC 8446 section 3.4), and the rest.
+/// A vector with a length prefix of `LENGTH_BYTES` (RFC 8446 section 3.4), and the rest.
 fn vector<const LENGTH_BYTES: usize>(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     rest.split_at_checked(length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
 }
 
-/// The bytes behind such a vector.
+/// The bytes after such a vector.
 fn skip<const LENGTH_BYTES: usize>(bytes: &[u8]) -> Option<&[u8]> {
     vector::<LENGTH_BYTES>(bytes).map(|(_, behind)| behind)
 }

@@ -36,7 +36,8 @@ pub struct UdpPort {
     socket: UdpSocket,
     state: UdpSocketState,
     address: SocketAddr,
-    /// Whether a send found that nobody listens there. The kernel reports it once, and the reader has to learn it too.
+    /// Whether a send found that no socket listens at the peer. The kernel reports it once, and the reader needs it
+    /// too.
     is_refused: AtomicBool,
 }
 
@@ -80,7 +81,7 @@ impl UdpPort {
     /// One sentence that names the port and what to do.
     pub fn bind(address: SocketAddr, option: &'static str) -> Result<Self, ListenError> {
         let open = || -> io::Result<Self> {
-            // No SO_REUSEADDR: for UDP it would let any other program take the port from us without a word.
+            // No SO_REUSEADDR: for UDP it would let any other program silently take the port.
             let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
             if address.is_ipv6() {
                 // `[::]` is all addresses, of both families.
@@ -158,7 +159,7 @@ impl UdpPort {
     /// # Errors
     /// The runtime ends.
     pub async fn readable(&self) -> io::Result<()> {
-        // That nobody listens at the other end makes a socket erroneous, but not readable.
+        // A refused peer puts the socket in an error state without making it readable.
         self.socket.ready(Interest::READABLE | Interest::ERROR).await.map(drop)
     }
 
@@ -171,7 +172,7 @@ impl UdpPort {
         if self.is_refused.swap(false, Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        // One interest at a time: the runtime takes no two of them here.
+        // One interest at a time: the runtime accepts no combination here.
         let either =
             |read: &mut dyn FnMut() -> io::Result<usize>| match self.socket.try_io(Interest::READABLE, &mut *read) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.try_io(Interest::ERROR, read),
@@ -237,12 +238,12 @@ impl UdpPort {
             let transmit = Transmit { destination: to, ecn: None, contents, segment_size, src_ip: from };
             match self.state.try_send((&self.socket).into(), &transmit) {
                 Ok(()) => sent += count,
-                // This is about a datagram before; it was heard of now, and the one at hand has not been sent.
+                // The error is about an earlier datagram; the current one has not been sent.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !is_repeated => {
                     self.is_refused.store(true, Ordering::Relaxed);
                     is_repeated = true;
                 }
-                // The interface does not join after all; from now on the kernel is not asked to.
+                // The interface does not support joined datagrams; from now on they are not used.
                 Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
                 Err(_) => break,
             }
@@ -286,7 +287,7 @@ fn may_fragment(socket: &net::UdpSocket, address: SocketAddr) -> io::Result<()> 
     Ok(())
 }
 
-/// The IPv4 address of a mapped one.
+/// The IPv4 address of a mapped address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(four) => SocketAddr::new(four.into(), address.port()),

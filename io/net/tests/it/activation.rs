@@ -83,7 +83,7 @@ fn sockets_that_cannot_be_used_are_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let output = child(&inheritable(&[&connected]), "https", &[]);
-    assert!(said(&output).contains("it does not listen"), "{}", said(&output));
+    assert!(said(&output).contains("the socket does not listen"), "{}", said(&output));
     let output = child(&inheritable(&[&listener, &listener, &listener]), "a:b:c", &[]);
     assert!(said(&output).contains("at most two"), "{}", said(&output));
 }

@@ -98,12 +98,12 @@ async fn what_a_proxy_refuses_is_told_in_words_with_what_to_do() {
         ),
         ("http://", "HTTP/1.1 504 Timeout\r\n\r\n", K::HostUnreachable, "did not reach edge.example:443 (status 504)"),
         ("http://", "HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", K::Unsupported, "status 302"),
-        ("http://", "SSH-2.0-x\r\n\r\n", K::InvalidData, "does not answer as an HTTP proxy does"),
+        ("http://", "SSH-2.0-x\r\n\r\n", K::InvalidData, "does not answer like an HTTP proxy"),
         (
             "http://",
             "HTTP/1.1 200 OK\r\n\r\nwelcome to our hotel",
             K::InvalidData,
-            "sends what edge.example:443 cannot have said",
+            "sends bytes that edge.example:443 cannot have sent",
         ),
     ] {
         let (port, _asked) = answering(answer).await;
@@ -133,7 +133,7 @@ async fn a_proxy_that_says_too_much_or_nothing_is_given_up() {
     let outbound = through(&format!("http://127.0.0.1:{}", silent.local_addr().unwrap().port()));
     let error = connect_tcp_by(&outbound, "edge.example", 443, Duration::from_millis(300)).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    assert!(error.to_string().contains("did not say within"), "{error}");
+    assert!(error.to_string().contains("did not report within"), "{error}");
 
     // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
     let held = tokio::net::TcpSocket::new_v4().unwrap();

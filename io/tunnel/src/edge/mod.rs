@@ -347,7 +347,7 @@ impl EdgeTunnels {
         }
     }
 
-    /// Gives the session a new datagram leg in place of an existing one, or returns the refusal.
+    /// Returns the session a new datagram leg in place of an existing one, or returns the refusal.
     fn join_datagrams(&self, join: &Join) -> Result<(Arc<EdgeSession>, Arc<FlowLeg>), Refusal> {
         let registry = self.shared.lock();
         let session = registry.sessions.get(&SessionId(join.session));

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::lab::*;
 
-/// Reads a request's head and answers it as an edge does. Gives the carrier and the request line.
+/// Reads a request's head and answers it as an edge does. Returns the carrier and the request line.
 async fn accept(mut io: DuplexStream) -> Result<(WebSocketCarrier<DuplexStream>, String), WebSocketRefusal> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
