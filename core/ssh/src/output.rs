@@ -1,4 +1,4 @@
-//! What is to be written: sealed packets, and messages that wait for the end of a key exchange.
+//! Output: sealed packets, and messages that wait for the end of a key exchange.
 
 use crate::{
     cipher::Sealing,
@@ -7,11 +7,12 @@ use crate::{
     packet::Sealer,
 };
 
-/// The packets of the server in their order.
+/// The server's packets in order.
 pub(crate) struct Output {
     buffer: Vec<u8>,
     sealer: Sealer,
-    /// From the server's KEXINIT to its NEWKEYS nothing but the key exchange may be sent (RFC 4253 section 7.1).
+    /// Whether a key exchange runs: from the server's KEXINIT to its NEWKEYS only its messages may be sent (RFC 4253
+    /// section 7.1).
     is_exchanging: bool,
     held: Vec<Vec<u8>>,
     held_bytes: usize,
@@ -30,13 +31,13 @@ impl Output {
         }
     }
 
-    /// Bytes outside of packets: the version.
+    /// Appends a line outside of packets: the version.
     pub(crate) fn put_line(&mut self, line: &str) {
         self.buffer.extend_from_slice(line.as_bytes());
         self.buffer.extend_from_slice(b"\r\n");
     }
 
-    /// Seals a message of about `hint` bytes, whether keys are exchanged or not.
+    /// Seals a message of about `hint` bytes at once, also during a key exchange.
     pub(crate) fn send_at_once(&mut self, hint: usize, payload: impl FnOnce(&mut Vec<u8>)) {
         let start = self.buffer.len();
         if let Err(error) = self.sealer.seal(&mut self.buffer, hint, payload) {
@@ -45,7 +46,7 @@ impl Output {
         }
     }
 
-    /// Sends a message, behind the key exchange that may be going on.
+    /// Sends a message, after a running key exchange.
     pub(crate) fn send(&mut self, payload: impl FnOnce(&mut Vec<u8>)) {
         if !self.is_exchanging {
             return self.send_at_once(0, payload);
@@ -54,7 +55,7 @@ impl Output {
         payload(&mut held);
         self.held_bytes += held.len() + HELD_OVERHEAD_BYTES;
         if self.held_bytes > MAX_HELD_BYTES {
-            self.failure.get_or_insert(Error::Protocol("too much waits for the end of a key exchange"));
+            self.failure.get_or_insert(Error::Protocol("too many messages wait for the end of a key exchange"));
         } else {
             self.held.push(held);
         }
@@ -65,18 +66,18 @@ impl Output {
         !self.is_exchanging && self.buffer.len() <= MAX_WAITING_BYTES
     }
 
-    /// The server's KEXINIT goes out.
+    /// Sends the server's KEXINIT.
     pub(crate) fn begin_exchange(&mut self, init: &[u8]) {
         self.is_exchanging = true;
         self.send_at_once(init.len(), |out| out.extend_from_slice(init));
     }
 
-    /// The server's NEWKEYS has gone out.
+    /// Changes the keys, after the server's NEWKEYS.
     pub(crate) fn set_keys(&mut self, sealing: Sealing, is_strict: bool) {
         self.sealer.set_keys(sealing, is_strict);
     }
 
-    /// Other messages may be sent again; those that waited go first.
+    /// Ends the key exchange; waiting messages are sent first.
     pub(crate) fn end_exchange(&mut self) {
         self.is_exchanging = false;
         self.held_bytes = 0;
@@ -85,28 +86,28 @@ impl Output {
         }
     }
 
-    /// How much waits to be written, in bytes.
+    /// Number of unwritten bytes.
     pub(crate) fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Sealed with these keys: bytes and packets.
+    /// Bytes and packets sealed with these keys.
     pub(crate) fn used(&self) -> (u64, u64) {
         (self.sealer.bytes, self.sealer.packets)
     }
 
-    /// Returns what is to be written for a buffer that was written.
+    /// Swaps the output into a buffer that has been written.
     pub(crate) fn swap(&mut self, written: &mut Vec<u8>) {
         written.clear();
         std::mem::swap(&mut self.buffer, written);
     }
 
-    /// Lets memory go that nothing uses now.
+    /// Frees unused memory.
     pub(crate) fn shrink(&mut self) {
         self.buffer.shrink_to_fit();
     }
 
-    /// What went wrong while something was sent.
+    /// The failure of an earlier send, if any.
     pub(crate) fn check(&self) -> Result<()> {
         self.failure.map_or(Ok(()), Err)
     }

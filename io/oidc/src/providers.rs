@@ -1,4 +1,4 @@
-//! The two halves of a login: sending the browser, and hearing who came back.
+//! The two halves of a login: the redirect to the provider, and the return.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,17 +20,17 @@ use crate::{
     standing::{Finished, ProviderTokens},
 };
 
-/// How many providers are remembered; the rest are asked each time.
+/// Bound on cached providers; others are fetched each time.
 pub const MAX_KNOWN_PROVIDERS: usize = 1_024;
 
-/// A login that begins.
+/// The start of a login.
 #[derive(Debug, Clone, Copy)]
 pub struct Begin<'a> {
-    /// Where the browser comes back to.
+    /// URL that the browser returns to.
     pub redirect_uri: &'a str,
-    /// What it brings back.
+    /// The `state` that the browser returns.
     pub state: &'a str,
-    /// What the ID token will hold.
+    /// The nonce for the ID token.
     pub nonce: &'a str,
     /// SHA-256 of the verifier, in base64url (RFC 7636 section 4.2).
     pub challenge: &'a str,
@@ -38,35 +38,35 @@ pub struct Begin<'a> {
     pub asks: Asks,
 }
 
-/// Whether a provider asks who it is.
+/// Whether a provider asks for the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// Where it does not know.
+    /// Only if the person is not logged in there.
     IfUnknown,
     /// In any case: the person has logged out here.
     Always,
-    /// The person wants to be somebody else than now.
+    /// The person wants to log in as another identity.
     ForAnother,
 }
 
-/// A login that comes back.
+/// The return of a login.
 #[derive(Debug, Clone, Copy)]
 pub struct Finish<'a> {
-    /// As when it began.
+    /// As at the start.
     pub redirect_uri: &'a str,
-    /// What the provider gave the browser.
+    /// The authorization code.
     pub code: &'a str,
-    /// What the provider says of itself in the browser's address, where it does (RFC 9207).
+    /// The issuer in the browser's URL, if the provider sends it (RFC 9207).
     pub issuer: Option<&'a str>,
-    /// Of which the challenge was made.
+    /// The verifier of the challenge.
     pub verifier: &'a str,
-    /// As when it began.
+    /// As at the start.
     pub nonce: &'a str,
-    /// Now, in seconds since 1970 (UTC).
+    /// The current time in seconds since 1970 (UTC).
     pub now: i64,
 }
 
-/// Speaks to identity providers, and remembers what they said of themselves.
+/// A client of identity providers, with a cache of their discovery documents and keys.
 #[derive(Debug)]
 pub struct Providers {
     pub(crate) http: Http,
@@ -74,16 +74,16 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// Providers within this reach, which are told that `agent` asks.
+    /// A client with this reach; `agent` is its user agent.
     #[must_use]
     pub fn new(reach: Reach, agent: impl Into<String>) -> Self {
         Self { http: Http::new(reach, agent.into()), known: SyncMutex::default() }
     }
 
-    /// Where to send the browser.
+    /// The URL for the browser's login.
     ///
     /// # Errors
-    /// The provider cannot be asked, or what it says cannot be used.
+    /// The provider cannot be reached, or its discovery document is invalid.
     pub async fn begin(&self, config: &ProviderConfig, begin: Begin<'_>) -> Result<String, OidcError> {
         match config.kind {
             ProviderKind::Github | ProviderKind::Facebook => Ok(oauth::begin(config, &begin)),
@@ -96,10 +96,10 @@ impl Providers {
         }
     }
 
-    /// Who came back.
+    /// Completes a login.
     ///
     /// # Errors
-    /// The provider cannot be asked, refuses the code, or says nothing that can be believed.
+    /// The provider cannot be reached, refuses the code, or gives no valid identity.
     pub async fn finish(
         &self,
         config: &ProviderConfig,
@@ -115,10 +115,10 @@ impl Providers {
         Ok(Finished { person: person(config, name, &claims)?, sid: session_of(&claims)?, tokens })
     }
 
-    /// Asks the provider what it is, whatever is remembered.
+    /// Tests the provider, ignoring the cache.
     ///
     /// # Errors
-    /// Why it could not be used.
+    /// The reason why it cannot be used.
     pub async fn look(&self, config: &ProviderConfig) -> Result<Found, OidcError> {
         if config.kind == ProviderKind::Local {
             return Err(OidcError::NotAsked);
@@ -139,7 +139,7 @@ impl Providers {
         let discovery = fresh.discovery(&self.http, config).await?;
         let keys = fresh.keys(&self.http, config).await?.len();
         if keys == 0 {
-            return Err(OidcError::Config("it has no keys to sign with".to_owned()));
+            return Err(OidcError::Config("the provider has no signing keys".to_owned()));
         }
         let found = discovery.found(keys);
         *self.known(config).lock().await = fresh;
@@ -166,7 +166,7 @@ impl Providers {
         let tokens = oauth::exchange(&self.http, client, &discovery.token_endpoint, finish).await?;
         let token = tokens.id_token.clone().ok_or(IdTokenError::Malformed)?;
         let claims = self.id_claims(config, &token, Some(finish.nonce), finish.now).await?;
-        // Userinfo may lack what it is no matter of.
+        // Userinfo may lack the claims of the session.
         let sid = claims.get("sid").cloned();
         let access_token = tokens.access_token.clone();
         let mut claims = self.with_userinfo(config, &discovery, claims, access_token).await?;
@@ -190,7 +190,7 @@ impl Providers {
         let expected = Expected { issuer: &issuer, client_id: &config.client_id, nonce, now };
         let keys = known.lock().await.keys(&self.http, config).await?;
         let mut verified = verify_id_token(token, &keys, expected);
-        // A key that is not known, or one of another's under its name: the provider may have newer ones.
+        // An unknown key, or a wrong signature: the provider may have newer keys.
         if matches!(verified, Err(IdTokenError::UnknownKey | IdTokenError::Signature))
             && let Some(keys) = known.lock().await.newer_keys(&self.http, config).await?
         {
@@ -199,7 +199,7 @@ impl Providers {
         Ok(verified?)
     }
 
-    /// The claims, with those of userinfo where the token lacks what is needed (OpenID Connect Core 1.0 section 5.3).
+    /// Adds the claims of userinfo if the token lacks needed ones (OpenID Connect Core 1.0 section 5.3).
     pub(crate) async fn with_userinfo(
         &self,
         config: &ProviderConfig,
@@ -219,12 +219,12 @@ impl Providers {
             ..Call::get("a request for the person's claims", url)
         };
         let mut more: Claims = self.http.call(config.ca_pem.as_deref(), call).await?.good()?;
-        // Another person's claims are worth nothing, whoever's token this is.
+        // The claims of another person are never used.
         if more.get("sub").and_then(Value::as_str) != claims.get("sub").and_then(Value::as_str) {
             return Err(IdTokenError::Claim("sub").into());
         }
         join_groups(config, &mut claims, &more)?;
-        // An address and what is said of it come from one place.
+        // An address and its verification must come from one source.
         if !has_email && more.contains_key("email") {
             claims.remove("email");
             claims.remove("email_verified");
@@ -238,7 +238,7 @@ impl Providers {
         Ok(claims)
     }
 
-    /// What is known of the provider. Others with the same issuer and other authorities are others.
+    /// The cached state of the provider. The same issuer with other CAs counts as another provider.
     pub(crate) fn known(&self, config: &ProviderConfig) -> Arc<Mutex<Known>> {
         let key =
             format!("{}\n{}", config.oidc_issuer().unwrap_or_default(), config.ca_pem.as_deref().unwrap_or_default());
@@ -252,7 +252,7 @@ impl Providers {
 
 fn authorization_url(config: &ProviderConfig, discovery: &Discovery, begin: &Begin<'_>) -> String {
     let mut scopes = vec!["openid", "email", "profile"];
-    // Where groups are wanted, the usual scope for them is asked for, if the provider says that it has it.
+    // If groups are configured, their usual scope is requested if the provider supports it.
     if config.kind == ProviderKind::Oidc && config.groups_claim.is_some() && discovery.may_have_scope("groups") {
         scopes.push("groups");
     }

@@ -426,10 +426,10 @@ async fn only_a_verified_address_counts_and_tricks_with_it_do_not() {
     for (claims, status, says) in [
         (json!({"email_verified": false}), 403, "does not vouch"),
         (json!({"email_verified": "false"}), 403, "does not vouch"),
-        (json!({"email": "ann@example.com."}), 403, "no e-mail address"),
-        (json!({"email": "ann@ex\u{430}mple.com"}), 403, "no e-mail address"),
-        (json!({"email": "ann@example.com\u{0}"}), 403, "no e-mail address"),
-        (json!({"email": "a@evil.test, b@example.com"}), 403, "no e-mail address"),
+        (json!({"email": "ann@example.com."}), 403, "not a usable e-mail address"),
+        (json!({"email": "ann@ex\u{430}mple.com"}), 403, "not a usable e-mail address"),
+        (json!({"email": "ann@example.com\u{0}"}), 403, "not a usable e-mail address"),
+        (json!({"email": "a@evil.test, b@example.com"}), 403, "not a usable e-mail address"),
         (json!({"sub": null}), 400, "sub"),
     ] {
         provider.says().claims = claims.clone();
@@ -521,9 +521,9 @@ async fn what_a_provider_says_no_to_is_a_clear_page() {
     for (answer, status, says) in [
         ((400, r#"{"error":"invalid_client"}"#), 400, "refused: invalid_client"),
         ((500, "oops"), 502, "status 500"),
-        ((200, "oops"), 502, "no good answer"),
-        ((200, "{}"), 400, "no token"),
-        ((302, "{}"), 502, "sends on to another address"),
+        ((200, "oops"), 502, "an invalid answer"),
+        ((200, "{}"), 400, "malformed"),
+        ((302, "{}"), 502, "is a redirect"),
     ] {
         provider.says().token_answer = Some((answer.0, answer.1.to_owned()));
         assert_page(&shop.log_in(&mut Browser::default(), &provider).await, status, says);
@@ -568,9 +568,9 @@ async fn what_discovery_says_is_looked_at() {
     let shop = Shop::open().await;
     for (lie, says) in [
         (json!({"issuer": "https://evil.test"}), "its issuer is https://evil.test"),
-        (json!({"token_endpoint": "http://evil.test/token"}), "which is no https address"),
-        (json!({"authorization_endpoint": "javascript:alert(1)"}), "which is no https address"),
-        (json!({"jwks_uri": null}), "no good answer"),
+        (json!({"token_endpoint": "http://evil.test/token"}), "which is not an https address"),
+        (json!({"authorization_endpoint": "javascript:alert(1)"}), "which is not an https address"),
+        (json!({"jwks_uri": null}), "an invalid answer"),
     ] {
         let provider = FakeProvider::start().await;
         provider.says().discovery = lie;

@@ -193,7 +193,7 @@ async fn a_hook_that_does_not_take_a_link_leaves_it_to_the_owner() {
     hook.answers(&format!("307 Temporary Redirect\r\nLocation: {}", elsewhere.url));
     let invited = shop.invite("a@example.com").await;
     assert!(!invited.sent && invited.link.is_some());
-    assert!(invited.problem.unwrap().contains("sends on to another address"));
+    assert!(invited.problem.unwrap().contains("is a redirect"));
     assert!(elsewhere.told().is_empty(), "redirects are not followed");
     hook.answers("400 Bad Request");
     let before = hook.told().len();
@@ -215,14 +215,14 @@ async fn a_hook_inside_is_not_asked_where_anybody_may_configure_one() {
     let hook = FakeHook::start().await;
     let shop = Shop::open_in(Api::start_public().await, START).await.with_hook(&hook).await;
     let invited = shop.invite("a@example.com").await;
-    assert!(invited.problem.unwrap().contains("private network") && !invited.sent);
+    assert!(invited.problem.unwrap().contains("private address") && !invited.sent);
     let localhost = hook.url.replace("127.0.0.1", "localhost");
     let body = json!({"hook": localhost});
     assert_eq!(
         shop.api.send("PATCH", "/v1/providers/local", Some(&shop.token), Some(body)).await.status,
         StatusCode::OK
     );
-    assert!(shop.invite("b@example.com").await.problem.unwrap().contains("private network"));
+    assert!(shop.invite("b@example.com").await.problem.unwrap().contains("private address"));
     assert!(hook.told().is_empty());
 }
 

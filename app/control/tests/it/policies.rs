@@ -78,7 +78,7 @@ async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
         (
             json!({"allow": [{"who": {"groups": ["a"]}}], "deny": [{"who": {"anyone": true}}]}),
             "document",
-            "nobody could meet",
+            "denies everybody that it allows",
         ),
         (
             json!({"deny": [{"where": ["::1"]}], "allow": [{"where": ["::1"]}]}),
@@ -246,7 +246,7 @@ async fn a_test_says_which_rule_decides() {
     let bob = test(json!({"socket": socket.id, "email": "bob@other.org", "address": "::1"})).await;
     assert_eq!((bob.allowed, bob.by.as_str()), (true, "the socket's allowed e-mail addresses"));
     let nobody = test(json!({"socket": socket.dns_name, "address": "::1"})).await;
-    assert_eq!((nobody.allowed, nobody.by.as_str()), (false, "nobody has logged in"));
+    assert_eq!((nobody.allowed, nobody.by.as_str()), (false, "no login"));
 
     for (body, field) in [
         (json!({}), "policy"),

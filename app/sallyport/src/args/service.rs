@@ -286,7 +286,7 @@ mod tests {
             ("[::1]", "expected a port"),
             ("localhost:0", "1 to 65535"),
             ("localhost:http", "1 to 65535"),
-            ("::1:8000", "in brackets"),
+            ("::1:8000", "needs brackets"),
             ("ftp://localhost", "expected http://"),
             ("tcp://localhost", "expected a port"),
             ("http://", "expected a port"),

@@ -111,8 +111,8 @@ fn who_may_not_join_is_told_why() {
         assert!(output.status.code() == Some(code) && told.contains(said), "{args:?}: {:?} {told}", output.status);
     };
     let good = token(&[]);
-    refused(&good, &["--name", "eu-1", "--region", "eu"], 5, "there is an edge called eu-1 already");
-    refused(&good, &[], 5, "which region");
+    refused(&good, &["--name", "eu-1", "--region", "eu"], 5, "there is already an edge named eu-1");
+    refused(&good, &[], 5, "names a region");
     refused(&good, &["--region", "EU"], 2, "is no name of a region");
     // The token is as good as before: those were no use of it.
     let mut second = EdgeHere::new(&home, "second", "127.0.0.1");
@@ -120,7 +120,7 @@ fn who_may_not_join_is_told_why() {
     refused(&good, &["--region", "eu"], 5, "was used before, by the edge eu-2");
     let stolen = good.replacen("spe_", "spe_A", 1);
     let stolen = format!("{}{}", &stolen[..47], &stolen[48..]);
-    refused(&stolen, &["--region", "eu"], 5, "is not known");
+    refused(&stolen, &["--region", "eu"], 5, "is unknown");
     let (front, digits) = good.rsplit_once('#').unwrap();
     let other = format!("{front}#{}", if digits.starts_with('0') { "1" } else { "0" }.to_owned() + &digits[1..]);
     refused(&other, &["--region", "eu"], 6, "not the one that the join token names");

@@ -328,7 +328,7 @@ fn the_owner_of_an_installation_hands_it_over_and_join_tokens_are_looked_after()
     assert_eq!(gone.status.code(), Some(4), "{}", text(&gone.stderr));
     let data = home.dir.path().join("refused");
     let joined = home.run(&["edge", "--join", &made, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
-    assert!(joined.status.code() == Some(5) && text(&joined.stderr).contains("is not known"), "{joined:?}");
+    assert!(joined.status.code() == Some(5) && text(&joined.stderr).contains("is unknown"), "{joined:?}");
 
     // The owner's account is needed as long as others could own the installation.
     let note: Value =

@@ -175,7 +175,7 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     refused(&["flow", "log", "--socket", "calm-bay-9999"], 4, "there is no such socket");
     refused(&["flow", "log", "--limit", "0"], 2, "0 is not in 1..=100");
     refused(&["flow", "log", "--socket", "a b"], 4, "there is no such socket: a b");
-    refused(&["flow", "log", "--socket", "http://a"], 2, "names no socket");
+    refused(&["flow", "log", "--socket", "http://a"], 2, "is not a socket");
 
     // An edge that hangs is named, within the limit, and the others' flows are there. Another one that had no processor
     // for as long is named too, and asked again.

@@ -244,7 +244,7 @@ fn what_cannot_be_emptied_is_said() {
     refused(&["drain", "eu-9"], 4, "there is no such edge: eu-9");
     refused(&["resume", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"], 4, "edge");
     refused(&["drain", "eu-1", "--within", "soon"], 2, "expected a time such as");
-    refused(&["drain", "eu-1", "--within", "25h"], 2, "a day at most");
+    refused(&["drain", "eu-1", "--within", "25h"], 2, "at most a day");
     refused(&["drain", "eu-1"], 5, "the last edge that serves");
     assert!(home.run(&["edge", "drain", "eu-1", "--force"]).status.success());
     wait_until("it is emptied all the same", || (state_of(&home, "eu-1") == "draining").then_some(()));

@@ -1,4 +1,4 @@
-//! Logins (RFC 4252): by keys, certificates, and keyboard-interactive (RFC 4256) without a question.
+//! Logins (RFC 4252): by keys, certificates, and keyboard-interactive (RFC 4256) without a prompt.
 
 use ssh_key::{Certificate, PublicKey, Signature, encoding::Decode as _};
 
@@ -12,22 +12,22 @@ use crate::{
     wire::{Put, Reader},
 };
 
-/// How far the client's login is.
+/// The state of the client's login.
 #[derive(Debug, Default)]
 pub(super) struct Logins {
     state: State,
     refusals: usize,
-    /// Keyboard-interactive is not offered any more.
+    /// Whether keyboard-interactive is no longer offered.
     is_interactive_over: bool,
 }
 
 #[derive(Debug, Default)]
 enum State {
-    /// The client has not asked for the service.
+    /// The client has not requested the service.
     #[default]
     NoService,
     Waiting,
-    /// An attempt is being decided.
+    /// The driver decides about an attempt.
     Asking(Asked),
     /// A hint is shown; the client's empty answer follows.
     Hinted {
@@ -36,10 +36,10 @@ enum State {
     Done,
 }
 
-/// What an acceptance of the attempt means.
+/// The effect of accepting the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
-    /// The key would do: its algorithm and blob.
+    /// The key would be accepted: its algorithm and blob.
     Offer {
         algorithm: String,
         blob: Vec<u8>,
@@ -66,12 +66,12 @@ impl Logins {
 struct ByKey<'a> {
     algorithm: UserAlgorithm,
     blob: &'a [u8],
-    /// What is signed behind the session's identifier, and the signature.
+    /// The data signed after the session's identifier, and the signature.
     proof: Option<(&'a [u8], &'a [u8])>,
 }
 
 impl Server {
-    /// Answers the [`Login`] that was asked about last. Without one, nothing happens.
+    /// Answers the last [`Login`]. Without one, nothing happens.
     pub fn answer_login(&mut self, answer: Answer) {
         if !self.logins.is_asking() || self.is_over {
             return;
@@ -94,7 +94,7 @@ impl Server {
                     out.put_string("");
                     out.put_string(text);
                     out.put_string("");
-                    // No questions.
+                    // No prompts.
                     out.put_u32(0);
                 });
             }
@@ -146,7 +146,7 @@ impl Server {
             // RFC 4252 section 5.1.
             State::Done => return Ok(()),
             State::NoService | State::Asking(_) => return Err(Error::Protocol("a login without its service")),
-            // A new attempt takes the place of the one before (RFC 4256 section 3.1).
+            // A new attempt replaces the previous one (RFC 4256 section 3.1).
             State::Waiting => {}
             // An abandoned hint counts like a refused attempt.
             State::Hinted { .. } => self.logins.refusals += 1,
@@ -173,7 +173,7 @@ impl Server {
         self.ask(user.to_owned(), credential, asked)
     }
 
-    /// The client's answer to a hint.
+    /// Handles the client's answer to a hint.
     pub(super) fn handle_info_response(&mut self) -> Result<()> {
         let State::Hinted { user } = &mut self.logins.state else {
             return if self.logins.is_done() { Ok(()) } else { Err(Error::Protocol("an answer to no question")) };
@@ -194,7 +194,7 @@ impl Server {
         Ok(())
     }
 
-    /// What a client shows by `publickey` (RFC 4252 section 7).
+    /// The credential of a `publickey` attempt (RFC 4252 section 7).
     fn credential(&self, payload: &[u8], mut reader: Reader<'_>) -> Result<(Credential, Asked)> {
         let is_signed = reader.bool()?;
         let (name, blob) = (reader.text()?, reader.string()?);
@@ -235,7 +235,7 @@ impl Server {
         Credential::Certificate { certificate: Box::new(certificate), is_proven }
     }
 
-    /// Whether a signature that came with the attempt is this key's. An attempt without is no proof, and no fault.
+    /// Whether the signature of the attempt is this key's. An attempt without a signature is no proof, and no error.
     fn is_proven(&self, attempt: &ByKey<'_>, key: &ssh_key::public::KeyData) -> bool {
         let Some((signed, mut blob)) = attempt.proof else { return true };
         if Reader::new(blob).string() != Ok(attempt.algorithm.signature.as_bytes()) {

@@ -8,7 +8,7 @@ use crate::{
     testing::{self, Client, numbers, on_channel, string},
 };
 
-/// A stream that the client has opened, as channel 5 of its own, with these windows.
+/// A stream that the client has opened, as its channel 5, with these windows.
 fn stream(server: &mut Server, client: &mut Client, now: std::time::Instant, window: u32) -> ChannelId {
     let id = server.open_forwarded(("localhost", 80), ("192.0.2.1", 1)).unwrap();
     client.send(server, &on_channel(91, id.0, &numbers(&[5, window, 32_768])), now).unwrap();
@@ -17,7 +17,7 @@ fn stream(server: &mut Server, client: &mut Client, now: std::time::Instant, win
     id
 }
 
-/// A session that the client has opened, as channel 6 of its own.
+/// A session that the client has opened, as its channel 6.
 fn session(server: &mut Server, client: &mut Client, now: std::time::Instant) -> ChannelId {
     let open = [&string(b"session")[..], &numbers(&[6, 100_000, 32_768])].concat();
     client.send(server, &[&[message::CHANNEL_OPEN][..], &open].concat(), now).unwrap();
@@ -90,8 +90,8 @@ fn a_stream_carries_bytes_both_ways_and_half_closes() {
     server.release(id);
     assert_eq!(numbers_of(&mut client, &mut server), [94, 94, 96, 97]);
     client.send(&mut server, &on_channel(message::CHANNEL_CLOSE, id.0, &[]), now).unwrap();
-    assert_eq!(server.read(id, &mut target), Read::Broken, "it is forgotten");
-    // A late word about it does no harm.
+    assert_eq!(server.read(id, &mut target), Read::Broken, "the channel is removed");
+    // A late message on it does no harm.
     client.send(&mut server, &on_channel(message::CHANNEL_WINDOW_ADJUST, id.0, &numbers(&[10])), now).unwrap();
 }
 
@@ -198,7 +198,7 @@ fn sessions_ask_for_shells_and_nothing_else_is_opened() {
         SessionRequest::Signal("INT".to_owned()),
     ];
     assert_eq!(asked, expected);
-    // Only what the driver does not decide is answered by itself: replies have the order of their requests.
+    // Only requests that the driver does not decide are answered directly: replies have the order of their requests.
     assert_eq!(numbers_of(&mut client, &mut server), [99]);
     server.answer_session(id, true);
     server.write_error(id, "no");
@@ -241,7 +241,7 @@ fn messages_for_channels_that_never_were_end_the_connection() {
         let payload = on_channel(number, 7, &numbers(&[0, 0, 0]));
         assert!(is_protocol_fault(&client.send(&mut server, &payload, now)), "{number}");
     }
-    // Nor are they taken before the channel is open, or as a second answer.
+    // Nor are they accepted before the channel is open, or as a second answer.
     let (mut server, mut client, now) = logged_in();
     let id = server.open_forwarded(("localhost", 80), ("192.0.2.1", 1)).unwrap();
     assert!(is_protocol_fault(&client.send(&mut server, &data(id, b"x"), now)));

@@ -1,4 +1,4 @@
-//! Logins, right and wrong, and the bounds before them.
+//! Tests of logins, and of the limits before them.
 
 use super::{events, is_protocol_fault, numbers_of, received, server as start, server_with};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 
 const SEED: [u8; 32] = [9; 32];
 
-/// A client that may ask for logins.
+/// A client that may attempt to log in.
 fn asking(server: &mut Server, now: std::time::Instant) -> Client {
     let mut client = Client::connected(server, Options::default(), now).unwrap();
     client.send(server, &testing::service_request(), now).unwrap();
@@ -39,7 +39,7 @@ fn a_key_is_offered_and_then_proven() {
     server.answer_login(Answer::Accept);
     assert_eq!(numbers_of(&mut client, &mut server), [message::USERAUTH_SUCCESS]);
     assert!(server.is_logged_in());
-    // Further attempts are not looked at.
+    // Further attempts are not handled.
     client.send(&mut server, &testing::login_by_key("bob", &SEED, None), now).unwrap();
     assert!(events(&mut server).is_empty());
 }

@@ -212,7 +212,7 @@ fn as_many_streams_as_agreed_and_a_place_is_free_when_one_ends() {
     let session = SessionConfig { max_streams: 4, ..SessionConfig::default() };
     let mut pair = Pair::attached(LinkConfig { session, ..LinkConfig::default() });
     let mut ids: Vec<StreamId> = (0..4).map(|_| pair.open("respond 1000", Plan::send(10))).collect();
-    assert!(pair.edge.session.open(open("respond 0")).unwrap_err().to_string().contains("as many streams as it may"));
+    assert!(pair.edge.session.open(open("respond 0")).unwrap_err().to_string().contains("reached its limit of streams"));
     for round in 0..50 {
         pair.run_until_end(ids[0], Duration::from_secs(1));
         pair.run_until(Duration::from_secs(1), |pair| pair.user(ids[0]).closed);

@@ -83,7 +83,7 @@ async fn a_hundred_silent_connections_take_their_places_for_a_while_only() {
     let mut refused = TcpStream::connect(lab.address).await.unwrap();
     let mut answer = Vec::new();
     soon(refused.read_to_end(&mut answer)).await.unwrap();
-    assert_eq!(text(&answer), "no more connections are taken now: try again later\r\n");
+    assert_eq!(text(&answer), "no more connections are accepted now: try again later\r\n");
     until(|| (lab.server.stats().connections_open.load(Ordering::Relaxed) == 0).then_some(())).await;
     assert_eq!(lab.server.stats().logins_timed_out.load(Ordering::Relaxed), 100);
     let output = lab.finish(lab.ssh_as("alice", "alice", &[]), &["127.0.0.1", "true"]).await;

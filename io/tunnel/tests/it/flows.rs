@@ -234,7 +234,7 @@ async fn a_connector_that_carries_no_datagrams_is_refused_in_words() {
         })
         .await;
     assert_eq!((refusal.code.as_str(), refusal.retry), ("no-datagrams", false));
-    assert!(refusal.message.contains("update it"), "{refusal}");
+    assert!(refusal.message.contains("update the connector"), "{refusal}");
     let handle = edge.attached(tunnel(1)).await;
     let opened = handle.open_flow(flow_open(tunnel(1), 1), Arc::new(Client::default()));
     assert_eq!(opened.unwrap_err(), OpenFlowError::NotUsable);

@@ -218,9 +218,9 @@ async fn an_answer_that_is_no_agreement_is_told_in_words() {
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "status 200"),
         (
             "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: x\r\n\r\n",
-            "does not answer as an edge does",
+            "WebSocket handshake with",
         ),
-        ("SSH-2.0-OpenSSH_10\r\n\r\n", "does not answer as an edge does"),
+        ("SSH-2.0-OpenSSH_10\r\n\r\n", "WebSocket handshake with"),
     ] {
         let (client, mut edge) = tokio::io::duplex(65_536);
         edge.write_all(answer.as_bytes()).await.unwrap();

@@ -275,12 +275,12 @@ mod tests {
         for (words, says) in [
             (&["--weekly", "08:00-18:00"][..], "--time-zone"),
             (&["--weekly", "workdays", "--time-zone", "UTC"], "are no times of the week"),
-            (&["--weekly", "mon 8-18", "--time-zone", "UTC"], "is no time of day"),
-            (&["--weekly", "mon-fri 08:00-18:00", "--time-zone", "CET+9"], "is no time zone"),
-            (&["--not-after", "tomorrow"], "is no moment"),
+            (&["--weekly", "mon 8-18", "--time-zone", "UTC"], "is not a time of day"),
+            (&["--weekly", "mon-fri 08:00-18:00", "--time-zone", "CET+9"], "is not a known time zone"),
+            (&["--not-after", "tomorrow"], "is not a moment"),
             (&["--path", "admin"], "is no path"),
             (&["--email", "ann"], "is no e-mail address"),
-            (&["--from", "Mars"], "is no access rule"),
+            (&["--from", "Mars"], "is not an access rule"),
         ] {
             let error = Line::try_parse_from(std::iter::once("x").chain(words.iter().copied())).err();
             let said = error.map(|error| error.to_string()).unwrap_or_default();

@@ -621,7 +621,7 @@ mod tests {
                 "[[service]]\nport = 1\n[[service]]\nport = 1",
                 "services.toml:3: service \"localhost:1\": the service of line 1",
             ),
-            ("[[service]]\nsocket-id = \"http://no-socket\"\nport = 1", "names no socket"),
+            ("[[service]]\nsocket-id = \"http://no-socket\"\nport = 1", "is not a socket"),
             (
                 "[[service]]\nname = \"Shop\"\nport = 1\n[[service]]\nname = \"shop\"\nport = 2",
                 "service \"shop\": the service of line 1 has the same name",

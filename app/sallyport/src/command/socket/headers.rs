@@ -172,8 +172,8 @@ mod tests {
         for (words, says) in [
             (["--request-header", "X-A"], "expected a name, a colon and a value"),
             (["--request-header", "Host: a"], "a setting of its own"),
-            (["--response-header", "Content-Length: 1"], "how the body of a message is sent"),
-            (["--request-header", "X-Auth-Email: a"], "nobody else may"),
+            (["--response-header", "Content-Length: 1"], "the framing of the body"),
+            (["--request-header", "X-Auth-Email: a"], "the source of a request"),
             (["--request-header", "X A: b"], "is no name of a header field"),
             (["--request-header", "X-A: b\r\nX-B: c"], "is not one line"),
             (["--host-header", "http://a"], "is no host"),
