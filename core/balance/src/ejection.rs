@@ -26,7 +26,7 @@ pub enum Failure {
     Gateway,
 }
 
-/// When origins are ejected, and for how long.
+/// Configuration of passive ejection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EjectionConfig {
     /// Consecutive failures that eject an origin: 1 to [`MAX_CONSECUTIVE_FAILURES`].
@@ -49,7 +49,9 @@ pub enum EjectionConfigError {
     #[error("the number of failures that eject an origin must be from 1 to {MAX_CONSECUTIVE_FAILURES}, not {0}")]
     Failures(u32),
     /// A time is 0 or too long.
-    #[error("the time of an ejection must be from 1 second to an hour, and the longest must not be shorter than the first")]
+    #[error(
+        "the time of an ejection must be from 1 second to an hour, and the longest must not be shorter than the first"
+    )]
     Times,
     /// The percentage is above 100.
     #[error("the share of the origins that may be ejected must be from 0 to 100 percent, not {0}")]

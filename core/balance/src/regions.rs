@@ -37,7 +37,7 @@ pub struct DialError;
 impl Dial {
     /// Keeps nothing while another group is usable.
     pub const CLOSED: Self = Self(0);
-    /// All that comes.
+    /// Keeps everything.
     pub const FULL: Self = Self(FULL);
 
     /// The dial of this percentage.

@@ -95,10 +95,7 @@ impl<K: Ord + Clone> Rotation<K> {
         load: impl Fn(&T) -> u32,
         usable: impl Fn(&T) -> bool,
     ) -> Option<usize> {
-        debug_assert!(
-            candidates.is_sorted_by(|one, next| key(one) < key(next)),
-            "candidates must be sorted by key"
-        );
+        debug_assert!(candidates.is_sorted_by(|one, next| key(one) < key(next)), "candidates must be sorted by key");
         let turn = self.turn(candidates, &key);
         let (mut least, mut best) = (u64::MAX, None);
         let (before, after) = candidates.split_at(turn);

@@ -20,12 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said<V> {
+pub enum EntryContent<V> {
     /// The value.
     Put(V),
     /// The entry was removed.
     Gone,
-    /// It is not understood: what is known stays, as half of what was meant would be worse.
+    /// The entry was not understood: the known value stays, because half of the intended state would be worse.
     Unclear,
 }
 
@@ -66,19 +66,19 @@ impl<K: Ord + Clone, V: PartialEq> Replica<K, V> {
     ///
     /// # Errors
     /// The entry is out of order and was not applied.
-    pub fn handle_entry(&mut self, key: K, revision: u64, said: Said<V>) -> Result<bool, OutOfOrder> {
+    pub fn handle_entry(&mut self, key: K, revision: u64, content: EntryContent<V>) -> Result<bool, OutOfOrder> {
         self.handle_revision(revision)?;
         if let Some(seen) = &mut self.seen {
             seen.insert(key.clone());
         }
-        Ok(match said {
-            Said::Put(value) if self.known.get(&key) == Some(&value) => false,
-            Said::Put(value) => {
+        Ok(match content {
+            EntryContent::Put(value) if self.known.get(&key) == Some(&value) => false,
+            EntryContent::Put(value) => {
                 self.known.insert(key, value);
                 true
             }
-            Said::Gone => self.known.remove(&key).is_some(),
-            Said::Unclear => false,
+            EntryContent::Gone => self.known.remove(&key).is_some(),
+            EntryContent::Unclear => false,
         })
     }
 
@@ -135,7 +135,7 @@ impl<K: Ord + Clone, V: PartialEq> Replica<K, V> {
 
 /// An entry of the bucket, as known to a control.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept<T> {
+pub struct StoredEntry<T> {
     /// The revision of the last write.
     pub revision: u64,
     /// The value; `None`: removed.
@@ -158,7 +158,7 @@ pub enum Mend {
 /// A control's knowledge of the bucket. `T` is the type of the bucket's times.
 #[derive(Debug, Default)]
 pub struct Keeper<T> {
-    kept: BTreeMap<String, Kept<T>>,
+    kept: BTreeMap<String, StoredEntry<T>>,
     /// Revisions that this control has written and not read back yet.
     ours: BTreeSet<u64>,
 }
@@ -172,7 +172,7 @@ impl<T: Copy> Keeper<T> {
 
     /// Handles an entry that was read, in the order of revisions or by itself. Returns whether it is new and written by
     /// another control.
-    pub fn handle_entry(&mut self, key: &str, entry: Kept<T>) -> bool {
+    pub fn handle_entry(&mut self, key: &str, entry: StoredEntry<T>) -> bool {
         let is_ours = self.ours.remove(&entry.revision);
         if self.kept.get(key).is_some_and(|kept| kept.revision >= entry.revision) {
             return false;
@@ -204,7 +204,7 @@ impl<T: Copy> Keeper<T> {
     }
 
     /// Records a successful write.
-    pub fn handle_put(&mut self, key: &str, entry: Kept<T>) {
+    pub fn handle_put(&mut self, key: &str, entry: StoredEntry<T>) {
         self.ours.insert(entry.revision);
         self.kept.insert(key.to_owned(), entry);
     }
@@ -212,7 +212,7 @@ impl<T: Copy> Keeper<T> {
     /// Records a successful removal in place of this revision. The mark has a revision of its own, which arrives by
     /// reading; earlier writes are late from now on.
     pub fn handle_removed(&mut self, key: &str, replaced: u64, now: T) {
-        self.kept.insert(key.to_owned(), Kept { revision: replaced, value: None, written_at: now });
+        self.kept.insert(key.to_owned(), StoredEntry { revision: replaced, value: None, written_at: now });
     }
 
     /// The keys that differ from the store: first those that the store does not have, such as a revoked right, then
@@ -227,7 +227,7 @@ impl<T: Copy> Keeper<T> {
 
     /// The known entry of this key.
     #[must_use]
-    pub fn kept(&self, key: &str) -> Option<&Kept<T>> {
+    pub fn kept(&self, key: &str) -> Option<&StoredEntry<T>> {
         self.kept.get(key)
     }
 
@@ -242,38 +242,42 @@ impl<T: Copy> Keeper<T> {
 mod tests {
     use super::*;
 
-    fn put(revision: u64, value: &str) -> Kept<u64> {
-        Kept { revision, value: Some(value.into()), written_at: 0 }
+    fn put(revision: u64, value: &str) -> StoredEntry<u64> {
+        StoredEntry { revision, value: Some(value.into()), written_at: 0 }
     }
 
     #[test]
     fn what_is_not_there_is_forgotten_when_all_is_there_and_not_before() {
         let mut replica = Replica::new(BTreeMap::from([("old", 1), ("same", 2)]));
         replica.handle_begin();
-        assert_eq!(replica.handle_entry("same", 4, Said::Put(2)), Ok(false));
+        assert_eq!(replica.handle_entry("same", 4, EntryContent::Put(2)), Ok(false));
         assert_eq!(replica.handle_listed(), None, "the bucket is not marked as complete");
         assert!(!replica.is_present() && replica.known().len() == 2);
-        assert_eq!(replica.handle_entry("new", 5, Said::Put(3)), Ok(true));
+        assert_eq!(replica.handle_entry("new", 5, EntryContent::Put(3)), Ok(true));
         replica.handle_whole(6, true).unwrap();
         assert_eq!(replica.handle_listed(), Some(vec!["old"]));
         assert!(replica.is_present() && replica.handle_listed().is_none());
-        assert_eq!(replica.handle_entry("new", 7, Said::Gone), Ok(true));
-        assert_eq!(replica.handle_entry("new", 8, Said::Gone), Ok(false));
-        assert_eq!(replica.handle_entry("same", 9, Said::Unclear), Ok(false));
+        assert_eq!(replica.handle_entry("new", 7, EntryContent::Gone), Ok(true));
+        assert_eq!(replica.handle_entry("new", 8, EntryContent::Gone), Ok(false));
+        assert_eq!(replica.handle_entry("same", 9, EntryContent::Unclear), Ok(false));
         assert_eq!(replica.known(), &BTreeMap::from([("same", 2)]));
     }
 
     #[test]
     fn what_comes_out_of_order_is_not_taken_over() {
         let mut replica = Replica::new(BTreeMap::new());
-        replica.handle_entry("a", 7, Said::Put(1)).unwrap();
+        replica.handle_entry("a", 7, EntryContent::Put(1)).unwrap();
         for late in [7, 6] {
-            let error = replica.handle_entry("a", late, Said::Put(0)).unwrap_err();
+            let error = replica.handle_entry("a", late, EntryContent::Put(0)).unwrap_err();
             assert_eq!(error, OutOfOrder { latest: 7, came: late });
         }
         assert_eq!((replica.known()["a"], replica.revision()), (1, 7));
         replica.handle_begin();
-        assert_eq!(replica.handle_entry("a", 2, Said::Put(5)), Ok(true), "the bucket was lost and created again");
+        assert_eq!(
+            replica.handle_entry("a", 2, EntryContent::Put(5)),
+            Ok(true),
+            "the bucket was lost and created again"
+        );
     }
 
     #[test]
@@ -286,7 +290,10 @@ mod tests {
         assert!(!keeper.handle_entry("a", put(1, "1")), "our own write, which was replaced");
         // Written again: not assumed to be there.
         assert_eq!(keeper.mend("a", keeper.basis("a"), Some(b"1")), Mend::Put(1));
-        assert!(keeper.handle_entry("a", Kept { revision: 2, value: None, written_at: 0 }), "the mark of another control");
+        assert!(
+            keeper.handle_entry("a", StoredEntry { revision: 2, value: None, written_at: 0 }),
+            "the mark of another control"
+        );
         assert_eq!(keeper.marks().collect::<Vec<_>>(), [("a", 2, 0)]);
         assert_eq!(keeper.mend("a", keeper.basis("a"), Some(b"1")), Mend::Put(2));
     }

@@ -7,15 +7,17 @@ use std::{
 
 use sallyport_model::{HealthFailure, OriginHealth, TunnelId, TunnelPresence};
 
-use crate::{BEAT, EdgeCard, HEALTH_PACE, Held, Lease, MAX_WRITES_ON_THE_WAY, REFRESH, SCHEMA, WRITE_AGAIN, words};
+use crate::{
+    BEAT, EdgeCard, HEALTH_PACE, Lease, MAX_WRITES_ON_THE_WAY, REFRESH, SCHEMA, TunnelEntry, WRITE_AGAIN, entry,
+};
 
 /// An entry to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tell {
+pub enum DirectoryWrite {
     /// A lease; its delivery need not be reported.
     Lease(Lease),
     /// A tunnel; report the result by [`Holder::handle_written`] or [`Holder::handle_not_written`].
-    Held(Held),
+    TunnelEntry(TunnelEntry),
 }
 
 #[derive(Debug)]
@@ -30,7 +32,7 @@ struct Entry {
 
 /// The tunnels of one edge, and the entries to write.
 ///
-/// Usage: report events, then take [`Holder::poll_tell`] until it returns `None`, then wait until
+/// Usage: report events, then take [`Holder::poll_write`] until it returns `None`, then wait until
 /// [`Holder::poll_timeout`] or the next event.
 #[derive(Debug)]
 pub struct Holder {
@@ -142,21 +144,21 @@ impl Holder {
             }
             self.unwritten.remove(&(former.version, tunnel));
             if former.presence.is_some() {
-                self.digest ^= words::digest(tunnel, former.version);
+                self.digest ^= entry::digest(tunnel, former.version);
                 self.tunnels -= 1;
             }
         }
         self.latest += 1;
         let version = self.latest;
         if presence.is_some() {
-            self.digest ^= words::digest(tunnel, version);
+            self.digest ^= entry::digest(tunnel, version);
             self.tunnels += 1;
         }
         self.entries.insert(tunnel, Entry { version, presence, paced, waiting: None });
         self.unwritten.insert((version, tunnel));
     }
 
-    /// Reports that the entry of [`Holder::poll_tell`] is in the bucket.
+    /// Reports that the entry of [`Holder::poll_write`] is in the bucket.
     pub fn handle_written(&mut self, tunnel: TunnelId, version: u64) {
         self.on_the_way = self.on_the_way.saturating_sub(1);
         if self.entries.get(&tunnel).is_some_and(|entry| entry.version == version && entry.presence.is_none()) {
@@ -164,7 +166,7 @@ impl Holder {
         }
     }
 
-    /// Reports that the entry of [`Holder::poll_tell`] may not be in the bucket: it is written again.
+    /// Reports that the entry of [`Holder::poll_write`] may not be in the bucket: it is written again.
     pub fn handle_not_written(&mut self, tunnel: TunnelId, version: u64, now: Instant) {
         self.on_the_way = self.on_the_way.saturating_sub(1);
         self.held_back = Some(now + WRITE_AGAIN);
@@ -190,9 +192,9 @@ impl Holder {
     }
 
     /// The next entry to write.
-    pub fn poll_tell(&mut self, now: Instant) -> Option<Tell> {
+    pub fn poll_write(&mut self, now: Instant) -> Option<DirectoryWrite> {
         if now >= self.next_beat && !(self.is_over && self.beat == u64::MAX) {
-            return Some(Tell::Lease(self.beat(now)));
+            return Some(DirectoryWrite::Lease(self.beat(now)));
         }
         self.take_waiting(now);
         if now >= self.next_refresh {
@@ -206,7 +208,14 @@ impl Holder {
         let (version, tunnel) = self.unwritten.pop_first()?;
         let presence = self.entries.get(&tunnel)?.presence.clone();
         self.on_the_way += 1;
-        Some(Tell::Held(Held { schema: SCHEMA, edge: self.card.edge, epoch: self.epoch, version, tunnel, presence }))
+        Some(DirectoryWrite::TunnelEntry(TunnelEntry {
+            schema: SCHEMA,
+            edge: self.card.edge,
+            epoch: self.epoch,
+            version,
+            tunnel,
+            presence,
+        }))
     }
 
     fn beat(&mut self, now: Instant) -> Lease {
@@ -229,7 +238,7 @@ impl Holder {
         }
     }
 
-    /// When [`Holder::poll_tell`] has an entry without another event.
+    /// When [`Holder::poll_write`] has an entry without another event.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let retry = self.held_back.filter(|_| !self.unwritten.is_empty());
@@ -238,7 +247,7 @@ impl Holder {
     }
 
     /// The tunnels, in no order.
-    pub fn held(&self) -> impl Iterator<Item = TunnelId> {
+    pub fn tunnel_ids(&self) -> impl Iterator<Item = TunnelId> {
         self.entries.iter().filter(|(_, entry)| entry.presence.is_some()).map(|(tunnel, _)| *tunnel)
     }
 

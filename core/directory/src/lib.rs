@@ -1,14 +1,14 @@
 //! The directory: which edge holds which tunnel, as all edges and controls learn it. Also [`config`], the replication
 //! of the configuration from control to the edges.
 //!
-//! Each edge writes two kinds of entries into a shared bucket: a [`Lease`], renewed every [`BEAT`], and a [`Held`] for
+//! Each edge writes two kinds of entries into a shared bucket: a [`Lease`], renewed every [`BEAT`], and a [`TunnelEntry`] for
 //! each tunnel that comes or goes. [`Holder`] decides what one edge writes and when; [`Reader`] derives the state from
 //! received entries. Both are sans-IO state machines: events go in by `handle_…` with the current time, and actions
 //! come out by `poll_…`.
 //!
 //! Assumptions and guarantees:
 //!
-//! - Messages may be lost, duplicated, delayed and reordered. Each [`Held`] has a version that grows within one run of
+//! - Messages may be lost, duplicated, delayed and reordered. Each [`TunnelEntry`] has a version that grows within one run of
 //!   its edge (its *epoch*), and each [`Lease`] a beat: older entries than the known ones change nothing.
 //! - A lease has the number of the edge's tunnels and a digest. A reader that differs in two consecutive beats requests
 //!   all entries of that edge ([`Reader::poll_ask`]). So no loss is permanent.
@@ -24,15 +24,15 @@
 //!   ([`Reader::handle_heard`]).
 
 pub mod config;
+mod entry;
 mod holder;
 mod reader;
-mod words;
 
 use std::time::Duration;
 
-pub use holder::{Holder, Tell};
+pub use entry::{EdgeCard, EdgeState, EntryError, Lease, SCHEMA, TunnelEntry};
+pub use holder::{DirectoryWrite, Holder};
 pub use reader::{Ask, Change, EdgeView, Reader, Refused};
-pub use words::{EdgeCard, EdgeState, Held, Lease, SCHEMA, WordError};
 
 /// Interval of lease renewals.
 pub const BEAT: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use std::{
 
 use sallyport_model::{EdgeId, TunnelId, TunnelPresence};
 
-use crate::{ASK_AGAIN, EdgeCard, Held, Lease, MAX_EDGES, MAX_TUNNELS_PER_EDGE, SILENCE, TERM, words};
+use crate::{ASK_AGAIN, EdgeCard, Lease, MAX_EDGES, MAX_TUNNELS_PER_EDGE, SILENCE, TERM, TunnelEntry, entry};
 
 /// A change of the known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Edge {
         let was_up = self.take(tunnel) || was_inherited;
         if is_up {
             self.tunnels += 1;
-            self.digest ^= words::digest(tunnel, version);
+            self.digest ^= entry::digest(tunnel, version);
         }
         self.entries.insert(tunnel, Entry { version, presence });
         (was_up || is_up).then_some(is_up)
@@ -128,7 +128,7 @@ impl Edge {
         let was_up = former.presence.is_some();
         if was_up {
             self.tunnels -= 1;
-            self.digest ^= words::digest(tunnel, former.version);
+            self.digest ^= entry::digest(tunnel, former.version);
         }
         was_up
     }
@@ -193,12 +193,12 @@ impl Reader {
         self.heard = self.heard.max(now);
     }
 
-    /// Handles a lease. `is_told`: it was delivered when it was written, not read from the bucket.
+    /// Handles a lease. `is_live`: it was delivered when it was written, not read from the bucket.
     ///
     /// The limit of edges is reached.
     /// There are too many edges.
-    pub fn handle_lease(&mut self, lease: Lease, is_told: bool, now: Instant) -> Result<(), Refused> {
-        if is_told {
+    pub fn handle_lease(&mut self, lease: Lease, is_live: bool, now: Instant) -> Result<(), Refused> {
+        if is_live {
             self.handle_heard(now);
         }
         let id = lease.card.edge;
@@ -213,7 +213,7 @@ impl Reader {
         // A lease that was read may be old, and proves nothing until a later one is delivered. A delivered lease may be
         // the first one known of the edge, but was written just now.
         edge.beat = lease.beat;
-        if !is_told {
+        if !is_live {
             edge.card.get_or_insert(lease.card);
             return Ok(());
         }
@@ -241,9 +241,9 @@ impl Reader {
     }
 
     /// Compares the lease with the known state.
-    fn compare(&mut self, id: EdgeId, said: (u32, u64), now: Instant) {
+    fn compare(&mut self, id: EdgeId, lease: (u32, u64), now: Instant) {
         let Some(edge) = self.edges.get_mut(&id) else { return };
-        if (edge.tunnels, edge.digest) == said {
+        if (edge.tunnels, edge.digest) == lease {
             edge.differs = false;
             edge.settled = edge.latest;
             let gone = edge.disinherit();
@@ -260,24 +260,24 @@ impl Reader {
         }
     }
 
-    /// Handles a tunnel's entry. `is_told`: it was delivered when it was written, not read from the bucket.
+    /// Handles a tunnel's entry. `is_live`: it was delivered when it was written, not read from the bucket.
     ///
     /// # Errors
     /// The limit of edges, or of this edge's tunnels, is reached.
-    pub fn handle_held(&mut self, held: Held, is_told: bool, now: Instant) -> Result<(), Refused> {
-        if is_told {
+    pub fn handle_tunnel(&mut self, entry: TunnelEntry, is_live: bool, now: Instant) -> Result<(), Refused> {
+        if is_live {
             self.handle_heard(now);
         }
-        let id = held.edge;
+        let id = entry.edge;
         if !self.edges.contains_key(&id) && self.edges.len() >= MAX_EDGES && !self.forget_one() {
             return Err(Refused);
         }
-        self.begin_epoch(id, held.epoch, now);
-        self.put(held)
+        self.begin_epoch(id, entry.epoch, now);
+        self.put(entry)
     }
 
-    fn put(&mut self, held: Held) -> Result<(), Refused> {
-        let Held { edge: id, epoch, version, tunnel, presence, .. } = held;
+    fn put(&mut self, entry: TunnelEntry) -> Result<(), Refused> {
+        let TunnelEntry { edge: id, epoch, version, tunnel, presence, .. } = entry;
         let Some(edge) = self.edges.get_mut(&id).filter(|edge| edge.epoch == epoch) else { return Ok(()) };
         if edge.entries.len() >= MAX_TUNNELS_PER_EDGE && !edge.entries.contains_key(&tunnel) {
             return Err(Refused);
@@ -297,8 +297,8 @@ impl Reader {
     ///
     /// # Errors
     /// The limit of tunnels is reached.
-    pub fn handle_listing(&mut self, ask: Ask, listed: Vec<Held>, now: Instant) -> Result<(), Refused> {
-        let newest = listed.iter().map(|held| held.epoch).max();
+    pub fn handle_listing(&mut self, ask: Ask, listed: Vec<TunnelEntry>, now: Instant) -> Result<(), Refused> {
+        let newest = listed.iter().map(|entry| entry.epoch).max();
         if let Some(newest) = newest {
             self.begin_epoch(ask.edge, newest, now);
         }
@@ -309,7 +309,7 @@ impl Reader {
                 edge.entries.iter().filter(|(_, entry)| entry.version <= ask.latest && entry.presence.is_some());
             let missing: Vec<_> = known
                 .map(|(tunnel, _)| *tunnel)
-                .filter(|tunnel| !listed.iter().any(|held| held.tunnel == *tunnel && held.epoch == ask.epoch))
+                .filter(|tunnel| !listed.iter().any(|entry| entry.tunnel == *tunnel && entry.epoch == ask.epoch))
                 .collect();
             for tunnel in missing {
                 edge.take(tunnel);
@@ -320,7 +320,7 @@ impl Reader {
         }
         // The listing overrides the settled state.
         edge.settled = 0;
-        listed.into_iter().filter(|held| held.edge == ask.edge).try_for_each(|held| self.put(held))
+        listed.into_iter().filter(|entry| entry.edge == ask.edge).try_for_each(|entry| self.put(entry))
     }
 
     /// Makes room for an edge by removing one that is not live.

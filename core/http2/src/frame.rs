@@ -33,7 +33,7 @@ pub(crate) mod flag {
 /// A frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHead {
-    /// Of its payload, in bytes.
+    /// Length of the payload in bytes.
     pub(crate) length: usize,
     pub(crate) kind: u8,
     pub(crate) flags: u8,

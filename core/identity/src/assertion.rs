@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 pub const ASSERTION_SECONDS: i64 = 120;
 /// The longest list of groups that is sent to an origin, in bytes: servers accept header fields of 8 KiB, and the
 /// assertion repeats the groups.
-pub const MAX_TOLD_GROUPS_BYTES: usize = 4_096;
+pub const MAX_HEADER_GROUPS_BYTES: usize = 4_096;
 /// Attempts to derive a key; one in four billion fails.
 const MAX_KEY_TRIES: u8 = 16;
 
@@ -39,7 +39,7 @@ pub struct Assertion<'a> {
     /// The e-mail address of a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<&'a str>,
-    /// What a person is called, or a machine's token.
+    /// Name of the person, or of the service token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'a str>,
     /// The groups of a person.
@@ -117,7 +117,7 @@ pub fn header_text(text: &str) -> String {
 }
 
 /// Encodes groups as one value, separated by commas; commas and all but plain ASCII inside a group are encoded. `None`
-/// if they exceed [`MAX_TOLD_GROUPS_BYTES`]. A partial list is never sent: an origin would take it for all groups.
+/// if they exceed [`MAX_HEADER_GROUPS_BYTES`]. A partial list is never sent: an origin would take it for all groups.
 #[must_use]
 pub fn header_groups(groups: &[String]) -> Option<String> {
     let mut value = String::new();
@@ -126,7 +126,7 @@ pub fn header_groups(groups: &[String]) -> Option<String> {
             value.push(',');
         }
         value.push_str(&encoded(group, |byte| byte.is_ascii_graphic() && byte != b'%' && byte != b','));
-        if value.len() > MAX_TOLD_GROUPS_BYTES {
+        if value.len() > MAX_HEADER_GROUPS_BYTES {
             return None;
         }
     }
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(groups(&[]), "");
         assert_eq!(groups(&["a", " a"]), "a,%20a", "two groups do not become one");
         let many: Vec<String> = (0..200).map(|number| format!("{number:0128}")).collect();
-        assert!(header_groups(&many[..MAX_TOLD_GROUPS_BYTES / 129]).is_some());
+        assert!(header_groups(&many[..MAX_HEADER_GROUPS_BYTES / 129]).is_some());
         assert_eq!(header_groups(&many), None, "some of them would be taken for all");
     }
 }

@@ -150,8 +150,8 @@ fn is_for(key: &Jwk, algorithm: Algorithm) -> bool {
 fn check(claims: &Claims, expected: Expected<'_>) -> Result<(), IdTokenError> {
     check_parties(claims, expected.issuer, expected.client_id)?;
     if let Some(expected) = expected.nonce {
-        let said = claims.get("nonce").and_then(Value::as_str);
-        let is_nonce = said.is_some_and(|nonce| bool::from(nonce.as_bytes().ct_eq(expected.as_bytes())));
+        let claim = claims.get("nonce").and_then(Value::as_str);
+        let is_nonce = claim.is_some_and(|nonce| bool::from(nonce.as_bytes().ct_eq(expected.as_bytes())));
         if expected.is_empty() || !is_nonce {
             return Err(IdTokenError::Claim("nonce"));
         }

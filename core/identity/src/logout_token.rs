@@ -144,9 +144,9 @@ mod tests {
             verify_logout_token(&signer.sign(&header, claims), &[signer.jwk()], "https://id.test", "c", now)
         };
         let header = || json!({"alg": "ES256", "kid": "k", "typ": "logout+jwt"});
-        let said = verify(header(), &good(), NOW).unwrap();
-        assert_eq!((said.subject.as_deref(), said.sid.as_deref()), (Some("1"), Some("s")));
-        assert_eq!(said.id, verify(header(), &good(), NOW + 1).unwrap().id);
+        let logout = verify(header(), &good(), NOW).unwrap();
+        assert_eq!((logout.subject.as_deref(), logout.sid.as_deref()), (Some("1"), Some("s")));
+        assert_eq!(logout.id, verify(header(), &good(), NOW + 1).unwrap().id);
         let with = |name: &str, value: Value| {
             let mut claims = good();
             claims[name] = value;
@@ -157,7 +157,7 @@ mod tests {
             names.iter().for_each(|name| drop(claims.as_object_mut().unwrap().remove(*name)));
             claims
         };
-        assert_ne!(said.id, verify(header(), &with("jti", json!("k")), NOW).unwrap().id);
+        assert_ne!(logout.id, verify(header(), &with("jti", json!("k")), NOW).unwrap().id);
         assert_eq!(verify(header(), &without(&["sid"]), NOW).unwrap().sid, None);
         assert_eq!(verify(header(), &without(&["sub"]), NOW).unwrap().subject, None);
         for (claims, wrong) in [

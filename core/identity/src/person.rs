@@ -6,7 +6,7 @@ use sallyport_model::{
 };
 use serde_json::{Map, Value};
 
-use crate::assertion::{MAX_TOLD_GROUPS_BYTES, header_groups};
+use crate::assertion::{MAX_HEADER_GROUPS_BYTES, header_groups};
 
 /// Claims of an ID token or of userinfo, or the same fields of an API.
 pub type Claims = Map<String, Value>;
@@ -36,7 +36,7 @@ pub enum PersonError {
     TooManyGroups,
     /// The groups are too long to be sent to origins completely.
     #[error(
-        "the groups that the provider gave have more than {MAX_TOLD_GROUPS_BYTES} bytes together: let it give those that \
+        "the groups that the provider gave have more than {MAX_HEADER_GROUPS_BYTES} bytes together: let it give those that \
          matter here"
     )]
     GroupsTooLong,
@@ -272,23 +272,23 @@ mod tests {
         for bad in
             ["a@example.com.", "\u{430}nn@example.com", "a@ex\u{430}mple.com", "a@example.com\u{200b}", "a b@c.de"]
         {
-            let said = json!({"sub": "1", "email": bad, "email_verified": true});
-            assert!(matches!(of(&config(ProviderKind::Oidc), said), Err(PersonError::BadEmail(_))), "{bad}");
+            let checked = json!({"sub": "1", "email": bad, "email_verified": true});
+            assert!(matches!(of(&config(ProviderKind::Oidc), checked), Err(PersonError::BadEmail(_))), "{bad}");
         }
     }
 
     #[test]
     fn google_speaks_for_its_own_domains_and_its_customers() {
         let google = config(ProviderKind::Google);
-        let said = |email: &str, hd: Option<&str>| {
-            let mut said = json!({"sub": "1", "email": email, "email_verified": true});
+        let checked = |email: &str, hd: Option<&str>| {
+            let mut checked = json!({"sub": "1", "email": email, "email_verified": true});
             if let Some(hd) = hd {
-                said["hd"] = json!(hd);
+                checked["hd"] = json!(hd);
             }
-            of(&google, said)
+            of(&google, checked)
         };
-        assert!(said("a@gmail.com", None).is_ok() && said("a@mycorp.com", Some("mycorp.com")).is_ok());
-        assert!(matches!(said("a@mycorp.com", None), Err(PersonError::Unverified(_))));
+        assert!(checked("a@gmail.com", None).is_ok() && checked("a@mycorp.com", Some("mycorp.com")).is_ok());
+        assert!(matches!(checked("a@mycorp.com", None), Err(PersonError::Unverified(_))));
         let unverified = json!({"sub": "1", "email": "a@mycorp.com", "email_verified": false, "hd": "mycorp.com"});
         assert!(of(&ProviderConfig { trust_email: true, ..google }, unverified).is_err());
     }
@@ -296,39 +296,39 @@ mod tests {
     #[test]
     fn microsoft_says_by_its_own_claims_what_it_has_verified() {
         let microsoft = config(ProviderKind::Microsoft);
-        let said = |mut more: Value| {
+        let checked = |mut more: Value| {
             more["sub"] = json!("1");
             of(&microsoft, more)
         };
-        assert!(said(json!({"email": "ceo@mycorp.com"})).is_err());
+        assert!(checked(json!({"email": "ceo@mycorp.com"})).is_err());
         assert!(
-            said(json!({"email": "ceo@mycorp.com", "email_verified": true})).is_err(),
+            checked(json!({"email": "ceo@mycorp.com", "email_verified": true})).is_err(),
             "a claim of another language"
         );
         for yes in [json!(true), json!("1"), json!(1), json!("true")] {
-            assert!(said(json!({"email": "ceo@mycorp.com", "xms_edov": yes})).is_ok());
+            assert!(checked(json!({"email": "ceo@mycorp.com", "xms_edov": yes})).is_ok());
         }
         for no in [json!(false), json!("0"), json!(0)] {
-            assert!(said(json!({"email": "ceo@mycorp.com", "xms_edov": no})).is_err());
+            assert!(checked(json!({"email": "ceo@mycorp.com", "xms_edov": no})).is_err());
         }
         let listed = json!({"email": "x@evil.test", "verified_primary_email": ["a@mycorp.com"]});
-        assert_eq!(said(listed).unwrap().email.as_str(), "a@mycorp.com");
+        assert_eq!(checked(listed).unwrap().email.as_str(), "a@mycorp.com");
     }
 
     #[test]
     fn names_and_groups_are_bounded_and_cannot_become_others() {
-        let said = |groups: Value| json!({"sub": "1", "email": "a@b.de", "email_verified": true, "groups": groups});
+        let checked = |groups: Value| json!({"sub": "1", "email": "a@b.de", "email_verified": true, "groups": groups});
         let plain = config(ProviderKind::Oidc);
-        let mut odd = said(json!(["eng", "CN=leavers,OU=x", "eng", 7, " a b "]));
+        let mut odd = checked(json!(["eng", "CN=leavers,OU=x", "eng", 7, " a b "]));
         odd["name"] = json!(format!(" Ann\r\n{}", "\u{e9}".repeat(300)));
         let person = of(&plain, odd).unwrap();
         assert_eq!(person.groups, ["eng", "CN=leavers,OU=x", "7", " a b "], "all of them, and none made two of");
         assert!(person.groups_stated);
         let name = person.name.unwrap();
         assert!(name.starts_with("Ann\u{e9}") && name.len() <= MAX_PERSON_NAME_BYTES, "{name}");
-        assert_eq!(of(&plain, said(json!("one, two"))).unwrap().groups, ["one, two"]);
+        assert_eq!(of(&plain, checked(json!("one, two"))).unwrap().groups, ["one, two"]);
         for none in [json!([]), json!(null)] {
-            assert!(of(&plain, said(none)).unwrap().groups.is_empty());
+            assert!(of(&plain, checked(none)).unwrap().groups.is_empty());
         }
         for bad in [
             json!({"admin": {"org": "1"}}),
@@ -342,37 +342,37 @@ mod tests {
             json!([""]),
             json!(["x".repeat(MAX_GROUP_BYTES + 1)]),
         ] {
-            assert!(matches!(of(&plain, said(bad.clone())), Err(PersonError::BadGroups(_))), "{bad}");
+            assert!(matches!(of(&plain, checked(bad.clone())), Err(PersonError::BadGroups(_))), "{bad}");
         }
         let many: Vec<String> = (0..=MAX_GROUPS).map(|n| format!("g{n}")).collect();
-        assert_eq!(of(&plain, said(json!(many))), Err(PersonError::TooManyGroups));
+        assert_eq!(of(&plain, checked(json!(many))), Err(PersonError::TooManyGroups));
         let long: Vec<String> = (0..10).map(|n| format!("{n}{}", "x".repeat(MAX_GROUP_BYTES - 1))).collect();
-        assert_eq!(of(&plain, said(json!(long))), Err(PersonError::GroupsTooLong));
+        assert_eq!(of(&plain, checked(json!(long))), Err(PersonError::GroupsTooLong));
         let nested = ProviderConfig { groups_claim: Some("/realm_access/roles".into()), ..plain.clone() };
-        let mut deep = said(json!(["no"]));
+        let mut deep = checked(json!(["no"]));
         deep["realm_access"] = json!({"roles": ["yes"]});
         assert_eq!(of(&nested, deep.clone()).unwrap().groups, ["yes"]);
         let top = ProviderConfig { groups_claim: Some("/groups".into()), ..plain.clone() };
-        assert_eq!(of(&top, said(json!(["yes"]))).unwrap().groups, ["yes"]);
+        assert_eq!(of(&top, checked(json!(["yes"]))).unwrap().groups, ["yes"]);
         deep["realm_access"] = json!("roles");
         assert!(matches!(of(&nested, deep), Err(PersonError::BadGroups(_))));
-        let silent = of(&ProviderConfig { groups_claim: None, ..plain }, said(json!(["eng"]))).unwrap();
+        let silent = of(&ProviderConfig { groups_claim: None, ..plain }, checked(json!(["eng"]))).unwrap();
         assert!(silent.groups.is_empty() && !silent.groups_stated);
     }
 
     #[test]
     fn groups_that_the_provider_keeps_elsewhere_are_not_none() {
         let plain = config(ProviderKind::Microsoft);
-        let said = |more: Value| {
-            let mut said = json!({"sub": "1", "email": "a@b.de", "xms_edov": true});
-            said.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            of(&plain, said)
+        let checked = |more: Value| {
+            let mut checked = json!({"sub": "1", "email": "a@b.de", "xms_edov": true});
+            checked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&plain, checked)
         };
         let overage =
             json!({"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {"endpoint": "https://x"}}});
-        assert_eq!(said(overage), Err(PersonError::GroupsElsewhere));
-        assert_eq!(said(json!({"hasgroups": true})), Err(PersonError::GroupsElsewhere));
-        assert!(said(json!({"_claim_names": {"address": "src1"}})).unwrap().groups.is_empty());
+        assert_eq!(checked(overage), Err(PersonError::GroupsElsewhere));
+        assert_eq!(checked(json!({"hasgroups": true})), Err(PersonError::GroupsElsewhere));
+        assert!(checked(json!({"_claim_names": {"address": "src1"}})).unwrap().groups.is_empty());
     }
 
     #[test]

@@ -159,7 +159,7 @@ pub enum Scope {
     /// Read the account.
     #[serde(rename = "account:read")]
     AccountRead,
-    /// Change what is the person's own: the account, its API tokens and ssh keys, to which organisations it belongs.
+    /// Change the person's own things: the account, its API tokens and ssh keys, its memberships in organisations.
     #[serde(rename = "account:write")]
     AccountWrite,
     /// Read sockets and tunnels.

@@ -113,7 +113,7 @@ pub struct HeaderRules {
     /// In requests, before they are sent to an origin.
     #[serde(default, skip_serializing_if = "HeaderChanges::is_empty")]
     pub request: HeaderChanges,
-    /// In responses, before a client gets them.
+    /// In responses, before they are sent to a client.
     #[serde(default, skip_serializing_if = "HeaderChanges::is_empty")]
     pub response: HeaderChanges,
 }
@@ -219,9 +219,7 @@ fn reserved(name: &str) -> Option<&'static str> {
     let is_one_of = |names: &[&str]| names.iter().any(|one| one.as_bytes() == folded.as_slice());
     let begins_with = |starts: &[&str]| starts.iter().any(|start| folded.starts_with(start.as_bytes()));
     if is_one_of(&["host"]) {
-        return Some(
-            "the host has a setting of its own: --host-header, in the API host_header",
-        );
+        return Some("the host has a setting of its own: --host-header, in the API host_header");
     }
     if is_one_of(&["content-length", "transfer-encoding", "trailer", "te", "expect"]) {
         return Some("it describes the framing of the body");

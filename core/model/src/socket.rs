@@ -174,7 +174,7 @@ impl DisplayName {
     ///
     /// # Errors
     /// The text was never a valid name.
-    pub fn from_kept(text: &str) -> Result<Self, DisplayNameError> {
+    pub fn from_stored(text: &str) -> Result<Self, DisplayNameError> {
         text.chars().map(|c| if misleads(c) { char::REPLACEMENT_CHARACTER } else { c }).collect::<String>().parse()
     }
 }
@@ -284,8 +284,8 @@ mod tests {
         for good in ["Größe 👩\u{200d}💻", "می\u{200c}خواهم", "שלום"] {
             assert_eq!(good.parse::<DisplayName>().unwrap().as_str(), good);
         }
-        assert_eq!(DisplayName::from_kept("a\u{202e}b").unwrap().as_str(), "a\u{fffd}b");
-        assert_eq!(DisplayName::from_kept(" "), Err(DisplayNameError));
+        assert_eq!(DisplayName::from_stored("a\u{202e}b").unwrap().as_str(), "a\u{fffd}b");
+        assert_eq!(DisplayName::from_stored(" "), Err(DisplayNameError));
         assert!("x".repeat(101).parse::<DisplayName>().is_err());
     }
 

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn few_times_have_the_percentiles_that_they_have() {
-        let told = |times: &[u64], per_mille| {
+        let quantile = |times: &[u64], per_mille| {
             let mut counts = [0; SPAN_BUCKETS];
             times.iter().for_each(|us| counts[span_bucket(*us)] += 1);
             let bounds = times.iter().map(|us| SpanBounds { least_us: *us, most_us: *us }).reduce(SpanBounds::with);
@@ -127,11 +127,11 @@ mod tests {
         };
         let minute = 60_000_000;
         for per_mille in [1, 500, 990] {
-            assert_eq!(told(&[minute], per_mille), minute, "one time is every percentile");
-            assert_eq!(told(&[minute; 3], per_mille), minute);
+            assert_eq!(quantile(&[minute], per_mille), minute, "one time is every percentile");
+            assert_eq!(quantile(&[minute; 3], per_mille), minute);
         }
-        assert_eq!(told(&[1_000, 2_000, minute], 990), minute, "none is longer than the longest");
-        assert!((1_500..=2_500).contains(&told(&[1_000, 2_000, minute], 500)));
+        assert_eq!(quantile(&[1_000, 2_000, minute], 990), minute, "none is longer than the longest");
+        assert!((1_500..=2_500).contains(&quantile(&[1_000, 2_000, minute], 500)));
         // Invalid received bounds do no harm.
         assert_eq!(SpanBounds { least_us: 9, most_us: 3 }.clamp(5), 3);
     }
@@ -147,8 +147,8 @@ mod tests {
         sum.add(&counted(&mut (9_001..=10_000).map(|us| us * 10)));
         assert_eq!(sum.total(), 10_000);
         for (per_mille, exact) in [(500, 50_000), (990, 99_000), (1, 100), (1_000, 100_000)] {
-            let told = sum.quantile_us(per_mille).unwrap();
-            assert!(told.abs_diff(exact) * 5 <= exact, "{per_mille}: {told} for {exact}");
+            let quantile = sum.quantile_us(per_mille).unwrap();
+            assert!(quantile.abs_diff(exact) * 5 <= exact, "{per_mille}: {quantile} for {exact}");
         }
         assert_eq!(SpanCounts::default().quantile_us(500), None);
         let travelled: SpanCounts = serde_json::from_str(&serde_json::to_string(&sum).unwrap()).unwrap();

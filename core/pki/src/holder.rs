@@ -12,9 +12,9 @@ use crate::client::SERVICE_TOKEN_URN;
 pub struct CertificateHolder {
     /// The e-mail address.
     pub email: String,
-    /// The DNS name of the socket that it is for.
+    /// The DNS name of its socket.
     pub socket: String,
-    /// The login that it was given for, as the URI `urn:uuid:...`.
+    /// The login session, as the URI `urn:uuid:...`.
     pub session: String,
 }
 

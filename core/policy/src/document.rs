@@ -79,7 +79,7 @@ pub struct SshGrant {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub extensions: Option<Vec<SshExtension>>,
     /// The forced command, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "said")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given_text")]
     pub force_command: Option<String>,
 }
 
@@ -126,10 +126,9 @@ impl SshExtension {
 impl std::str::FromStr for SshExtension {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|known| known.as_str() == text)
-            .ok_or_else(|| format!("there is no such extension: expected one of {}", Self::ALL.map(Self::as_str).join(", ")))
+        Self::ALL.into_iter().find(|known| known.as_str() == text).ok_or_else(|| {
+            format!("there is no such extension: expected one of {}", Self::ALL.map(Self::as_str).join(", "))
+        })
     }
 }
 
@@ -196,7 +195,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Res
 }
 
 /// A text that is present and not `null`.
-fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn given_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     String::deserialize(deserializer).map(Some)
 }
 
@@ -272,9 +271,7 @@ pub enum DocumentError {
         flaw: Flaw,
     },
     /// The denials cover everything that is allowed.
-    #[error(
-        "the policy denies everybody that it allows: {deny} covers {allow}, and deny wins"
-    )]
+    #[error("the policy denies everybody that it allows: {deny} covers {allow}, and deny wins")]
     AllowsNobody {
         /// The rule that denies.
         deny: String,

@@ -43,7 +43,7 @@ pub enum PathPatternError {
 }
 
 impl PathPattern {
-    /// The pattern as it is written.
+    /// The pattern as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -18,9 +18,9 @@ pub struct Question<'a> {
     pub now_unix: i64,
     /// The client's address.
     pub address: IpAddr,
-    /// Its country, when it is known.
+    /// Its country, if known.
     pub country: Option<Country>,
-    /// Its autonomous system, when it is known.
+    /// Its autonomous system, if known.
     pub asn: Option<Asn>,
     /// The person, if one has logged in.
     pub person: Option<PersonView<'a>>,

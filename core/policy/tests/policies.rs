@@ -1,4 +1,4 @@
-//! What policies say of questions, beside an evaluation that is as plain as can be.
+//! Tests of policies, compared with a plain reference evaluation.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
@@ -143,7 +143,7 @@ fn what_cannot_be_judged_is_denied_and_allowed_by_nothing() {
         assert!(decision.by.to_string().contains("unknown"), "{}", decision.by);
         assert!(denial.decide(known).allowed, "{rule}: it is known that this is not meant");
         assert!(!allows(rule.clone()).decide(unknown).allowed, "{rule}");
-        // What is known not to be meant is not denied for what is not known.
+        // A rule that certainly does not match does not deny because of another unknown condition.
         let mut narrow = rule;
         narrow["what"]["ports"] = json!([5432]);
         assert!(denies(narrow).decide(unknown).allowed);
@@ -297,7 +297,7 @@ fn what_nobody_can_meet_is_refused_in_one_sentence() {
                 json!({"when": {"not_before": "2030-01-01T00:00:00Z", "not_after": "2030-01-03T00:00:00Z", "time_zone": "UTC", "weekly": [{"days": ["thu"]}]}}),
             ),
         ),
-        // The hour that the clocks leave out.
+        // The hour that the clocks skip.
         (
             "none of its weekly windows",
             allow(
@@ -357,7 +357,7 @@ fn documents_have_bounds_and_what_ran_out_is_still_read() {
     let many: Vec<_> = (1..=1_001).collect();
     let error = Document::parse(&json!({"allow": [{"what": {"ports": many}}]}).to_string()).unwrap_err();
     assert!(error.to_string().contains("allow rule 1: ports has 1001 entries and may have 1000"), "{error}");
-    // What would take hours to compare is not compared to its end.
+    // A comparison that would take hours is abandoned.
     let (paths, methods): (Vec<_>, Vec<_>) =
         (0..1_000).map(|n| (format!("/{n}"), if n == 0 { "B" } else { "A" })).unzip();
     let value = json!({
@@ -420,8 +420,7 @@ fn rule() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether the rule means the question, condition by condition, as the description of the language says it; `doubt` stands
-/// for what nobody can tell.
+/// Whether the rule matches, condition by condition, as documented; `doubt` is the result for unknown facts.
 fn means(rule: &PolicyRule, question: &Question<'_>, doubt: bool) -> bool {
     let who = rule.who.clone().unwrap_or_default();
     let what = rule.what.clone().unwrap_or_default();

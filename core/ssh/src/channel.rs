@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Session,
 }
 
-/// What is known of the client's side.
+/// The client's side of a channel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) id: u32,

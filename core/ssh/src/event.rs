@@ -62,7 +62,7 @@ pub enum Event {
     Typed {
         /// The session.
         channel: ChannelId,
-        /// Bytes as they came.
+        /// The bytes.
         data: Vec<u8>,
     },
     /// The answer to this [`ping`](crate::Server::ping).

@@ -33,9 +33,9 @@ pub const MAX_WAITING_BYTES: usize = 256 * 1_024;
 /// Unsent packets in bytes, above which no further input is handled.
 pub(crate) const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// Overhead of a message that waits for the end of a key exchange: its entry, padding and tag.
-pub(crate) const HELD_OVERHEAD_BYTES: usize = 64;
+pub(crate) const DEFERRED_OVERHEAD_BYTES: usize = 64;
 /// Bound on messages that wait for the end of a key exchange, in bytes.
-pub(crate) const MAX_HELD_BYTES: usize = 1 << 20;
+pub(crate) const MAX_DEFERRED_BYTES: usize = 1 << 20;
 /// Unanswered forward requests of a client, above which no further input is handled.
 pub(crate) const MAX_REQUESTS: usize = 32;
 /// Bound on unanswered probes.

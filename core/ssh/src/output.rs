@@ -3,7 +3,7 @@
 use crate::{
     cipher::Sealing,
     error::{Error, Result},
-    limits::{HELD_OVERHEAD_BYTES, MAX_HELD_BYTES, MAX_WAITING_BYTES},
+    limits::{DEFERRED_OVERHEAD_BYTES, MAX_DEFERRED_BYTES, MAX_WAITING_BYTES},
     packet::Sealer,
 };
 
@@ -14,8 +14,8 @@ pub(crate) struct Output {
     /// Whether a key exchange runs: from the server's KEXINIT to its NEWKEYS only its messages may be sent (RFC 4253
     /// section 7.1).
     is_exchanging: bool,
-    held: Vec<Vec<u8>>,
-    held_bytes: usize,
+    deferred: Vec<Vec<u8>>,
+    deferred_bytes: usize,
     failure: Option<Error>,
 }
 
@@ -25,8 +25,8 @@ impl Output {
             buffer: Vec::new(),
             sealer: Sealer::new(),
             is_exchanging: false,
-            held: Vec::new(),
-            held_bytes: 0,
+            deferred: Vec::new(),
+            deferred_bytes: 0,
             failure: None,
         }
     }
@@ -51,13 +51,13 @@ impl Output {
         if !self.is_exchanging {
             return self.send_at_once(0, payload);
         }
-        let mut held = Vec::new();
-        payload(&mut held);
-        self.held_bytes += held.len() + HELD_OVERHEAD_BYTES;
-        if self.held_bytes > MAX_HELD_BYTES {
+        let mut deferred = Vec::new();
+        payload(&mut deferred);
+        self.deferred_bytes += deferred.len() + DEFERRED_OVERHEAD_BYTES;
+        if self.deferred_bytes > MAX_DEFERRED_BYTES {
             self.failure.get_or_insert(Error::Protocol("too many messages wait for the end of a key exchange"));
         } else {
-            self.held.push(held);
+            self.deferred.push(deferred);
         }
     }
 
@@ -80,9 +80,9 @@ impl Output {
     /// Ends the key exchange; waiting messages are sent first.
     pub(crate) fn end_exchange(&mut self) {
         self.is_exchanging = false;
-        self.held_bytes = 0;
-        for held in std::mem::take(&mut self.held) {
-            self.send_at_once(held.len(), |out| out.extend_from_slice(&held));
+        self.deferred_bytes = 0;
+        for deferred in std::mem::take(&mut self.deferred) {
+            self.send_at_once(deferred.len(), |out| out.extend_from_slice(&deferred));
         }
     }
 

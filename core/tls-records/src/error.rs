@@ -2,7 +2,7 @@
 
 use rustls::AlertDescription;
 
-/// Why a handshake failed.
+/// Reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// rustls rejected the input. [`crate::Handshake::outgoing`] has the alert for the peer.
@@ -14,7 +14,7 @@ pub enum HandshakeError {
     /// The handshake agreed on TLS 1.2, which has other records.
     #[error("the peer speaks TLS 1.2, and TLS 1.3 is required")]
     Version,
-    /// The record layer could not take over the keys.
+    /// The record layer could not use the keys.
     #[error(transparent)]
     Records(#[from] RecordError),
 }

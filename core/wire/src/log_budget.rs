@@ -23,7 +23,7 @@ pub struct LogBudget {
 /// A share of budgets: the records for one reader are bounded, and a busy share leaves records to the others.
 #[derive(Debug, Default)]
 pub struct LogShare {
-    told: Option<Instant>,
+    sent_at: Option<Instant>,
     omitted: u32,
 }
 
@@ -75,9 +75,9 @@ impl LogShare {
         if has_tokens {
             budgets.iter_mut().for_each(|budget| budget.tokens -= 1);
         }
-        let waited = || self.told.is_none_or(|told| now.saturating_duration_since(told) >= SHARE_INTERVAL);
+        let waited = || self.sent_at.is_none_or(|sent_at| now.saturating_duration_since(sent_at) >= SHARE_INTERVAL);
         if has_tokens || waited() {
-            self.told = Some(now);
+            self.sent_at = Some(now);
             return Some(std::mem::take(&mut self.omitted));
         }
         self.omitted = self.omitted.saturating_add(1);
@@ -93,17 +93,17 @@ mod tests {
     fn a_flood_is_thinned_out_and_what_is_left_out_is_counted() {
         let start = Instant::now();
         let mut budget = LogBudget::new(start);
-        let (mut told, mut omitted) = (0, 0);
+        let (mut sent, mut omitted) = (0, 0);
         // Ten seconds with a thousand requests each.
         for number in 0..10_000_u64 {
             if let Some(before) = budget.take(start + Duration::from_millis(number)) {
-                told += 1;
+                sent += 1;
                 omitted += before;
             }
         }
-        assert_eq!(told, MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND - 1);
+        assert_eq!(sent, MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND - 1);
         let last = budget.take(start + Duration::from_secs(60)).unwrap();
-        assert_eq!(told + omitted + last, 10_000);
+        assert_eq!(sent + omitted + last, 10_000);
     }
 
     #[test]
@@ -111,11 +111,11 @@ mod tests {
         let start = Instant::now();
         let mut budget = LogBudget::new(start);
         let mut shares: [LogShare; 64] = std::array::from_fn(|_| LogShare::default());
-        let (mut told, mut omitted) = ([0; 64], [0; 64]);
+        let (mut sent, mut omitted) = ([0; 64], [0; 64]);
         // Ten seconds: a thousand requests each for the first share, ten for the second, none for the others.
         let mut ask = |of: usize, at: u64| {
             if let Some(before) = shares[of].take([&mut budget], start + Duration::from_millis(at)) {
-                (told[of], omitted[of]) = (told[of] + 1, omitted[of] + before);
+                (sent[of], omitted[of]) = (sent[of] + 1, omitted[of] + before);
             }
         };
         for at in 0..10_000_u64 {
@@ -125,11 +125,11 @@ mod tests {
             }
         }
         (0..64).for_each(|of| ask(of, 20_000));
-        assert_eq!(told[1], 11, "each of its lines");
+        assert_eq!(sent[1], 11, "each of its lines");
         assert_eq!(omitted[1], 0);
-        assert!(told[0] <= MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND + 1, "{}", told[0]);
-        assert_eq!(told[0] + omitted[0], 10_001, "what was left out is counted");
-        assert_eq!(told[2..], [1; 62]);
+        assert!(sent[0] <= MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND + 1, "{}", sent[0]);
+        assert_eq!(sent[0] + omitted[0], 10_001, "what was left out is counted");
+        assert_eq!(sent[2..], [1; 62]);
     }
 
     #[test]
@@ -139,14 +139,14 @@ mod tests {
             let mut budget = LogBudget::new(start);
             let mut shares: Vec<LogShare> = std::iter::repeat_with(LogShare::default).take(count).collect();
             // Ten seconds with a thousand requests each, in turn.
-            let told = (0..10_000_u64)
+            let sent = (0..10_000_u64)
                 .filter_map(|number| {
                     let share = &mut shares[usize::try_from(number).unwrap() % count];
                     share.take([&mut budget], start + Duration::from_millis(number))
                 })
                 .count();
             let bound = MAX_LOGGED_BURST + 10 * (LOGGED_PER_SECOND + u32::try_from(count).unwrap());
-            assert!(told <= usize::try_from(bound).unwrap(), "{told} of {count}");
+            assert!(sent <= usize::try_from(bound).unwrap(), "{sent} of {count}");
         }
     }
 
@@ -160,9 +160,9 @@ mod tests {
         assert_eq!(here.take([&mut own, &mut common], start), None);
         assert_eq!(own.tokens, MAX_LOGGED_BURST, "nothing was taken for what was not told of");
         let earned = start + Duration::from_millis(500);
-        let told = (0..100).filter_map(|_| here.take([&mut own, &mut common], earned)).collect::<Vec<_>>();
-        assert_eq!(told.len(), LOGGED_PER_SECOND as usize / 2);
-        assert_eq!(told[0], 1, "what was left out is counted");
+        let sent = (0..100).filter_map(|_| here.take([&mut own, &mut common], earned)).collect::<Vec<_>>();
+        assert_eq!(sent.len(), LOGGED_PER_SECOND as usize / 2);
+        assert_eq!(sent[0], 1, "what was left out is counted");
         assert_eq!(own.tokens, MAX_LOGGED_BURST - LOGGED_PER_SECOND / 2);
         assert_eq!(elsewhere.take([&mut common], earned), Some(0));
         assert_eq!(elsewhere.take([&mut common], earned), None);

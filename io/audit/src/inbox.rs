@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{
     AuditError, AuditLog,
-    outbox::{BATCH_SCHEMA, Travelling, read_state, write_state},
+    outbox::{BATCH_SCHEMA, EncodedBatch, read_state, write_state},
     tail::Tail,
 };
 
@@ -33,7 +33,7 @@ pub struct StreamPlace {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-struct Kept {
+struct InboxState {
     place: StreamPlace,
     /// The last event of the own log that this state includes.
     own: u64,
@@ -46,7 +46,7 @@ struct Kept {
 pub struct Inbox {
     log: AuditLog,
     own: Uuid,
-    kept: Mutex<Kept>,
+    state: Mutex<InboxState>,
 }
 
 impl Inbox {
@@ -57,10 +57,10 @@ impl Inbox {
     /// The files cannot be read.
     pub fn open(log: &AuditLog, own: Uuid) -> Result<Self, AuditError> {
         let dir = &log.shared.dir;
-        let mut kept: Kept = read_state(dir, INBOX_FILE)?.unwrap_or_default();
+        let mut state: InboxState = read_state(dir, INBOX_FILE)?.unwrap_or_default();
         // Events that reached the log before a crash, but not the position file.
         let head = log.shared.head().seq;
-        let mut tail = Tail::behind(dir, kept.own.min(head));
+        let mut tail = Tail::behind(dir, state.own.min(head));
         loop {
             let lines = tail.next(head, MAX_LOOK_LINES, MAX_LOOK_BYTES)?;
             if lines.is_empty() {
@@ -68,18 +68,18 @@ impl Inbox {
             }
             for line in lines.iter().filter(|line| line.text.contains("\"node\":{")) {
                 let Ok(AuditEvent { node: Some(node), .. }) = serde_json::from_str(&line.text) else { continue };
-                let known = kept.nodes.entry(node.id).or_default();
+                let known = state.nodes.entry(node.id).or_default();
                 *known = node.number.max(*known);
             }
         }
-        kept.own = head;
-        Ok(Self { log: log.clone(), own, kept: Mutex::new(kept) })
+        state.own = head;
+        Ok(Self { log: log.clone(), own, state: Mutex::new(state) })
     }
 
     /// The position in the stream.
     #[must_use]
     pub fn place(&self) -> StreamPlace {
-        self.kept.lock().place
+        self.state.lock().place
     }
 
     /// Stores a batch; returns how many of its events are new in the log. Writes files.
@@ -87,13 +87,13 @@ impl Inbox {
     /// # Errors
     /// The log cannot be written: nothing was stored, and the batch is to be delivered again.
     pub fn take(&self, bytes: &[u8], place: StreamPlace) -> Result<u64, AuditError> {
-        let mut kept = self.kept.lock();
+        let mut state = self.state.lock();
         let (mut events, mut last) = (Vec::new(), None);
-        match serde_json::from_slice::<Travelling>(bytes) {
+        match serde_json::from_slice::<EncodedBatch>(bytes) {
             Ok(batch) if batch.schema == BATCH_SCHEMA && batch.node == self.own => {}
             Ok(batch) if batch.schema == BATCH_SCHEMA => match batch.after.checked_add(batch.lines.len() as u64) {
                 Some(number) if !batch.lines.is_empty() => {
-                    let known = kept.nodes.get(&batch.node).copied();
+                    let known = state.nodes.get(&batch.node).copied();
                     last = Some((batch.node, number));
                     events = new_ones(batch, known);
                 }
@@ -105,17 +105,17 @@ impl Inbox {
         }
         let taken = events.iter().filter(|event| event.gap.is_none() || is_whole(event)).count() as u64;
         if !events.is_empty() {
-            kept.own = self.log.take_in(events)?;
+            state.own = self.log.take_in(events)?;
         }
         if let Some((node, number)) = last {
-            let known = kept.nodes.entry(node).or_default();
+            let known = state.nodes.entry(node).or_default();
             *known = number.max(*known);
-            while kept.nodes.len() > MAX_NODES {
-                kept.nodes.pop_first();
+            while state.nodes.len() > MAX_NODES {
+                state.nodes.pop_first();
             }
         }
-        kept.place = place;
-        write_state(&self.log.shared.dir, INBOX_FILE, &*kept)?;
+        state.place = place;
+        write_state(&self.log.shared.dir, INBOX_FILE, &*state)?;
         Ok(taken)
     }
 }
@@ -126,8 +126,8 @@ fn is_whole(event: &AuditEvent) -> bool {
 }
 
 /// The new events of the batch, preceded by a gap if events are missing.
-fn new_ones(batch: Travelling, known: Option<u64>) -> Vec<AuditEvent> {
-    let Travelling { node: id, name, after, lines, .. } = batch;
+fn new_ones(batch: EncodedBatch, known: Option<u64>) -> Vec<AuditEvent> {
+    let EncodedBatch { node: id, name, after, lines, .. } = batch;
     let mut events = Vec::new();
     let node = |seq, number, hash| Some(Box::new(AuditNode { id, name: name.clone(), seq, number, hash }));
     let missing = |number: u64, events: u64| {

@@ -126,7 +126,7 @@ struct Counters {
 
 /// State shared by readers and the writer.
 #[derive(Debug)]
-struct Shared {
+struct LogState {
     dir: PathBuf,
     head: Mutex<Head>,
     last: watch::Sender<u64>,
@@ -135,7 +135,7 @@ struct Shared {
     counters: Counters,
 }
 
-impl Shared {
+impl LogState {
     fn head(&self) -> MutexGuard<'_, Head> {
         self.head.lock()
     }
@@ -145,7 +145,7 @@ impl Shared {
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     sender: SyncSender<Message>,
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
 }
 
 impl AuditLog {
@@ -163,7 +163,7 @@ impl AuditLog {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(AuditError::at(dir))?;
         }
         let recovered = recover::recover(dir, &config.key)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LogState {
             dir: dir.to_owned(),
             last: watch::Sender::new(recovered.head.seq),
             synced: watch::Sender::new(0),

@@ -373,9 +373,9 @@ mod tests {
             let text = format!(r#"{{"seq":{seq},"at":"2026-11-21T08:00:00.123Z","kind":"{kind}"}}"#);
             Line { seq, text }
         };
-        let mut send = |lines: &[Line], said: &[u8]| {
+        let mut send = |lines: &[Line], answer: &[u8]| {
             std::thread::scope(|scope| {
-                let taken = scope.spawn(|| take(&listener, said));
+                let taken = scope.spawn(|| take(&listener, answer));
                 (carrier.send(lines), taken.join().unwrap())
             })
         };
@@ -416,7 +416,11 @@ mod tests {
         drop(listener);
         let mut away = OtlpCarrier::new("http://127.0.0.1:1/otlp/".parse().unwrap(), counters.clone());
         assert_eq!((away.send(&[line(305, "flow")]), counters.lost.get()), (0, 2));
-        assert_eq!(away.send(&[Line { seq: 306, text: "nonsense".to_owned() }]), 1, "lines without an event are skipped");
+        assert_eq!(
+            away.send(&[Line { seq: 306, text: "nonsense".to_owned() }]),
+            1,
+            "lines without an event are skipped"
+        );
     }
 
     #[test]

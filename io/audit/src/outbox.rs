@@ -39,7 +39,7 @@ pub struct OutBatch {
 
 /// The encoded form of a batch.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Travelling {
+pub(crate) struct EncodedBatch {
     /// [`BATCH_SCHEMA`].
     pub(crate) schema: u32,
     /// The id of the log of these events.
@@ -133,7 +133,7 @@ impl Outbox {
             }
             let Position { node, count, .. } = state.position;
             let events = own.len() as u64;
-            let batch = Travelling { schema: BATCH_SCHEMA, node, name: self.name.clone(), after: count, lines: own };
+            let batch = EncodedBatch { schema: BATCH_SCHEMA, node, name: self.name.clone(), after: count, lines: own };
             let bytes = serde_json::to_vec(&batch).map_err(|error| AuditError::at(dir)(error.into()))?;
             return Ok(Some(OutBatch { bytes, events, seq }));
         }

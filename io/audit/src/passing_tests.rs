@@ -58,8 +58,8 @@ impl Machine {
     }
 
     /// Sources and events, in the order of this log.
-    fn told(&self) -> Vec<String> {
-        let told = |event: AuditEvent| {
+    fn summary(&self) -> Vec<String> {
+        let summary = |event: AuditEvent| {
             let what = match (event.admin, event.gap) {
                 (Some(admin), _) => admin.target.unwrap_or_default().replace("socket-", ""),
                 (None, Some(gap)) => format!("gap {} {:?}", gap.reason, gap.events),
@@ -67,7 +67,7 @@ impl Machine {
             };
             format!("{} {what}", event.node.map_or_else(|| "own".to_owned(), |node| node.name))
         };
-        self.all().into_iter().map(told).collect()
+        self.all().into_iter().map(summary).collect()
     }
 }
 
@@ -96,7 +96,7 @@ fn every_event_of_every_machine_comes_once_and_in_order() {
         assert_eq!(inbox.take(&batches[0], at(number)).unwrap(), 0);
     }
     assert_eq!(inbox.place(), at(batches.len() as u64));
-    assert_eq!(control.told(), ["own 0", "eu-1 0", "eu-1 1", "eu-1 2", "eu-2 10", "eu-2 11", "eu-1 3", "eu-1 4"]);
+    assert_eq!(control.summary(), ["own 0", "eu-1 0", "eu-1 1", "eu-1 2", "eu-2 10", "eu-2 11", "eu-1 3", "eu-1 4"]);
     let found = control.log.verify().unwrap();
     assert!(found.is_good && found.gaps == 0, "{found:?}");
     // The number and the hash of an event identify it in the log of its source.
@@ -130,7 +130,7 @@ fn nothing_is_lost_or_doubled_by_an_end_of_either() {
     for batch in first.iter().chain(&second) {
         assert_eq!(inbox.take(batch, at(1)).unwrap(), 0);
     }
-    assert_eq!(control.told(), ["eu-again 0", "eu-again 1", "eu-again 2", "eu-again 3"]);
+    assert_eq!(control.summary(), ["eu-again 0", "eu-again 1", "eu-again 2", "eu-again 3"]);
 }
 
 #[test]
@@ -142,13 +142,13 @@ fn what_the_stream_has_dropped_is_told() {
     let batches = one.batches();
     assert!(batches.len() >= 2, "batches have a bound");
     inbox.take(&batches[1], at(2)).unwrap();
-    assert!(control.told()[0].starts_with("eu-1 "), "{:?}", control.told()[0]);
-    let before = control.told().len();
+    assert!(control.summary()[0].starts_with("eu-1 "), "{:?}", control.summary()[0]);
+    let before = control.summary().len();
     one.record(300..310);
     let _dropped = one.batches();
     one.record(310..311);
     assert_eq!(inbox.take(&one.batches()[0], at(4)).unwrap(), 1);
-    assert_eq!(control.told()[before..], ["eu-1 gap stream Some(10)", "eu-1 310"]);
+    assert_eq!(control.summary()[before..], ["eu-1 gap stream Some(10)", "eu-1 310"]);
     let found = control.log.verify().unwrap();
     assert!(found.is_good && found.gaps == 1, "{found:?}");
     // Batches of a later schema or damaged ones are skipped, and counted as missing with the next one.
@@ -158,7 +158,7 @@ fn what_the_stream_has_dropped_is_told() {
     assert_eq!(inbox.take(b"nonsense", at(6)).unwrap(), 0);
     one.record(312..313);
     inbox.take(&one.batches()[0], at(7)).unwrap();
-    assert_eq!(control.told()[before + 2..], ["eu-1 gap stream Some(1)", "eu-1 312"]);
+    assert_eq!(control.summary()[before + 2..], ["eu-1 gap stream Some(1)", "eu-1 312"]);
 }
 
 #[test]

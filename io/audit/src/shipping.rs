@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::{
-    Shared,
+    LogState,
     outbox::{read_state, write_state},
     tail::{Line, Tail},
 };
@@ -50,35 +50,35 @@ pub(crate) struct Head {
 }
 
 /// A message to an exporting thread.
-enum Bell {
+enum ExportMessage {
     /// There are new lines.
-    Ring,
+    NewLines,
     /// Stop once everything is sent, or cannot be sent.
-    End(SyncSender<()>),
+    Stop(SyncSender<()>),
 }
 
 /// The exported position.
 #[derive(Debug, Serialize, Deserialize)]
-struct Sent {
+struct ExportPosition {
     target: String,
     seq: u64,
 }
 
 /// An exporting thread.
 pub(crate) struct Shipping {
-    bell: SyncSender<Bell>,
+    sender: SyncSender<ExportMessage>,
 }
 
 impl Shipping {
     /// Starts exporting from the stored position, or from now on for a new target. Events that are removed from the log
     /// before the export are counted as lost.
-    pub(crate) fn start<C: Carrier>(carrier: C, shared: Arc<Shared>, lost: Counter, behind: Gauge) -> Option<Self> {
-        let (bell, rings) = mpsc::sync_channel(1);
+    pub(crate) fn start<C: Carrier>(carrier: C, shared: Arc<LogState>, lost: Counter, behind: Gauge) -> Option<Self> {
+        let (sender, rings) = mpsc::sync_channel(1);
         let work = Work { carrier, shared, lost, behind };
         // Before the thread starts, so that later events are sent.
         let seq = work.begin(&work.shared.dir);
         match std::thread::Builder::new().name(C::NAME.to_owned()).spawn(move || work.run(&rings, seq)) {
-            Ok(_) => Some(Self { bell }),
+            Ok(_) => Some(Self { sender }),
             Err(error) => {
                 tracing::warn!(%error, name = C::NAME, "the audit log is not exported");
                 None
@@ -87,15 +87,15 @@ impl Shipping {
     }
 
     /// Notifies the thread of new lines.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         // One queued notification is enough.
-        let _ = self.bell.try_send(Bell::Ring);
+        let _ = self.sender.try_send(ExportMessage::NewLines);
     }
 
     /// Stops the thread, after a moment for queued lines: the next holder of the log sends the rest.
     pub(crate) fn end(&self) {
         let (done, when_done) = mpsc::sync_channel(1);
-        if self.bell.send(Bell::End(done)).is_ok() {
+        if self.sender.send(ExportMessage::Stop(done)).is_ok() {
             let _ = when_done.recv_timeout(MAX_END_WAIT);
         }
     }
@@ -103,14 +103,14 @@ impl Shipping {
 
 struct Work<C> {
     carrier: C,
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     lost: Counter,
     behind: Gauge,
 }
 
 impl<C: Carrier> Work<C> {
     /// Exports until it is stopped.
-    fn run(mut self, rings: &Receiver<Bell>, mut seq: u64) {
+    fn run(mut self, rings: &Receiver<ExportMessage>, mut seq: u64) {
         let dir = self.shared.dir.clone();
         let mut tail = Tail::behind(&dir, seq);
         let mut ending: Option<SyncSender<()>> = None;
@@ -123,8 +123,8 @@ impl<C: Carrier> Work<C> {
                 return;
             }
             match rings.recv_timeout(if is_done { LOOK_AGAIN } else { RETRY }) {
-                Ok(Bell::End(done)) => ending = Some(done),
-                Ok(Bell::Ring) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(ExportMessage::Stop(done)) => ending = Some(done),
+                Ok(ExportMessage::NewLines) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -133,7 +133,7 @@ impl<C: Carrier> Work<C> {
     /// The stored position; for a new target the end of the log, which is stored at once.
     fn begin(&self, dir: &Path) -> u64 {
         let head = self.shared.head().seq;
-        let known: Option<Sent> = read_state(dir, C::NAME).ok().flatten();
+        let known: Option<ExportPosition> = read_state(dir, C::NAME).ok().flatten();
         if let Some(known) = known.filter(|known| known.target == self.carrier.target() && known.seq <= head) {
             return known.seq;
         }
@@ -142,7 +142,7 @@ impl<C: Carrier> Work<C> {
     }
 
     fn keep(&self, dir: &Path, seq: u64) {
-        if let Err(error) = write_state(dir, C::NAME, &Sent { target: self.carrier.target(), seq }) {
+        if let Err(error) = write_state(dir, C::NAME, &ExportPosition { target: self.carrier.target(), seq }) {
             tracing::warn!(%error, "cannot store the exported position of the audit log");
         }
     }

@@ -301,7 +301,10 @@ fn the_log_is_kept_within_its_size_and_what_was_removed_is_no_loss() {
     assert!(segments.len() > 1);
     fs::remove_file(&segments[0].path).unwrap();
     let found = lab.verify();
-    assert!(found.problems[0].what.contains("missing before this one"), "events removed by others are missing: {found:?}");
+    assert!(
+        found.problems[0].what.contains("missing before this one"),
+        "events removed by others are missing: {found:?}"
+    );
 
     // By age, with nothing new written.
     let lab = Lab::with(10);
@@ -399,9 +402,9 @@ impl segment::Medium for SlowDisk {
 fn a_disk_that_hangs_holds_nobody_up_and_what_it_costs_is_told() {
     let lab = Lab::new();
     let (is_held, writes) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
-    let (held, count) = (is_held.clone(), writes.clone());
+    let (hold, count) = (is_held.clone(), writes.clone());
     let opener: segment::Opener = Box::new(move |path| {
-        Ok(Box::new(SlowDisk { file: segment::open(path)?, is_held: held.clone(), writes: count.clone() }))
+        Ok(Box::new(SlowDisk { file: segment::open(path)?, is_held: hold.clone(), writes: count.clone() }))
     });
     let log = AuditLog::open_with(&lab.path(), config(), opener).unwrap();
     log.record(event(1));

@@ -13,7 +13,7 @@ use sallyport_api::{AuditEvent, AuditGap};
 use time::OffsetDateTime;
 
 use crate::{
-    AuditConfig, MAX_LINE_BYTES, Shared,
+    AuditConfig, LogState, MAX_LINE_BYTES,
     export::SyslogCarrier,
     line,
     otlp::OtlpCarrier,
@@ -60,7 +60,7 @@ struct Current {
 }
 
 pub(crate) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     config: AuditConfig,
     opener: Opener,
     /// The exports.
@@ -78,7 +78,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, config: AuditConfig, opener: Opener, recovered: Recovered) -> Self {
+    pub(crate) fn new(shared: Arc<LogState>, config: AuditConfig, opener: Opener, recovered: Recovered) -> Self {
         let counters = &shared.counters;
         let syslog = config.syslog.clone().and_then(|target| {
             let carrier = SyslogCarrier::new(target, counters.export_lost.clone());
@@ -312,7 +312,7 @@ impl Writer {
             Ok(()) => {
                 self.is_dirty = false;
                 self.shared.synced.send_replace(head.seq);
-                self.shippings.iter().for_each(Shipping::ring);
+                self.shippings.iter().for_each(Shipping::notify);
             }
             Err(error) => tracing::warn!(%error, "cannot sync the audit log to disk: trying again"),
         }

@@ -189,7 +189,7 @@ pub struct EndedHttp {
 
 /// The state of a socket's tunnel at an edge that holds the tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldTunnel {
+pub struct TunnelFigures {
     /// The tunnel.
     pub tunnel: TunnelId,
     /// The result of the origin's health checks, if there are any.

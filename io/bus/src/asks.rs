@@ -9,7 +9,7 @@ use sallyport_directory::EdgeCard;
 use sallyport_model::{AccountId, SocketId, SocketName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, HeldTunnel, LiveFlows, SocketUse};
+use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse, TunnelFigures};
 
 /// The schema version written, and the only one read. Fields and questions may be added.
 pub const ASK_SCHEMA: u32 = 1;
@@ -84,7 +84,7 @@ pub enum Answer {
     /// To [`Ask::Ended`].
     Ended(EndedList),
     /// To [`Ask::Tunnels`]: the tunnels that this edge holds.
-    Tunnels(Vec<HeldTunnel>),
+    Tunnels(Vec<TunnelFigures>),
     /// To [`Ask::Figures`].
     Figures(EdgeFigures),
     /// The question is of a later version of this program.

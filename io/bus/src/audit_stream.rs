@@ -37,7 +37,8 @@ pub trait AuditSource: Send + Sync + 'static {
 
 /// Accepts batches of other machines. The methods may read and write files.
 pub trait AuditTaker: Send + Sync + 'static {
-    /// When the stream was made that was read last, in nanoseconds since 1970, and up to which of its messages.
+    /// The position: creation time of the stream that was read last, in nanoseconds since 1970, and the sequence number
+    /// of the last message.
     fn place(&self) -> (i64, u64);
 
     /// Accepts a batch at this position of the stream; returns how many events were new.

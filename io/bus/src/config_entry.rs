@@ -46,7 +46,9 @@ pub enum ConfigValue {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigEntryError {
     /// The entry is of another version of this program.
-    #[error("the entry has schema {found}, and this program reads schema {CONFIG_SCHEMA}: bring all machines to one version")]
+    #[error(
+        "the entry has schema {found}, and this program reads schema {CONFIG_SCHEMA}: bring all machines to one version"
+    )]
     Schema {
         /// The schema version of the entry.
         found: u32,
@@ -84,7 +86,7 @@ impl ConfigValue {
         }
     }
 
-    /// As it travels.
+    /// Encodes the entry as JSON.
     ///
     /// # Errors
     /// Never, as far as is known.
@@ -92,10 +94,10 @@ impl ConfigValue {
         serde_json::to_vec(&Entry { schema: CONFIG_SCHEMA, value: self })
     }
 
-    /// From what has travelled under this key. Fields that are not known are passed over.
+    /// Decodes the entry of this key. Unknown fields are ignored.
     ///
     /// # Errors
-    /// It is of another schema, damaged, or about something else.
+    /// The entry has another schema, is damaged, or does not belong to the key.
     pub fn from_bytes(key: ConfigKey, bytes: &[u8]) -> Result<Self, ConfigEntryError> {
         let Schema { schema } = serde_json::from_slice(bytes)?;
         if schema != CONFIG_SCHEMA {

@@ -129,12 +129,12 @@ impl Fleet {
 
     /// The tunnel at each edge that holds the tunnel, the longest holder first.
     #[must_use]
-    pub fn held(&self, tunnel: TunnelId) -> Vec<TunnelOnEdge> {
+    pub fn tunnel_on_edges(&self, tunnel: TunnelId) -> Vec<TunnelOnEdge> {
         let map = self.read();
-        let held = |seen: &EdgeEntry| {
+        let on_edge = |seen: &EdgeEntry| {
             Some(TunnelOnEdge { card: seen.card.clone(), presence: seen.tunnels.get(&tunnel)?.clone() })
         };
-        self.holding(&map, tunnel).filter_map(held).collect()
+        self.holding(&map, tunnel).filter_map(on_edge).collect()
     }
 
     /// The known edges that hold the tunnel.

@@ -34,7 +34,9 @@ use sallyport_model::{
 };
 use tokio::sync::{broadcast, watch};
 
-pub use answers::{EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, HeldTunnel, OriginUse, SocketUse};
+pub use answers::{
+    EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, OriginUse, SocketUse, TunnelFigures,
+};
 pub use asker::Asker;
 pub use asks::{
     ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
@@ -47,7 +49,7 @@ pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
 pub use nats::{
     AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigProgress, ConfigSource,
     DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, answer_asks,
-    follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit, talk_to_controls,
+    exchange_control_messages, follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit,
 };
 pub use orders::Orders;
 pub use sallyport_directory::{Change as DirectoryChange, EdgeCard, EdgeState};
@@ -129,7 +131,7 @@ impl Routes {
     }
 
     /// Notifies subscribers of the unchanged route, which check again whether everything is up to date.
-    pub fn tell_again(&self, id: SocketId) {
+    pub fn notify_again(&self, id: SocketId) {
         self.shared.hints.tell(ConfigKey::Route(id));
     }
 

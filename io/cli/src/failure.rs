@@ -98,10 +98,10 @@ pub fn describe(
 
 /// The error with its causes, except those that its text already ends with.
 fn with_causes(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
-        _ if said.ends_with(&cause) => said,
-        _ => format!("{said}: {cause}"),
+        _ if text.ends_with(&cause) => text,
+        _ => format!("{text}: {cause}"),
     })
 }
 

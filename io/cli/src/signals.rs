@@ -54,7 +54,7 @@ pub struct Signals {
     /// `None` if the parent process wants SIGHUP to be ignored (`nohup`).
     hangup: Option<Signal>,
     /// When the last signal was reported.
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Signals {
@@ -67,7 +67,7 @@ impl Signals {
         let hangup = if ignores_hangup(&status) { None } else { Some(signal(SignalKind::hangup())?) };
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         TAKEN.store(true, Ordering::SeqCst);
-        Ok(Self { interrupt, terminate, hangup, told: None })
+        Ok(Self { interrupt, terminate, hangup, reported: None })
     }
 
     /// The same without SIGHUP, which [`Hangups`] reports.
@@ -82,7 +82,7 @@ impl Signals {
         };
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         TAKEN.store(true, Ordering::SeqCst);
-        Ok((Self { interrupt, terminate, hangup: None, told: None }, hangups))
+        Ok((Self { interrupt, terminate, hangup: None, reported: None }, hangups))
     }
 
     /// Waits for the next signal; repetitions within a second are skipped. Cancel safe.
@@ -90,8 +90,8 @@ impl Signals {
         loop {
             self.any().await;
             let now = Instant::now();
-            if self.told.is_none_or(|told| now.duration_since(told) >= SAME_SIGNAL) {
-                self.told = Some(now);
+            if self.reported.is_none_or(|reported| now.duration_since(reported) >= SAME_SIGNAL) {
+                self.reported = Some(now);
                 return;
             }
         }

@@ -97,8 +97,8 @@ mod tests {
             [clap::Arg::new("name").long("name"), clap::Arg::new("email").long("email")].map(|arg| arg.required(true)),
         );
         let error = command.try_get_matches_from(["create"]).unwrap_err().render().to_string();
-        let said = "the following required arguments were not provided: --name <name> --email <email>";
-        assert_eq!(sentence(&error), said);
+        let expected = "the following required arguments were not provided: --name <name> --email <email>";
+        assert_eq!(sentence(&error), expected);
         assert_eq!(sentence("error: unexpected argument '--x' found\n\nUsage: y"), "unexpected argument '--x' found");
     }
 

@@ -64,8 +64,8 @@ impl ApiClient {
             let (ready, readiness, date) = ask(api, &mut sender, "/readyz").await?;
             let (_, health, _) = ask(api, &mut sender, "/healthz").await?;
             let reason = || {
-                let said = serde_json::from_str::<serde_json::Value>(&readiness).ok();
-                let reason = said.and_then(|said| said["reason"].as_str().map(str::to_owned));
+                let answer = serde_json::from_str::<serde_json::Value>(&readiness).ok();
+                let reason = answer.and_then(|answer| answer["reason"].as_str().map(str::to_owned));
                 reason.unwrap_or_else(|| "no reason given".to_owned())
             };
             Ok(ApiProbe {

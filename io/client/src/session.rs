@@ -79,6 +79,7 @@ async fn lock(store: &dyn SessionStore) -> Result<SessionLock, ClientError> {
         }
     };
     tokio::time::timeout(LOCK_TIMEOUT, wait).await.unwrap_or_else(|_| {
-        Err(SessionStoreError("another sallyport process has been renewing the login for too long: try again".into()).into())
+        Err(SessionStoreError("another sallyport process has been renewing the login for too long: try again".into())
+            .into())
     })
 }

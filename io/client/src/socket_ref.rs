@@ -15,7 +15,7 @@ pub enum SocketRef {
     Id(SocketId),
     /// The first label of its DNS name.
     Name(SocketName),
-    /// Its name, its DNS name, or the beginning of its id: the API knows which.
+    /// A display name, a DNS name, or an abbreviated id, which the API resolves.
     Called(DisplayName),
     /// Whichever socket a tunnel has that is named beside it.
     Any,

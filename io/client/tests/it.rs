@@ -119,8 +119,8 @@ impl SessionStore for Memory {
     }
 
     fn try_lock(&self) -> Result<Option<SessionLock>, SessionStoreError> {
-        let mut held = self.lock.lock().unwrap();
-        let got = !std::mem::replace(&mut *held, true);
+        let mut locked = self.lock.lock().unwrap();
+        let got = !std::mem::replace(&mut *locked, true);
         Ok(got.then(|| Box::new(Unlock(self.lock.clone())) as SessionLock))
     }
 }
@@ -212,7 +212,7 @@ async fn refusals_of_the_api_are_told_in_its_words() {
 
 #[tokio::test]
 async fn what_is_no_answer_of_the_api_is_refused() {
-    for (status, body, said) in [
+    for (status, body, reason) in [
         (302, String::new(), "a redirect to https://elsewhere.example/"),
         (502, "<html>".to_owned(), "status 502"),
         (200, "<html>".to_owned(), "expected value"),
@@ -220,7 +220,7 @@ async fn what_is_no_answer_of_the_api_is_refused() {
     ] {
         let server = Server::start(move |_, _| Some((status, body.clone()))).await;
         let error = server.client(Auth::Nobody).info().await.unwrap_err();
-        assert!(matches!(error, ClientError::Answer { .. }) && error.to_string().contains(said), "{error}");
+        assert!(matches!(error, ClientError::Answer { .. }) && error.to_string().contains(reason), "{error}");
         assert_eq!(server.requests(), ["GET /v1/info"]);
     }
 }
@@ -242,9 +242,9 @@ async fn nothing_is_sent_to_a_server_that_is_not_trusted() {
 #[tokio::test]
 async fn an_api_that_is_not_there_is_named_even_when_nobody_is_logged_in() {
     // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
-    let held = tokio::net::TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let port = held.local_addr().unwrap().port();
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = reserved.local_addr().unwrap().port();
     let address = format!("https://127.0.0.1:{port}").parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     LocalCa::open_or_create(dir.path(), "localhost").unwrap();

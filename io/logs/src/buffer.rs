@@ -17,17 +17,17 @@ const MAX_WAITING_BYTES: usize = 1024 * 1024;
 /// Time that lines gather before they are written: a busy log wakes its thread a hundred times a second, not once a
 /// line.
 const GATHER_TIME: Duration = Duration::from_millis(10);
-/// From how much on lines are not left to gather any longer.
+/// Bytes from which on lines are written without further delay.
 const ENOUGH_BYTES: usize = 64 * 1024;
 
 /// Collects log lines.
 #[derive(Debug, Clone, Default)]
 pub struct LogBuffer {
-    shared: Arc<Shared>,
+    shared: Arc<BufferState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct BufferState {
     waiting: Mutex<Waiting>,
     more: Condvar,
     room: Condvar,
@@ -42,11 +42,11 @@ struct Waiting {
 /// Owner of the writing thread: on drop, writes the waiting lines and ends the thread.
 #[derive(Debug)]
 pub struct LogWriter {
-    shared: Arc<Shared>,
+    shared: Arc<BufferState>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Shared {
+impl BufferState {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock()
     }

@@ -163,9 +163,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Captured(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Kept {
+    impl io::Write for Captured {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -193,7 +193,7 @@ mod tests {
             tracing::info!(target: "another", answer = 42, "words");
         };
         let written = |is_short: bool| {
-            let kept = Kept::default();
+            let kept = Captured::default();
             let to = kept.clone();
             let layer = tracing_subscriber::fmt::layer().with_writer(move || to.clone()).with_ansi(false);
             let both = || {
@@ -210,7 +210,7 @@ mod tests {
         };
         let (short, long) = (written(true), written(false));
         // The lines without their timestamps.
-        let lines = |kept: &Kept| -> Vec<String> {
+        let lines = |kept: &Captured| -> Vec<String> {
             let text = String::from_utf8(kept.0.lock().clone()).unwrap();
             text.lines().map(|line| line[SECOND_BYTES + 7..].to_owned()).collect()
         };

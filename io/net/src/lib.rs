@@ -9,7 +9,7 @@
 //! | `dial` | reaching other machines by TCP and TLS: [`connect_tcp`], [`connect_tls`] | `tcp`, `proxy`, `tls` |
 //! | `process` | [`Listening`], [`Takeover`] by the next process, systemd, [`Shutdown`] | `tcp`, `udp` |
 //!
-//! All rooms are private, and this file names what is public.
+//! All rooms are private; this file re-exports the public items.
 
 mod dial;
 mod process;

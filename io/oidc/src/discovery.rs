@@ -116,14 +116,14 @@ pub struct Found {
 
 /// Cached state of one provider.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct CachedProvider {
     discovery: Option<(Instant, Discovery)>,
     keys: Option<(Instant, Vec<Jwk>)>,
     failed: Option<(Instant, OidcError)>,
     window: Option<(Instant, u32)>,
 }
 
-impl Known {
+impl CachedProvider {
     /// The discovery document.
     pub(crate) async fn discovery(&mut self, http: &Http, config: &ProviderConfig) -> Result<Discovery, OidcError> {
         if let Some((at, discovery)) = &self.discovery
@@ -191,8 +191,9 @@ impl Known {
 }
 
 async fn discover(http: &Http, config: &ProviderConfig) -> Result<Discovery, OidcError> {
-    let issuer =
-        config.oidc_issuer().ok_or_else(|| OidcError::Config("the provider does not speak OpenID Connect".to_owned()))?;
+    let issuer = config
+        .oidc_issuer()
+        .ok_or_else(|| OidcError::Config("the provider does not speak OpenID Connect".to_owned()))?;
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let answer = http.call(config.ca_pem.as_deref(), Call::get("a request for its discovery document", &url)).await?;
     let mut discovery: Discovery = answer.good()?;

@@ -52,7 +52,7 @@ impl Providers {
     ///
     /// # Errors
     /// The message was not delivered, as far as known.
-    pub async fn tell_hook(&self, call: HookCall<'_>) -> Result<(), HookError> {
+    pub async fn call_hook(&self, call: HookCall<'_>) -> Result<(), HookError> {
         let mut last = "no answer in time".to_owned();
         let tries = async {
             let mut pause = FIRST_PAUSE;
@@ -68,8 +68,8 @@ impl Providers {
             }
             Err("no answer in time".to_owned())
         };
-        let told = tokio::time::timeout(MAX_TIME, tries).await;
-        told.unwrap_or(Err(last)).map_err(|reason| HookError { reason })
+        let outcome = tokio::time::timeout(MAX_TIME, tries).await;
+        outcome.unwrap_or(Err(last)).map_err(|reason| HookError { reason })
     }
 
     async fn try_hook(&self, hook: HookCall<'_>) -> Tried {

@@ -31,7 +31,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bound on the addresses of a provider that are tried.
 const MAX_TRIES: usize = 4;
 
-/// Where providers may be.
+/// The addresses that providers may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Anywhere: those who configure providers are trusted with everything that this machine can reach.
@@ -40,7 +40,7 @@ pub enum Reach {
     Public,
 }
 
-/// One call.
+/// One call to a provider.
 pub(crate) struct Call<'a> {
     /// Its purpose, for errors.
     pub(crate) to: &'static str,
@@ -196,7 +196,10 @@ async fn send<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     host: &str,
     to: &'static str,
 ) -> Result<Answer, OidcError> {
-    let lost = |_: hyper::Error| OidcError::Unreachable { host: host.to_owned(), reason: "the provider closed the connection".to_owned() };
+    let lost = |_: hyper::Error| OidcError::Unreachable {
+        host: host.to_owned(),
+        reason: "the provider closed the connection".to_owned(),
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
     let exchange = async {
         let (head, body) = sender.send_request(request).await.map_err(lost)?.into_parts();
@@ -209,7 +212,10 @@ async fn send<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             Err(error) if error.is::<LengthLimitError>() => {
                 Err(bad(format!("the answer is longer than {MAX_ANSWER_BYTES} bytes")))
             }
-            Err(_) => Err(OidcError::Unreachable { host: host.to_owned(), reason: "the provider closed the connection".to_owned() }),
+            Err(_) => Err(OidcError::Unreachable {
+                host: host.to_owned(),
+                reason: "the provider closed the connection".to_owned(),
+            }),
         }
     };
     // The connection must be driven while the answer is read; afterwards it has nothing more to do.

@@ -12,12 +12,12 @@ mod http;
 mod oauth;
 mod providers;
 mod query;
-mod standing;
+mod revalidation;
 
 pub use discovery::Found;
 pub use error::OidcError;
 pub use hook::{HookCall, HookError, MAX_HOOK_TRIES};
 pub use http::{CALL_TIMEOUT, MAX_ANSWER_BYTES, Reach};
-pub use providers::{Asks, Begin, Finish, MAX_KNOWN_PROVIDERS, Providers};
+pub use providers::{Asks, Begin, Finish, MAX_CACHED_PROVIDERS, Providers};
 pub use query::with_query;
-pub use standing::{Checked, Finished, LogoutError, MAX_KEPT_TOKEN_BYTES, ProviderTokens};
+pub use revalidation::{CompletedLogin, LoginCheck, LogoutError, MAX_STORED_TOKEN_BYTES, ProviderTokens};

@@ -126,8 +126,8 @@ fn tokens(answer: Answer) -> Result<Tokens, OidcError> {
         Ok(Tokens { error: Some(error), error_description, .. }) => {
             // GitHub and Facebook report errors with status 200, and Facebook as an object.
             let error = error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or("no reason").to_owned();
-            let said = error_description.map_or(error.clone(), |more| format!("{error} ({more})"));
-            Err(OidcError::Refused { host: answer.host, error: harmless(&said) })
+            let detail = error_description.map_or(error.clone(), |more| format!("{error} ({more})"));
+            Err(OidcError::Refused { host: answer.host, error: harmless(&detail) })
         }
         Ok(tokens) if answer.status.is_success() => Ok(tokens),
         Ok(_) => Err(answer.bad(format!("status {}", answer.status.as_u16()))),

@@ -13,15 +13,15 @@ use tokio::sync::Mutex;
 
 use crate::{
     OidcError, Reach,
-    discovery::{Discovery, Found, Known},
+    discovery::{CachedProvider, Discovery, Found},
     http::{Call, Http, check_url},
     oauth::{self, ClientOf},
     query::with_query,
-    standing::{Finished, ProviderTokens},
+    revalidation::{CompletedLogin, ProviderTokens},
 };
 
 /// Bound on cached providers; others are fetched each time.
-pub const MAX_KNOWN_PROVIDERS: usize = 1_024;
+pub const MAX_CACHED_PROVIDERS: usize = 1_024;
 
 /// The start of a login.
 #[derive(Debug, Clone, Copy)]
@@ -70,14 +70,14 @@ pub struct Finish<'a> {
 #[derive(Debug)]
 pub struct Providers {
     pub(crate) http: Http,
-    known: SyncMutex<HashMap<String, Arc<Mutex<Known>>>>,
+    cached: SyncMutex<HashMap<String, Arc<Mutex<CachedProvider>>>>,
 }
 
 impl Providers {
     /// A client with this reach; `agent` is its user agent.
     #[must_use]
     pub fn new(reach: Reach, agent: impl Into<String>) -> Self {
-        Self { http: Http::new(reach, agent.into()), known: SyncMutex::default() }
+        Self { http: Http::new(reach, agent.into()), cached: SyncMutex::default() }
     }
 
     /// The URL for the browser's login.
@@ -89,8 +89,8 @@ impl Providers {
             ProviderKind::Github | ProviderKind::Facebook => Ok(oauth::begin(config, &begin)),
             ProviderKind::Local => Err(OidcError::NotAsked),
             ProviderKind::Oidc | ProviderKind::Google | ProviderKind::Microsoft => {
-                let known = self.known(config);
-                let discovery = known.lock().await.discovery(&self.http, config).await?;
+                let cached = self.cached(config);
+                let discovery = cached.lock().await.discovery(&self.http, config).await?;
                 Ok(authorization_url(config, &discovery, &begin))
             }
         }
@@ -106,13 +106,13 @@ impl Providers {
         name: &ProviderName,
         secret: &str,
         finish: Finish<'_>,
-    ) -> Result<Finished, OidcError> {
+    ) -> Result<CompletedLogin, OidcError> {
         let (claims, tokens) = match config.kind {
             ProviderKind::Local => return Err(OidcError::NotAsked),
             kind if kind.is_oidc() => self.finish_oidc(config, secret, &finish).await?,
             _ => (oauth::finish(&self.http, config, secret, &finish).await?, ProviderTokens::default()),
         };
-        Ok(Finished { person: person(config, name, &claims)?, sid: session_of(&claims)?, tokens })
+        Ok(CompletedLogin { person: person(config, name, &claims)?, sid: session_of(&claims)?, tokens })
     }
 
     /// Tests the provider, ignoring the cache.
@@ -135,14 +135,14 @@ impl Providers {
                 has_offline_access: false,
             });
         }
-        let mut fresh = Known::default();
+        let mut fresh = CachedProvider::default();
         let discovery = fresh.discovery(&self.http, config).await?;
         let keys = fresh.keys(&self.http, config).await?.len();
         if keys == 0 {
             return Err(OidcError::Config("the provider has no signing keys".to_owned()));
         }
         let found = discovery.found(keys);
-        *self.known(config).lock().await = fresh;
+        *self.cached(config).lock().await = fresh;
         Ok(found)
     }
 
@@ -152,11 +152,11 @@ impl Providers {
         secret: &str,
         finish: &Finish<'_>,
     ) -> Result<(Claims, ProviderTokens), OidcError> {
-        let known = self.known(config);
-        let discovery = known.lock().await.discovery(&self.http, config).await?;
+        let cached = self.cached(config);
+        let discovery = cached.lock().await.discovery(&self.http, config).await?;
         let issuer = config.oidc_issuer().unwrap_or_default();
         let is_issuer = match finish.issuer {
-            Some(said) => said == issuer,
+            Some(returned) => returned == issuer,
             None => !discovery.authorization_response_iss_parameter_supported,
         };
         if !is_issuer {
@@ -186,13 +186,13 @@ impl Providers {
         now: i64,
     ) -> Result<Claims, OidcError> {
         let issuer = config.oidc_issuer().unwrap_or_default();
-        let known = self.known(config);
+        let cached = self.cached(config);
         let expected = Expected { issuer: &issuer, client_id: &config.client_id, nonce, now };
-        let keys = known.lock().await.keys(&self.http, config).await?;
+        let keys = cached.lock().await.keys(&self.http, config).await?;
         let mut verified = verify_id_token(token, &keys, expected);
         // An unknown key, or a wrong signature: the provider may have newer keys.
         if matches!(verified, Err(IdTokenError::UnknownKey | IdTokenError::Signature))
-            && let Some(keys) = known.lock().await.newer_keys(&self.http, config).await?
+            && let Some(keys) = cached.lock().await.newer_keys(&self.http, config).await?
         {
             verified = verify_id_token(token, &keys, expected);
         }
@@ -239,14 +239,14 @@ impl Providers {
     }
 
     /// The cached state of the provider. The same issuer with other CAs counts as another provider.
-    pub(crate) fn known(&self, config: &ProviderConfig) -> Arc<Mutex<Known>> {
+    pub(crate) fn cached(&self, config: &ProviderConfig) -> Arc<Mutex<CachedProvider>> {
         let key =
             format!("{}\n{}", config.oidc_issuer().unwrap_or_default(), config.ca_pem.as_deref().unwrap_or_default());
-        let mut known = self.known.lock();
-        if known.len() >= MAX_KNOWN_PROVIDERS && !known.contains_key(&key) {
-            known.clear();
+        let mut cached = self.cached.lock();
+        if cached.len() >= MAX_CACHED_PROVIDERS && !cached.contains_key(&key) {
+            cached.clear();
         }
-        known.entry(key).or_default().clone()
+        cached.entry(key).or_default().clone()
     }
 }
 

@@ -290,26 +290,26 @@ mod tests {
 
     /// Spawns work that moves the requested number of bytes on each request, and reports its shard.
     fn spawn_carrying(shards: &Shards) -> (mpsc::UnboundedSender<usize>, mpsc::UnboundedReceiver<ShardId>) {
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let (say, said) = mpsc::unbounded_channel();
+        let (request, mut requests) = mpsc::unbounded_channel();
+        let (report, reports) = mpsc::unbounded_channel();
         let work = shards.by_weight(Box::pin(async move {
-            while let Some(bytes) = told.recv().await {
+            while let Some(bytes) = requests.recv().await {
                 weigh(bytes);
-                say.send(ShardId::here()).unwrap();
+                report.send(ShardId::here()).unwrap();
                 tokio::task::yield_now().await;
             }
         }));
         shards.spawn(work);
-        (tell, said)
+        (request, reports)
     }
 
     #[tokio::test]
     async fn bulk_goes_to_a_thread_for_it_and_comes_back_when_it_is_none_any_more() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
-        let (tell, mut said) = spawn_carrying(&shards);
+        let (request, mut reports) = spawn_carrying(&shards);
         let mut was_in = async |bytes| {
-            tell.send(bytes).unwrap();
-            tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap()
+            request.send(bytes).unwrap();
+            tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap().unwrap()
         };
         assert_eq!(shards.carrying_bulk(), 0);
         assert!(!was_in(LOOK_BYTES).await.is_for_bulk(), "the rate is not known yet");
@@ -328,40 +328,40 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert!(!was_in(1).await.is_for_bulk());
-        drop(tell);
-        assert_eq!(tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap(), None);
+        drop(request);
+        assert_eq!(tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap(), None);
     }
 
     #[tokio::test]
     async fn what_is_spawned_near_bulk_is_not_among_it() {
         let shards = Shards::start(NonZeroU16::MIN).unwrap();
-        let (say, mut said) = mpsc::unbounded_channel();
+        let (report, mut reports) = mpsc::unbounded_channel();
         shards.spawn(shards.by_weight(Box::pin(async move {
             loop {
                 weigh(LOOK_BYTES);
                 tokio::task::yield_now().await;
                 if ShardId::here().is_for_bulk() {
-                    spawn_near(async move { say.send(ShardId::here()).unwrap() });
+                    spawn_near(async move { report.send(ShardId::here()).unwrap() });
                     return;
                 }
             }
         })));
-        let there = tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap();
+        let there = tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap().unwrap();
         assert!(there.is_shard() && !there.is_for_bulk());
     }
 
     #[tokio::test]
     async fn what_came_back_is_not_looked_at_among_bulk() {
         let shards = Shards::start(NonZeroU16::MIN).unwrap();
-        let (tell, mut said) = spawn_carrying(&shards);
+        let (request, mut reports) = spawn_carrying(&shards);
         while shards.carrying_bulk() == 0 {
-            tell.send(LOOK_BYTES).unwrap();
-            said.recv().await.unwrap();
+            request.send(LOOK_BYTES).unwrap();
+            reports.recv().await.unwrap();
         }
         // The test's thread blocks no other work: it sleeps for longer than bulk may take.
         std::thread::sleep(BULK_NO_MORE_AFTER + Duration::from_millis(100));
-        tell.send(1).unwrap();
-        assert!(!said.recv().await.unwrap().is_for_bulk());
+        request.send(1).unwrap();
+        assert!(!reports.recv().await.unwrap().is_for_bulk());
     }
 
     #[tokio::test]
@@ -369,16 +369,16 @@ mod tests {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let place = Arc::new(ShardLocation::default());
         let (ask, mut asked) = mpsc::unbounded_channel::<()>();
-        let (say, mut said) = mpsc::unbounded_channel();
+        let (report, mut reports) = mpsc::unbounded_channel();
         let follower = place.follow(Box::pin(async move {
             while let Some(()) = asked.recv().await {
-                say.send(ShardId::here()).unwrap();
+                report.send(ShardId::here()).unwrap();
             }
         }));
         shards.spawn(follower);
         let mut is_in = async || {
             ask.send(()).unwrap();
-            tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap()
+            tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap().unwrap()
         };
         let first = is_in().await;
         assert_eq!(is_in().await, first, "no location was recorded");
@@ -401,10 +401,10 @@ mod tests {
     #[tokio::test]
     async fn where_there_are_no_shards_bulk_stays() {
         let shards = Shards::default();
-        let (tell, mut said) = spawn_carrying(&shards);
+        let (request, mut reports) = spawn_carrying(&shards);
         for _ in 0..10 {
-            tell.send(LOOK_BYTES).unwrap();
-            assert!(!said.recv().await.unwrap().is_shard());
+            request.send(LOOK_BYTES).unwrap();
+            assert!(!reports.recv().await.unwrap().is_shard());
         }
         assert_eq!(shards.carrying_bulk(), 0);
     }
@@ -412,12 +412,12 @@ mod tests {
     #[tokio::test]
     async fn bulk_ends_with_the_last_handle() {
         let shards = Shards::start(NonZeroU16::MIN).unwrap();
-        let (tell, mut said) = spawn_carrying(&shards);
+        let (request, mut reports) = spawn_carrying(&shards);
         while shards.carrying_bulk() == 0 {
-            tell.send(LOOK_BYTES).unwrap();
-            said.recv().await.unwrap();
+            request.send(LOOK_BYTES).unwrap();
+            reports.recv().await.unwrap();
         }
         drop(shards);
-        assert_eq!(tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap(), None);
+        assert_eq!(tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap(), None);
     }
 }

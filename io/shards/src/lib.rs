@@ -275,9 +275,9 @@ mod tests {
         shards.spawn_unwatched(far.into_std().unwrap(), answer);
         near.write_u8(0).await.unwrap();
         assert_eq!(near.read_u16().await.unwrap(), 0);
-        let (tell, mut told) = mpsc::channel(1);
-        shards.spawn(async move { tell.send(ShardId::here()).await.unwrap() });
-        assert_eq!(told.recv().await, Some(ShardId::default()));
+        let (sender, mut receiver) = mpsc::channel(1);
+        shards.spawn(async move { sender.send(ShardId::here()).await.unwrap() });
+        assert_eq!(receiver.recv().await, Some(ShardId::default()));
     }
 
     #[tokio::test]

@@ -161,9 +161,9 @@ mod tests {
     fn sleeper(shards: &Shards, tell: mpsc::UnboundedSender<(ShardId, Waker)>) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
         shards.spawn(async move {
-            let mut told = false;
+            let mut woken = false;
             poll_fn(|cx| {
-                if std::mem::replace(&mut told, true) {
+                if std::mem::replace(&mut woken, true) {
                     return Poll::Ready(());
                 }
                 tell.send((ShardId::here(), cx.waker().clone())).unwrap();
@@ -179,11 +179,11 @@ mod tests {
     async fn tasks_of_every_shard_are_woken_from_every_shard_and_from_none() {
         let shards = Shards::start(NonZeroU16::new(3).unwrap()).unwrap();
         for _ in 0..4 {
-            let (tell, mut told) = mpsc::unbounded_channel();
-            let sleeping: Vec<_> = (0..30).map(|_| sleeper(&shards, tell.clone())).collect();
+            let (sender, mut receiver) = mpsc::unbounded_channel();
+            let sleeping: Vec<_> = (0..30).map(|_| sleeper(&shards, sender.clone())).collect();
             let mut wakers = Vec::new();
             for _ in 0..30 {
-                wakers.push(told.recv().await.unwrap());
+                wakers.push(receiver.recv().await.unwrap());
             }
             let woken = Arc::new(AtomicUsize::new(0));
             let (last, rest) = (wakers.split_off(25), wakers);
@@ -213,10 +213,10 @@ mod tests {
             }
         }
         let (ending, staying) = (Shards::start(NonZeroU16::MIN).unwrap(), Shards::start(NonZeroU16::MIN).unwrap());
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let sleeping: Vec<_> = (0..8).map(|_| sleeper(&staying, tell.clone())).collect();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let sleeping: Vec<_> = (0..8).map(|_| sleeper(&staying, sender.clone())).collect();
         for _ in 0..8 {
-            let wakes = Wakes(told.recv().await);
+            let wakes = Wakes(receiver.recv().await);
             ending.spawn(async move {
                 let _wakes = wakes;
                 std::future::pending::<()>().await;
@@ -231,9 +231,9 @@ mod tests {
     #[tokio::test]
     async fn a_shard_that_has_ended_takes_nothing_and_harms_nobody() {
         let (ending, staying) = (Shards::start(NonZeroU16::MIN).unwrap(), Shards::start(NonZeroU16::MIN).unwrap());
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let done = sleeper(&ending, tell);
-        let (shard, waker) = told.recv().await.unwrap();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let done = sleeper(&ending, sender);
+        let (shard, waker) = receiver.recv().await.unwrap();
         drop(ending);
         assert!(tokio::time::timeout(Duration::from_secs(20), done).await.unwrap().is_err());
         let (sent, is_sent) = oneshot::channel();

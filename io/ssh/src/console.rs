@@ -15,11 +15,11 @@ pub const MAX_CONSOLE_LINE_BYTES: usize = 1_024;
 /// The console of one connection. Lines are queued until the client has a shell. Clones are the same console.
 #[derive(Debug, Clone)]
 pub struct Console {
-    shared: Arc<Shared>,
+    shared: Arc<ConsoleState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ConsoleState {
     queue: Mutex<Queue>,
     changed: Notify,
     stats: Arc<SshStats>,
@@ -35,7 +35,7 @@ struct Queue {
 
 impl Console {
     pub(crate) fn new(stats: Arc<SshStats>) -> Self {
-        Self { shared: Arc::new(Shared { queue: Mutex::default(), changed: Notify::new(), stats }) }
+        Self { shared: Arc::new(ConsoleState { queue: Mutex::default(), changed: Notify::new(), stats }) }
     }
 
     /// Appends a line, without its line end. Never waits: if the client reads too slowly, the oldest line is dropped.

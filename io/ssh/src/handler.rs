@@ -20,7 +20,7 @@ use crate::{
     Attempt, BoxFuture, Connection, Console, Credential, Forward, ForwardRefusal, Granted, Verdict,
     config::{GATE_TIME, MIN_RSA_BITS, REFUSAL_TIME},
     connection::Inner,
-    server::Shared,
+    server::ServerState,
     session::SessionError,
     shell::show,
     stats::count,
@@ -50,7 +50,7 @@ pub(crate) struct LoggedIn {
 }
 
 pub(crate) struct Handler {
-    server: Arc<Shared>,
+    server: Arc<ServerState>,
     connection: Arc<Inner>,
     /// Whether the client has attempted to log in.
     has_attempted: bool,
@@ -83,7 +83,7 @@ impl Drop for Shell {
 }
 
 impl Handler {
-    pub(crate) fn new(server: Arc<Shared>, connection: Arc<Inner>) -> Self {
+    pub(crate) fn new(server: Arc<ServerState>, connection: Arc<Inner>) -> Self {
         Self {
             server,
             connection,
@@ -307,7 +307,7 @@ impl Handler {
 }
 
 /// Asks the gate about an attempt.
-async fn decide(server: &Shared, connection: &Inner, user: &str, credential: Credential<'_>) -> Verdict {
+async fn decide(server: &ServerState, connection: &Inner, user: &str, credential: Credential<'_>) -> Verdict {
     if connection.is_closing() {
         return Verdict::Refuse;
     }
@@ -324,13 +324,13 @@ async fn decide(server: &Shared, connection: &Inner, user: &str, credential: Cre
 }
 
 /// Asks the gate about a forward.
-async fn ask_forward(server: Arc<Shared>, connection: Arc<Inner>, forward: Forward) -> Decision {
+async fn ask_forward(server: Arc<ServerState>, connection: Arc<Inner>, forward: Forward) -> Decision {
     let result = decide_forward(&server, &connection, &forward).await;
     Decision::Forward { forward, result }
 }
 
 async fn decide_forward(
-    server: &Shared,
+    server: &ServerState,
     connection: &Arc<Inner>,
     forward: &Forward,
 ) -> Result<Granted, ForwardRefusal> {

@@ -194,9 +194,9 @@ impl Link {
     pub(crate) fn handle_input(&self, input: &mut [u8], events: &mut Vec<Event>) -> Result<usize, Error> {
         let mut state = self.lock();
         let result = state.server.handle_input(input, Instant::now());
-        let told = state.take_events(events);
+        let notifications = state.take_events(events);
         drop(state);
-        told.tell();
+        notifications.deliver();
         result
     }
 
@@ -241,44 +241,48 @@ impl State {
     }
 
     /// Takes the protocol's events; those of the whole connection are added to `events`.
-    fn take_events(&mut self, events: &mut Vec<Event>) -> Told {
-        let mut told = Told::default();
+    fn take_events(&mut self, events: &mut Vec<Event>) -> Notifications {
+        let mut notifications = Notifications::default();
         while let Some(event) = self.server.poll_event() {
             match event {
                 Event::Readable(channel) => {
-                    told.wakers.extend(self.waiting.get_mut(&channel).and_then(|waiting| waiting.reader.take()));
+                    notifications
+                        .wakers
+                        .extend(self.waiting.get_mut(&channel).and_then(|waiting| waiting.reader.take()));
                 }
                 Event::Writable(channel) => {
-                    told.wakers.extend(self.waiting.get_mut(&channel).and_then(|waiting| waiting.writer.take()));
+                    notifications
+                        .wakers
+                        .extend(self.waiting.get_mut(&channel).and_then(|waiting| waiting.writer.take()));
                 }
                 Event::Opened(channel) => {
-                    told.openings.extend(self.openings.remove(&channel).map(|opening| (opening, Ok(channel))));
+                    notifications.openings.extend(self.openings.remove(&channel).map(|opening| (opening, Ok(channel))));
                 }
                 Event::Refused { channel, reason } => {
-                    told.openings.extend(self.openings.remove(&channel).map(|opening| (opening, Err(reason))));
+                    notifications.openings.extend(self.openings.remove(&channel).map(|opening| (opening, Err(reason))));
                 }
                 Event::Pong(number) => {
                     if let Some(place) = self.pings.iter().position(|(asked, _)| *asked == number) {
-                        told.pongs.push(self.pings.swap_remove(place).1);
+                        notifications.pongs.push(self.pings.swap_remove(place).1);
                     }
                 }
                 other => events.push(other),
             }
         }
-        told
+        notifications
     }
 }
 
 /// Tasks and answers to complete after the state is unlocked.
 #[derive(Default)]
-struct Told {
+struct Notifications {
     wakers: Vec<Waker>,
     openings: Vec<(Opening, Result<ChannelId, u32>)>,
     pongs: Vec<oneshot::Sender<()>>,
 }
 
-impl Told {
-    fn tell(self) {
+impl Notifications {
+    fn deliver(self) {
         self.wakers.into_iter().for_each(Waker::wake);
         for pong in self.pongs {
             let _ = pong.send(());

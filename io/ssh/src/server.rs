@@ -42,10 +42,10 @@ const IDLE_CHECK: Duration = Duration::from_secs(5);
 /// The SSH server. Clones are the same server.
 #[derive(Clone)]
 pub struct SshServer {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) config: SshConfig,
     pub(crate) gate: Arc<dyn SshGate>,
     protocol: Arc<Config>,
@@ -87,7 +87,7 @@ pub enum ConnectionEnd {
 impl SshServer {
     /// A server with this configuration. It does not listen; pass connections to it.
     pub fn new(config: SshConfig, gate: Arc<dyn SshGate>) -> Self {
-        let shared = Shared {
+        let shared = ServerState {
             protocol: Arc::new(config.to_protocol()),
             config,
             gate,
@@ -128,8 +128,8 @@ impl SshServer {
         let Some(place) = shared.place(peer.ip()).filter(|_| shared.gate.admits(peer)) else {
             count(&shared.stats.connections_refused);
             // RFC 4253 section 4.2 allows lines before the version; OpenSSH shows this one.
-            let _ =
-                timeout(LEAVE_TIME, stream.write_all(b"no more connections are accepted now: try again later\r\n")).await;
+            let _ = timeout(LEAVE_TIME, stream.write_all(b"no more connections are accepted now: try again later\r\n"))
+                .await;
             return ConnectionEnd::Refused;
         };
         count(&shared.stats.connections);
@@ -163,7 +163,7 @@ impl std::fmt::Debug for SshServer {
     }
 }
 
-impl Shared {
+impl ServerState {
     async fn run<S>(&self, mut session: Session<S>, over: &mut Over, pushed_out: PushedOut) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -308,7 +308,7 @@ async fn needed(place: &mut Option<PushedOut>) {
 
 /// Cleanup at the end of a connection.
 struct Over {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     connection: Arc<Inner>,
     /// Released after the gate was notified of the end.
     place: Place,
@@ -356,7 +356,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// The counted slot of one connection.
 struct Place {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     address: IpAddr,
     is_logged_in: bool,
 }

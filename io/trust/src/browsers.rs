@@ -255,13 +255,13 @@ impl BrowserStores {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        if said.contains("SEC_ERROR_BAD_PASSWORD") {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if stderr.contains("SEC_ERROR_BAD_PASSWORD") {
             return Err("the store has a password".to_owned());
         }
-        let said = said.trim();
-        let end = said.floor_char_boundary(MAX_REPEATED_BYTES);
-        Err(if said.is_empty() { output.status.to_string() } else { said[..end].replace('\n', "; ") })
+        let stderr = stderr.trim();
+        let end = stderr.floor_char_boundary(MAX_REPEATED_BYTES);
+        Err(if stderr.is_empty() { output.status.to_string() } else { stderr[..end].replace('\n', "; ") })
     }
 }
 

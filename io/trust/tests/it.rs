@@ -233,8 +233,8 @@ fn each_store_of_a_browser_gets_the_root_and_one_with_a_password_is_told_of() {
     let root = RootInfo::from_pem(authority(OffsetDateTime::now_utc()).root_pem()).unwrap();
     assert_eq!(stores.lacking(root.fingerprint).unwrap().len(), 2);
     let changes = stores.install(&root).unwrap();
-    let told: Vec<_> = changes.iter().map(|one| (one.store.browser, one.changed, one.error.as_deref())).collect();
-    assert_eq!(told, [(Browser::Chromium, true, None), (Browser::Firefox, false, Some("the store has a password"))]);
+    let results: Vec<_> = changes.iter().map(|one| (one.store.browser, one.changed, one.error.as_deref())).collect();
+    assert_eq!(results, [(Browser::Chromium, true, None), (Browser::Firefox, false, Some("the store has a password"))]);
     assert_eq!(fs::metadata(home.path().join(".pki/nssdb")).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(stores.lacking(root.fingerprint).unwrap().len(), 1);
     let removed = stores.remove(root.fingerprint).unwrap();

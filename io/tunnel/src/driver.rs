@@ -31,9 +31,9 @@ const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// How a session ended.
 pub(crate) struct SessionEnd {
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub(crate) why: String,
-    /// The other side closed the connection in good order: what it sent on legs before is still on its way.
+    /// Whether the peer closed the connection in order; frames that the peer sent on legs before may still arrive.
     pub(crate) is_clean: bool,
 }
 

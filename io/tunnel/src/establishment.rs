@@ -17,7 +17,7 @@ pub struct Establishment {
 #[derive(Debug, Default)]
 struct EstablishmentState {
     outcome: OnceLock<Outcome>,
-    told: Notify,
+    answered: Notify,
 }
 
 #[derive(Debug)]
@@ -43,12 +43,12 @@ impl Establishment {
     /// The connector did not reach the origin, or the tunnel was lost before the answer.
     pub async fn wait(&self) -> Result<(), OpenFailure> {
         loop {
-            let mut told = std::pin::pin!(self.shared.told.notified());
-            told.as_mut().enable();
+            let mut answered = std::pin::pin!(self.shared.answered.notified());
+            answered.as_mut().enable();
             if let Some(outcome) = self.peek() {
                 return outcome;
             }
-            told.await;
+            answered.await;
         }
     }
 
@@ -79,7 +79,7 @@ impl Establishment {
     /// Sets the answer unless there is one already.
     fn set(&self, outcome: Outcome) {
         if self.shared.outcome.set(outcome).is_ok() {
-            self.shared.told.notify_waiters();
+            self.shared.answered.notify_waiters();
         }
     }
 }

@@ -87,7 +87,7 @@ pub(crate) struct LegStream {
     opening: Option<Box<Open>>,
     establishment: Establishment,
     read_end: ReadEnd,
-    held: Option<StreamCount>,
+    count: Option<StreamCount>,
 }
 
 impl LegStream {
@@ -96,17 +96,17 @@ impl LegStream {
         leg: Leg,
         home: Arc<dyn LegHome>,
         open: Open,
-        held: StreamCount,
+        count: StreamCount,
         establishment: Establishment,
     ) -> Self {
-        let mut stream = Self::accept(leg, home, held);
+        let mut stream = Self::accept(leg, home, count);
         stream.opening = Some(Box::new(open));
         stream.establishment = establishment;
         stream
     }
 
     /// Accepts a stream that the edge opened (connector's side).
-    pub(crate) fn accept(mut leg: Leg, home: Arc<dyn LegHome>, held: StreamCount) -> Self {
+    pub(crate) fn accept(mut leg: Leg, home: Arc<dyn LegHome>, count: StreamCount) -> Self {
         leg.taken_bytes = 0;
         Self {
             leg: Some(leg),
@@ -114,14 +114,14 @@ impl LegStream {
             opening: None,
             establishment: Establishment::default(),
             read_end: ReadEnd::None,
-            held: Some(held),
+            count: Some(count),
         }
     }
 
     /// Sets the client whose share the stream counts in.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
-        if let Some(held) = &mut self.held {
-            held.set_client(client);
+        if let Some(count) = &mut self.count {
+            count.set_client(client);
         }
     }
 
@@ -286,7 +286,7 @@ impl LegStream {
     /// Resets the stream.
     pub(crate) fn reset(&mut self, code: ResetCode) {
         let Some(mut leg) = self.leg.take() else { return };
-        self.held = None;
+        self.count = None;
         self.establishment.lose("the stream was reset");
         if leg.ticket.life.is_over() {
             return;
@@ -362,7 +362,7 @@ impl LegStream {
             if gave_up && leg.taken_bytes > MAX_UNWANTED_BYTES {
                 // Closing the leg ends the stream.
                 self.leg = None;
-                self.held = None;
+                self.count = None;
                 return;
             }
         }
@@ -413,7 +413,7 @@ impl LegStream {
             return false;
         }
         let Some(leg) = self.leg.take() else { return false };
-        self.held = None;
+        self.count = None;
         leg.ticket.life.forget_tasks();
         self.home.clone().take_back(leg);
         true
@@ -422,7 +422,7 @@ impl LegStream {
     fn lose(&mut self, error: &io::Error) -> io::Error {
         self.establishment.lose(&error.to_string());
         self.leg = None;
-        self.held = None;
+        self.count = None;
         if !matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_)) {
             self.read_end = ReadEnd::Lost(error.to_string().into());
         }
@@ -487,8 +487,8 @@ mod tests {
         let leg = |io, side| Leg::new(Box::new(io), side, Arc::new(LegRegistry::default()).admit(1).unwrap());
         let (near, mut far) = (leg(near, Side::Edge), leg(far, Side::Connector));
         let home = Arc::new(Home::default());
-        let held = StreamCount::new(&Arc::<Counter>::default(), None);
-        let mut stream = LegStream::open(near, home.clone(), open(), held, Establishment::default());
+        let count = StreamCount::new(&Arc::<Counter>::default(), None);
+        let mut stream = LegStream::open(near, home.clone(), open(), count, Establishment::default());
         let mut left = sent;
         while left > 0 {
             let piece = [1; 10_000];

@@ -223,7 +223,7 @@ impl Mux {
     pub(crate) fn open(
         self: &Arc<Self>,
         open: Open,
-        held: StreamCount,
+        count: StreamCount,
         establishment: Establishment,
     ) -> Result<MuxStream, OpenError> {
         let mut state = self.lock();
@@ -232,13 +232,13 @@ impl Mux {
         state.streams.insert(id, slot);
         state.wake_driver();
         drop(state);
-        Ok(MuxStream::new(self.clone(), id, establishment, held))
+        Ok(MuxStream::new(self.clone(), id, establishment, count))
     }
 
     /// Accepts a stream that the edge opened (connector's side).
-    pub(crate) fn accept(self: &Arc<Self>, id: StreamId, held: StreamCount) -> MuxStream {
+    pub(crate) fn accept(self: &Arc<Self>, id: StreamId, count: StreamCount) -> MuxStream {
         let establishment = self.lock().streams.entry(id).or_default().establishment.clone();
-        MuxStream::new(self.clone(), id, establishment, held)
+        MuxStream::new(self.clone(), id, establishment, count)
     }
 
     /// Closes the connection once everything queued is sent.
@@ -409,19 +409,19 @@ pub(crate) struct MuxStream {
     establishment: Establishment,
     read_ended: bool,
     finished: bool,
-    held: Option<StreamCount>,
+    count: Option<StreamCount>,
 }
 
 impl MuxStream {
-    fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, held: StreamCount) -> Self {
-        let held = Some(held);
-        Self { mux, id, establishment, read_ended: false, finished: false, held }
+    fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, count: StreamCount) -> Self {
+        let count = Some(count);
+        Self { mux, id, establishment, read_ended: false, finished: false, count }
     }
 
     /// Sets the client whose share the stream counts in.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
-        if let Some(held) = &mut self.held {
-            held.set_client(client);
+        if let Some(count) = &mut self.count {
+            count.set_client(client);
         }
     }
 
@@ -561,13 +561,13 @@ impl MuxStream {
         self.finished = true;
         self.read_ended = true;
         self.establishment.lose("the stream was reset");
-        self.held = None;
+        self.count = None;
     }
 
     /// Stops counting a stream that ended in both directions.
     fn settle(&mut self) {
         if self.finished && self.read_ended {
-            self.held = None;
+            self.count = None;
         }
     }
 }

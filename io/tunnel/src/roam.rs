@@ -68,21 +68,21 @@ mod tests {
     async fn work_goes_on_where_it_is_called_to_and_ends_when_nobody_waits_for_it() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let mux = Mux::new(Session::edge(SessionConfig::default(), [1; 16], [2; 32], now()));
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         let (keep, ended) = oneshot::channel::<()>();
         let work = poll_fn({
             let mux = mux.clone();
             move |cx| {
                 mux.take_work(None, 0, cx.waker());
                 assert!(!keep.is_closed());
-                tell.send(ShardId::here()).unwrap();
+                sender.send(ShardId::here()).unwrap();
                 Poll::<()>::Pending
             }
         });
         let mut tasks = JoinSet::new();
         let roaming = roam(Box::pin(work), mux.clone());
         shards.spawn_among(&mut tasks, async move { assert!(roaming.await.is_none()) });
-        let first = told.recv().await.unwrap();
+        let first = receiver.recv().await.unwrap();
         let (found, asked) = oneshot::channel();
         let asking = mux.clone();
         // Moves the work exactly once to the caller's shard; the other shards get work in turn.
@@ -94,7 +94,7 @@ mod tests {
         });
         let second = tokio::time::timeout(std::time::Duration::from_secs(20), asked).await.unwrap().unwrap();
         assert_ne!(first, second);
-        assert_eq!(told.recv().await, Some(second));
+        assert_eq!(receiver.recv().await, Some(second));
         drop(tasks);
         assert!(tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.unwrap().is_err());
     }

@@ -38,9 +38,9 @@ impl FairShare {
 
     /// Counts one item for this client, even beyond the client's share.
     pub(crate) fn hold(&self, client: SocketAddr) -> ShareGuard {
-        let mut held = ShareGuard { of: self.clone(), client: None };
-        held.set_client(Some(client));
-        held
+        let mut guard = ShareGuard { of: self.clone(), client: None };
+        guard.set_client(Some(client));
+        guard
     }
 }
 
@@ -75,18 +75,18 @@ mod tests {
     fn what_rests_is_nobodys_and_what_is_used_again_is_whose_it_is_then() {
         let shared = FairShare::new(64);
         let (one, two) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:1".parse().unwrap());
-        let mut held = Vec::new();
+        let mut guards = Vec::new();
         while shared.has_room(one) {
-            held.push(shared.hold(one));
+            guards.push(shared.hold(one));
         }
-        assert_eq!(held.len(), 48);
+        assert_eq!(guards.len(), 48);
         assert!(shared.has_room(two), "another one has room");
-        held[0].set_client(None);
+        guards[0].set_client(None);
         assert!(shared.has_room(one));
-        held[0].set_client(Some(two));
-        held[1].set_client(Some(two));
+        guards[0].set_client(Some(two));
+        guards[1].set_client(Some(two));
         assert!(shared.has_room(one));
-        drop(held);
+        drop(guards);
         assert_eq!(shared.shares.lock().total(), 0);
     }
 
@@ -94,8 +94,8 @@ mod tests {
     fn a_few_are_not_shared_out() {
         let shared = FairShare::new(MIN_SHARED - 1);
         let one = "192.0.2.1:1".parse().unwrap();
-        let held: Vec<_> = (0..MIN_SHARED).map(|_| shared.hold(one)).collect();
+        let guards: Vec<_> = (0..MIN_SHARED).map(|_| shared.hold(one)).collect();
         assert!(shared.has_room(one));
-        drop(held);
+        drop(guards);
     }
 }

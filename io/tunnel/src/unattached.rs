@@ -91,7 +91,7 @@ mod tests {
             assert_eq!(unattached.enter(one, id(number)), None);
         }
         let neighbour = "2001:db8::2".parse().unwrap();
-        assert_eq!(unattached.enter(neighbour, id(9_999)), Some(id(1)), "a \/64 is one party");
+        assert_eq!(unattached.enter(neighbour, id(9_999)), Some(id(1)), "a /64 is one party");
         assert!(unattached.contains(other, id(0)));
         assert_eq!(unattached.len(), MAX_UNATTACHED_SESSIONS_PER_ADDRESS + 1);
         assert!(unattached.leave(other, id(0)) && !unattached.leave(other, id(0)));

@@ -11,7 +11,7 @@ use sallyport_api::{
     ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Secret, SshCertificate,
     Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
-use sallyport_bus::{Answer, Ask, EdgeState, HeldTunnel, TunnelOnEdge};
+use sallyport_bus::{Answer, Ask, EdgeState, TunnelFigures, TunnelOnEdge};
 use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
 use sallyport_store::Creation;
 
@@ -34,7 +34,7 @@ fn location(socket: SocketId, id: TunnelId) -> String {
 }
 
 /// The answers of edges about tunnels: the edge, `None` on one machine, and the state of the tunnel there.
-type TunnelHolders = HashMap<TunnelId, Vec<(Option<EdgeId>, HeldTunnel)>>;
+type TunnelHolders = HashMap<TunnelId, Vec<(Option<EdgeId>, TunnelFigures)>>;
 
 /// Asks those edges that hold tunnels of the socket how these are.
 async fn ask_holders(app: &App, organisation: AccountId, socket: SocketId, tunnels: &[TunnelId]) -> TunnelHolders {
@@ -84,7 +84,7 @@ fn to_api(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
 
 fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, said: &TunnelHolders) -> Tunnel {
     let presence = app.directory.get(tunnel.id);
-    let held = app.fleet.held(tunnel.id);
+    let held = app.fleet.tunnel_on_edges(tunnel.id);
     let said = said.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
     let of = |edge: EdgeId| said.iter().find(|(id, _)| *id == Some(edge)).map(|(_, held)| held);
     let holders = held.iter().map(|TunnelOnEdge { card, presence }| TunnelHolder {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use sallyport_bus::{
-    Bus, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats, SourceFuture, publish_config, talk_to_controls,
+    Bus, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats, SourceFuture, exchange_control_messages,
+    publish_config,
 };
 use sallyport_model::{DrainOrder, EdgeOrders};
 use sallyport_store::{StoreError, StoredEdge};
@@ -111,8 +112,9 @@ impl Control {
         tokio::spawn(publish_config(nats, bus, Arc::new(source), replicas, stats.clone()));
         if let Some(said) = self.app.attempt_gossip.begin() {
             let hearer = self.clone();
-            let talk =
-                talk_to_controls(nats_of_talk, self.app.config.id, said, move |word| hearer.app.record_remote(word));
+            let talk = exchange_control_messages(nats_of_talk, self.app.config.id, said, move |word| {
+                hearer.app.record_remote(word)
+            });
             tokio::spawn(talk);
         }
         let control = self.clone();

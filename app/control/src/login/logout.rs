@@ -8,7 +8,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use sallyport_http::page::Escaped;
-use sallyport_identity::{LOGIN_SECONDS, LogoutTicket, Purpose, SignOn};
+use sallyport_identity::{LOGIN_SECONDS, LogoutRequest, Purpose, SignOn};
 use sallyport_model::{AccountId, LoginSession, ProviderKind, SocketId};
 use sallyport_oidc::with_query;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub(super) async fn ask(
     let now = app.clock.now();
     app.limits.login_step(client, now.monotonic)?;
     let ticket = parameters(query.as_deref()).and_then(|mut parameters| parameters.remove("ticket"));
-    let ticket: Option<LogoutTicket> = ticket.and_then(|sealed| app.sealer.open(Purpose::Logout, &sealed));
+    let ticket: Option<LogoutRequest> = ticket.and_then(|sealed| app.sealer.open(Purpose::Logout, &sealed));
     if let Some(ticket) = ticket.filter(|ticket| ticket.is_fresh(now.unix_seconds)) {
         return by_ticket(&app, &headers, &ticket).await;
     }
@@ -107,7 +107,7 @@ pub(super) async fn logout(
     done(&names, from.as_ref().map(|(_, url)| url.trim_end_matches('/')), &left)
 }
 
-async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
+async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutRequest) -> Result<Response, LoginError> {
     let route = app.route(ticket.socket).await?;
     let mut left = RemainingLogouts::default();
     if let Some(session) = app.session(ticket.session).await?

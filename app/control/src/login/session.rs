@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{Grant, LoginRequest, Purpose, SignOn, safe_return_to};
 use sallyport_model::{AccountId, IdentitySettings, LoginSession, LoginSessionId, Person, SocketRoute};
-use sallyport_oidc::{Finished, with_query};
+use sallyport_oidc::{CompletedLogin, with_query};
 use sallyport_store::StoredProvider;
 
 use super::{
@@ -53,7 +53,7 @@ impl App {
         person: Person,
         asks: &IdentitySettings,
         former: Option<LoginSessionId>,
-        there: Option<(&StoredProvider, &Finished)>,
+        there: Option<(&StoredProvider, &CompletedLogin)>,
     ) -> Result<LoginSession, LoginError> {
         let now = self.clock.now().unix_seconds;
         // As long as the socket that believes a login the longest; each asks again by its own measure.

@@ -22,7 +22,7 @@ pub(crate) fn of_presence(presence: &TunnelPresence) -> Option<HealthFailure> {
 impl App {
     /// Why the origin of a tunnel gets nothing: no edge that holds it finds it well. `None` also where it is not up.
     pub(crate) fn tunnel_failure(&self, tunnel: TunnelId) -> Option<HealthFailure> {
-        let held = self.fleet.held(tunnel);
+        let held = self.fleet.tunnel_on_edges(tunnel);
         if held.is_empty() {
             return of_presence(&self.directory.get(tunnel)?);
         }

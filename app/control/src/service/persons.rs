@@ -1,7 +1,7 @@
 //! Persons with passwords at this installation: adding, changing and inviting them.
 
 use sallyport_api::{CreatePerson, ResetPerson, Secret, UpdatePerson};
-use sallyport_identity::{MAX_TOLD_GROUPS_BYTES, header_groups};
+use sallyport_identity::{MAX_HEADER_GROUPS_BYTES, header_groups};
 use sallyport_model::{
     AccountId, MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, PersonId, ProviderKind, ProviderName, misleads,
 };
@@ -65,7 +65,7 @@ fn check_groups(mut groups: Vec<String>) -> Result<Vec<String>, ApiError> {
     if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) || !is_told {
         let reason = format!(
             "at most {MAX_GROUPS} groups of 1 to {MAX_GROUP_BYTES} bytes, without blanks around them, or what hides or \
-             turns text; origins are told all of them, so they have at most {MAX_TOLD_GROUPS_BYTES} bytes together"
+             turns text; origins get all of them, so they may have at most {MAX_HEADER_GROUPS_BYTES} bytes together"
         );
         return Err(ApiError::field("groups", reason));
     }
@@ -226,7 +226,7 @@ impl App {
             "provider": provider.name.as_str(),
             "organisation": person.organisation,
         });
-        match self.tell_hook(provider, &body).await {
+        match self.call_hook(provider, &body).await {
             Ok(()) => {
                 made.sent = true;
                 self.metrics.person_link("sent");
@@ -251,19 +251,19 @@ impl App {
             "provider": provider.name.as_str(),
             "organisation": provider.organisation,
         });
-        match self.tell_hook(provider, &body).await {
+        match self.call_hook(provider, &body).await {
             Ok(()) => (true, "people log in at this installation itself, and the hook has taken a message".to_owned()),
             Err(problem) => (false, problem),
         }
     }
 
-    async fn tell_hook(&self, provider: &StoredProvider, body: &serde_json::Value) -> Result<(), String> {
+    async fn call_hook(&self, provider: &StoredProvider, body: &serde_json::Value) -> Result<(), String> {
         let url = provider.config.hook.as_deref().unwrap_or_default();
         let secret = self
             .open_secret(provider)
             .ok_or_else(|| "the secret of the hook cannot be read any more: set it again".to_owned())?;
         let (ca_pem, at) = (provider.config.ca_pem.as_deref(), self.clock.now().unix_seconds);
         let call = HookCall { url, ca_pem, secret: &secret, body: &body.to_string(), at };
-        self.providers.tell_hook(call).await.map_err(|error| error.to_string())
+        self.providers.call_hook(call).await.map_err(|error| error.to_string())
     }
 }

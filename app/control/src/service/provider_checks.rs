@@ -11,7 +11,7 @@ use std::{
 
 use sallyport_identity::Purpose;
 use sallyport_model::{LoginSessionId, Person};
-use sallyport_oidc::{Checked, Finished, ProviderTokens};
+use sallyport_oidc::{CompletedLogin, LoginCheck, ProviderTokens};
 use sallyport_store::{DueCheck, NewProviderSession, StoredProvider};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -51,7 +51,7 @@ impl App {
         &self,
         session: LoginSessionId,
         provider: &StoredProvider,
-        finished: &Finished,
+        finished: &CompletedLogin,
     ) -> Result<NewProviderSession, ApiError> {
         let now = self.clock.now().unix_seconds;
         let every = provider.config.check_seconds().filter(|_| finished.tokens.can_ask(now));
@@ -124,7 +124,7 @@ impl App {
             }
         };
         match asked {
-            Ok(Checked::Good { tokens, person }) => {
+            Ok(LoginCheck::Good { tokens, person }) => {
                 let tokens = tokens.map(|tokens| self.seal_tokens(session.id, &tokens)).transpose()?;
                 let next = Some(now.saturating_add(every));
                 self.store.record_provider_check(session.id, next, 0, tokens.as_deref()).await?;
@@ -135,7 +135,7 @@ impl App {
                     None => Ok(()),
                 }
             }
-            Ok(Checked::Ended(reason)) => {
+            Ok(LoginCheck::Ended(reason)) => {
                 self.metrics.provider_check("ended");
                 let (organisation, id) = (session.organisation, session.id);
                 self.store.end_person_sessions(organisation, Some(id), None, None).await?;
@@ -145,7 +145,7 @@ impl App {
                 tracing::info!(account = %organisation, session = %id, %provider, reason, "a login has ended at its provider");
                 Ok(())
             }
-            Ok(Checked::CannotAsk) => {
+            Ok(LoginCheck::CannotAsk) => {
                 self.metrics.provider_check("cannot-ask");
                 Ok(self.store.record_provider_check(session.id, None, 0, None).await?)
             }

@@ -57,7 +57,7 @@ impl App {
                 self.put(route);
             } else if self.store.is_shared() {
                 // Another control may have told edges otherwise meanwhile.
-                self.routes.tell_again(route.id);
+                self.routes.notify_again(route.id);
             }
         }
         Ok(())

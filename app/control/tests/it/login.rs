@@ -8,7 +8,7 @@ use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use percent_encoding::percent_decode_str;
 use sallyport_api::{EndedLoginSessions, LoginSession, Page, Provider, Socket};
-use sallyport_identity::{Binding, Grant, LoginRequest, LogoutTicket, Purpose};
+use sallyport_identity::{Binding, Grant, LoginRequest, LogoutRequest, Purpose};
 use sallyport_model::{ClientAddr, SocketId};
 use serde_json::{Value, json};
 use tower_service::Service as _;
@@ -669,7 +669,7 @@ async fn a_browser_logs_out() {
     // From a socket, by a ticket that only its edge can make.
     let session = shop.grant(&shop.log_in(&mut browser, &provider).await).session;
     let ticket = |at: i64| {
-        let ticket = LogoutTicket { session, socket: shop.socket.id, at };
+        let ticket = LogoutRequest { session, socket: shop.socket.id, at };
         format!("/logout?ticket={}", shop.api.sealer.seal(Purpose::Logout, &ticket, rand12()).unwrap())
     };
     assert_page(&browser.get(&shop.api, &ticket(START - 61)).await, 200, "Log out everywhere");

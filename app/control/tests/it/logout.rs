@@ -4,7 +4,7 @@ use axum::body::Body;
 use http::{Request, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sallyport_api::{Page, Provider};
-use sallyport_identity::{LoginRequest, LogoutTicket, Purpose};
+use sallyport_identity::{LoginRequest, LogoutRequest, Purpose};
 use sallyport_model::LoginSessionId;
 use serde_json::{Value, json};
 
@@ -249,7 +249,7 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
     let (shop, fake, provider) = Shop::with(json!({}), json!({}), json!({})).await;
     let mut browser = Browser::default();
     let session = shop.in_browser(&mut browser, &fake).await;
-    let ticket = LogoutTicket { session, socket: shop.socket.id, at: shop.at };
+    let ticket = LogoutRequest { session, socket: shop.socket.id, at: shop.at };
     let ticket = shop.api.sealer.seal(Purpose::Logout, &ticket, [3; 12]).unwrap();
     let out = browser.get(&shop.api, &format!("/logout?ticket={ticket}")).await;
     assert_eq!(out.status, StatusCode::OK, "{}", out.text);

@@ -359,7 +359,7 @@ provider.listen({port}, '127.0.0.1');
     let carol = log_in(&mut Visitor::new(port), &mut Browser::default(), "carol").await;
 
     // Bob logs out here, and by the button at the provider, which tells of it: the other browser is out, too.
-    let ticket = sallyport_identity::LogoutTicket { session: first, socket: shop.socket.id, at: shop.at };
+    let ticket = sallyport_identity::LogoutRequest { session: first, socket: shop.socket.id, at: shop.at };
     let ticket = shop.api.sealer.seal(sallyport_identity::Purpose::Logout, &ticket, [5; 12]).unwrap();
     let page = here.get(&shop.api, &format!("/logout?ticket={ticket}")).await;
     assert!(!is_in(first) && is_in(second) && is_in(carol));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderValue, Method, StatusCode, header::CACHE_CONTROL, request::Parts};
 use sallyport_http::page::Action;
-use sallyport_identity::{CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LogoutTicket, Purpose, safe_return_to};
+use sallyport_identity::{CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LogoutRequest, Purpose, safe_return_to};
 use sallyport_model::{Identity, LoginSession};
 use serde::Serialize;
 
@@ -160,7 +160,7 @@ fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     }
     let ticket = match known.map(|known| &known.identity) {
         Some(Identity::Person(session)) => {
-            let ticket = LogoutTicket { session: session.id, socket: visit.route.id, at: visit.now };
+            let ticket = LogoutRequest { session: session.id, socket: visit.route.id, at: visit.now };
             visit.parts.seal(Purpose::Logout, &ticket)
         }
         _ => None,

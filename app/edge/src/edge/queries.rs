@@ -6,7 +6,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_bus::{Answer, Ask, EdgeFigures, EndedList, HeldTunnel, MAX_ANSWER_ITEMS, Responder, SocketUse};
+use sallyport_bus::{Answer, Ask, EdgeFigures, EndedList, MAX_ANSWER_ITEMS, Responder, SocketUse, TunnelFigures};
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_net::process_figures;
 
@@ -87,7 +87,7 @@ impl Edge {
     }
 
     /// The socket's tunnels that this edge holds itself.
-    fn held(&self, socket: SocketId) -> Vec<HeldTunnel> {
+    fn held(&self, socket: SocketId) -> Vec<TunnelFigures> {
         let Some(pool) = self.state.sockets.known(socket) else { return Vec::new() };
         let origins = pool.origins();
         // Those of other edges are for these to tell of.
@@ -96,7 +96,7 @@ impl Edge {
             .filter(|origin| matches!(origin.handle(), OriginTransport::Tunnel(_) | OriginTransport::Ssh(_)));
         let held = own.filter_map(|origin| {
             let tunnel = origin.handle().tunnel()?;
-            Some(HeldTunnel {
+            Some(TunnelFigures {
                 tunnel,
                 is_well: self.state.directory.health(tunnel),
                 rtt_us: origin.handle().round_trip().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),

@@ -501,7 +501,7 @@ async fn open_or_reuse(
     match outgoing.hop {
         NextHop::Http1 => {
             let has_own = delivery.wants_new_connection() || outgoing.websocket;
-            let shared = !has_own && outgoing.upload.is_none() && origin.shares_well();
+            let shared = !has_own && outgoing.upload.is_none() && origin.prefers_shared();
             let idle = if has_own { None } else { origin.take_idle(client.addr, delivery.may_repeat(), shared) };
             match idle {
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),

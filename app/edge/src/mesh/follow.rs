@@ -160,7 +160,7 @@ impl Mesh {
         if self.state.directory.get(tunnel).is_some() {
             return Vec::new();
         }
-        let mut held = self.settings.fleet.held(tunnel);
+        let mut held = self.settings.fleet.tunnel_on_edges(tunnel);
         held.retain(|held| {
             let route = self.state.routes.get(held.presence.socket);
             self.may_link(held.card.edge) && route.is_some_and(|route| route.tunnel(tunnel).is_some())

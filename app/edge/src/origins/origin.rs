@@ -66,7 +66,7 @@ pub(crate) struct Origin {
     in_flight: AtomicU32,
     /// How many of these came to other edges.
     relayed: AtomicU32,
-    /// How many short answers are to come before requests share connections again; see [`Origin::shares_well`].
+    /// How many short answers are to come before requests share connections again; see [`Origin::prefers_shared`].
     long_answers: AtomicU32,
     openings: Arc<Openings>,
     gone: AtomicBool,
@@ -300,8 +300,8 @@ impl Origin {
 
     /// Whether a request that brings no body had better share a connection of the tunnel with others than have a leg: there
     /// are many at once, and the answers were short lately.
-    pub(crate) fn shares_well(&self) -> bool {
-        self.long_answers.load(Ordering::Relaxed) == 0 && self.handle.shares_well()
+    pub(crate) fn prefers_shared(&self) -> bool {
+        self.long_answers.load(Ordering::Relaxed) == 0 && self.handle.prefers_shared()
     }
 
     /// A long answer came. Those that follow have legs for a while.

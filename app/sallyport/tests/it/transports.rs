@@ -85,7 +85,12 @@ fn a_websocket_that_is_no_connectors_is_refused_by_name() {
     let answer = ask("/_sallyport/tunnel", &["-H", "Sec-WebSocket-Version: 8", "-H", ours]);
     assert_eq!((answer.status, answer.header("sec-websocket-version")), (426, Some("13")));
     let answer = ask("/_sallyport/tunnel", &["-H", version, "-H", ours, "-H", "Origin: https://page.example"]);
-    assert_eq!((answer.status, answer.body.contains("pages in a browser cannot open tunnels")), (403, true), "{}", answer.body);
+    assert_eq!(
+        (answer.status, answer.body.contains("pages in a browser cannot open tunnels")),
+        (403, true),
+        "{}",
+        answer.body
+    );
     assert_eq!(ask("/elsewhere", &["-H", version, "-H", ours]).status, 404);
     let plain = up.curl("tunnel.localhost", "/_sallyport/tunnel", &[]);
     assert_eq!((plain.status, plain.header("upgrade")), (426, None), "HTTP/2 has no Upgrade");

@@ -68,10 +68,14 @@ pub enum HealthConfigError {
     #[error("the path of a health check must begin with / and have only visible ASCII characters, no #, at most 1024")]
     Path,
     /// The host is no valid `Host`.
-    #[error("the host of a health check must be a name or an address, with a port where needed, at most 1024 characters")]
+    #[error(
+        "the host of a health check must be a name or an address, with a port where needed, at most 1024 characters"
+    )]
     Host,
     /// No ranges of statuses.
-    #[error("{text:?} is not a list of statuses: expected statuses from 100 to 599, such as 200, 200-399 or 200-299,304")]
+    #[error(
+        "{text:?} is not a list of statuses: expected statuses from 100 to 599, such as 200, 200-399 or 200-299,304"
+    )]
     Status {
         /// The given text, cut to 64 characters.
         text: String,

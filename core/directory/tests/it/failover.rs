@@ -1,4 +1,4 @@
-//! An edge whose process is replaced, in random schedules.
+//! Random schedules in which the process of an edge is replaced.
 
 use std::{collections::BTreeSet, time::Duration};
 

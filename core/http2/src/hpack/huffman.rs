@@ -34,7 +34,7 @@ struct Long {
     end: u32,
     /// The first of these codes, from the left of 32.
     first: u32,
-    /// Where the symbol of the first is.
+    /// The position of the first symbol.
     symbols_at: u8,
 }
 

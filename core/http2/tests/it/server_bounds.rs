@@ -1,4 +1,4 @@
-//! Bounds on what one client may have under way, and on those who give up what they began.
+//! Tests of limits for one client, and for clients that reset streams.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -33,7 +33,7 @@ fn who_gives_up_all_that_it_begins_is_sent_away() {
     }
     assert!(stream > 900);
     tested.fails(ErrorCode::ENHANCE_YOUR_CALM);
-    // Who has four in ten answered may give up the others for ever.
+    // A client with four in ten answered may reset the others for ever.
     let mut tested = Tested::new();
     for number in 0..5_000 {
         tested.get(2 * number + 1);

@@ -89,7 +89,8 @@ impl Exchange {
         host_keys: &[HostKey],
         session: Option<&[u8]>,
     ) -> Result<Done> {
-        let client = self.client.as_ref().ok_or(Error::Protocol("a public value of the key exchange before KEXINIT"))?;
+        let client =
+            self.client.as_ref().ok_or(Error::Protocol("a public value of the key exchange before KEXINIT"))?;
         if std::mem::replace(&mut self.is_answered, true) {
             return Err(Error::Protocol("a second public value of a key exchange"));
         }

@@ -69,7 +69,8 @@ impl Server {
     }
 
     pub(super) fn handle_client_half(&mut self, payload: &[u8]) -> Result<()> {
-        let exchange = self.exchange.as_mut().ok_or(Error::Protocol("a public value of the key exchange before KEXINIT"))?;
+        let exchange =
+            self.exchange.as_mut().ok_or(Error::Protocol("a public value of the key exchange before KEXINIT"))?;
         let client_version = self.client_version.as_deref().unwrap_or_default();
         let versions = (client_version, self.config.version.as_bytes());
         let done = exchange.handle_client_half(payload, versions, &self.config.host_keys, self.session.as_deref())?;

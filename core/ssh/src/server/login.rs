@@ -28,7 +28,7 @@ enum State {
     NoService,
     Waiting,
     /// The driver decides about an attempt.
-    Asking(Asked),
+    Asking(AttemptEffect),
     /// A hint is shown; the client's empty answer follows.
     Hinted {
         user: String,
@@ -38,7 +38,7 @@ enum State {
 
 /// The effect of accepting the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
+enum AttemptEffect {
     /// The key would be accepted: its algorithm and blob.
     Offer {
         algorithm: String,
@@ -78,16 +78,16 @@ impl Server {
         }
         let State::Asking(asked) = std::mem::replace(&mut self.logins.state, State::Waiting) else { return };
         match (answer, asked) {
-            (Answer::Accept, Asked::Offer { algorithm, blob }) => self.output.send(|out| {
+            (Answer::Accept, AttemptEffect::Offer { algorithm, blob }) => self.output.send(|out| {
                 out.push(message::USERAUTH_PK_OK);
                 out.put_string(algorithm);
                 out.put_string(blob);
             }),
-            (Answer::Accept, Asked::Login | Asked::Interactive { .. }) => {
+            (Answer::Accept, AttemptEffect::Login | AttemptEffect::Interactive { .. }) => {
                 self.logins.state = State::Done;
                 self.output.send(|out| out.push(message::USERAUTH_SUCCESS));
             }
-            (Answer::Hint(text), Asked::Interactive { user }) => {
+            (Answer::Hint(text), AttemptEffect::Interactive { user }) => {
                 self.logins.state = State::Hinted { user };
                 self.output.send(|out| {
                     out.push(message::USERAUTH_INFO_REQUEST);
@@ -160,15 +160,15 @@ impl Server {
         }
         let is_interactive = self.config.is_interactive && !self.logins.is_interactive_over;
         let (credential, asked) = match method {
-            "none" => (Credential::Nothing, Asked::Login),
+            "none" => (Credential::Nothing, AttemptEffect::Login),
             "publickey" => self.credential(payload, reader)?,
             "keyboard-interactive" if is_interactive => {
-                (Credential::Interactive, Asked::Interactive { user: user.to_owned() })
+                (Credential::Interactive, AttemptEffect::Interactive { user: user.to_owned() })
             }
-            _ => (Credential::Unusable, Asked::Nothing),
+            _ => (Credential::Unusable, AttemptEffect::Nothing),
         };
         if user.len() > MAX_USER_BYTES {
-            return self.ask(String::new(), Credential::Unusable, Asked::Nothing);
+            return self.ask(String::new(), Credential::Unusable, AttemptEffect::Nothing);
         }
         self.ask(user.to_owned(), credential, asked)
     }
@@ -181,37 +181,43 @@ impl Server {
         let user = std::mem::take(user);
         self.check_refusals()?;
         self.logins.is_interactive_over = true;
-        self.ask(user, Credential::Unusable, Asked::Nothing)
+        self.ask(user, Credential::Unusable, AttemptEffect::Nothing)
     }
 
     fn check_refusals(&self) -> Result<()> {
         if self.logins.refusals >= self.config.max_refusals { Err(Error::TooManyAttempts) } else { Ok(()) }
     }
 
-    fn ask(&mut self, user: String, credential: Credential, asked: Asked) -> Result<()> {
+    fn ask(&mut self, user: String, credential: Credential, asked: AttemptEffect) -> Result<()> {
         self.logins.state = State::Asking(asked);
         self.events.push_back(Event::Login(Login { user, credential }));
         Ok(())
     }
 
     /// The credential of a `publickey` attempt (RFC 4252 section 7).
-    fn credential(&self, payload: &[u8], mut reader: Reader<'_>) -> Result<(Credential, Asked)> {
+    fn credential(&self, payload: &[u8], mut reader: Reader<'_>) -> Result<(Credential, AttemptEffect)> {
         let is_signed = reader.bool()?;
         let (name, blob) = (reader.text()?, reader.string()?);
         let signed = &payload[..payload.len() - reader.rest().len()];
         let proof = if is_signed { Some((signed, reader.string()?)) } else { None };
         reader.end()?;
-        let unusable = (Credential::Unusable, Asked::Nothing);
+        let unusable = (Credential::Unusable, AttemptEffect::Nothing);
         let Some(algorithm) = user_algorithm(name) else { return Ok(unusable) };
         if blob.len() > MAX_KEY_BYTES || Reader::new(blob).string() != Ok(algorithm.blob.as_bytes()) {
             return Ok(unusable);
         }
         let attempt = ByKey { algorithm, blob, proof };
-        let asked =
-            if is_signed { Asked::Login } else { Asked::Offer { algorithm: name.to_owned(), blob: blob.to_owned() } };
+        let asked = if is_signed {
+            AttemptEffect::Login
+        } else {
+            AttemptEffect::Offer { algorithm: name.to_owned(), blob: blob.to_owned() }
+        };
         let credential = self.check_key(&attempt);
-        let asked =
-            if matches!(credential, Credential::Unusable | Credential::Sha1(_)) { Asked::Nothing } else { asked };
+        let asked = if matches!(credential, Credential::Unusable | Credential::Sha1(_)) {
+            AttemptEffect::Nothing
+        } else {
+            asked
+        };
         Ok((credential, asked))
     }
 

@@ -44,17 +44,17 @@ fn forwards_are_answered_in_their_order_with_the_port_where_it_was_asked_for() {
     ] {
         client.send(&mut server, &testing::global_request(name, wants_reply, &rest), now).unwrap();
     }
-    let told = events(&mut server);
-    assert!(matches!(&told[..], [Event::Forward { address, port: 0 }] if address == "a"), "{told:?}");
+    let happened = events(&mut server);
+    assert!(matches!(&happened[..], [Event::Forward { address, port: 0 }] if address == "a"), "{happened:?}");
     assert_eq!(numbers_of(&mut client, &mut server), []);
     server.answer_request(Some(4_711));
     assert!(matches!(&events(&mut server)[..], [Event::Forward { address, port: 80 }] if address == "b"));
     server.answer_request(Some(80));
     assert!(matches!(&events(&mut server)[..], [Event::CancelForward { .. }]));
     server.answer_request(None);
-    let said = received(&mut client, &mut server);
+    let payloads = received(&mut client, &mut server);
     let port = [&[message::REQUEST_SUCCESS][..], &numbers(&[4_711])].concat();
-    assert_eq!(said, [port, vec![message::REQUEST_FAILURE], vec![message::REQUEST_SUCCESS], vec![82]]);
+    assert_eq!(payloads, [port, vec![message::REQUEST_FAILURE], vec![message::REQUEST_SUCCESS], vec![82]]);
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn the_window_opens_when_data_has_been_used_and_not_before() {
     assert_eq!(numbers_of(&mut client, &mut server), []);
     let mut target = vec![0; 65_536];
     assert_eq!(server.read(id, &mut target), Read::Bytes(65_536));
-    let said = received(&mut client, &mut server);
-    assert_eq!(said, [[&[message::CHANNEL_WINDOW_ADJUST][..], &numbers(&[5, 65_536])].concat()]);
+    let payloads = received(&mut client, &mut server);
+    assert_eq!(payloads, [[&[message::CHANNEL_WINDOW_ADJUST][..], &numbers(&[5, 65_536])].concat()]);
 }
 
 #[test]
@@ -209,8 +209,8 @@ fn sessions_ask_for_shells_and_nothing_else_is_opened() {
     for (kind, reason) in [(&b"direct-tcpip"[..], 1), (b"x11", 3), (b"auth-agent@openssh.com", 3)] {
         let open = [&[message::CHANNEL_OPEN][..], &string(kind), &numbers(&[8, 1, 1])].concat();
         client.send(&mut server, &open, now).unwrap();
-        let said = received(&mut client, &mut server);
-        assert_eq!(said[0][..9], [&[message::CHANNEL_OPEN_FAILURE][..], &numbers(&[8, reason])].concat());
+        let payloads = received(&mut client, &mut server);
+        assert_eq!(payloads[0][..9], [&[message::CHANNEL_OPEN_FAILURE][..], &numbers(&[8, reason])].concat());
     }
 }
 

@@ -138,8 +138,8 @@ fn refusals_are_counted_and_too_many_end_the_connection() {
     }
     let last = client.send(&mut server, &testing::login_by_key("ann", &SEED, None), now);
     assert_eq!(last, Err(Error::TooManyAttempts));
-    let said = received(&mut client, &mut server);
-    let text = String::from_utf8_lossy(said.last().unwrap()).into_owned();
+    let payloads = received(&mut client, &mut server);
+    let text = String::from_utf8_lossy(payloads.last().unwrap()).into_owned();
     assert!(text.contains("Too many authentication attempts"), "{text}");
 }
 
@@ -151,14 +151,14 @@ fn a_hint_is_shown_once_and_then_keys_are_all_there_is() {
     client.send(&mut server, &attempt, now).unwrap();
     assert!(matches!(asked(&mut server).1, Credential::Interactive));
     server.answer_login(Answer::Hint("add a key".to_owned()));
-    let said = received(&mut client, &mut server);
-    assert!(said[0][0] == message::USERAUTH_INFO_REQUEST && said[0].ends_with(&[0, 0, 0, 0]));
+    let payloads = received(&mut client, &mut server);
+    assert!(payloads[0][0] == message::USERAUTH_INFO_REQUEST && payloads[0].ends_with(&[0, 0, 0, 0]));
     client.send(&mut server, &[message::USERAUTH_INFO_RESPONSE, 0, 0, 0, 0], now).unwrap();
     let (user, credential) = asked(&mut server);
     assert!(user == "ann" && matches!(credential, Credential::Unusable));
     server.answer_login(Answer::RefuseInteractive);
-    let said = received(&mut client, &mut server);
-    assert_eq!(said[0], [&[message::USERAUTH_FAILURE][..], &string(b"publickey"), &[0]].concat());
+    let payloads = received(&mut client, &mut server);
+    assert_eq!(payloads[0], [&[message::USERAUTH_FAILURE][..], &string(b"publickey"), &[0]].concat());
     client.send(&mut server, &attempt, now).unwrap();
     assert!(matches!(asked(&mut server).1, Credential::Unusable));
 }

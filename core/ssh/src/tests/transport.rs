@@ -275,8 +275,8 @@ fn answers_of_a_client_are_told_to_whom_they_belong() {
     for _ in 0..3 {
         client.send(&mut server, &[message::REQUEST_FAILURE], now).unwrap();
     }
-    let told = events(&mut server);
-    assert!(matches!(told[..], [Event::Pong(a), Event::Pong(b)] if (a, b) == (first, second)), "{told:?}");
+    let happened = events(&mut server);
+    assert!(matches!(happened[..], [Event::Pong(a), Event::Pong(b)] if (a, b) == (first, second)), "{happened:?}");
     // An answer without a request.
     client.send(&mut server, &[message::REQUEST_SUCCESS], now).unwrap();
     assert!(std::iter::from_fn(|| server.ping()).count() < 100, "probes are bounded");
@@ -288,9 +288,9 @@ fn what_is_not_known_is_said_to_be_unimplemented() {
     received(&mut client, &mut server);
     client.send(&mut server, &[70], now).unwrap();
     client.send(&mut server, &[192], now).unwrap();
-    let said = received(&mut client, &mut server);
-    assert_eq!(said.iter().map(|payload| payload[0]).collect::<Vec<_>>(), [3, 3]);
-    let sequences: Vec<u32> = said.iter().map(|payload| Reader::new(&payload[1..]).u32().unwrap()).collect();
+    let payloads = received(&mut client, &mut server);
+    assert_eq!(payloads.iter().map(|payload| payload[0]).collect::<Vec<_>>(), [3, 3]);
+    let sequences: Vec<u32> = payloads.iter().map(|payload| Reader::new(&payload[1..]).u32().unwrap()).collect();
     assert_eq!(sequences[1], sequences[0] + 1);
 }
 

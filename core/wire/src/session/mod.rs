@@ -56,7 +56,7 @@ const MAX_MISSED_LIMIT: u32 = 100;
 
 /// One end of a control connection, without the connection itself.
 ///
-/// Its methods are of four kinds:
+/// The methods are of four kinds:
 ///
 /// - *input*: [`handle_input`](Self::handle_input) takes received bytes, in any pieces;
 ///   [`handle_timeout`](Self::handle_timeout) reports passed time, [`carrier_lost`](Self::carrier_lost) the loss of the
@@ -110,7 +110,7 @@ pub struct Session {
     has_flow_log: bool,
     /// Whether the connector accepts health records (edge).
     has_health_log: bool,
-    /// The connector is told of other edges (edge).
+    /// Whether the connector accepts lists of edges (edge).
     has_edges: bool,
     out: Outbox,
     events: VecDeque<Event>,

@@ -70,8 +70,8 @@ pub(crate) struct RecvHalf {
     /// Start of the current window's round, and the bytes read in it.
     round_start: Option<Instant>,
     round_bytes: u32,
-    /// Whether the reader was notified of data, and has not been told to wait since.
-    pub(crate) told: bool,
+    /// Whether the reader was notified of data, and has not had to wait since.
+    pub(crate) is_notified: bool,
     /// Whether the reader has seen the end.
     pub(crate) seen_end: bool,
 }
@@ -98,7 +98,7 @@ impl Stream {
                 consumed: 0,
                 round_start: None,
                 round_bytes: 0,
-                told: false,
+                is_notified: false,
                 seen_end: false,
             },
             error: None,

@@ -48,8 +48,8 @@ impl Session {
         let id = self.last_stream.checked_add(1).ok_or(OpenError::Exhausted)?;
         let client = Client::from(open.client);
         let window = self.first_window(client);
-        let told = (window != self.window).then_some(window);
-        self.out.stream_frame(FrameType::Open, id, |out| open.encode_payload(told, out));
+        let own_window = (window != self.window).then_some(window);
+        self.out.stream_frame(FrameType::Open, id, |out| open.encode_payload(own_window, out));
         self.begin(id, window, client);
         Ok(StreamId(id))
     }
@@ -146,7 +146,7 @@ impl Session {
             if self.phase == Phase::Over {
                 return Err(StreamError::Down);
             }
-            stream.recv.told = false;
+            stream.recv.is_notified = false;
             return Ok(Read::Blocked);
         }
         let bytes = stream.recv.pop(most, put);
@@ -328,7 +328,7 @@ impl Session {
                 Ok(())
             }
             FrameType::Fin => {
-                if !stream.released && !std::mem::replace(&mut stream.recv.told, true) {
+                if !stream.released && !std::mem::replace(&mut stream.recv.is_notified, true) {
                     self.events.push_back(Event::Readable(StreamId(id)));
                 }
                 self.settle(id);
@@ -392,7 +392,7 @@ impl Session {
             return Ok(());
         }
         stream.recv.buffer.extend(data);
-        if !std::mem::replace(&mut stream.recv.told, true) {
+        if !std::mem::replace(&mut stream.recv.is_notified, true) {
             self.events.push_back(Event::Readable(StreamId(id)));
         }
         Ok(())

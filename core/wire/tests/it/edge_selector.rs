@@ -273,7 +273,7 @@ struct World {
 }
 
 impl World {
-    fn told(&self, by: usize) -> Vec<EdgePlace> {
+    fn announced(&self, by: usize) -> Vec<EdgePlace> {
         let serving = (0..EDGES.len()).filter(|edge| *edge != by && self.alive[*edge] && !self.drained[*edge]);
         serving.map(|edge| place(EDGES[edge])).collect()
     }
@@ -297,12 +297,12 @@ impl World {
                     continue;
                 };
                 let (called, region) = (Some(name(EDGES[edge])), Some(region_of(EDGES[edge])));
-                let is_held = self.slots.values().any(|held| *held == Some(edge));
+                let is_held = self.slots.values().any(|chosen| *chosen == Some(edge));
                 match self.places.handle_welcome(self.count, called, region, self.now, random) {
                     Welcomed::Twice => assert!(is_held),
                     Welcomed::Stay => {
                         assert!(!is_held, "two sessions at {}", EDGES[edge]);
-                        self.places.handle_edges(self.count, self.told(edge), self.drained[edge]);
+                        self.places.handle_edges(self.count, self.announced(edge), self.drained[edge]);
                         self.places.handle_holding(self.count);
                         self.slots.insert(self.count, Some(edge));
                     }
@@ -323,7 +323,7 @@ impl World {
                 self.alive[edge] = !self.alive[edge];
                 self.drained[edge] = false;
                 let lost: Vec<u64> =
-                    self.slots.iter().filter(|(_, held)| **held == Some(edge)).map(|(number, _)| *number).collect();
+                    self.slots.iter().filter(|(_, chosen)| **chosen == Some(edge)).map(|(number, _)| *number).collect();
                 for number in lost {
                     self.slots.remove(&number);
                     self.places.handle_lost(number, self.now, random);
@@ -334,9 +334,9 @@ impl World {
             Step::Pass(ms) => self.now += Duration::from_millis(u64::from(ms)),
         }
         if matches!(step, Step::Tell) {
-            let held: Vec<(u64, usize)> = self.slots.iter().filter_map(|(n, edge)| Some((*n, (*edge)?))).collect();
-            for (number, edge) in held {
-                self.places.handle_edges(number, self.told(edge), self.drained[edge]);
+            let chosen: Vec<(u64, usize)> = self.slots.iter().filter_map(|(n, edge)| Some((*n, (*edge)?))).collect();
+            for (number, edge) in chosen {
+                self.places.handle_edges(number, self.announced(edge), self.drained[edge]);
             }
         }
     }
@@ -374,17 +374,17 @@ proptest! {
             world.take(&Step::Tell, random);
             world.settle(random);
         }
-        let held: Vec<usize> = world.good();
+        let chosen: Vec<usize> = world.good();
         let regions = |edges: &[usize]| edges.iter().map(|edge| region_of(EDGES[*edge])).collect::<BTreeSet<_>>();
         if serving.is_empty() {
             return Ok(());
         }
-        prop_assert_eq!(held.len(), wanted.min(serving.len()), "{:?} of {:?}", held, serving);
-        prop_assert!(held.iter().all(|edge| serving.contains(edge)), "{:?} of {:?}", held, serving);
-        prop_assert_eq!(regions(&held).len(), wanted.min(regions(&serving).len()), "{:?} of {:?}", held, serving);
+        prop_assert_eq!(chosen.len(), wanted.min(serving.len()), "{:?} of {:?}", chosen, serving);
+        prop_assert!(chosen.iter().all(|edge| serving.contains(edge)), "{:?} of {:?}", chosen, serving);
+        prop_assert_eq!(regions(&chosen).len(), wanted.min(regions(&serving).len()), "{:?} of {:?}", chosen, serving);
         let home = world.places.home().cloned();
         if let Some(home) = home && regions(&serving).contains(&home) && wanted > 1 {
-            prop_assert!(regions(&held).contains(&home), "{:?} of {:?}: {}", held, serving, home);
+            prop_assert!(regions(&chosen).contains(&home), "{:?} of {:?}: {}", chosen, serving, home);
         }
     }
 }

@@ -233,9 +233,9 @@ fn a_tunnel_is_refused_attached_and_detached_from_either_end() {
     edge.refuse_attach(other, refusal.clone());
     edge.accept_attach(tunnel(), "https://x.localhost".to_owned());
     exchange(&mut edge, &mut connector, now);
-    let told = events(&mut connector);
-    assert!(told.contains(&Event::NotAttached { tunnel: other, refusal }), "{told:?}");
-    assert!(told.contains(&Event::Attached {
+    let reported = events(&mut connector);
+    assert!(reported.contains(&Event::NotAttached { tunnel: other, refusal }), "{reported:?}");
+    assert!(reported.contains(&Event::Attached {
         tunnel: tunnel(),
         url: "https://x.localhost".to_owned(),
         datagrams: false
@@ -256,9 +256,9 @@ fn a_tunnel_is_refused_attached_and_detached_from_either_end() {
     // It crosses a new stream, which is answered without anybody being asked.
     let id = edge.open(open("respond 1")).unwrap();
     exchange(&mut edge, &mut connector, now);
-    let told = events(&mut edge);
-    assert!(told.iter().any(|event| matches!(event, Event::Detached { code, .. } if code == "shutting-down")));
-    assert!(told.iter().any(|event| matches!(event, Event::StreamFailed(failed, failure)
+    let reported = events(&mut edge);
+    assert!(reported.iter().any(|event| matches!(event, Event::Detached { code, .. } if code == "shutting-down")));
+    assert!(reported.iter().any(|event| matches!(event, Event::StreamFailed(failed, failure)
         if *failed == id && failure.reason == sallyport_wire::FailureReason::Draining)));
     edge.reset(id, ResetCode::Cancelled);
     assert!(edge.is_drained() && connector.is_drained());
@@ -375,8 +375,9 @@ fn flows_are_logged_to_connectors_that_take_them() {
         exchange(&mut edge, &mut connector, now);
         assert_eq!(edge.send_flow_log(&record), takes);
         exchange(&mut edge, &mut connector, now);
-        let told = std::iter::from_fn(|| connector.poll_event()).any(|event| event == Event::FlowLog(record.clone()));
-        assert_eq!(told, takes);
+        let reported =
+            std::iter::from_fn(|| connector.poll_event()).any(|event| event == Event::FlowLog(record.clone()));
+        assert_eq!(reported, takes);
     }
 }
 
@@ -396,10 +397,10 @@ fn how_origins_are_found_is_told_to_connectors_that_take_it() {
         exchange(&mut edge, &mut connector, now);
         assert_eq!([&ill, &well].map(|record| edge.send_health_log(record)), [takes; 2]);
         exchange(&mut edge, &mut connector, now);
-        let told = std::iter::from_fn(|| connector.poll_event());
-        let told: Vec<_> = told.filter(|event| matches!(event, Event::HealthLog(_))).collect();
+        let reported = std::iter::from_fn(|| connector.poll_event());
+        let reported: Vec<_> = reported.filter(|event| matches!(event, Event::HealthLog(_))).collect();
         let all = vec![Event::HealthLog(ill.clone()), Event::HealthLog(well.clone())];
-        assert_eq!(told, if takes { all } else { Vec::new() });
+        assert_eq!(reported, if takes { all } else { Vec::new() });
     }
 }
 

@@ -67,9 +67,9 @@ fn ten_thousand_streams_run_at_once_within_the_sessions_memory() {
         while connector.write(*id, &[7; 65_536]).unwrap() > 0 {}
     }
     pump(&mut edge, &mut connector, now);
-    let held = edge.buffered_bytes();
-    assert!(held <= 64 * MIB, "{held} bytes held");
-    assert!(held >= 10_000 * 1_024, "each may send something: {held} bytes held");
+    let buffered = edge.buffered_bytes();
+    assert!(buffered <= 64 * MIB, "{buffered} bytes held");
+    assert!(buffered >= 10_000 * 1_024, "each may send something: {buffered} bytes held");
     for id in &ids {
         edge.reset(*id, sallyport_wire::ResetCode::Cancelled);
         connector.reset(*id, sallyport_wire::ResetCode::Cancelled);

@@ -107,8 +107,10 @@ fn violates(mut session: Session, now: Instant, input: &[u8], sentence: &str) {
     session.attach(attach());
     session.reset(StreamId(1), ResetCode::Internal);
     let kinds = kinds(&drain(&mut session, now));
-    let told = kinds.last() == Some(&FrameType::Refused);
-    assert!(told || sentence.contains("WELCOME") || sentence.contains("edge") || sentence.contains("opened stream"));
+    let is_refused = kinds.last() == Some(&FrameType::Refused);
+    assert!(
+        is_refused || sentence.contains("WELCOME") || sentence.contains("edge") || sentence.contains("opened stream")
+    );
     assert!(!kinds.contains(&FrameType::Data));
 }
 

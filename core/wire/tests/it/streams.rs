@@ -91,8 +91,8 @@ fn a_stream_whose_reader_stopped_stalls_no_other_and_goes_on_later() {
         pair.origin(stalled).sent
     );
     assert!(pair.user(other_way).sent <= 512 * 1024);
-    let held = pair.edge.session.buffered_bytes();
-    assert!(held <= 600 * 1024, "{held} bytes held");
+    let buffered = pair.edge.session.buffered_bytes();
+    assert!(buffered <= 600 * 1024, "{buffered} bytes held");
     let free = pair.open("respond 4000000", Plan::send(1_000_000));
     pair.run_until_end(free, Duration::from_secs(5));
     assert_eq!(pair.user(free).received, 4_000_000);
@@ -114,9 +114,9 @@ fn windows_do_not_grow_beyond_the_session_budget() {
         pair.edge.users.get_mut(id).unwrap().plan.reads = false;
     }
     pair.run_for(Duration::from_secs(2));
-    let held = pair.edge.session.buffered_bytes() as u64;
-    assert!(held <= 64 * MIB, "{held} bytes held");
-    assert!(held >= 16 * MIB, "the windows grew: {held} bytes held");
+    let buffered = pair.edge.session.buffered_bytes() as u64;
+    assert!(buffered <= 64 * MIB, "{buffered} bytes held");
+    assert!(buffered >= 16 * MIB, "the windows grew: {buffered} bytes held");
 }
 
 #[test]
@@ -212,7 +212,9 @@ fn as_many_streams_as_agreed_and_a_place_is_free_when_one_ends() {
     let session = SessionConfig { max_streams: 4, ..SessionConfig::default() };
     let mut pair = Pair::attached(LinkConfig { session, ..LinkConfig::default() });
     let mut ids: Vec<StreamId> = (0..4).map(|_| pair.open("respond 1000", Plan::send(10))).collect();
-    assert!(pair.edge.session.open(open("respond 0")).unwrap_err().to_string().contains("reached its limit of streams"));
+    assert!(
+        pair.edge.session.open(open("respond 0")).unwrap_err().to_string().contains("reached its limit of streams")
+    );
     for round in 0..50 {
         pair.run_until_end(ids[0], Duration::from_secs(1));
         pair.run_until(Duration::from_secs(1), |pair| pair.user(ids[0]).closed);

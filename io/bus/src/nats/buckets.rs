@@ -51,7 +51,7 @@ pub(super) struct BucketWatch {
 pub(super) struct BucketEntry {
     pub(super) entry: Entry,
     /// Whether the entry was written after the start.
-    pub(super) is_told: bool,
+    pub(super) is_live: bool,
 }
 
 impl BucketWatch {
@@ -74,7 +74,7 @@ impl BucketWatch {
             Some(Err(error)) => Err(format!("the bucket cannot be followed: {error}")),
             Some(Ok(entry)) => {
                 self.is_complete |= entry.delta == 0;
-                Ok(BucketEntry { is_told: entry.revision > self.listed_to, entry })
+                Ok(BucketEntry { is_live: entry.revision > self.listed_to, entry })
             }
         }
     }

@@ -7,7 +7,7 @@ use async_nats::jetstream::{
     kv::{Operation, Store},
     publish::PublishAck,
 };
-use sallyport_directory::{Ask, BEAT, EdgeCard, Held, Holder, Lease, Reader, Tell};
+use sallyport_directory::{Ask, BEAT, DirectoryWrite, EdgeCard, Holder, Lease, Reader, TunnelEntry};
 use sallyport_model::{EdgeId, TunnelId};
 use tokio::{
     sync::{broadcast, watch},
@@ -101,9 +101,15 @@ pub async fn follow_directory(nats: Nats, role: DirectoryRole, fleet: Fleet) {
     let (all, edge, echo) = match role {
         DirectoryRole::Edge { card, epoch, own, takes_over, ends } => {
             let silent_until = takes_over.then_some(now + MAX_SILENT);
-            let said = card.borrow().clone();
-            let own =
-                Own { id: said.edge, card, holder: Holder::new(said, epoch, now), directory: own, ends, silent_until };
+            let current = card.borrow().clone();
+            let own = Own {
+                id: current.edge,
+                card,
+                holder: Holder::new(current, epoch, now),
+                directory: own,
+                ends,
+                silent_until,
+            };
             (None, Some(own), None)
         }
         DirectoryRole::Control { name, all } => (Some(all), None, Some(format!("control.{name}"))),
@@ -209,9 +215,9 @@ impl Part {
                     }
                 }
                 Some(written) = writes.join_next() => {
-                    let Ok((held, answer)) = written else { continue };
+                    let Ok((entry, answer)) = written else { continue };
                     failures = if answer.is_ok() { 0 } else { failures + 1 };
-                    self.written(held, answer.is_ok());
+                    self.written(entry, answer.is_ok());
                     if let Err(error) = answer
                         && failures >= MAX_FAILURES
                     {
@@ -244,15 +250,17 @@ impl Part {
         if own.is_silent(&self.reader, is_complete, Instant::now()) {
             return Ok(());
         }
-        while let Some(tell) = own.holder.poll_tell(Instant::now()) {
-            let (key, bytes, held) = match &tell {
-                Tell::Lease(lease) => (format!("edge.{}", own.id), lease.to_bytes(), None),
-                Tell::Held(held) => {
-                    (format!("tunnel.{}.{}", own.id, held.tunnel), held.to_bytes(), Some((held.tunnel, held.version)))
-                }
+        while let Some(write) = own.holder.poll_write(Instant::now()) {
+            let (key, bytes, entry) = match &write {
+                DirectoryWrite::Lease(lease) => (format!("edge.{}", own.id), lease.to_bytes(), None),
+                DirectoryWrite::TunnelEntry(entry) => (
+                    format!("tunnel.{}.{}", own.id, entry.tunnel),
+                    entry.to_bytes(),
+                    Some((entry.tunnel, entry.version)),
+                ),
             };
             let bytes = bytes.map_err(|error| error.to_string())?;
-            send(nats, &key, bytes, held, writes).await?;
+            send(nats, &key, bytes, entry, writes).await?;
         }
         Ok(())
     }
@@ -270,18 +278,18 @@ impl Part {
         own.silent_until = None;
         own.holder.handle_end(Instant::now());
         let mut writes = JoinSet::new();
-        let said = async {
+        let farewell = async {
             self.write(nats, &mut writes, true).await?;
             while writes.join_next().await.is_some() {}
             Ok::<_, String>(())
         };
-        if !matches!(tokio::time::timeout(LAST_WORD_TIME, said).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(LAST_WORD_TIME, farewell).await, Ok(Ok(()))) {
             debug!("the end of this edge could not be announced: its lease expires");
         }
     }
 
-    fn written(&mut self, held: Option<(TunnelId, u64)>, is_done: bool) {
-        let (Some(own), Some((tunnel, version))) = (&mut self.edge, held) else { return };
+    fn written(&mut self, entry: Option<(TunnelId, u64)>, is_done: bool) {
+        let (Some(own), Some((tunnel, version))) = (&mut self.edge, entry) else { return };
         if is_done {
             own.holder.handle_written(tunnel, version);
         } else {
@@ -306,16 +314,16 @@ impl Part {
     fn take_all_own(&mut self) {
         let Some(own) = &mut self.edge else { return };
         let present = own.directory.all();
-        let gone: Vec<_> = own.holder.held().filter(|tunnel| own.directory.get(*tunnel).is_none()).collect();
+        let gone: Vec<_> = own.holder.tunnel_ids().filter(|tunnel| own.directory.get(*tunnel).is_none()).collect();
         gone.into_iter().for_each(|tunnel| own.holder.handle_down(tunnel));
         present.into_iter().for_each(|presence| own.holder.handle_up(presence));
     }
 
     fn read(&mut self, came: BucketEntry) {
-        let BucketEntry { entry, is_told } = came;
+        let BucketEntry { entry, is_live } = came;
         let now = Instant::now();
         if self.echo.as_ref() == Some(&entry.key) {
-            if is_told {
+            if is_live {
                 self.reader.handle_heard(now);
             }
             return;
@@ -325,13 +333,13 @@ impl Part {
         }
         let read = if entry.key.starts_with("edge.") {
             Lease::from_bytes(&entry.value).map(|lease| {
-                if is_told {
+                if is_live {
                     self.fleet.record_heard(lease.card.edge, now);
                 }
-                self.reader.handle_lease(lease, is_told, now)
+                self.reader.handle_lease(lease, is_live, now)
             })
         } else if entry.key.starts_with("tunnel.") {
-            Held::from_bytes(&entry.value).map(|held| self.reader.handle_held(held, is_told, now))
+            TunnelEntry::from_bytes(&entry.value).map(|entry| self.reader.handle_tunnel(entry, is_live, now))
         } else {
             return;
         };
@@ -394,17 +402,17 @@ async fn send(
     nats: &Nats,
     key: &str,
     bytes: Vec<u8>,
-    held: Option<(TunnelId, u64)>,
+    entry: Option<(TunnelId, u64)>,
     writes: &mut JoinSet<Written>,
 ) -> Result<(), String> {
     let sent = nats.jetstream.publish(format!("$KV.{DIRECTORY_BUCKET}.{key}"), bytes.into()).await;
     let answer = sent.map_err(|error| format!("cannot write {key}: {error}"))?;
-    writes.spawn(async move { (held, answer.await) });
+    writes.spawn(async move { (entry, answer.await) });
     Ok(())
 }
 
 /// All entries of the edge in the bucket.
-async fn list(store: &Store, ask: Ask) -> Result<Vec<Held>, String> {
+async fn list(store: &Store, ask: Ask) -> Result<Vec<TunnelEntry>, String> {
     let watch = store.watch_with_history(format!("tunnel.{}.>", ask.edge)).await;
     let mut watch = watch.map_err(|error| error.to_string())?;
     let mut listed = Vec::new();
@@ -416,9 +424,9 @@ async fn list(store: &Store, ask: Ask) -> Result<Vec<Held>, String> {
             let Some(entry) = next.await else { return Ok(()) };
             let entry = entry.map_err(|error| error.to_string())?;
             if entry.operation == Operation::Put
-                && let Ok(held) = Held::from_bytes(&entry.value)
+                && let Ok(entry) = TunnelEntry::from_bytes(&entry.value)
             {
-                listed.push(held);
+                listed.push(entry);
             }
             if entry.delta == 0 {
                 return Ok::<_, String>(());

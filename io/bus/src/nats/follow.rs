@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_nats::jetstream::kv::{Entry, Operation};
-use sallyport_directory::config::{OutOfOrder, Replica, Said};
+use sallyport_directory::config::{EntryContent, OutOfOrder, Replica};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -196,16 +196,16 @@ impl Follower {
             debug!(key = entry.key, "an entry of a kind that is not known");
             return self.replica.handle_revision(entry.revision);
         };
-        let said = match is_put.then(|| ConfigValue::from_bytes(key, &entry.value)) {
-            Some(Ok(value)) => Said::Put(value),
+        let content = match is_put.then(|| ConfigValue::from_bytes(key, &entry.value)) {
+            Some(Ok(value)) => EntryContent::Put(value),
             Some(Err(error)) => {
                 self.followed.shared.refused.fetch_add(1, Relaxed);
                 warn!(key = entry.key, %error, "an entry of the configuration is not understood");
-                Said::Unclear
+                EntryContent::Unclear
             }
-            None => Said::Gone,
+            None => EntryContent::Gone,
         };
-        if self.replica.handle_entry(entry.key.clone(), entry.revision, said)? {
+        if self.replica.handle_entry(entry.key.clone(), entry.revision, content)? {
             match self.replica.known().get(&entry.key) {
                 Some(value) => self.bus.apply_config(value.clone()),
                 None => self.bus.forget_config(key),
@@ -215,7 +215,7 @@ impl Follower {
         Ok(())
     }
 
-    /// What is known is not what is on disk.
+    /// Schedules a write of the snapshot.
     fn changed(&mut self) {
         self.count();
         self.save_at.get_or_insert_with(|| Instant::now() + SNAPSHOT_EVERY);
@@ -225,7 +225,7 @@ impl Follower {
         self.followed.shared.entries.store(self.replica.known().len() as u64, Relaxed);
     }
 
-    /// Writes the snapshot, if what is known differs from it.
+    /// Writes the snapshot, if the known state differs from it.
     async fn save_now(&mut self) {
         if self.save_at.take().is_none() || self.followed.shared.is_unsaved.load(Relaxed) {
             return;

@@ -30,7 +30,7 @@ use tracing::{debug, info, warn};
 
 pub use asks::answer_asks;
 pub use audit::{AUDIT_STREAM, AUDIT_STREAM_AGE, MAX_AUDIT_STREAM_BYTES, publish_audit, take_audit};
-pub use controls::talk_to_controls;
+pub use controls::exchange_control_messages;
 pub use directory::{DirectoryRole, follow_directory};
 pub use follow::{ConfigProgress, follow_config};
 pub use publish::{ConfigSource, PublishStats, SourceFuture, prepare, publish_config};
@@ -90,7 +90,7 @@ pub struct BusConfig {
     pub credentials: BusCredentials,
     /// Path of the CA certificate of the bus in PEM; `None` uses the system's CAs. With a path, TLS is required.
     pub ca: Option<PathBuf>,
-    /// What it is told that we are called.
+    /// Name of this client, as shown by the bus.
     pub name: String,
     /// Whether an edge connects. Its inboxes are below `_INBOX.sallyport-edge`, so that the bus can be configured to
     /// let edges read nothing else.
@@ -270,10 +270,10 @@ async fn nearest_first(servers: &[String]) -> Vec<String> {
 
 /// Whether the error is about the certificate; such errors arrive as I/O errors.
 fn is_of_tls(error: &async_nats::ConnectError) -> bool {
-    let said = format!("{error:?}");
-    said.contains("InvalidCertificate")
-        || said.contains("invalid peer certificate")
-        || said.contains("could not load certs")
+    let text = format!("{error:?}");
+    text.contains("InvalidCertificate")
+        || text.contains("invalid peer certificate")
+        || text.contains("could not load certs")
 }
 
 /// A connection that keeps trying.
@@ -311,7 +311,7 @@ fn options(
             pause.min(MAX_PAUSE)
         })
         .event_callback(move |event| {
-            told(&link, &event);
+            record_event(&link, &event);
             async {}
         });
     if config.is_edge {
@@ -345,7 +345,7 @@ fn tell_refusal(link: &watch::Sender<Link>) {
     }
 }
 
-fn told(link: &watch::Sender<Link>, event: &Event) {
+fn record_event(link: &watch::Sender<Link>, event: &Event) {
     match event {
         Event::Connected => {
             let again = link.borrow().count > 0;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use async_nats::jetstream::kv::{Entry, Operation, Store, UpdateErrorKind};
-use sallyport_directory::config::{Keeper, Kept, Mend};
+use sallyport_directory::config::{Keeper, Mend, StoredEntry};
 use tokio::{sync::broadcast, time::Instant};
 use tracing::{debug, info, warn};
 
@@ -97,10 +97,10 @@ struct Publisher<'a> {
 }
 
 /// The entry of the bucket, as it was read.
-fn kept(entry: &Entry) -> Kept<SystemTime> {
+fn kept(entry: &Entry) -> StoredEntry<SystemTime> {
     let created = UNIX_EPOCH + Duration::from_secs(u64::try_from(entry.created.unix_timestamp()).unwrap_or_default());
     let value = (entry.operation == Operation::Put).then(|| entry.value.to_vec());
-    Kept { revision: entry.revision, value, written_at: created }
+    StoredEntry { revision: entry.revision, value, written_at: created }
 }
 
 /// Creates missing buckets with this number of replicas, if possible at once.
@@ -179,9 +179,9 @@ async fn publish(
 impl Publisher<'_> {
     /// Records an entry of the bucket; returns the key if another control has changed the entry.
     fn read(&mut self, came: BucketEntry) -> Option<ConfigKey> {
-        let BucketEntry { entry, is_told } = came;
+        let BucketEntry { entry, is_live } = came;
         let is_others = self.keeper.handle_entry(&entry.key, kept(&entry));
-        entry.key.parse().ok().filter(|_| is_told && is_others)
+        entry.key.parse().ok().filter(|_| is_live && is_others)
     }
 
     /// Makes the entry equal to the store, and returns whether a write was needed. The store is read after the revision
@@ -219,7 +219,7 @@ impl Publisher<'_> {
         match store.update(key, value.clone().into(), revision).await {
             Ok(revision) => {
                 let written_at = SystemTime::now();
-                self.keeper.handle_put(key, Kept { revision, value: Some(value), written_at });
+                self.keeper.handle_put(key, StoredEntry { revision, value: Some(value), written_at });
                 Ok(true)
             }
             Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(false),
@@ -253,12 +253,7 @@ impl Publisher<'_> {
         if fits {
             self.too_large.remove(key);
         } else if self.too_large.insert(key.to_owned()) {
-            warn!(
-                key,
-                bytes,
-                max = self.max_bytes,
-                "an entry is too large for the bus: edges do not get it"
-            );
+            warn!(key, bytes, max = self.max_bytes, "an entry is too large for the bus: edges do not get it");
         }
         self.stats.shared.too_large.store(self.too_large.len() as u64, Relaxed);
         value.filter(|_| fits)

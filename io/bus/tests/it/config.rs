@@ -191,8 +191,8 @@ async fn wrong_credentials_and_addresses_are_told_in_a_sentence() {
     for config in [with("wrong"), server.config()] {
         let error = connect(config).await.unwrap_err();
         assert!(matches!(error, BusError::Credentials { .. }), "{error:?}");
-        let told = error.to_string();
-        assert!(told.contains("refuses the credentials") && !told.contains("wrong"), "{told}");
+        let text = error.to_string();
+        assert!(text.contains("refuses the credentials") && !text.contains("wrong"), "{text}");
     }
     for bad in ["", "127.0.0.1:4222", "http://127.0.0.1:4222", "nats://user:secret@127.0.0.1:4222", "nats://"] {
         let config = BusConfig { servers: vec![bad.to_owned()], ..server.config() };

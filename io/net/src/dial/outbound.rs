@@ -16,7 +16,7 @@ pub struct Outbound {
     pub proxy: Option<Proxy>,
     /// With this congestion control.
     pub congestion: Option<Congestion>,
-    /// By Multipath TCP (RFC 8684), where the kernel and the peer have it.
+    /// Whether to use Multipath TCP (RFC 8684), if the kernel and the peer support it.
     pub mptcp: bool,
 }
 
@@ -33,8 +33,8 @@ pub async fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result
 /// Like [`connect_tcp`], with the given route out. A proxy resolves the name itself, within the same timeout.
 ///
 /// # Errors
-/// As [`connect_tcp`]. Where the proxy is at fault, the error holds a [`ProxyFailure`] with the cause and the remedy.
-/// It has [`io::ErrorKind::PermissionDenied`] when the proxy wants credentials or forbids the connection.
+/// As [`connect_tcp`]. If the proxy is at fault, the error holds a [`ProxyFailure`] with the cause and the remedy. It
+/// has [`io::ErrorKind::PermissionDenied`] if the proxy requires credentials or forbids the connection.
 pub async fn connect_tcp_by(outbound: &Outbound, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let choice = SocketChoice { congestion: outbound.congestion.clone(), mptcp: outbound.mptcp };
     let Some(proxy) = &outbound.proxy else { return connect_host(&choice, host, port, timeout).await };

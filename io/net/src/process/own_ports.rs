@@ -20,11 +20,11 @@ use crate::{tcp::adopt_listener, udp::UdpPort};
 /// The most ports that pass to the next process. The next process opens further ones anew.
 pub const MAX_PASSED_PORTS: usize = 4_096;
 
-/// What a port receives.
+/// The kind of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PortKind {
-    Connections,
-    Datagrams,
+    Tcp,
+    Udp,
 }
 
 type PortKey = (PortKind, SocketAddr);
@@ -35,7 +35,7 @@ type PortKey = (PortKind, SocketAddr);
 #[derive(Debug, Clone, Default)]
 pub struct OwnPorts {
     shared: Arc<Mutex<OpenPorts>>,
-    /// Datagrams that the kernel had dropped at each UDP port at the last look, by the socket's inode.
+    /// Udp that the kernel had dropped at each UDP port at the last look, by the socket's inode.
     drops: Arc<Mutex<HashMap<u64, u64>>>,
 }
 
@@ -62,14 +62,14 @@ impl OwnPorts {
     /// Takes the former process's TCP port, with its waiting connections. Call it inside of a tokio runtime.
     #[must_use]
     pub fn take_listener(&self, address: SocketAddr) -> Option<TcpListener> {
-        let socket = self.lock().inherited.remove(&(PortKind::Connections, address))?;
+        let socket = self.lock().inherited.remove(&(PortKind::Tcp, address))?;
         adopt_listener(net::TcpListener::from(socket)).ok()
     }
 
     /// Takes the former process's UDP port, with its waiting datagrams. Call it inside of a tokio runtime.
     #[must_use]
     pub fn take_udp(&self, address: SocketAddr) -> Option<UdpPort> {
-        let socket = self.lock().inherited.remove(&(PortKind::Datagrams, address))?;
+        let socket = self.lock().inherited.remove(&(PortKind::Udp, address))?;
         UdpPort::adopt(net::UdpSocket::from(socket)).ok()
     }
 
@@ -78,18 +78,18 @@ impl OwnPorts {
     pub fn has_udp(&self, at: SocketAddr) -> bool {
         let everywhere = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let shared = self.lock();
-        let is_open = |ip| shared.open.contains_key(&(PortKind::Datagrams, SocketAddr::new(ip, at.port())));
+        let is_open = |ip| shared.open.contains_key(&(PortKind::Udp, SocketAddr::new(ip, at.port())));
         is_open(at.ip()) || everywhere.into_iter().any(is_open)
     }
 
-    /// Datagrams that the kernel has dropped at the open UDP ports since the last call, mostly for lack of room; 0
+    /// Udp that the kernel has dropped at the open UDP ports since the last call, mostly for lack of room; 0
     /// during another call. Reads files, which takes milliseconds with thousands of UDP sockets: call it on a blocking
     /// thread.
     #[must_use]
     pub fn new_kernel_drops(&self) -> u64 {
         let Some(mut before) = self.drops.try_lock() else { return 0 };
         let shared = self.lock();
-        let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == PortKind::Datagrams);
+        let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == PortKind::Udp);
         let inodes: Vec<u64> = of_udp.filter_map(|(_, socket)| inode(socket).ok()).collect();
         drop(shared);
         if inodes.is_empty() {
@@ -174,8 +174,8 @@ fn drops_in(line: &str) -> Option<(u64, u64)> {
 fn key(socket: &OwnedFd) -> io::Result<PortKey> {
     let socket = SockRef::from(socket);
     let carries = match socket.r#type()? {
-        Type::STREAM => PortKind::Connections,
-        Type::DGRAM => PortKind::Datagrams,
+        Type::STREAM => PortKind::Tcp,
+        Type::DGRAM => PortKind::Udp,
         _ => return Err(io::Error::other("the socket is neither TCP nor UDP")),
     };
     let address = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("the socket has no IP address"))?;

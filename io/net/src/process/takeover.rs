@@ -52,10 +52,10 @@ const MAX_SOCKETS_PER_MESSAGE: usize = 250;
 const MAX_MESSAGES: usize = 1 + MAX_PASSED_PORTS.div_ceil(MAX_SOCKETS_PER_MESSAGE);
 /// How long each side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the next process may check that it can run.
+/// Time that the next process has to check whether it can run.
 const MAX_PREPARATION: Duration = Duration::from_secs(60);
 
-/// Why the ports of a running process were not taken over.
+/// Reason why the ports of a running process were not taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeoverError {
     /// No process offers them.
@@ -85,7 +85,7 @@ impl TakeoverOffer {
     /// Offers the ports. Call it in the process that holds the data directory, inside of a tokio runtime.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join(SOCKET_FILE);
         let (_dir, address) = socket_path(dir)?;
@@ -171,14 +171,15 @@ impl HandOver {
 }
 
 impl TakeoverRequest {
-    /// Sends the shared ports, and waits until the other process is ready to take them over. This one serves on.
+    /// Sends the shared ports, and waits until the other process is ready to take them over. This process keeps
+    /// serving.
     ///
     /// # Errors
-    /// The other process was refused, ended, or takes too long. This one goes on as before.
+    /// The other process was refused, ended, or timed out. This process continues as before.
     pub async fn ready(mut self, ports: &HandOver) -> io::Result<Successor> {
         send_sockets(&self.stream, ports.kind, &ports.sockets)?;
-        let said = tokio::time::timeout(MAX_PREPARATION, self.stream.read_u8());
-        match said.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the process takes too long"))?? {
+        let answer = tokio::time::timeout(MAX_PREPARATION, self.stream.read_u8());
+        match answer.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the process takes too long"))?? {
             TAKES => Ok(Successor { stream: self.stream.into_std()? }),
             _ => Err(io::Error::other("the process does not follow the takeover protocol")),
         }
@@ -189,7 +190,7 @@ impl Successor {
     /// Sends the ports of sockets. Release the data directory next, and call [`Successor::released`].
     ///
     /// # Errors
-    /// The other process ended. This one can go on as before.
+    /// The other process ended. This process can continue as before.
     pub fn send(&mut self, ports: &HandOver) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
@@ -234,7 +235,7 @@ impl Takeover {
     /// at most ten seconds.
     ///
     /// # Errors
-    /// There is no such process, or it does not keep to the protocol.
+    /// There is no such process, or it violates the protocol.
     pub fn begin(dir: &Path) -> Result<Self, TakeoverError> {
         Self::of_kind(dir, SOCKETS)
     }
@@ -242,7 +243,7 @@ impl Takeover {
     /// As [`Takeover::begin`], for a control: the ports are those of another control.
     ///
     /// # Errors
-    /// There is no such process, or it does not keep to the protocol.
+    /// There is no such process, or it violates the protocol.
     pub fn begin_control(dir: &Path) -> Result<Self, TakeoverError> {
         Self::of_kind(dir, CONTROL_SOCKETS)
     }
@@ -347,7 +348,8 @@ fn receive_message(stream: &StdUnixStream) -> io::Result<(u8, Vec<OwnedFd>)> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS_PER_MESSAGE))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    // One byte at a time: the kernel does not join messages that carry sockets, but their end would be lost here.
+    // One byte at a time: the kernel does not join messages that carry sockets, but their boundaries would be lost
+    // here.
     let message = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     if message.bytes == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process closed the connection"));

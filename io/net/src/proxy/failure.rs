@@ -1,4 +1,4 @@
-//! Why a proxy did not lead to a server.
+//! The error of a connection through a proxy.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 pub(crate) const CHECK_PROXY: &str =
     "check its address (--proxy, or HTTPS_PROXY in the environment), or go without it by --proxy none";
 
-/// Why a proxy did not lead to a server. It is inside the [`std::io::Error`] that [`crate::connect_tcp_by`] gives.
+/// Reason why a proxy did not connect to a server. It is inside the [`std::io::Error`] of [`crate::connect_tcp_by`].
 #[derive(Debug)]
 pub struct ProxyFailure {
     sentence: String,

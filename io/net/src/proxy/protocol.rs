@@ -25,7 +25,7 @@ pub struct ProxiedAddresses {
     pub destination: SocketAddr,
 }
 
-/// Why a header was not read.
+/// Reason why a header was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
     /// The connection does not begin with a header.
@@ -96,7 +96,9 @@ fn bytes_wanted(bytes: &[u8]) -> Result<usize, ProxyHeaderError> {
         return match total {
             ..=MAX_HEADER_BYTES if total > bytes.len() => Ok(total - bytes.len()),
             ..=MAX_HEADER_BYTES => Err(ProxyHeaderError::Malformed("its length is shorter than the header".to_owned())),
-            _ => Err(ProxyHeaderError::Malformed(format!("its length of {total} bytes exceeds the limit of {MAX_HEADER_BYTES}"))),
+            _ => Err(ProxyHeaderError::Malformed(format!(
+                "its length of {total} bytes exceeds the limit of {MAX_HEADER_BYTES}"
+            ))),
         };
     }
     if begins(V1_START) {

@@ -109,9 +109,9 @@ mod tests {
             assert!(far.nodelay().unwrap());
             assert!(socket2::SockRef::from(&far).keepalive().unwrap());
             near.write_all(b"hello").await.unwrap();
-            let mut said = [0; 5];
-            far.read_exact(&mut said).await.unwrap();
-            assert_eq!(&said, b"hello");
+            let mut bytes = [0; 5];
+            far.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(&bytes, b"hello");
         }
     }
 

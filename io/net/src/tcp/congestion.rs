@@ -1,4 +1,4 @@
-//! Congestion control by name (TCP_CONGESTION), and what the kernel has.
+//! Congestion control algorithms by name (TCP_CONGESTION).
 
 use std::{fmt, io, str::FromStr};
 
@@ -15,7 +15,7 @@ const MAX_NAME_BYTES: usize = 15;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Congestion(String);
 
-/// Why a name cannot be used.
+/// Reason why a name cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CongestionError {
     /// The name has a wrong form.
@@ -132,7 +132,7 @@ mod tests {
         reno.set_on(&SockRef::from(&socket)).unwrap();
         let name = socket.tcp_congestion().unwrap();
         assert!(name.starts_with(b"reno"), "{name:?}");
-        // Room beyond the kernel's is for those who may.
+        // A larger buffer than the kernel's limit needs CAP_NET_ADMIN.
         let tried = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         match rustix::net::sockopt::set_socket_send_buffer_size_force(&tried, 16 << 20) {
             Ok(()) => {

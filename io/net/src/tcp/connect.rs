@@ -15,10 +15,10 @@ use super::{
     socket_options::{keep_urgent_inline, set_keepalive, set_nodelay, stream_socket},
 };
 
-/// How long an address may be silent before the next one is tried beside it (RFC 8305 section 5).
+/// Time that an address may be silent before the next one is tried in parallel (RFC 8305 section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// How the socket of a connection is made. The default is plain TCP with the system's congestion control.
+/// The kind of socket of a connection. The default is plain TCP with the system's congestion control.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SocketChoice {
     pub(crate) congestion: Option<Congestion>,

@@ -13,7 +13,7 @@ use super::socket_options::{stream_socket, tune_listener};
 /// The most connections that wait to be accepted. The kernel allows fewer where `net.core.somaxconn` is lower.
 pub const BACKLOG: i32 = 4_096;
 
-/// Why a port was not opened.
+/// Reason why a port was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process has the port.
@@ -64,7 +64,8 @@ pub fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, 
     listen_by(address, option, false)
 }
 
-/// As [`listen`]. With `mptcp` the port takes Multipath TCP (RFC 8684) besides TCP, where the kernel has it.
+/// Like [`listen`]. With `mptcp` the port accepts Multipath TCP (RFC 8684) in addition to TCP, if the kernel supports
+/// it.
 ///
 /// # Errors
 /// As [`listen`].

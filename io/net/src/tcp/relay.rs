@@ -265,7 +265,7 @@ struct Direction {
     unflushed: bool,
     state: State,
     /// Result of the read after the bytes in the buffer.
-    said: ReadResult,
+    read_result: ReadResult,
     /// Bytes read so far.
     read: u64,
     /// Bytes read since the other direction ended, as far as they may be a TLS alert.
@@ -281,7 +281,7 @@ enum State {
     Over,
 }
 
-/// What a read gave, besides bytes.
+/// The result of a read, besides bytes.
 enum ReadResult {
     /// More may come.
     More,
@@ -294,7 +294,7 @@ enum ReadResult {
 impl Direction {
     fn new() -> Self {
         let (reader_broke, writer_broke) = (None, None);
-        let (state, said) = (State::Moving, ReadResult::More);
+        let (state, read_result) = (State::Moving, ReadResult::More);
         let (buffer, last_words) = (None, None);
         Self {
             buffer,
@@ -302,7 +302,7 @@ impl Direction {
             end: 0,
             unflushed: false,
             state,
-            said,
+            read_result,
             read: 0,
             last_words,
             reader_broke,
@@ -312,7 +312,7 @@ impl Direction {
 
     /// Whether the reader is at its end.
     fn has_ended(&self) -> bool {
-        self.state != State::Moving || matches!(self.said, ReadResult::End)
+        self.state != State::Moving || matches!(self.read_result, ReadResult::End)
     }
 
     /// Whether only a TLS alert arrived since the other direction ended.
@@ -358,7 +358,7 @@ impl Direction {
     fn poll_write(&mut self, cx: &mut Context<'_>, writer: &mut impl RelayEnd, count: &mut u64) -> Poll<()> {
         let Some(buffer) = &self.buffer else { return Poll::Ready(()) };
         let bytes = &buffer[self.start..self.end];
-        let written = match self.said {
+        let written = match self.read_result {
             ReadResult::End => writer.poll_write_last(cx, bytes),
             _ => Pin::new(writer).poll_write(cx, bytes),
         };
@@ -381,7 +381,7 @@ impl Direction {
         writer: &mut (impl AsyncWrite + Unpin),
         pace: &mut impl Pace,
     ) -> Poll<()> {
-        let (read, mut buffer) = match std::mem::replace(&mut self.said, ReadResult::More) {
+        let (read, mut buffer) = match std::mem::replace(&mut self.read_result, ReadResult::More) {
             ReadResult::More => {
                 ready!(pace.poll_ready(cx));
                 let mut buffer = self.buffer.take().unwrap_or_else(take_buffer);
@@ -432,8 +432,8 @@ impl Direction {
         let first = into.filled().len();
         if first > 0 && into.remaining() > 0 {
             match Pin::new(reader).poll_read(cx, &mut into) {
-                Poll::Ready(Ok(())) if into.filled().len() == first => self.said = ReadResult::End,
-                Poll::Ready(Err(error)) => self.said = ReadResult::Failed(error),
+                Poll::Ready(Ok(())) if into.filled().len() == first => self.read_result = ReadResult::End,
+                Poll::Ready(Err(error)) => self.read_result = ReadResult::Failed(error),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{net::TcpStream, time::Sleep};
 
-/// How long a connection waits before it is watched. Most end earlier, and the second descriptor takes four system
+/// Delay before a connection is watched. Most connections end earlier, and the second descriptor costs four system
 /// calls.
 const WATCH_AFTER: Duration = Duration::from_millis(20);
 

@@ -380,11 +380,11 @@ mod tests {
     async fn who_looks_once_sees_what_has_come_and_is_written_for_wherever_that_is() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let (mut near, mut far) = pair().await;
-        for said in [&b"x"[..], b""] {
-            if said.is_empty() {
+        for sent in [&b"x"[..], b""] {
+            if sent.is_empty() {
                 far.shutdown().await.unwrap();
             } else {
-                far.write_all(said).await.unwrap();
+                far.write_all(sent).await.unwrap();
             }
             // The bytes have arrived once the connection is readable.
             near.get_ref().readable().await.unwrap();
@@ -394,7 +394,7 @@ mod tests {
                 let mut room = [0; 8];
                 let mut into = ReadBuf::new(&mut room);
                 assert!(Pin::new(&mut near).poll_read(&mut cx, &mut into).is_ready());
-                assert_eq!(into.filled(), said);
+                assert_eq!(into.filled(), sent);
                 give.send(near).unwrap();
             });
             near = taken.await.unwrap();

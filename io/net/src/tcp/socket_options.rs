@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, sync::Once, time::Duration};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
-/// How long a connection is silent before the kernel probes the peer.
+/// Time of silence before the kernel probes the peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// Time between two probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -55,8 +55,8 @@ pub fn set_notsent_lowat(stream: &TcpStream, bytes: u32) -> io::Result<()> {
 
 /// Allows more unacknowledged bytes than `net.ipv4.tcp_wmem`, where the process has CAP_NET_ADMIN.
 ///
-/// The unsent bytes are bounded in return, so that the room serves bytes in flight alone. Without that bound the room
-/// stays as it is. Multipath TCP has the bound in newer kernels only.
+/// In return the unsent bytes are bounded, so that the larger buffer serves only bytes in flight. If that bound cannot
+/// be set, the buffer stays as it is. Multipath TCP has the bound only in newer kernels.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn make_send_room(socket: &SockRef<'_>) {
     if socket.set_tcp_notsent_lowat(SEND_ROOM_UNSENT_BYTES).is_ok()
@@ -133,7 +133,7 @@ pub(crate) fn keep_urgent_inline(socket: &SockRef<'_>) -> io::Result<()> {
     }
 }
 
-/// A TCP socket for this kind of address. With `mptcp` it is a socket of Multipath TCP where the kernel has that;
+/// A TCP socket for this kind of address. With `mptcp` it is a Multipath TCP socket if the kernel supports that;
 /// otherwise one warning is logged.
 pub(crate) fn stream_socket(address: SocketAddr, mptcp: bool) -> io::Result<Socket> {
     static WARN: Once = Once::new();

@@ -28,7 +28,7 @@ pub struct LocalCa {
     pem_path: PathBuf,
 }
 
-/// Why the authority was not opened. Nothing was changed.
+/// Reason why the authority was not opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
     /// A file cannot be read.
@@ -107,7 +107,7 @@ pub enum CaError {
         /// The requested domain.
         domain: String,
     },
-    /// A new root could not be made.
+    /// A new root could not be created.
     #[error(transparent)]
     Create(CreateError),
     /// The system has no randomness, or no key could be generated.
@@ -138,8 +138,8 @@ impl LocalCa {
         Ok(ca)
     }
 
-    /// Replaces the authority in `dir` by a new one for the same domain. Certificates of the former root stay of that
-    /// root. After an interruption the next start makes what is missing.
+    /// Replaces the authority in `dir` by a new one for the same domain. Certificates of the former root stay valid
+    /// under that root. After an interruption the next start creates missing files.
     ///
     /// # Errors
     /// A sentence with the file and its fault. Unless the file cannot be written, nothing was changed.
@@ -158,7 +158,7 @@ impl LocalCa {
         Self::create(dir, &domain, None, now)
     }
 
-    /// An interrupted creation leaves a key without a certificate: the certificate is made with that key.
+    /// An interrupted creation leaves a key without a certificate: the certificate is created with that key.
     fn create(dir: &Path, domain: &str, key_pem: Option<&str>, now: OffsetDateTime) -> Result<Self, CaError> {
         let (certificate_path, key_path) = (dir.join(CA_CERTIFICATE_FILE), dir.join(CA_KEY_FILE));
         let key = match key_pem {

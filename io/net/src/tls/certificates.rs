@@ -44,7 +44,8 @@ pub struct CertificateStats {
     pub made: u64,
     /// Certificates signed because the former one was past two thirds of its life, or not valid now.
     pub renewed: u64,
-    /// Handshakes with the wildcard certificate, or with one that was not kept, because too many new names came.
+    /// Handshakes with the wildcard certificate, or with one that was not kept, because the rate of new names was
+    /// exceeded.
     pub over_rate: u64,
     /// Handshakes refused because the client named no host.
     pub refused_without_name: u64,
@@ -59,7 +60,7 @@ pub struct CertificateStats {
 /// The ends of certificates, in seconds since 1970.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CertificateEnds {
-    /// The earliest end of a served certificate; none before the first one is made, and with given certificates.
+    /// The earliest end of a served certificate; `None` before the first one is signed, and with given certificates.
     pub server: Option<i64>,
     /// The end of the root that signs here.
     pub authority: Option<i64>,
@@ -81,13 +82,13 @@ pub struct Certificates {
 
 /// The source of certificates.
 enum Source {
-    /// This process signs them.
+    /// Signed by this process.
     Signed { ca: Box<LocalCa>, leaf_key: KeyPair, signing_key: Arc<dyn SigningKey> },
-    /// One was given for the domain and all names directly below it.
+    /// Given, for the domain and all names directly below it.
     Given(RwLock<Arc<CertifiedKey>>),
 }
 
-/// Why a given certificate is not used.
+/// Reason why a given certificate is not used.
 #[derive(Debug, thiserror::Error)]
 #[error("the server certificate cannot be used: {0}")]
 pub struct GivenCertificateError(String);
@@ -114,12 +115,12 @@ impl Certificates {
     /// Certificates for `domain` and the names directly below it.
     ///
     /// # Errors
-    /// The root is not for the domain, or no key can be made.
+    /// The root is not for the domain, or a key cannot be generated.
     pub fn new(ca: LocalCa, domain: &str) -> Result<Arc<Self>, CaError> {
         Self::with_clock(ca, domain, Box::new(OffsetDateTime::now_utc))
     }
 
-    /// As [`Certificates::new`], with a clock of the caller's, for tests.
+    /// Like [`Certificates::new`], with the caller's clock, for tests.
     ///
     /// # Errors
     /// As [`Certificates::new`].
@@ -142,11 +143,11 @@ impl Certificates {
         Ok(Arc::new(Self::from_source(Source::Signed { ca: Box::new(ca), leaf_key, signing_key }, domain, clock)))
     }
 
-    /// One certificate from elsewhere with its key, both in PEM, for `domain` and the names directly below it. It is
-    /// served until [`Certificates::give`] replaces it, even after its end.
+    /// Serves one certificate from elsewhere with its key, both in PEM, for `domain` and the names directly below it.
+    /// It is served until [`Certificates::give`] replaces it, even after its end.
     ///
     /// # Errors
-    /// They are malformed, or do not belong together.
+    /// The certificate or the key is malformed, or they do not belong together.
     pub fn given(chain_pem: &str, key_pem: &str, domain: &str) -> Result<Arc<Self>, GivenCertificateError> {
         let domain = domain.trim_end_matches('.').to_ascii_lowercase();
         let source = Source::Given(RwLock::new(certified(chain_pem, key_pem)?));

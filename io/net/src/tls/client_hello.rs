@@ -94,16 +94,16 @@ mod tests {
             let mut server = ServerConnection::new(server.clone()).unwrap();
             let mut first = Vec::new();
             while client.wants_write() || server.wants_write() {
-                let mut said = Vec::new();
-                client.write_tls(&mut said).unwrap();
+                let mut sent = Vec::new();
+                client.write_tls(&mut sent).unwrap();
                 if first.is_empty() {
-                    first.clone_from(&said);
+                    first.clone_from(&sent);
                 }
-                server.read_tls(&mut Cursor::new(said)).unwrap();
+                server.read_tls(&mut Cursor::new(sent)).unwrap();
                 server.process_new_packets().unwrap();
-                let mut said = Vec::new();
-                server.write_tls(&mut said).unwrap();
-                client.read_tls(&mut Cursor::new(said)).unwrap();
+                let mut sent = Vec::new();
+                server.write_tls(&mut sent).unwrap();
+                client.read_tls(&mut Cursor::new(sent)).unwrap();
                 client.process_new_packets().unwrap();
             }
             assert!(!client.is_handshaking());
@@ -129,11 +129,11 @@ mod tests {
             let config = ClientConfig::builder_with_provider(provider()).with_protocol_versions(versions).unwrap();
             let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
             let mut client = ClientConnection::new(Arc::new(config), "app.test".try_into().unwrap()).unwrap();
-            let mut said = Vec::new();
-            client.write_tls(&mut said).unwrap();
-            assert_eq!(offers_tls13(&said), offers, "{versions:?}");
-            for end in 0..said.len() {
-                assert!(!offers_tls13(&said[..end]), "{end} bytes of one that is not whole");
+            let mut sent = Vec::new();
+            client.write_tls(&mut sent).unwrap();
+            assert_eq!(offers_tls13(&sent), offers, "{versions:?}");
+            for end in 0..sent.len() {
+                assert!(!offers_tls13(&sent[..end]), "{end} bytes of one that is not whole");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// Why a TLS handshake with a server failed. The [`io::Error`] of [`crate::connect_tls`] holds it.
+/// Reason why a TLS handshake with a server failed. The [`io::Error`] of [`crate::connect_tls`] holds it.
 #[derive(Debug)]
 pub struct TlsFailure {
     sentence: String,

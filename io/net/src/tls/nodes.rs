@@ -111,7 +111,7 @@ pub fn client_config_of_node(
     client_config_of_node_for(root_pem, chain_pem, key_pem, &[NODE_ALPN])
 }
 
-/// As [`client_config_of_node`], for other protocols (ALPN).
+/// Like [`client_config_of_node`], for other protocols (ALPN).
 ///
 /// # Errors
 /// As [`client_config_of_node`].

@@ -93,7 +93,7 @@ pub fn server_config_for(
     alpn: &[String],
 ) -> Arc<ServerConfig> {
     let mut config = base.clone();
-    config.ticketer = Arc::new(TicketsOf { name: name.clone(), tickets: base.ticketer.clone() });
+    config.ticketer = Arc::new(NamedTickets { name: name.clone(), tickets: base.ticketer.clone() });
     config.cert_resolver = Arc::new(OneName { certificates, name });
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
     Arc::new(config)
@@ -236,7 +236,7 @@ impl server::ResolvesServerCert for OneName {
 
 /// Tickets of one name. A resumed session presents no certificate, so a ticket of one name must not open another.
 #[derive(Debug)]
-struct TicketsOf {
+struct NamedTickets {
     name: String,
     tickets: Arc<dyn server::ProducesTickets>,
 }
@@ -244,13 +244,13 @@ struct TicketsOf {
 /// The first byte of these tickets: no session that rustls serializes begins with it.
 const NAMED_TICKET: u8 = 0xff;
 
-impl TicketsOf {
+impl NamedTickets {
     fn mark(&self) -> Vec<u8> {
         [&[NAMED_TICKET], self.name.as_bytes(), &[0]].concat()
     }
 }
 
-impl server::ProducesTickets for TicketsOf {
+impl server::ProducesTickets for NamedTickets {
     fn enabled(&self) -> bool {
         self.tickets.enabled()
     }
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_ticket_opens_the_name_that_it_is_of_and_no_other() {
         let tickets = Ticketer::new().unwrap();
-        let of = |name: &str| TicketsOf { name: name.into(), tickets: tickets.clone() };
+        let of = |name: &str| NamedTickets { name: name.into(), tickets: tickets.clone() };
         let (one, other) = (of("a.localhost"), of("b.localhost"));
         let ticket = one.encrypt(b"session").unwrap();
         assert_eq!(one.decrypt(&ticket).as_deref(), Some(&b"session"[..]));

@@ -41,7 +41,7 @@ pub struct UdpPort {
     is_refused: AtomicBool,
 }
 
-/// Datagrams of one client that came together, in order.
+/// Datagrams of one client that arrived together, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// The sender.
@@ -102,7 +102,7 @@ impl UdpPort {
         let state = UdpSocketState::new((&socket).into())?;
         let address = socket.local_addr()?;
         may_fragment(&socket, address)?;
-        // As much as the kernel gives.
+        // At most the kernel's limit.
         drop(SockRef::from(&socket).set_recv_buffer_size(BUFFER_BYTES));
         drop(SockRef::from(&socket).set_send_buffer_size(BUFFER_BYTES));
         Ok(Self {
@@ -163,7 +163,7 @@ impl UdpPort {
         self.socket.ready(Interest::READABLE | Interest::ERROR).await.map(drop)
     }
 
-    /// Reads up to a batch of datagrams and gives them to `take`, which must not read in turn. Call it when the port
+    /// Reads up to a batch of datagrams and passes them to `take`, which must not read itself. Call it when the port
     /// was [`UdpPort::readable`].
     ///
     /// # Errors
@@ -181,7 +181,8 @@ impl UdpPort {
         self.read(either, take)
     }
 
-    /// As [`UdpPort::try_recv`], without a wait before: asks the kernel even when the runtime knows of nothing.
+    /// Like [`UdpPort::try_recv`], without waiting before: asks the kernel even if the runtime has not seen the port
+    /// readable.
     ///
     /// # Errors
     /// As [`UdpPort::try_recv`].
@@ -220,7 +221,7 @@ impl UdpPort {
     }
 
     /// Sends datagrams to one client, in order, from this address (`None`: the kernel's choice). Returns how many the
-    /// kernel took. Never waits: without room the kernel takes none.
+    /// kernel accepted. Never waits: without room the kernel accepts none.
     pub fn send(&self, to: SocketAddr, from: Option<IpAddr>, batch: &[&[u8]]) -> usize {
         let is_v6 = self.address_is_v6();
         let (to, from) = (in_family(to, is_v6), from.map(|ip| in_family(SocketAddr::new(ip, 0), is_v6).ip()));

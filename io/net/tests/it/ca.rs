@@ -173,8 +173,8 @@ fn a_full_disk_leaves_nothing_half() {
         .env("SALLYPORT_TEST_DIR", dir.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("error cannot write ") && said.contains(CA_KEY_FILE), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("error cannot write ") && stdout.contains(CA_KEY_FILE), "{stdout}");
     assert!(contents(dir.path()).is_empty());
     open(dir.path()).unwrap();
 }

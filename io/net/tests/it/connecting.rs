@@ -49,9 +49,9 @@ async fn the_second_address_is_tried_when_the_first_refuses() {
 #[tokio::test]
 async fn a_refused_connection_says_where_and_why() {
     // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
-    let held = TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let port = held.local_addr().unwrap().port();
+    let reserved = TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = reserved.local_addr().unwrap().port();
     let error = connect_tcp("127.0.0.1", port, PATIENCE).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     let expected = format!("cannot connect to 127.0.0.1:{port}: connection refused (nothing listens there)");

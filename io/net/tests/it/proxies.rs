@@ -136,9 +136,9 @@ async fn a_proxy_that_says_too_much_or_nothing_is_given_up() {
     assert!(error.to_string().contains("did not report within"), "{error}");
 
     // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
-    let held = tokio::net::TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let closed = held.local_addr().unwrap().port();
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = reserved.local_addr().unwrap().port();
     let error = connect_tcp_by(&through(&format!("127.0.0.1:{closed}")), "edge.example", 443, PATIENCE).await;
     let error = error.unwrap_err().to_string();
     assert!(error.contains("the proxy cannot be reached") && error.contains("refused"), "{error}");

@@ -121,9 +121,9 @@ async fn a_socket_for_one_client_gets_what_that_client_sends() {
 #[tokio::test]
 async fn nobody_there_is_an_error_of_a_connected_socket() {
     // Nobody else gets this port, and its socket hears itself alone: to all others nobody is there.
-    let held = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let gone = held.local_addr().unwrap();
-    held.connect(gone).unwrap();
+    let reserved = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let gone = reserved.local_addr().unwrap();
+    reserved.connect(gone).unwrap();
     let port = UdpPort::connected(gone).unwrap();
     // What the first one brings back may be heard by the next one that is sent: it is not lost, nor is that one.
     for many in [1, 3] {

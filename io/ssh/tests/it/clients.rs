@@ -64,9 +64,9 @@ async fn published(lab: &Lab, client: &mut Child) -> SocketAddr {
     tokio::select! {
         address = lab.published(80) => address,
         status = client.wait() => {
-            let mut said = String::new();
-            client.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
-            panic!("the client ended ({status:?}): {said}");
+            let mut stderr = String::new();
+            client.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
+            panic!("the client ended ({status:?}): {stderr}");
         }
     }
 }
@@ -183,9 +183,9 @@ async fn nothing_weak_is_offered() {
     let mut command = Command::new(python.with_file_name("ssh-audit"));
     command.args(["-n", "-l", "warn", "--skip-rate-test", "-p", &lab.address.port().to_string(), "127.0.0.1"]);
     let output = soon(command.output()).await.unwrap();
-    let said = text(&output.stdout);
-    assert!(said.contains("(kex) ecdh-sha2-nistp256"), "{said}{}", text(&output.stderr));
-    for finding in said.lines().filter(|line| line.contains("[warn]") || line.contains("[fail]")) {
-        assert!(KNOWN.iter().any(|known| finding.contains(known)), "{said}");
+    let report = text(&output.stdout);
+    assert!(report.contains("(kex) ecdh-sha2-nistp256"), "{report}{}", text(&output.stderr));
+    for finding in report.lines().filter(|line| line.contains("[warn]") || line.contains("[fail]")) {
+        assert!(KNOWN.iter().any(|known| finding.contains(known)), "{report}");
     }
 }

@@ -50,8 +50,8 @@ async fn several_forwards_share_a_connection_and_port_0_is_chosen() {
     until(|| chosen.is_usable().then_some(())).await;
     assert_eq!(curl(lab.published(chosen.port()).await).await, "two");
     client.signal("TERM");
-    let (_, said) = client.end().await;
-    assert!(said.contains(&format!("Allocated port {} for remote forward", chosen.port())), "{said}");
+    let (_, stderr) = client.end().await;
+    assert!(stderr.contains(&format!("Allocated port {} for remote forward", chosen.port())), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,9 +60,9 @@ async fn a_refused_forward_ends_a_strict_client_and_is_explained_to_the_others()
     let forward = format!("{TAKEN_PORT}:localhost:1");
     let strict = lab.ssh(&["-N", "-v", "-o", "ExitOnForwardFailure=yes", "-R", &forward]).await;
     assert_eq!(strict.status.code(), Some(255));
-    let said = text(&strict.stderr);
-    assert!(said.contains("remote port forwarding failed for listen port 81"), "{said}");
-    assert!(said.contains("port 81 is taken by another service"), "{said}");
+    let stderr = text(&strict.stderr);
+    assert!(stderr.contains("remote port forwarding failed for listen port 81"), "{stderr}");
+    assert!(stderr.contains("port 81 is taken by another service"), "{stderr}");
     let mut lenient = lab.spawn(&["-R", &forward]);
     lenient.line_with("port 81 is taken by another service: choose another one").await;
 }

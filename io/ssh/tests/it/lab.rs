@@ -84,9 +84,9 @@ impl Gate {
 }
 
 /// The gate as the server holds it.
-pub(crate) struct Shared(pub(crate) Arc<Gate>);
+pub(crate) struct SharedGate(pub(crate) Arc<Gate>);
 
-impl SshGate for Shared {
+impl SshGate for SharedGate {
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict> {
         let verdict = self.0.decide(attempt);
         Box::pin(async move { verdict })
@@ -182,7 +182,7 @@ impl Lab {
         config.greeting = vec!["welcome to the test".to_owned()];
         change(&mut config);
         let gate = Arc::new(gate);
-        let server = SshServer::new(config, Arc::new(Shared(gate.clone())));
+        let server = SshServer::new(config, Arc::new(SharedGate(gate.clone())));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let known = keys.known_hosts_lines("127.0.0.1", address.port()).join("\n");

@@ -36,9 +36,9 @@ async fn foreign_keys_and_unknown_users_get_the_same_answer() {
     for (user, key) in [("alice", "foreign"), ("nobody", "foreign"), ("nobody", "alice")] {
         let output = lab.finish(lab.ssh_as(user, key, &[]), &["127.0.0.1"]).await;
         assert_eq!(output.status.code(), Some(255));
-        let said = text(&output.stderr);
-        assert!(said.contains("Permission denied (publickey)"), "{said}");
-        assert!(said.contains("log in with a key of your account"), "{said}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("Permission denied (publickey)"), "{stderr}");
+        assert!(stderr.contains("log in with a key of your account"), "{stderr}");
     }
     assert!(lab.gate.connections.lock().unwrap().is_empty());
     assert!(lab.gate.closed.lock().unwrap().is_empty());
@@ -131,9 +131,9 @@ async fn clients_whose_keys_are_refused_get_a_hint_once_and_others_none() {
     let lab = Lab::start_with(Gate::default(), |config| config.login_hint = Some(hint.to_owned())).await;
     lab.make_key("foreign", "ed25519");
     let output = lab.finish(lab.ssh_as("alice", "foreign", &STRICT), &["127.0.0.1"]).await;
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(255), "{said}");
-    assert_eq!(said.matches(hint).count(), 1, "{said}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(255), "{stderr}");
+    assert_eq!(stderr.matches(hint).count(), 1, "{stderr}");
     let output = lab.finish(lab.ssh_as("alice", "alice", &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
     assert!(is_logged_in(&output) && !text(&output.stderr).contains(hint), "{}", text(&output.stderr));
 }
@@ -150,19 +150,21 @@ async fn old_algorithms_are_not_spoken() {
     ] {
         // A cipher that needs a MAC.
         let output = lab.ssh(&["-o", option, "-o", "Ciphers=aes256-ctr,aes128-cbc"]).await;
-        let said = text(&output.stderr);
+        let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(255));
         assert!(
-            said.contains("Unable to negotiate") || said.contains("Connection closed") || said.contains("no matching"),
-            "{option}: {said}"
+            stderr.contains("Unable to negotiate")
+                || stderr.contains("Connection closed")
+                || stderr.contains("no matching"),
+            "{option}: {stderr}"
         );
     }
     // What OpenSSH chooses by itself, with the countermeasure to prefix truncation where the client knows it.
     let output = lab.ssh(&["-vv", "-N", "-o", "ExitOnForwardFailure=yes", REFUSED[0], REFUSED[1]]).await;
-    let said = text(&output.stderr);
-    assert!(said.contains("kex: host key algorithm: ssh-ed25519"), "{said}");
-    assert!(said.contains("kex-strict-s-v00@openssh.com"), "{said}");
-    assert!(said.contains("mlkem768x25519-sha256"), "{said}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("kex: host key algorithm: ssh-ed25519"), "{stderr}");
+    assert!(stderr.contains("kex-strict-s-v00@openssh.com"), "{stderr}");
+    assert!(stderr.contains("mlkem768x25519-sha256"), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,9 +180,9 @@ async fn a_client_that_signs_with_sha1_is_refused_and_the_gate_is_told() {
         let with_sha1 = PrivateKeyWithHashAlg::new(private.clone(), None);
         assert!(!soon(old.authenticate_publickey("alice", with_sha1)).await.unwrap().success());
     }
-    let told = lab.gate.with_sha1.lock().unwrap().clone();
-    assert_eq!(told.len(), 1, "once for a connection");
-    assert!(told[0].0 == "alice" && told[0].1.key_data() == key.key_data());
+    let refused_keys = lab.gate.with_sha1.lock().unwrap().clone();
+    assert_eq!(refused_keys.len(), 1, "once for a connection");
+    assert!(refused_keys[0].0 == "alice" && refused_keys[0].1.key_data() == key.key_data());
     // The same key with a signature of today is let in, and nobody is told anything.
     let mut ssh = lab.ssh_as("alice", "rsa", &STRICT);
     ssh.args(REFUSED);
@@ -196,8 +198,8 @@ async fn the_bare_key_of_a_certificate_is_refused_before_it_signs() {
     let public = lab.make_key("bob", "ecdsa");
     *lab.gate.authority.lock().unwrap() = Some(authority.public_key().clone());
     let bare = lab.finish(lab.ssh_as("bob", "bob", &["-v", "-N"]), &["127.0.0.1"]).await;
-    let said = text(&bare.stderr);
-    assert!(said.contains("Permission denied (publickey)") && !said.contains("Server accepts key"), "{said}");
+    let stderr = text(&bare.stderr);
+    assert!(stderr.contains("Permission denied (publickey)") && !stderr.contains("Server accepts key"), "{stderr}");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let line = authority.sign(&public.to_openssh().unwrap(), "bob", "a test", now).unwrap();
     std::fs::write(lab.path("bob-cert.pub"), line).unwrap();

@@ -56,7 +56,7 @@ pub enum SetupRequirement {
 pub enum SignUpRequirement {
     /// None.
     Open,
-    /// No account may be made.
+    /// Sign-up is closed.
     Closed,
     /// An invitation of the account's address, whose code has this hash. The invitation is used up, and the account
     /// joins the organisation.

@@ -73,7 +73,7 @@ pub struct NewReset {
     pub hash: SecretHash,
     /// The maker of the code.
     pub made_by: ResetMaker,
-    /// When the code ends, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     pub expires_at: i64,
 }
 

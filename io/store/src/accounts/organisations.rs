@@ -44,7 +44,7 @@ pub struct Member {
 /// The result of changing a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChangeOutcome {
-    /// The change is made.
+    /// The change was made.
     Done,
     /// The account is not a member of the organisation.
     NotFound,

@@ -308,7 +308,7 @@ impl Store {
         rows.iter().map(edge).collect()
     }
 
-    /// The edge, while it was not removed.
+    /// The edge, unless it was removed.
     ///
     /// # Errors
     /// The database fails.

@@ -54,10 +54,10 @@ impl FromStr for PostgresAddress {
             sqlx::Error::Configuration(error) => format!("the address of the database cannot be read: {error}"),
             _ => "the address of the database cannot be read: postgres://USER@HOST:PORT/NAME".to_owned(),
         })?;
-        let said = text.split_once('?').is_some_and(|(_, query)| {
+        let is_given = text.split_once('?').is_some_and(|(_, query)| {
             query.split('&').any(|pair| pair.starts_with("sslmode=") || pair.starts_with("ssl-mode="))
         });
-        if !said && std::env::var_os("PGSSLMODE").is_none() && !is_here(&options) {
+        if !is_given && std::env::var_os("PGSSLMODE").is_none() && !is_here(&options) {
             options = options.ssl_mode(PgSslMode::VerifyFull);
         }
         if options.get_application_name().is_none() {

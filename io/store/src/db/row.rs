@@ -32,13 +32,13 @@ pub(crate) fn parsed<T: FromStr<Err: Display>>(row: &DbRow, column: &'static str
 /// A column with a display name.
 pub(crate) fn display_name(row: &DbRow, column: &'static str) -> Result<DisplayName, StoreError> {
     let value: &str = row.try_get(column)?;
-    DisplayName::from_kept(value).map_err(|error| damaged(column, error))
+    DisplayName::from_stored(value).map_err(|error| damaged(column, error))
 }
 
 /// A nullable column with a display name.
 pub(crate) fn optional_display_name(row: &DbRow, column: &'static str) -> Result<Option<DisplayName>, StoreError> {
     let value: Option<&str> = row.try_get(column)?;
-    value.map(DisplayName::from_kept).transpose().map_err(|error| damaged(column, error))
+    value.map(DisplayName::from_stored).transpose().map_err(|error| damaged(column, error))
 }
 
 /// A column of JSON.

@@ -223,7 +223,7 @@ impl DbConnection {
 pub(crate) enum On<'c> {
     /// Any connection.
     Pool(&'c DbPool),
-    /// This one.
+    /// A given connection.
     Connection(&'c mut DbConnection),
 }
 

@@ -23,7 +23,7 @@ const MAX_VALUES_AT_ONCE: usize = 8_000;
 pub struct TransferredTable {
     /// Its name.
     pub name: String,
-    /// How many rows it has.
+    /// Number of rows.
     pub rows: u64,
     /// SHA-256 of all its values, in the order of its rows.
     pub digest: [u8; 32],

@@ -47,7 +47,7 @@ impl std::str::FromStr for AuthorityKind {
 pub struct StoredAuthority {
     /// The organisation of the authority.
     pub organisation: AccountId,
-    /// What it signs.
+    /// Its purpose.
     pub kind: AuthorityKind,
     /// The public part: a certificate in DER, or the line of an ssh key.
     pub certificate: Vec<u8>,

@@ -19,7 +19,7 @@ pub const MAX_DEVICE_LOGINS_OF_ORGANISATION: usize = 256;
 pub struct NewDeviceLogin {
     /// The code that the person types.
     pub code: String,
-    /// SHA-256 of what the program shows.
+    /// SHA-256 of the program's secret.
     pub device: SecretHash,
     /// The organisation of the socket.
     pub organisation: AccountId,

@@ -275,7 +275,7 @@ fn token(found: &DbRow) -> Result<StoredServiceToken, StoreError> {
             text.parse::<PersonEmail>().map_err(|error| row::damaged("email", error))
         })?,
         display_name: optional(found, "display_name", |text| {
-            DisplayName::from_kept(text).map_err(|error| row::damaged("display_name", error))
+            DisplayName::from_stored(text).map_err(|error| row::damaged("display_name", error))
         })?,
     })
 }

@@ -22,7 +22,7 @@ pub struct DirectOriginChange {
     pub address: Option<OriginAddr>,
     /// Its region; `Some(None)`: the region of each edge that dials it.
     pub region: Option<Option<RegionName>>,
-    /// Its share of the socket's flows beside the other origins.
+    /// Its share of the socket's flows relative to the other origins.
     pub weight: Option<u16>,
     /// How its certificate is verified.
     pub tls: Option<OriginTlsSettings>,

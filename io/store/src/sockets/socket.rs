@@ -42,7 +42,7 @@ pub struct NewSocket {
     pub account: AccountId,
     /// The name that the owner gives the socket.
     pub display_name: DisplayName,
-    /// What happens when another socket of the account has the name.
+    /// What to do if another socket of the account has the name.
     pub name_conflict: NameConflict,
     /// The type of the socket.
     pub socket_type: SocketType,

@@ -25,7 +25,7 @@ pub struct NewTunnel {
     pub id: TunnelId,
     /// The socket it will belong to.
     pub socket: SocketId,
-    /// What its owner calls it, if anything.
+    /// Its display name, if any.
     pub name: Option<DisplayName>,
     /// SHA-256 of the connector's credential.
     pub credential: CredentialHash,

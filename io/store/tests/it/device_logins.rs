@@ -32,8 +32,8 @@ async fn a_program_learns_the_answer_once() {
     assert!(!store.answer_device_login("BCDFGHJK", None, NOW).await.unwrap(), "an answer stands");
     assert_eq!(store.device_login("BCDFGHJK", NOW).await.unwrap(), None);
     let (one, two) = tokio::join!(store.take_device_answer(new.device, NOW), store.take_device_answer(new.device, NOW));
-    let told: Vec<_> = [one.unwrap(), two.unwrap()].into_iter().flatten().collect();
-    assert_eq!(told, [DeviceAnswer::Agreed(session, new.socket)], "once");
+    let answers: Vec<_> = [one.unwrap(), two.unwrap()].into_iter().flatten().collect();
+    assert_eq!(answers, [DeviceAnswer::Agreed(session, new.socket)], "once");
     assert!(store.begin_device_login(&new, NOW).await.unwrap());
     assert!(store.answer_device_login("BCDFGHJK", None, NOW).await.unwrap());
     assert_eq!(store.take_device_answer(new.device, NOW).await.unwrap(), Some(DeviceAnswer::Denied));

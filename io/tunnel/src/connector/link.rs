@@ -35,7 +35,7 @@ pub async fn answer_link(
     loop {
         tokio::select! {
             () = &mut running => break,
-            Some((_, told)) = news.recv() => match told {
+            Some((_, news_event)) = news.recv() => match news_event {
                 SessionEvent::Ended { why: ended } => why = ended,
                 SessionEvent::Refused(refusal) => why = refusal.to_string(),
                 _ => {}
@@ -46,8 +46,8 @@ pub async fn answer_link(
             }
         }
     }
-    while let Ok((_, told)) = news.try_recv() {
-        if let SessionEvent::Ended { why: ended } = told {
+    while let Ok((_, news_event)) = news.try_recv() {
+        if let SessionEvent::Ended { why: ended } = news_event {
             why = ended;
         }
     }

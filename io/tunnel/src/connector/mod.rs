@@ -150,12 +150,12 @@ pub trait OriginHandler: Send + Sync + 'static {
 pub enum ConnectorEvent {
     /// An edge is being dialed.
     Connecting {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
     },
     /// The edge answered.
     Connected {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
         /// The edge's region.
         region: Option<RegionName>,
@@ -191,14 +191,14 @@ pub enum ConnectorEvent {
     },
     /// The edge is stopping; running streams finish while the next session is set up.
     GoingAway {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
         /// The reason.
         message: String,
     },
     /// The session is given up because other edges hold the tunnels.
     Left {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
     },
     /// The origin does not accept datagrams: it refused forwarded ones.
@@ -210,7 +210,7 @@ pub enum ConnectorEvent {
     },
     /// The session with an edge ended, or could not be set up.
     Disconnected {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
         /// The reason.
         reason: String,

@@ -201,8 +201,8 @@ impl ConnectorSession {
             Event::FlowLog(record) => self.shared.tell_logged(super::ConnectorEvent::Flow(record)),
             Event::HealthLog(record) => self.shared.tell_logged(super::ConnectorEvent::Health(record)),
             Event::StreamOpen(id, open) => {
-                let held = StreamCount::new(&self.streams, None);
-                let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, held)));
+                let count = StreamCount::new(&self.streams, None);
+                let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, count)));
                 tokio::spawn(self.shared.origin.serve(open, stream));
             }
             _ => {}
@@ -355,9 +355,9 @@ impl ConnectorSession {
     }
 
     fn start(self: Arc<Self>, leg: Leg, open: Open) -> BoxFuture<'static, ()> {
-        let held = StreamCount::new(&self.streams, None);
+        let count = StreamCount::new(&self.streams, None);
         let origin = self.shared.origin.clone();
-        let stream = LegStream::accept(leg, self, held);
+        let stream = LegStream::accept(leg, self, count);
         origin.serve(open, IncomingStream::new(TunnelStream::on_leg(stream)))
     }
 }

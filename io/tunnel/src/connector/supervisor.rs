@@ -50,7 +50,7 @@ const FLOWS_MOVE_TIME: Duration = Duration::from_secs(5);
 /// Time that sessions have to close once their streams are done.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
-/// What all sessions of a connector share.
+/// State shared by all sessions of a connector.
 pub(super) struct ConnectorContext {
     pub(super) config: ConnectorConfig,
     pub(super) origin: Arc<dyn OriginHandler>,

@@ -20,7 +20,7 @@ impl FirstFrame {
     }
 }
 
-/// Why a new carrier is closed.
+/// Reason why a new carrier is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FirstFrameError {
     #[error(transparent)]

@@ -22,7 +22,7 @@ use crate::{
     watch::Watch,
 };
 
-/// Why a stream cannot be opened.
+/// Reason why a stream cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The tunnel was detached, or the session ended or is going away.
@@ -33,7 +33,7 @@ pub enum OpenError {
     NoRoom(sallyport_wire::OpenError),
 }
 
-/// Why a flow cannot be opened.
+/// Reason why a flow cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenFlowError {
     /// The tunnel was detached, the session ended or is going away, or the tunnel carries no datagrams.
@@ -187,8 +187,8 @@ impl TunnelHandle {
         }
         let stream = match leg {
             Some(leg) => {
-                let held = self.held().with(session.leg_shares.hold(open.client));
-                TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held, establishment))
+                let count = self.stream_count().with(session.leg_shares.hold(open.client));
+                TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, count, establishment))
             }
             None => TunnelStream::multiplexed(self.multiplex(open, establishment)?),
         };
@@ -209,7 +209,7 @@ impl TunnelHandle {
     /// Their frames then travel in a few TLS records, each of which costs a system call on both sides; legs cost two
     /// for each request. If all requests come from another shard, the connection moves there.
     #[must_use]
-    pub fn shares_well(&self) -> bool {
+    pub fn prefers_shared(&self) -> bool {
         let session = &self.inner.session;
         session.requests.is_crowded(Instant::now()) && session.mux.has_room_for_shared()
     }
@@ -241,11 +241,11 @@ impl TunnelHandle {
         if !session.stream_shares.has_room(open.client) {
             return Err(OpenError::NoRoom(sallyport_wire::OpenError::TooManyStreams));
         }
-        let held = self.held().with(session.stream_shares.hold(open.client));
-        session.mux.open(open, held, establishment).map_err(why_not_multiplexed)
+        let stream_count = self.stream_count().with(session.stream_shares.hold(open.client));
+        session.mux.open(open, stream_count, establishment).map_err(why_not_multiplexed)
     }
 
-    fn held(&self) -> StreamCount {
+    fn stream_count(&self) -> StreamCount {
         StreamCount::new(&self.inner.streams, Some(&self.inner.all_streams))
     }
 

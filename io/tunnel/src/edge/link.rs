@@ -129,7 +129,7 @@ impl EdgeTunnels {
         mut io: S,
         peer: SocketAddr,
         config: SessionConfig,
-        told: impl FnOnce(Result<EdgeLink, LinkError>) + Send,
+        result: impl FnOnce(Result<EdgeLink, LinkError>) + Send,
     ) -> String
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -144,7 +144,7 @@ impl EdgeTunnels {
         let (hello, frame) = match first {
             Ok(first) => first,
             Err(why) => {
-                told(Err(LinkError::First(why.clone())));
+                result(Err(LinkError::First(why.clone())));
                 return why;
             }
         };
@@ -154,7 +154,7 @@ impl EdgeTunnels {
             Ok(session) => session,
             Err(unmade) => {
                 let why = unmade.to_string();
-                told(Err(match unmade {
+                result(Err(match unmade {
                     SessionError::Hello(_) => LinkError::First(why.clone()),
                     SessionError::Random => LinkError::Refused(why.clone()),
                 }));
@@ -162,11 +162,11 @@ impl EdgeTunnels {
             }
         };
         if let Some(refusal) = self.shared.add_session(&session) {
-            told(Err(LinkError::Refused(refusal.to_string())));
+            result(Err(LinkError::Refused(refusal.to_string())));
             return refusal.to_string();
         }
         let all_streams = self.shared.streams.clone();
-        told(Ok(EdgeLink { session: session.clone(), usable, streams, all_streams }));
+        result(Ok(EdgeLink { session: session.clone(), usable, streams, all_streams }));
         self.drive_session(io, &session, None).await
     }
 }

@@ -212,13 +212,13 @@ async fn refused_sessions_leave_few_lines_in_the_log() {
     assert!(lines() <= most, "{} lines, at most {most}", lines());
     // The next one that is told of says how many were not since the one before: all are told of or counted.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let told = lines();
+    let logged = lines();
     refused().await;
-    assert_eq!(lines(), told + 1);
+    assert_eq!(lines(), logged + 1);
     let text = String::from_utf8(log.lock().unwrap().clone()).unwrap();
     let left_out = text.split("left_out=").skip(1).map(|rest| rest.split_whitespace().next().unwrap());
     let left_out: usize = left_out.map(|number| number.parse::<usize>().unwrap()).sum();
-    assert_eq!(told + 1 + left_out, SESSIONS + 1, "{text}");
+    assert_eq!(logged + 1 + left_out, SESSIONS + 1, "{text}");
 }
 
 fn attach(number: u8, bytes: &mut Vec<u8>) {
@@ -359,13 +359,13 @@ async fn one_client_that_takes_all_it_can_leaves_legs_and_streams_to_others() {
     let of = |client: &str| Open { client: client.parse().unwrap(), ..open_for(tunnel(1)) };
     let greedy = || of("198.51.100.7:1");
     // It asks for one after the other, and reads none of them.
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     let mut ask_until_refused = async || {
         loop {
             match handle.open(greedy()) {
                 Ok(mut stream) => {
                     soon(stream.flush()).await.unwrap();
-                    held.push(stream);
+                    streams.push(stream);
                 }
                 Err(error) => return error,
             }
@@ -380,8 +380,8 @@ async fn one_client_that_takes_all_it_can_leaves_legs_and_streams_to_others() {
     })
     .await;
     ask_until_refused().await;
-    let on_legs = held.iter().filter(|stream| stream.is_on_leg()).count();
-    assert_eq!((on_legs, held.len() - on_legs), (LEGS * 3 / 4, STREAMS * 3 / 4));
+    let on_legs = streams.iter().filter(|stream| stream.is_on_leg()).count();
+    assert_eq!((on_legs, streams.len() - on_legs), (LEGS * 3 / 4, STREAMS * 3 / 4));
 
     let mut others = Vec::new();
     for number in 1..=8 {
@@ -398,7 +398,7 @@ async fn one_client_that_takes_all_it_can_leaves_legs_and_streams_to_others() {
         // They stay, as busy ones do.
         others.push((on_leg, handle.open(of(&format!("198.51.100.{}:1", 100 + number))).unwrap()));
     }
-    drop((held, others));
+    drop((streams, others));
     until("nothing is held any more", || handle.active_streams() == 0).await;
     assert!(handle.has_leg_for("198.51.100.7:1".parse().unwrap()));
 }

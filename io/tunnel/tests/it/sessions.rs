@@ -57,11 +57,11 @@ async fn one_session_holds_many_tunnels_and_tells_of_requests() {
         refused: None,
     };
     edge.handle(tunnel(2)).unwrap().send_request_log(&record);
-    let told = connector.event(|event| match event {
+    let records = connector.event(|event| match event {
         ConnectorEvent::Request(record) => Some(record.clone()),
         _ => None,
     });
-    assert_eq!(told.await, record);
+    assert_eq!(records.await, record);
 }
 
 #[tokio::test]
@@ -88,13 +88,13 @@ async fn are_told_of_as_often_as_one(edge: &Edge) {
         handles.push(edge.attached(tunnel(number)).await);
     }
     let asked = Instant::now();
-    let told: Vec<u32> =
+    let records: Vec<u32> =
         handles.iter().map(|handle| (0..1_000).map(|_| u32::from(handle.request_log_turn().is_some())).sum()).collect();
     // What came in while they were asked, and what each is told of in every second whatever the others took.
     let seconds = u32::try_from(asked.elapsed().as_secs() + 1).unwrap();
     let bound = MAX_LOGGED_BURST + seconds * (LOGGED_PER_SECOND + 4);
-    assert!(told.iter().sum::<u32>() <= bound, "{told:?} in {seconds} s");
-    assert!(told.iter().all(|told| *told > 0), "the first leaves the others something: {told:?}");
+    assert!(records.iter().sum::<u32>() <= bound, "{records:?} in {seconds} s");
+    assert!(records.iter().all(|records| *records > 0), "the first leaves the others something: {records:?}");
 }
 
 #[tokio::test]

@@ -491,9 +491,9 @@ async fn the_last_word_of_a_stream_is_heard_with_the_next_one_on_its_leg_or_with
             let mut stream = open(&edge);
             stream.write_all(b"asked").await.unwrap();
             stream.flush().await.unwrap();
-            let mut said = Vec::new();
-            soon(stream.read_to_end(&mut said)).await.unwrap();
-            assert_eq!(said, b"said");
+            let mut received = Vec::new();
+            soon(stream.read_to_end(&mut received)).await.unwrap();
+            assert_eq!(received, b"said");
             stream.shutdown().await.unwrap();
             drop(stream);
             if round % 4 == 0 {

@@ -297,9 +297,9 @@ impl OriginTransport {
     }
 
     /// Whether a request with a short answer had better share a connection with others than have a leg.
-    pub(crate) fn shares_well(&self) -> bool {
+    pub(crate) fn prefers_shared(&self) -> bool {
         match self {
-            Self::Tunnel(handle) => handle.shares_well(),
+            Self::Tunnel(handle) => handle.prefers_shared(),
             // Each stream of a link has a leg on both hops.
             Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => false,
         }

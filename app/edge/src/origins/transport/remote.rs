@@ -69,13 +69,13 @@ impl RemoteTransport {
 
     /// The address that the tunnel's connector came from, as that edge says.
     pub(crate) fn connector_addr(&self) -> Option<SocketAddr> {
-        let held = self.mesh.upgrade()?.fleet().held(self.tunnel);
+        let held = self.mesh.upgrade()?.fleet().tunnel_on_edges(self.tunnel);
         held.into_iter().find(|held| held.card.edge == self.edge()).map(|held| held.presence.connector_addr)
     }
 
     /// The address at which the tunnel's connector dials the origin, as that edge says.
     pub(crate) fn dialed(&self) -> Option<OriginAddr> {
-        let held = self.mesh.upgrade()?.fleet().held(self.tunnel);
+        let held = self.mesh.upgrade()?.fleet().tunnel_on_edges(self.tunnel);
         held.into_iter().find(|held| held.card.edge == self.edge())?.presence.origin
     }
 

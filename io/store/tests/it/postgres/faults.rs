@@ -25,9 +25,9 @@ async fn refused(address: &str) -> StoreError {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_told_at_once() {
     // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
-    let held = tokio::net::TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let nobody = held.local_addr().unwrap();
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = reserved.local_addr().unwrap();
     let error = refused(&format!("postgres://ann:geheim@{nobody}/sally")).await;
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains(&format!("postgres://ann@{nobody}/sally")), "{error}");
@@ -205,13 +205,13 @@ async fn pass(client: TcpStream, server: TcpStream, word: &'static str, cut: Arc
     });
     let mut buffer = vec![0; 65_536];
     while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-        let said = &buffer[..length];
-        if said.windows(word.len()).any(|some| some == word.as_bytes()) {
+        let bytes = &buffer[..length];
+        if bytes.windows(word.len()).any(|some| some == word.as_bytes()) {
             match cut.swap(0, Ordering::SeqCst) {
                 BEFORE => break,
                 AFTER => {
                     deaf.store(true, Ordering::SeqCst);
-                    to_server.write_all(said).await.unwrap();
+                    to_server.write_all(bytes).await.unwrap();
                     // Time to do it, before anybody sees that nobody is there.
                     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
                     break;
@@ -219,7 +219,7 @@ async fn pass(client: TcpStream, server: TcpStream, word: &'static str, cut: Arc
                 _ => {}
             }
         }
-        to_server.write_all(said).await.unwrap();
+        to_server.write_all(bytes).await.unwrap();
     }
     answers.abort();
 }

@@ -76,8 +76,8 @@ fn the_suite_holds_on_postgresql() {
         .env(SUITE, server.base())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    let passed = said.split("test result: ok. ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    assert!(passed.parse::<u32>().unwrap() > 20, "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    let passed = stdout.split("test result: ok. ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(passed.parse::<u32>().unwrap() > 20, "{stdout}");
 }

@@ -48,7 +48,7 @@ fn start_somewhere() -> Result<Server, String> {
     for _ in 0..ATTEMPTS {
         match start(free.next().unwrap()) {
             Ok(server) => return Ok(server),
-            Err(said) => reason = said,
+            Err(why) => reason = why,
         }
     }
     Err(reason)
@@ -65,8 +65,8 @@ fn start(port: u16) -> Result<Server, String> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).map_err(|error| error.to_string())?;
     if line.trim() != "ready" {
-        let said = child.wait_with_output().map_err(|error| error.to_string())?;
-        return Err(String::from_utf8_lossy(&said.stderr).trim().to_owned());
+        let output = child.wait_with_output().map_err(|error| error.to_string())?;
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
     Ok(Server { port, _input: child.stdin.take().unwrap() })
 }

@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// The longest stored token of a provider, in bytes.
-pub const MAX_KEPT_TOKEN_BYTES: usize = 8_192;
+pub const MAX_STORED_TOKEN_BYTES: usize = 8_192;
 
 /// The result of a login.
 #[derive(Debug)]
-pub struct Finished {
+pub struct CompletedLogin {
     /// The person.
     pub person: Person,
     /// The provider's session id, if it gives one.
@@ -54,7 +54,7 @@ impl fmt::Debug for ProviderTokens {
 impl ProviderTokens {
     /// The received tokens that are short enough to be stored.
     pub(crate) fn of(tokens: Tokens, now: i64) -> Self {
-        let kept = |token: Option<String>| token.filter(|token| (1..=MAX_KEPT_TOKEN_BYTES).contains(&token.len()));
+        let kept = |token: Option<String>| token.filter(|token| (1..=MAX_STORED_TOKEN_BYTES).contains(&token.len()));
         let seconds = match &tokens.expires_in {
             Some(Value::Number(seconds)) => seconds.as_i64(),
             Some(Value::String(seconds)) => seconds.parse().ok(),
@@ -76,7 +76,7 @@ impl ProviderTokens {
 
 /// The result of a check at the provider.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Checked {
+pub enum LoginCheck {
     /// The login is valid.
     Good {
         /// New tokens for later checks, if they have changed.
@@ -117,29 +117,29 @@ impl Providers {
         secret: &str,
         (subject, tokens): (&str, &ProviderTokens),
         now: i64,
-    ) -> Result<Checked, OidcError> {
+    ) -> Result<LoginCheck, OidcError> {
         if !config.kind.is_oidc() || !tokens.can_ask(now) {
-            return Ok(Checked::CannotAsk);
+            return Ok(LoginCheck::CannotAsk);
         }
-        let discovery = self.known(config).lock().await.discovery(&self.http, config).await?;
+        let discovery = self.cached(config).lock().await.discovery(&self.http, config).await?;
         let client = ClientOf { config, secret, auth: discovery.client_auth() };
         if let Some(refresh_token) = &tokens.refresh_token {
             let new = oauth::refresh(&self.http, client, &discovery.token_endpoint, refresh_token).await;
             return match new {
                 Ok(new) => self.refreshed(config, name, (subject, tokens), new, now).await,
                 Err(OidcError::Refused { error, .. }) if OVER.iter().any(|over| is_code(&error, over)) => {
-                    Ok(Checked::Ended(format!("the provider refused the refresh token: {error}")))
+                    Ok(LoginCheck::Ended(format!("the provider refused the refresh token: {error}")))
                 }
                 Err(error) => Err(error),
             };
         }
         let (Some(endpoint), Some(token)) = (&discovery.introspection_endpoint, &tokens.access_token) else {
-            return Ok(Checked::CannotAsk);
+            return Ok(LoginCheck::CannotAsk);
         };
         let is_active = oauth::introspect(&self.http, client, endpoint, token).await?;
         Ok(match is_active {
-            true => Checked::Good { tokens: None, person: None },
-            false => Checked::Ended("the provider reports that the access token is no longer valid".to_owned()),
+            true => LoginCheck::Good { tokens: None, person: None },
+            false => LoginCheck::Ended("the provider reports that the access token is no longer valid".to_owned()),
         })
     }
 
@@ -151,7 +151,7 @@ impl Providers {
         (subject, old): (&str, &ProviderTokens),
         new: Tokens,
         now: i64,
-    ) -> Result<Checked, OidcError> {
+    ) -> Result<LoginCheck, OidcError> {
         let (id_token, access_token) = (new.id_token.clone(), new.access_token.clone());
         let mut tokens = ProviderTokens::of(new, now);
         // A provider that issues no new refresh token accepts the former one again.
@@ -172,9 +172,9 @@ impl Providers {
         Ok(match person {
             Ok(person) => {
                 let tokens = Some(tokens).filter(|tokens| tokens != old);
-                Checked::Good { tokens, person: person.map(Box::new) }
+                LoginCheck::Good { tokens, person: person.map(Box::new) }
             }
-            Err(reason) => Checked::Ended(reason),
+            Err(reason) => LoginCheck::Ended(reason),
         })
     }
 
@@ -192,7 +192,7 @@ impl Providers {
         if claims.get("sub").and_then(Value::as_str) != Some(subject) {
             return Ok(Err("the refreshed token is for another person".to_owned()));
         }
-        let discovery = self.known(config).lock().await.discovery(&self.http, config).await?;
+        let discovery = self.cached(config).lock().await.discovery(&self.http, config).await?;
         let asks_userinfo =
             config.kind == ProviderKind::Oidc && discovery.userinfo_endpoint.is_some() && access_token.is_some();
         let claims = self.with_userinfo(config, &discovery, claims, access_token).await?;
@@ -215,12 +215,12 @@ impl Providers {
     /// The token is invalid, or the provider's keys cannot be fetched.
     pub async fn logout(&self, config: &ProviderConfig, token: &str, now: i64) -> Result<LogoutToken, LogoutError> {
         let issuer = config.oidc_issuer().ok_or(OidcError::NotAsked)?;
-        let known = self.known(config);
-        let keys = known.lock().await.keys(&self.http, config).await?;
+        let cached = self.cached(config);
+        let keys = cached.lock().await.keys(&self.http, config).await?;
         let verify = |keys: &[_]| verify_logout_token(token, keys, &issuer, &config.client_id, now);
         match verify(&keys) {
             Err(error) if error.may_be_a_newer_key() => {
-                let newer = known.lock().await.newer_keys(&self.http, config).await?;
+                let newer = cached.lock().await.newer_keys(&self.http, config).await?;
                 Ok(newer.map_or(Err(error), |keys| verify(&keys))?)
             }
             verified => Ok(verified?),
@@ -235,13 +235,13 @@ impl Providers {
         if !config.kind.is_oidc() {
             return Ok(None);
         }
-        let known = self.known(config);
-        let discovery = known.lock().await.discovery(&self.http, config).await?;
+        let cached = self.cached(config);
+        let discovery = cached.lock().await.discovery(&self.http, config).await?;
         Ok(discovery.end_session_endpoint)
     }
 }
 
 /// Whether the provider's error is this code, possibly with a description.
-fn is_code(said: &str, code: &str) -> bool {
-    said.strip_prefix(code).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+fn is_code(error: &str, code: &str) -> bool {
+    error.strip_prefix(code).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }

@@ -65,7 +65,7 @@ pub struct Lease {
 
 /// The entry of a tunnel that an edge holds or has held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct TunnelEntry {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The edge.
@@ -82,7 +82,7 @@ pub struct Held {
 
 /// Reason why an entry is not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum WordError {
+pub enum EntryError {
     /// The entry is of another version of this program.
     #[error("the entry has schema {found}, and this program reads schema {SCHEMA}: bring all machines to one version")]
     Schema {
@@ -99,12 +99,12 @@ struct Schema {
     schema: u32,
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WordError> {
-    let Schema { schema } = serde_json::from_slice(bytes).map_err(WordError::Damaged)?;
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, EntryError> {
+    let Schema { schema } = serde_json::from_slice(bytes).map_err(EntryError::Damaged)?;
     if schema != SCHEMA {
-        return Err(WordError::Schema { found: schema });
+        return Err(EntryError::Schema { found: schema });
     }
-    serde_json::from_slice(bytes).map_err(WordError::Damaged)
+    serde_json::from_slice(bytes).map_err(EntryError::Damaged)
 }
 
 impl Lease {
@@ -120,12 +120,12 @@ impl Lease {
     ///
     /// # Errors
     /// The lease has another schema, or is damaged.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, WordError> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, EntryError> {
         read(bytes)
     }
 }
 
-impl Held {
+impl TunnelEntry {
     /// Encodes the entry as JSON.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Held {
     ///
     /// # Errors
     /// The entry has another schema, or is damaged.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, WordError> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, EntryError> {
         read(bytes)
     }
 }
@@ -155,8 +155,8 @@ pub(crate) fn digest(tunnel: TunnelId, version: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn held() -> Held {
-        Held {
+    fn entry() -> TunnelEntry {
+        TunnelEntry {
             schema: SCHEMA,
             edge: EdgeId::from_random([1; 16]),
             epoch: 2,
@@ -168,16 +168,16 @@ mod tests {
 
     #[test]
     fn fields_that_are_not_known_are_passed_over_and_another_schema_is_told() {
-        let mut json: serde_json::Value = serde_json::from_slice(&held().to_bytes().unwrap()).unwrap();
+        let mut json: serde_json::Value = serde_json::from_slice(&entry().to_bytes().unwrap()).unwrap();
         json["colour"] = "green".into();
-        assert_eq!(Held::from_bytes(json.to_string().as_bytes()).unwrap(), held());
+        assert_eq!(TunnelEntry::from_bytes(json.to_string().as_bytes()).unwrap(), entry());
         json["schema"] = 2.into();
         // The schema is checked before the other fields.
         json["epoch"] = "later".into();
-        let error = Held::from_bytes(json.to_string().as_bytes()).unwrap_err().to_string();
+        let error = TunnelEntry::from_bytes(json.to_string().as_bytes()).unwrap_err().to_string();
         assert!(error.contains("schema 2") && error.contains("bring all machines to one version"), "{error}");
         for bad in ["", "{}", "nonsense", "[1]", r#"{"schema":1}"#] {
-            assert!(matches!(Held::from_bytes(bad.as_bytes()), Err(WordError::Damaged(_))), "{bad}");
+            assert!(matches!(TunnelEntry::from_bytes(bad.as_bytes()), Err(EntryError::Damaged(_))), "{bad}");
         }
     }
 }

@@ -76,7 +76,7 @@ pub struct SignOn {
 
 /// An edge's request for a logout; the browser carries it to the login host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogoutTicket {
+pub struct LogoutRequest {
     /// The login session, which ends at all sockets.
     pub session: LoginSessionId,
     /// The socket where the person logged out.
@@ -85,7 +85,7 @@ pub struct LogoutTicket {
     pub at: i64,
 }
 
-impl LogoutTicket {
+impl LogoutRequest {
     /// Whether the request is recent enough.
     #[must_use]
     pub fn is_fresh(&self, now: i64) -> bool {
