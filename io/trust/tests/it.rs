@@ -15,7 +15,7 @@ use sallyport_trust::{Browser, BrowserStores, InstallError, Person, RemoveError,
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 
-/// A domain that never exists (RFC 6761 section 6.4): a root for it harms nobody.
+/// A domain that never exists (RFC 6761 section 6.4), so a root for the domain does no harm.
 const DOMAIN: &str = "sallyport-test.invalid";
 
 fn authority(made: OffsetDateTime) -> Authority {
@@ -30,7 +30,7 @@ fn ca_pem(dir: &Path) -> (PathBuf, String) {
     (path, authority.fingerprint().to_string())
 }
 
-/// A system with this program, and this folder where one is given; the programs that were run are noted.
+/// A system with this program, and this folder if given. The executed programs are recorded.
 struct FakeSystem {
     dir: TempDir,
     ran: Arc<Mutex<Vec<(PathBuf, bool)>>>,
@@ -97,7 +97,7 @@ fn each_distribution_gets_the_root_where_it_looks_for_it() {
         assert_eq!(removed.file, Some(installed.file));
         assert!(system.files(expected).is_empty() && !store.has(installed.fingerprint));
         assert_eq!(store.remove(&fingerprint).unwrap().file, None, "a second time there is nothing to do");
-        // update-ca-certificates keeps links to a root that is gone, unless told to begin anew.
+        // update-ca-certificates keeps links to a deleted root, unless it runs with `--fresh`.
         let anew = program.ends_with("update-ca-certificates");
         let runs = [false, false, anew].map(|fresh| (system.dir.path().join(program), fresh));
         assert_eq!(*system.ran.lock().unwrap(), runs);
@@ -186,7 +186,7 @@ fn this_machines_own_store_takes_and_loses_a_root() {
     assert_eq!(ours.count(), 0);
 }
 
-/// The stores of somebody with this home, on a machine with these programs and those of the system that are named.
+/// The trust stores of a user with this home, on a machine with these stub programs and these programs of the system.
 fn stores(home: &Path, made: &[&str], of_system: &[&str]) -> BrowserStores {
     let bin = home.join("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -227,7 +227,7 @@ fn each_store_of_a_browser_gets_the_root_and_one_with_a_password_is_told_of() {
     let mut certutil = std::process::Command::new("certutil");
     certutil.args(["-N", "-f", password.to_str().unwrap(), "-d"]).arg(format!("sql:{}", locked.display()));
     assert!(certutil.status().unwrap().success());
-    // A folder that is no profile.
+    // A folder without a profile.
     fs::create_dir_all(home.path().join(".mozilla/firefox/Crash Reports")).unwrap();
     let stores = stores(home.path(), &["google-chrome"], &["certutil", "mkdir"]);
     let root = RootInfo::from_pem(authority(OffsetDateTime::now_utc()).root_pem()).unwrap();

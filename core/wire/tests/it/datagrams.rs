@@ -1,4 +1,4 @@
-//! Flows and datagrams: two ends against each other, and each end against what should not come.
+//! Flows and datagrams: two ends against each other, and each end against invalid input.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ fn transmit(leg: &mut DatagramLeg, now: Instant) -> Vec<u8> {
     out
 }
 
-/// What came, with datagrams as owned bytes.
+/// A received item, with datagrams as owned bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Came {
     Opened(u32, FlowOpen),
@@ -38,7 +38,7 @@ enum Came {
     Refused(String),
 }
 
-/// Feeds all the bytes; all must be whole frames.
+/// Feeds all the bytes, which must be whole frames.
 fn feed(leg: &mut DatagramLeg, bytes: &[u8]) -> Result<Vec<Came>, Violation> {
     let mut came = Vec::new();
     let mut rest = bytes;
@@ -203,7 +203,7 @@ fn an_edge_that_opens_without_reading_is_cut_off() {
         edge.close(id, FlowEnd::Done);
         if edge.buffered_bytes() > 500_000 {
             outcome = feed(&mut connector, &transmit(&mut edge, now));
-            // Keeps the one place taken.
+            // Keeps the only place occupied.
             if outcome.is_err() {
                 break;
             }
@@ -271,7 +271,7 @@ fn fields_that_a_later_version_appends_are_ignored() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What was taken within the bounds arrives, unchanged and in order in each flow, however the bytes are cut.
+    /// Accepted datagrams within the bounds arrive unchanged and in order in each flow, however the bytes are cut.
     #[test]
     fn datagrams_arrive_unchanged_and_in_order(
         sends in prop::collection::vec((0..5_usize, 0..3_000_usize), 1..200),

@@ -103,7 +103,7 @@ fn a_peer_that_somebody_waits_for_in_vain_is_asked_at_once_and_dead_within_secon
     let mut pair = Pair::attached(LinkConfig { delay: Duration::from_millis(200), ..LinkConfig::default() });
     let down = Event::Down(DownReason::DeadPeer { missed: 3 });
     pair.run_for(secs(5));
-    // One that answers loses nothing, however often it is doubted.
+    // A session that answers loses nothing, however often the keepalive probes it.
     for _ in 0..100 {
         pair.edge.session.doubt(pair.now);
         pair.run_for(Duration::from_millis(100));
@@ -157,7 +157,7 @@ fn time_that_stands_still_or_leaps_does_no_harm() {
         pair.edge.session.handle_timeout(pair.now);
     }
     assert!(!pair.edge.session.is_closing());
-    // A machine that slept for a year: its peer may well be there still, so it is asked first.
+    // The machine slept for a year. The peer may still run, so the session sends a PING first.
     let year = secs(365 * 86_400);
     pair.now += year;
     pair.edge.session.handle_timeout(pair.now);
@@ -165,7 +165,7 @@ fn time_that_stands_still_or_leaps_does_no_harm() {
     assert!(!pair.edge.session.is_closing() && !pair.connector.session.is_closing());
     let id = pair.open("respond 1000", Plan::send(10));
     pair.run_until_end(id, secs(5));
-    // The clock goes back: nothing is due, nothing breaks.
+    // The clock goes back: no timer is due, and nothing breaks.
     let past = pair.start;
     pair.edge.session.handle_timeout(past);
     pair.edge.session.handle_input(&[], past).unwrap();
@@ -253,7 +253,7 @@ fn a_tunnel_is_refused_attached_and_detached_from_either_end() {
     exchange(&mut edge, &mut connector, now);
     events(&mut edge);
     connector.detach(tunnel(), "shutting-down", "the connector stops");
-    // It crosses a new stream, which is answered without anybody being asked.
+    // The DETACH message crosses the OPEN of a new stream, which the connector refuses without an event for the user.
     let id = edge.open(open("respond 1")).unwrap();
     exchange(&mut edge, &mut connector, now);
     let reported = events(&mut edge);

@@ -1,4 +1,4 @@
-//! Peers that break the protocol, and peers that want more than is good for us.
+//! Peers that break the protocol, and peers that demand more than the limits allow.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ fn drain(session: &mut Session, now: Instant) -> Vec<u8> {
     out
 }
 
-/// The types of the frames.
+/// The types of all frames.
 fn kinds(mut frames: &[u8]) -> Vec<FrameType> {
     let mut kinds = Vec::new();
     while let Some((header, rest)) = frames.split_first_chunk() {
@@ -94,7 +94,7 @@ fn kinds(mut frames: &[u8]) -> Vec<FrameType> {
     kinds
 }
 
-/// That input is a violation, after which the session is over for good.
+/// The input is a violation, which ends the session.
 #[track_caller]
 fn violates(mut session: Session, now: Instant, input: &[u8], sentence: &str) {
     let violation = session.handle_input(input, now).expect_err(sentence);
@@ -307,7 +307,7 @@ fn who_knows_no_credential_gets_few_guesses() {
     assert!(!edge.is_closing(), "a session that has a tunnel is known to somebody");
 }
 
-/// A peer that repeats itself to a driver that keeps up is no danger.
+/// A peer that repeats its messages does no harm to a driver that keeps up.
 fn flood_with_polling(mut session: Session, now: Instant, input: &[u8]) -> usize {
     let mut seen = 0;
     for _ in 0..10_000 {

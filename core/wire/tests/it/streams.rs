@@ -110,7 +110,7 @@ fn windows_do_not_grow_beyond_the_session_budget() {
     let ids: Vec<StreamId> = (0..12).map(|_| pair.open("respond 40000000", Plan::send(0))).collect();
     pair.run_for(ms(600));
     for id in &ids {
-        // Everybody stops reading: what still comes is what the windows allow.
+        // All readers stop reading: the session delivers no more than the windows allow.
         pair.edge.users.get_mut(id).unwrap().plan.reads = false;
     }
     pair.run_for(Duration::from_secs(2));
@@ -169,7 +169,7 @@ fn a_reset_after_finish_delivers_what_was_written_and_stops_the_other_direction(
     let mut pair = Pair::attached(LinkConfig { delay: ms(20), rate_bytes_per_s: 1_000_000, ..LinkConfig::default() });
     let id = pair.open("respond 200000", Plan::send(50_000_000));
     pair.run_until(ms(500), |pair| pair.connector.users.get(&id).is_some_and(|origin| origin.sent == 200_000));
-    // The origin has answered early and closed: nothing of its answer may be lost.
+    // The origin has answered early and closed: no byte of the answer may be lost.
     pair.connector.session.reset(id, ResetCode::OriginReset);
     pair.connector.users.remove(&id);
     pair.run_until_end(id, Duration::from_secs(2));
@@ -188,7 +188,7 @@ fn an_unanswered_stream_can_be_given_up_before_opened() {
     pair.edge.session.reset(id, ResetCode::Timeout);
     pair.run_for(ms(100));
     assert!(pair.edge.session.is_drained());
-    // The dialling ended well, too late.
+    // The connector's dial to the origin succeeded too late.
     pair.connector.session.opened(id);
     assert_eq!(pair.connector.session.write(id, b"late"), Err(StreamError::Reset(ResetCode::Timeout)));
     pair.connector.session.reset(id, ResetCode::Cancelled);

@@ -1,5 +1,5 @@
-//! Sockets handed over by systemd, and what is told back. The environment belongs to the whole process, so that each
-//! case runs in a process of its own: this test program again, with one hidden test chosen.
+//! Sockets from systemd, and notifications to systemd. The environment belongs to the whole process, so each case runs
+//! in a process of its own: this test program again, with one hidden test chosen.
 
 use std::{
     net::TcpListener,
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::has_program;
 
-/// File descriptors side by side, inherited by the next child; far above those that the tests open.
+/// Adjacent file descriptors that the next child inherits, far above those that the tests open.
 fn inheritable(fds: &[&dyn AsFd]) -> Vec<OwnedFd> {
     static NEXT: AtomicI32 = AtomicI32::new(600);
     let first = NEXT.fetch_add(10, Relaxed);
@@ -121,7 +121,7 @@ fn systemd_is_told_how_the_service_is() {
     assert_eq!(received, ["READY=1\n", "STATUS=serving 3 tunnels READY=0\n", "STOPPING=1\n"]);
 }
 
-/// The unit files that come with Sallyport, as systemd reads them.
+/// The unit files of Sallyport, as systemd reads them.
 #[test]
 fn our_unit_files_are_valid_and_name_the_sockets_as_we_do() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/systemd");
@@ -134,7 +134,7 @@ fn our_unit_files_are_valid_and_name_the_sockets_as_we_do() {
     }
     let dir = TempDir::new().unwrap();
     for unit in units {
-        // It asks for the program to be there.
+        // systemd requires that the program exists.
         std::fs::write(dir.path().join(unit), read(unit).replace("/usr/local/bin/sallyport", "/bin/true")).unwrap();
     }
     let output = Command::new("systemd-analyze").arg("verify").args(units).current_dir(dir.path()).output().unwrap();

@@ -1,4 +1,4 @@
-//! The authority's files.
+//! Files of the certificate authority.
 
 use std::{
     fs::{self, Permissions},
@@ -163,7 +163,7 @@ fn hidden_child() {
     println!("error {}", open(Path::new(&dir)).unwrap_err());
 }
 
-/// A process that may not write a single byte stands for a disk that is full.
+/// A process that may not write a single byte simulates a full disk.
 #[test]
 fn a_full_disk_leaves_nothing_half() {
     let dir = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Names, TCP, and the end of a process.
+//! Name resolution, TCP connections, and the signals that end a process.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -48,7 +48,7 @@ async fn the_second_address_is_tried_when_the_first_refuses() {
 
 #[tokio::test]
 async fn a_refused_connection_says_where_and_why() {
-    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
+    // A bound port without a listener refuses connections, and no other process can take the port.
     let reserved = TcpSocket::new_v4().unwrap();
     reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = reserved.local_addr().unwrap().port();
@@ -60,7 +60,7 @@ async fn a_refused_connection_says_where_and_why() {
 
 #[tokio::test]
 async fn a_silent_server_is_given_up_in_time() {
-    // It accepts in the kernel, and never answers the handshake.
+    // The kernel accepts, and no program answers the handshake.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = TestServer::start("localhost").await;
     let port = listener.local_addr().unwrap().port();

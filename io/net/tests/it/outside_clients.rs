@@ -1,4 +1,4 @@
-//! Programs of others that people use, where they are installed.
+//! Third-party TLS programs, where they are installed.
 
 use std::{
     path::Path,
@@ -66,7 +66,7 @@ async fn openssl_verifies_the_chain_and_is_refused_without_a_name() {
     assert_eq!(server.certificates.stats().refused_without_name, 1);
 }
 
-/// Other verifiers than OpenSSL and webpki must take a root that is bound to `localhost` as well.
+/// Verifiers other than OpenSSL and webpki must also accept a root that is constrained to `localhost`.
 #[tokio::test]
 async fn other_verifiers_accept_the_bound_root() {
     let server = TestServer::start("localhost").await;

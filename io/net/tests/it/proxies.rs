@@ -1,4 +1,4 @@
-//! Connections through proxies, those that cooperate and those that do not; and sockets with options.
+//! Connections through proxies, cooperative and not; and sockets with options.
 
 use std::{io, time::Duration};
 
@@ -14,14 +14,14 @@ fn through(proxy: &str) -> Outbound {
     Outbound { proxy: Some(proxy.parse().unwrap()), ..Outbound::default() }
 }
 
-/// A proxy that takes one request head and gives this answer; what it was asked is the task's result.
+/// A proxy that reads one request head and sends this answer. The task returns the request head.
 async fn answering(answer: &'static str) -> (u16, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let asked = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let head = head_of(&mut stream).await;
-        // In pieces, as networks have it.
+        // The answer arrives in pieces, as on a network.
         for piece in answer.as_bytes().chunks(7) {
             stream.write_all(piece).await.unwrap();
             stream.flush().await.unwrap();
@@ -135,7 +135,7 @@ async fn a_proxy_that_says_too_much_or_nothing_is_given_up() {
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert!(error.to_string().contains("did not report within"), "{error}");
 
-    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
+    // A bound port without a listener refuses connections, and no other process can take the port.
     let reserved = tokio::net::TcpSocket::new_v4().unwrap();
     reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let closed = reserved.local_addr().unwrap().port();
@@ -145,7 +145,7 @@ async fn a_proxy_that_says_too_much_or_nothing_is_given_up() {
     assert!(error.ends_with("or go without it by --proxy none"), "{error}");
 }
 
-/// A SOCKS 5 proxy for one connection: asks for these credentials, answers with this code, then connects to `to`.
+/// A SOCKS 5 proxy for one connection: requires these credentials, answers with this code, then connects to `to`.
 async fn socks(
     credentials: Option<(&'static [u8], &'static [u8])>,
     code: u8,

@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Logins: accepted and refused keys, certificates and algorithms.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sallyport_ssh::{HostKeys, UserAuthority};
 
 use crate::lab::{Gate, Lab, mode, soon, text, until};
 
-/// A client that believes every server.
+/// A client that accepts every host key.
 struct Believes;
 
 impl client::Handler for Believes {
@@ -22,7 +22,7 @@ impl client::Handler for Believes {
 }
 
 const STRICT: [&str; 3] = ["-N", "-o", "ExitOnForwardFailure=yes"];
-/// A forward that is refused: who gets so far is logged in.
+/// A login that asks for a forward the gate refuses; the refusal proves the login.
 const REFUSED: [&str; 2] = ["-R", "81:localhost:1"];
 
 fn is_logged_in(output: &std::process::Output) -> bool {
@@ -88,7 +88,7 @@ async fn too_many_wrong_keys_end_the_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_of_the_trusted_authority_log_in_and_no_others() {
     let lab = Lab::start().await;
-    // The kinds that the original service made: everything in P-256.
+    // The key types of the original service, all on P-256.
     for (name, kind) in [("authority", "ecdsa"), ("other", "ed25519"), ("bob", "ecdsa")] {
         lab.make_key(name, kind);
     }
@@ -116,7 +116,7 @@ async fn guests_are_let_in_where_the_gate_allows_it() {
     let gate = Gate { guests: true, ..Gate::default() };
     let lab = Lab::start_with(gate, |config| config.guests = true).await;
     lab.make_key("foreign", "ed25519");
-    // At once under a name for guests, and after their keys were refused under any name.
+    // The guest login works at once under a guest name, and after refused keys under any name.
     let named = lab.finish(lab.ssh_as("guest", "foreign", &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
     assert!(is_logged_in(&named), "{}", text(&named.stderr));
     let mut asked = lab.ssh_as("anybody", "foreign", &STRICT);
@@ -148,7 +148,7 @@ async fn old_algorithms_are_not_spoken() {
         "MACs=hmac-sha2-256",
         "KexAlgorithms=diffie-hellman-group16-sha512",
     ] {
-        // A cipher that needs a MAC.
+        // A cipher that needs a separate MAC.
         let output = lab.ssh(&["-o", option, "-o", "Ciphers=aes256-ctr,aes128-cbc"]).await;
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(255));
@@ -159,7 +159,7 @@ async fn old_algorithms_are_not_spoken() {
             "{option}: {stderr}"
         );
     }
-    // What OpenSSH chooses by itself, with the countermeasure to prefix truncation where the client knows it.
+    // OpenSSH's default choice, with strict key exchange where the client supports it.
     let output = lab.ssh(&["-vv", "-N", "-o", "ExitOnForwardFailure=yes", REFUSED[0], REFUSED[1]]).await;
     let stderr = text(&output.stderr);
     assert!(stderr.contains("kex: host key algorithm: ssh-ed25519"), "{stderr}");
@@ -172,8 +172,8 @@ async fn a_client_that_signs_with_sha1_is_refused_and_the_gate_is_told() {
     let lab = Lab::start().await;
     let key = lab.make_key("rsa", "rsa");
     lab.gate.keys.lock().unwrap().entry("alice".to_owned()).or_default().push(key.clone());
-    // As clients of 2021 do, which know no other signature for RSA.
-    // OpenSSH does not even try, since the server names the signatures that it takes.
+    // Clients of 2021 know only SHA-1 signatures for RSA. OpenSSH does not even try, since the server lists its
+    // accepted signature algorithms.
     let private = Arc::new(PrivateKey::read_openssh_file(lab.path("rsa").as_path()).unwrap());
     let mut old = client::connect(Arc::default(), lab.address, Believes).await.unwrap();
     for _ in 0..2 {
@@ -183,7 +183,7 @@ async fn a_client_that_signs_with_sha1_is_refused_and_the_gate_is_told() {
     let refused_keys = lab.gate.with_sha1.lock().unwrap().clone();
     assert_eq!(refused_keys.len(), 1, "once for a connection");
     assert!(refused_keys[0].0 == "alice" && refused_keys[0].1.key_data() == key.key_data());
-    // The same key with a signature of today is let in, and nobody is told anything.
+    // The same key with a SHA-2 signature is accepted, and the gate gets no report.
     let mut ssh = lab.ssh_as("alice", "rsa", &STRICT);
     ssh.args(REFUSED);
     let output = lab.finish(ssh, &["127.0.0.1"]).await;

@@ -1,4 +1,4 @@
-//! What a client sees in its shell, and what it may not do.
+//! The client's shell: its output, and the refused operations.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Logins of programs that wait for a person.
+//! Device logins: programs that wait for a person's approval.
 
 use sallyport_model::{AccountId, LoginSessionId, SocketId};
 use sallyport_store::{DeviceAnswer, MAX_DEVICE_LOGINS_OF_ORGANISATION, NewDeviceLogin};

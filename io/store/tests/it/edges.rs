@@ -1,4 +1,4 @@
-//! Whose the installation is, and which edges joined it.
+//! The owner of the installation, and joined edges.
 
 use sallyport_model::EdgeId;
 use sallyport_store::{JoinRefusal, JoiningEdge, NewEdgeToken, TokenUser};

@@ -1,4 +1,4 @@
-//! Policies, and where they are attached.
+//! Policies and their attachments.
 
 use sallyport_model::{PolicyId, SocketRoute};
 use sallyport_store::{

@@ -1,4 +1,4 @@
-//! Carriers over WebSocket: tunnels work over them, and what is no carrier is told so with the right close code.
+//! Carriers over WebSocket: tunnels work over them, and invalid peers get the right close code.
 
 use std::{io, sync::Arc};
 
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::lab::*;
 
-/// Reads a request's head and answers it as an edge does. Returns the carrier and the request line.
+/// Reads a request's head and answers as an edge does. Returns the carrier and the request line.
 async fn accept(mut io: DuplexStream) -> Result<(WebSocketCarrier<DuplexStream>, String), WebSocketRefusal> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -32,7 +32,7 @@ async fn accept(mut io: DuplexStream) -> Result<(WebSocketCarrier<DuplexStream>,
     Ok((WebSocketCarrier::accepted(io, Vec::new()).await, first.to_owned()))
 }
 
-/// A way to an edge: WebSockets over pipes of this size.
+/// A dialer of an edge: WebSockets over pipes of this size.
 struct WebSockets {
     edge: Edge,
     pipe_bytes: usize,
@@ -106,7 +106,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What the edge's side reads of these frames, and all that it answers.
+/// The bytes that the edge's side reads from these frames, and all of its answers.
 async fn fed(frames: Vec<u8>) -> (io::Result<Vec<u8>>, Vec<u8>) {
     let (mut client, edge) = tokio::io::duplex(1 << 23);
     client.write_all(&frames).await.unwrap();

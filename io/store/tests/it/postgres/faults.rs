@@ -1,4 +1,4 @@
-//! What goes wrong with a server: at the start, and while it is used.
+//! Faults of a database server, at the start and in use.
 
 use std::sync::{
     Arc,
@@ -24,7 +24,7 @@ async fn refused(address: &str) -> StoreError {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_told_at_once() {
-    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
+    // A bound port without a listener refuses connections, and no other process can take the port.
     let reserved = tokio::net::TcpSocket::new_v4().unwrap();
     reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let nobody = reserved.local_addr().unwrap();
@@ -93,7 +93,7 @@ async fn a_read_only_server_is_told_at_the_start_and_later() {
     store.create_account(account(2)).await.unwrap();
 }
 
-/// Ends all connections to a database, as a server does that is restarted.
+/// Ends all connections to a database, as a restarting server does.
 async fn cut_all(server: &Server, name: &str) {
     let sql = format!("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}'");
     say(&format!("{}/postgres", server.base()), sql).await;
@@ -162,8 +162,8 @@ async fn what_is_given_up_does_not_keep_others_from_writing() {
     }
 }
 
-/// Stands before a server and cuts the connection on which somebody says a word: before the server hears of it, or
-/// after.
+/// A proxy in front of a server. The proxy cuts the connection on which a client sends a given word, before or after
+/// the server receives the word.
 pub(super) struct Cutter {
     pub(super) address: String,
     pub(super) cut: Arc<AtomicU8>,
@@ -212,7 +212,7 @@ async fn pass(client: TcpStream, server: TcpStream, word: &'static str, cut: Arc
                 AFTER => {
                     deaf.store(true, Ordering::SeqCst);
                     to_server.write_all(bytes).await.unwrap();
-                    // Time to do it, before anybody sees that nobody is there.
+                    // Gives the server time to execute the statement before the client notices the cut.
                     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
                     break;
                 }
