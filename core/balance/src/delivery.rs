@@ -19,7 +19,7 @@ impl Received {
     /// The result of an attempt without a report on whether the origin was reached. `sent`: whether any byte of the
     /// request has left.
     #[must_use]
-    pub fn unsaid(sent: bool) -> Self {
+    pub fn from_sent(sent: bool) -> Self {
         if sent { Self::Unknown } else { Self::Nothing }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_is_what_harms_nobody() {
+    fn a_failed_attempt_is_repeated_only_without_harm() {
         use Received::{Nothing, Some, Unknown};
         for (may_repeat, received, is_whole, follows) in [
             (false, Nothing, true, true),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_not_known_are_passed_over_and_another_schema_is_told() {
+    fn unknown_fields_are_ignored_and_another_schema_is_an_error() {
         let mut json: serde_json::Value = serde_json::from_slice(&entry().to_bytes().unwrap()).unwrap();
         json["colour"] = "green".into();
         assert_eq!(TunnelEntry::from_bytes(json.to_string().as_bytes()).unwrap(), entry());

@@ -21,7 +21,7 @@
 //! - A reader that receives nothing for [`SILENCE`] has lost the bus, not all edges at once. It keeps its state,
 //!   reports since when ([`Reader::stale_since`]), and gives each lease a new term when messages arrive again. Every
 //!   machine receives its own messages: an edge its lease, a control a message for this purpose
-//!   ([`Reader::handle_heard`]).
+//!   ([`Reader::handle_delivery`]).
 
 pub mod config;
 mod entry;

@@ -44,7 +44,7 @@ pub struct EdgeView<'a> {
     /// Number of its known tunnels.
     pub tunnels: u32,
     /// Time of its latest beat.
-    pub heard: Instant,
+    pub last_beat: Instant,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Edge {
     card: Option<EdgeCard>,
     /// End of its lease; `None`: the edge is not live, as far as known.
     until: Option<Instant>,
-    heard: Instant,
+    last_beat: Instant,
     /// The tunnels and the removed tunnels, with their latest versions.
     entries: HashMap<TunnelId, Entry>,
     tunnels: u32,
@@ -86,7 +86,7 @@ impl Edge {
             beat: 0,
             card: None,
             until: None,
-            heard: now,
+            last_beat: now,
             entries: HashMap::new(),
             tunnels: 0,
             digest: 0,
@@ -172,25 +172,25 @@ pub struct Reader {
     changes: VecDeque<Change>,
     asks: VecDeque<Ask>,
     /// Time of the last message.
-    heard: Instant,
+    last_message: Instant,
 }
 
 impl Reader {
     /// An empty reader.
     #[must_use]
     pub fn new(now: Instant) -> Self {
-        Self { edges: HashMap::new(), changes: VecDeque::new(), asks: VecDeque::new(), heard: now }
+        Self { edges: HashMap::new(), changes: VecDeque::new(), asks: VecDeque::new(), last_message: now }
     }
 
     /// Records that the bus delivered a message when it was written. Leases that could not be renewed during a silence
     /// get a new term.
-    pub fn handle_heard(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.heard) > SILENCE {
+    pub fn handle_delivery(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.last_message) > SILENCE {
             for edge in self.edges.values_mut() {
                 edge.until = edge.until.map(|until| until.max(now + TERM));
             }
         }
-        self.heard = self.heard.max(now);
+        self.last_message = self.last_message.max(now);
     }
 
     /// Handles a lease. `is_live`: it was delivered when it was written, not read from the bucket.
@@ -199,7 +199,7 @@ impl Reader {
     /// There are too many edges.
     pub fn handle_lease(&mut self, lease: Lease, is_live: bool, now: Instant) -> Result<(), Refused> {
         if is_live {
-            self.handle_heard(now);
+            self.handle_delivery(now);
         }
         let id = lease.card.edge;
         if !self.edges.contains_key(&id) && self.edges.len() >= MAX_EDGES && !self.forget_one() {
@@ -221,7 +221,7 @@ impl Reader {
             self.end(id);
             return Ok(());
         }
-        edge.heard = now;
+        edge.last_beat = now;
         let was_there = edge.until.replace(now + TERM).is_some();
         let is_other = edge.card.as_ref() != Some(&lease.card);
         if !was_there || is_other {
@@ -266,7 +266,7 @@ impl Reader {
     /// The limit of edges, or of this edge's tunnels, is reached.
     pub fn handle_tunnel(&mut self, entry: TunnelEntry, is_live: bool, now: Instant) -> Result<(), Refused> {
         if is_live {
-            self.handle_heard(now);
+            self.handle_delivery(now);
         }
         let id = entry.edge;
         if !self.edges.contains_key(&id) && self.edges.len() >= MAX_EDGES && !self.forget_one() {
@@ -325,7 +325,7 @@ impl Reader {
 
     /// Makes room for an edge by removing one that is not live.
     fn forget_one(&mut self) -> bool {
-        let gone = self.edges.iter().filter(|(_, edge)| !edge.is_there()).min_by_key(|(_, edge)| edge.heard);
+        let gone = self.edges.iter().filter(|(_, edge)| !edge.is_there()).min_by_key(|(_, edge)| edge.last_beat);
         let Some(gone) = gone.map(|(id, _)| *id) else { return false };
         self.edges.remove(&gone).is_some()
     }
@@ -384,15 +384,15 @@ impl Reader {
     /// Time of the last message, if longer ago than [`SILENCE`]: the state may be outdated.
     #[must_use]
     pub fn stale_since(&self, now: Instant) -> Option<Instant> {
-        (now.saturating_duration_since(self.heard) > SILENCE).then_some(self.heard)
+        (now.saturating_duration_since(self.last_message) > SILENCE).then_some(self.last_message)
     }
 
     /// The live edges, in no order.
     pub fn edges(&self) -> impl Iterator<Item = EdgeView<'_>> {
         self.edges.values().filter(|edge| edge.is_there()).filter_map(|edge| {
             let inherited = u32::try_from(edge.inherited.len()).unwrap_or(u32::MAX);
-            let (tunnels, heard) = (edge.tunnels.saturating_add(inherited), edge.heard);
-            edge.card.as_ref().map(|card| EdgeView { card, tunnels, heard })
+            let (tunnels, last_beat) = (edge.tunnels.saturating_add(inherited), edge.last_beat);
+            edge.card.as_ref().map(|card| EdgeView { card, tunnels, last_beat })
         })
     }
 

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_without_fields_ask_for_a_login_and_let_nobody_in_by_themselves() {
+    fn settings_without_fields_require_a_login_and_admit_no_person_by_themselves() {
         let plain: IdentitySettings = serde_json::from_str("{}").unwrap();
         assert_eq!(plain, IdentitySettings::default());
         assert_eq!((plain.session_minutes, plain.session_idle_minutes), (720, 60));

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_told_apart_by_what_it_is_reached_through() {
+    fn an_origin_reference_keeps_its_kind_as_text() {
         let (tunnel, direct) = (TunnelId::from_random([1; 16]), DirectOriginId::from_random([1; 16]));
         for origin in [OriginRef::from(tunnel), OriginRef::from(direct)] {
             assert_eq!(origin.to_string().parse(), Ok(origin));

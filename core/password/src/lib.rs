@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_kept_while_somebody_waits_and_no_longer() {
+    fn memory_is_kept_only_while_a_caller_waits() {
         let memory = Arc::<PasswordMemory>::default();
         let (one, waiting) = (memory.enter(), memory.enter());
         assert!(one.verify(b"one", &cheap("one", 8)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_nobodys() {
+    fn an_invalid_hash_matches_no_password() {
         let memory = Arc::<PasswordMemory>::default();
         let user = memory.enter();
         let hash = cheap("one", 8);

@@ -143,7 +143,7 @@ fn an_authority_is_kept_with_its_own_key_alone() {
 }
 
 #[test]
-fn a_certificate_of_a_machine_names_its_token_and_nobody_else() {
+fn a_certificate_of_a_machine_names_only_its_token() {
     let authority = authority();
     let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let asked = ClientRequest::from_pem(&request(&key)).unwrap();

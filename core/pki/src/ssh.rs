@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_gets_minutes_and_nobody_elses_names() {
+    fn a_person_gets_minutes_and_no_names_of_others() {
         let authority = authority();
         let line = authority.sign_person(KEY, ann(), NOW, 42, [9; 16]).unwrap();
         let certificate = Certificate::from_openssh(&line).unwrap();

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_told_with_what_was_meant() {
+    fn a_typo_gets_a_suggestion() {
         assert!(error("10.1.2.3/8").contains("write 10.0.0.0/8 for that network"), "{}", error("10.1.2.3/8"));
         assert!(error("2001:db8::1/32").contains("write 2001:db8::/32"));
         assert!(error("10.0.0.0/33").contains("a prefix of 10.0.0.0 has at most 32 bits"));

@@ -32,7 +32,7 @@ fn the_empty_list_lets_everyone_in() {
 }
 
 #[test]
-fn deny_wins_and_whoever_is_not_allowed_is_kept_out() {
+fn deny_wins_and_the_default_is_deny() {
     let list = compiled(&["10.0.0.0/8", "2001:db8::/32"], &["10.6.0.0/16"]);
     assert!(decide(&list, "10.1.2.3", "", 0).allowed);
     assert!(decide(&list, "::ffff:10.1.2.3", "", 0).allowed, "IPv4 on a socket of both families");
@@ -93,7 +93,7 @@ fn who_is_not_known_is_not_allowed_and_is_denied() {
 }
 
 #[test]
-fn a_list_that_nobody_can_meet_is_refused() {
+fn an_unsatisfiable_list_is_refused() {
     let error = |allow: &[&str], deny: &[&str]| list(allow, deny).compile().unwrap_err();
     assert_eq!(error(&[], &["0.0.0.0/0", "::/0"]), AccessError::DeniesEveryone);
     assert_eq!(error(&[], &["0.0.0.0/1", "128.0.0.0/1", "8000::/1", "::/1"]), AccessError::DeniesEveryone);
@@ -235,7 +235,7 @@ proptest! {
 
     /// A list is refused as useless only if no client at all is admitted.
     #[test]
-    fn what_is_refused_lets_nobody_in(
+    fn a_refused_policy_admits_no_subject(
         allow in vec(network().prop_map(Rule::Network), 1..4),
         deny in vec(network().prop_map(Rule::Network), 0..12),
     ) {

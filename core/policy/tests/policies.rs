@@ -54,7 +54,7 @@ fn ann() -> Question<'static> {
 }
 
 #[test]
-fn a_document_allows_people_unless_it_means_machines_alone_or_nobody() {
+fn a_document_allows_people_unless_it_admits_machines_only_or_no_subject() {
     let tokens = json!({"who": {"service_tokens": ["ci"]}});
     for (rules, expected) in [
         (json!({"allow": [tokens]}), false),
@@ -250,7 +250,7 @@ fn moments_bound_a_rule_and_times_are_known_to_be_there() {
 }
 
 #[test]
-fn what_nobody_can_meet_is_refused_in_one_sentence() {
+fn unsatisfiable_rules_are_refused_in_one_sentence() {
     let now = 1_800_000_000;
     let refused = |value: Value| {
         let error = Document::parse(&value.to_string()).and_then(|document| document.check(now)).unwrap_err();
@@ -522,7 +522,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_refused_for_its_denials_lets_nobody_in(
+    fn a_policy_refused_for_its_denials_admits_no_subject(
         allow in vec(rule(), 1..3), deny in vec(rule(), 1..3),
         email in select(&EMAILS[..]), groups in subsequence(&GROUPS, 0..3),
         address in select(&ADDRESSES[..]), method in select(&METHODS[..]), path in select(&PATHS[..]), hour in 0_i64..168,

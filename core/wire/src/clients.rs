@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_all_it_can_leaves_a_share_to_those_that_come_later() {
+    fn a_greedy_client_leaves_a_share_to_later_clients() {
         let mut shares = Shares::default();
         let (one, two, three) = (client("192.0.2.1"), client("192.0.2.2"), client("192.0.2.3"));
         assert_eq!(takes_all(&mut shares, one, 512), 384);

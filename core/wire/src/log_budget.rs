@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn many_busy_ones_are_told_of_about_as_often_as_one() {
+    fn many_busy_tunnels_log_about_as_often_as_one() {
         let start = Instant::now();
         for count in [1_usize, 16, 64] {
             let mut budget = LogBudget::new(start);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_two_budgets_is_told_of_as_often_as_the_scarcer_one_allows_and_takes_nothing_in_vain() {
+    fn a_user_of_two_budgets_gets_the_scarcer_rate_and_wastes_no_turn() {
         let start = Instant::now();
         let (mut own, mut common) = (LogBudget::new(start), LogBudget::new(start));
         let (mut here, mut elsewhere) = (LogShare::default(), LogShare::default());
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_requests_are_all_told_of_and_time_may_stand_still() {
+    fn all_slow_requests_are_logged_and_time_may_stand_still() {
         let start = Instant::now();
         let mut budget = LogBudget::new(start);
         for number in 0..1_000 {

@@ -134,7 +134,7 @@ fn nothing_is_lost_or_doubled_by_an_end_of_either() {
 }
 
 #[test]
-fn what_the_stream_has_dropped_is_told() {
+fn events_dropped_by_the_stream_are_reported() {
     let (one, control) = (Machine::new(1), Machine::new(3));
     let inbox = Inbox::open(&control.log, control.out.node()).unwrap();
     one.record(0..300);

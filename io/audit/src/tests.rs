@@ -153,7 +153,7 @@ fn a_line_that_was_written_anew_with_a_hash_of_its_own_shows() {
 }
 
 #[test]
-fn a_log_whose_end_was_cut_off_with_its_head_is_told_of_when_it_is_opened() {
+fn a_log_truncated_together_with_its_head_is_reported_on_opening() {
     let lab = Lab::with(10);
     let lines = lab.lines();
     lab.set(&lines[..7]);
@@ -195,7 +195,7 @@ fn a_loss_stays_visible_when_the_log_goes_on() {
 }
 
 #[test]
-fn after_a_crash_a_half_line_is_removed_and_told_of() {
+fn after_a_crash_a_half_line_is_removed_and_reported() {
     let lab = Lab::with(10);
     OpenOptions::new().append(true).open(lab.file()).unwrap().write_all(b"{\"seq\":11,\"at\":\"20").unwrap();
     let log = lab.open();
@@ -222,7 +222,7 @@ fn lines_that_reached_the_disk_after_the_head_are_kept() {
 }
 
 #[test]
-fn a_damaged_last_line_is_left_for_those_who_look_and_told_of() {
+fn a_damaged_last_line_is_kept_and_reported() {
     let lab = Lab::with(10);
     let mut lines = lab.lines();
     lines[9] = lines[9].replace("socket-10", "socket-99");
@@ -399,7 +399,7 @@ impl segment::Medium for SlowDisk {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_nobody_up_and_what_it_costs_is_told() {
+fn a_hanging_disk_delays_no_caller_and_lost_events_are_counted() {
     let lab = Lab::new();
     let (is_held, writes) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
     let (hold, count) = (is_held.clone(), writes.clone());
@@ -451,7 +451,7 @@ fn what_the_former_process_records_late_comes_into_the_log_of_the_next() {
 }
 
 #[test]
-fn nobody_waits_for_a_log_that_was_closed() {
+fn a_closed_log_blocks_no_caller() {
     let lab = Lab::new();
     let log = lab.open();
     log.close().unwrap();

@@ -158,7 +158,7 @@ impl Fleet {
 
     /// Time of the last sign of life of the edge, if any arrived at this machine.
     #[must_use]
-    pub fn heard(&self, id: EdgeId) -> Option<Instant> {
+    pub fn last_heard(&self, id: EdgeId) -> Option<Instant> {
         self.read().heard.get(&id).copied()
     }
 

@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_is_visible_at_once_and_told_in_order() {
+    async fn a_change_is_visible_at_once_and_delivered_in_order() {
         let routes = Routes::default();
         let mut changes = routes.subscribe();
         routes.put(route(1, "calm-bay-1000"));
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subscriber_that_lags_is_told_to_look_again() {
+    async fn a_lagging_subscriber_has_to_read_everything_again() {
         let routes = Routes::default();
         let mut changes = routes.subscribe();
         for _ in 0..=MAX_QUEUED_CHANGES {
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_ended_is_gone_at_once_and_told() {
+    fn an_ended_login_is_gone_at_once_and_reported() {
         let identities = Identities::default();
         let mut changes = identities.subscribe();
         let session = |id: u8, email: &str| LoginSession {

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_what_is_damaged_is_told() {
+    fn a_written_snapshot_is_read_and_a_damaged_one_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Snapshot::read(dir.path()).unwrap().is_none());
         let login =

@@ -123,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_found_below_what_was_said_around_it() {
+    fn a_failure_is_found_below_added_context() {
         let failure = Failure::usage("no port").next("give --port");
         let error = Err::<(), _>(failure.clone()).context("while connecting").unwrap_err();
         assert_eq!(described(&error), Some(failure));
     }
 
     #[test]
-    fn any_other_error_is_told_with_its_causes() {
+    fn any_other_error_is_shown_with_its_causes() {
         let error = anyhow::anyhow!("the disk is full").context("cannot write /x");
         let failure = described(&error).unwrap();
         assert_eq!((failure.kind, failure.message.as_str()), (Kind::Failed, "cannot write /x: the disk is full"));

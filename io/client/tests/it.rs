@@ -203,7 +203,7 @@ async fn a_session_that_cannot_be_renewed_means_to_log_in_again() {
 }
 
 #[tokio::test]
-async fn refusals_of_the_api_are_told_in_its_words() {
+async fn refusals_of_the_api_keep_its_words() {
     let server =
         Server::start(|_, _| Some((409, r#"{"status":409,"detail":"taken","code":"email-taken"}"#.into()))).await;
     let error = server.client(Auth::Token("spt_x".into())).account().await.unwrap_err();
@@ -240,7 +240,7 @@ async fn nothing_is_sent_to_a_server_that_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_named_even_when_nobody_is_logged_in() {
+async fn an_unreachable_api_is_named_even_without_a_login() {
     // A bound port without a listener refuses connections, and no other process can take the port.
     let reserved = tokio::net::TcpSocket::new_v4().unwrap();
     reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_that_does_not_come_about_harms_nobody_who_wanted_it() {
+    async fn an_unstarted_runtime_can_be_dropped_inside_another_one() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         // tokio panics if a runtime is dropped the normal way inside another one.
         drop(Unstarted(Some(runtime)));

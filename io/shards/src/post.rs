@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shard_that_has_ended_takes_nothing_and_harms_nobody() {
+    async fn a_wake_at_an_ended_shard_does_no_harm() {
         let (ending, staying) = (Shards::start(NonZeroU16::MIN).unwrap(), Shards::start(NonZeroU16::MIN).unwrap());
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let done = sleeper(&ending, sender);

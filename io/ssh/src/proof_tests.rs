@@ -67,7 +67,7 @@ fn asked_of_a_security_key(trailer: [u8; 5]) -> Vec<u8> {
 }
 
 #[test]
-fn a_security_key_that_nobody_touched_lets_nobody_in() {
+fn an_untouched_security_key_is_refused() {
     let curve = new_key(Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 });
     let KeypairData::Ecdsa(EcdsaKeypair::NistP256 { public, .. }) = curve.key_data() else { unreachable!() };
     let edwards = new_key(Algorithm::Ed25519);

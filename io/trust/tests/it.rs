@@ -199,7 +199,7 @@ fn stores(home: &Path, made: &[&str], of_system: &[&str]) -> BrowserStores {
 }
 
 #[test]
-fn browsers_without_certutil_are_told_of_and_machines_without_browsers_are_left_in_peace() {
+fn browsers_without_certutil_are_reported_and_machines_without_browsers_are_not() {
     let home = TempDir::new().unwrap();
     let root = RootInfo::from_pem(authority(OffsetDateTime::now_utc()).root_pem()).unwrap();
     let none = stores(home.path(), &[], &[]);
@@ -213,7 +213,7 @@ fn browsers_without_certutil_are_told_of_and_machines_without_browsers_are_left_
 }
 
 #[test]
-fn each_store_of_a_browser_gets_the_root_and_one_with_a_password_is_told_of() {
+fn each_store_of_a_browser_gets_the_root_and_one_with_a_password_is_reported() {
     if !Path::new("/usr/bin/certutil").exists() {
         assert!(std::env::var_os("CI").is_none(), "certutil must be there in CI");
         println!("skipped: there is no certutil here (Debian's package `libnss3-tools`)");

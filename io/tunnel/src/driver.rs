@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_broke_is_told_in_our_words() {
+    fn a_broken_connection_gets_a_clear_error() {
         let of_tls = io::Error::new(io::ErrorKind::UnexpectedEof, "close_notify: https://docs.rs/rustls/x");
         assert_eq!(broken(&of_tls), "the connection broke: the peer is gone");
         let reset = io::Error::from(io::ErrorKind::ConnectionReset);

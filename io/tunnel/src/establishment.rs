@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_carrier_is_told_from_a_refusing_origin() {
+    fn a_lost_carrier_is_distinguished_from_a_refusing_origin() {
         let lost = Establishment::default();
         lost.lose("connection reset");
         assert!(lost.is_lost());

@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_leg_with_much_that_nobody_wants_on_it_serves_no_other_stream() {
+    async fn a_leg_with_many_unread_bytes_serves_no_other_stream() {
         for failed in [false, true] {
             assert!(comes_back(MAX_UNWANTED_BYTES, failed).await);
             assert!(!comes_back(MAX_UNWANTED_BYTES + 1, failed).await);

@@ -65,7 +65,7 @@ mod tests {
     use crate::mux::now;
 
     #[tokio::test]
-    async fn work_goes_on_where_it_is_called_to_and_ends_when_nobody_waits_for_it() {
+    async fn work_moves_to_the_calling_shard_and_ends_when_no_task_waits_for_it() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let mux = Mux::new(Session::edge(SessionConfig::default(), [1; 16], [2; 32], now()));
         let (sender, mut receiver) = mpsc::unbounded_channel();

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rests_is_nobodys_and_what_is_used_again_is_whose_it_is_then() {
+    fn an_idle_leg_has_no_owner_and_a_reused_leg_has_its_new_one() {
         let shared = FairShare::new(64);
         let (one, two) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:1".parse().unwrap());
         let mut guards = Vec::new();

@@ -123,7 +123,7 @@ impl Attempt {
 
     /// What the origin has got when nobody says whether it was reached.
     fn received(&self, first: &FirstBytes) -> Received {
-        Received::unsaid(self.sent > first.greeting)
+        Received::from_sent(self.sent > first.greeting)
     }
 
     /// Sends what is there. The opening itself travels with it, or alone where the client says nothing.

@@ -145,7 +145,7 @@ fn over_new(dice: &mut Dice, path: &Path, kind: Kind, delivery: Delivery) -> Out
 
     let failed = |received, is_whole| Seen::Failed { received, was_idle: false, is_whole };
     let seen = if known != reported {
-        failed(Received::unsaid(goes_ahead), true)
+        failed(Received::from_sent(goes_ahead), true)
     } else if !is_taken {
         failed(Received::Nothing, true)
     } else {

@@ -95,7 +95,7 @@ fn the_size_follows_from_the_pool() {
 }
 
 #[test]
-fn nobody_is_found_in_an_empty_table() {
+fn an_empty_table_finds_no_origin() {
     for table in [table(&[]), table(&[0, 0])] {
         assert!(table.is_empty() && table.lookup(7).is_none() && table.lookup_usable(7, |_| true).is_none());
     }
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_found_is_usable(hash in any::<u64>(), usable in any::<u32>(), count in 1u16..32) {
+    fn every_found_origin_is_usable(hash in any::<u64>(), usable in any::<u32>(), count in 1u16..32) {
         let table = table(&vec![1; usize::from(count)]);
         let is_usable = |id: &OriginId| usable >> u16::from_be_bytes([id[0], id[1]]) & 1 == 1;
         match table.lookup_usable(hash, is_usable) {

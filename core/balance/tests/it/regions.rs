@@ -68,7 +68,7 @@ fn a_group_that_is_lost_leaves_its_share_to_the_others() {
 }
 
 #[test]
-fn nobody_is_served_when_all_are_gone() {
+fn no_origin_is_picked_when_all_are_gone() {
     assert_eq!(choose(&groups(&[0, 0]), 0), Some(0), "all at 0: rather served than refused");
     assert_eq!(choose(&[group(100, false), group(0, false)], 0), None);
     assert_eq!(choose(&[], 0), None);

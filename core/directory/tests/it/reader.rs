@@ -34,7 +34,7 @@ fn s(seconds: u64) -> Duration {
 }
 
 #[test]
-fn a_tunnel_is_known_when_it_is_told_and_gone_when_its_lease_is_over() {
+fn a_tunnel_is_known_once_written_and_gone_when_its_lease_expires() {
     let now = begin();
     let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
     holder.handle_up(presence(1, 0));
@@ -47,7 +47,7 @@ fn a_tunnel_is_known_when_it_is_told_and_gone_when_its_lease_is_over() {
     assert_eq!(reader.edges().next().unwrap().tunnels, 1);
     // Another edge is heard, this one is not.
     for second in 1..5 {
-        reader.handle_heard(now + s(second));
+        reader.handle_delivery(now + s(second));
         reader.handle_timeout(now + s(second));
     }
     assert_eq!((changes(&mut reader), reader.poll_timeout(now + s(4))), (vec![], Some(now + TERM)));
@@ -197,10 +197,10 @@ fn silence_is_the_loss_of_the_bus_and_not_the_end_of_all_edges() {
     reader.handle_timeout(later);
     assert_eq!((changes(&mut reader), reader.edges().count()), (vec![], 1));
     // The bus is back, this edge is not: it has one more term.
-    reader.handle_heard(later);
+    reader.handle_delivery(later);
     assert_eq!((reader.stale_since(later + SILENCE), reader.poll_timeout(later)), (None, Some(later + TERM)));
     for second in 1..=5 {
-        reader.handle_heard(later + s(second));
+        reader.handle_delivery(later + s(second));
         reader.handle_timeout(later + s(second));
     }
     assert_eq!(changes(&mut reader), [Change::EdgeLeft(card(1).edge)]);

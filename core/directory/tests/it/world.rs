@@ -255,7 +255,7 @@ impl World {
             }
             if listener.has_bus && now >= listener.echo {
                 listener.echo = now + BEAT;
-                listener.reader.handle_heard(now);
+                listener.reader.handle_delivery(now);
             }
             while let Some(ask) = listener.reader.poll_ask() {
                 if !listener.has_bus || self.dice.percent(self.weather.failed) {

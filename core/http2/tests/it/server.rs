@@ -65,7 +65,7 @@ fn a_connection_that_rests_goes_on_as_it_was() {
 }
 
 #[test]
-fn a_body_is_taken_and_the_client_told_of_it() {
+fn a_body_is_read_and_its_window_is_granted_again() {
     let mut tested = Tested::new();
     tested.post(1, &[("content-length", "30000")]);
     let request = tested.request();
@@ -413,7 +413,7 @@ fn trailers_follow_a_body() {
 }
 
 #[test]
-fn a_client_that_waits_with_its_body_is_told_to_send_it() {
+fn a_client_that_expects_continue_gets_it() {
     let mut tested = Tested::new();
     tested.post(1, &[("expect", "100-continue")]);
     tested.request();
@@ -427,7 +427,7 @@ fn a_client_that_waits_with_its_body_is_told_to_send_it() {
 }
 
 #[test]
-fn who_has_its_answer_is_not_told_to_send_more() {
+fn a_client_with_its_answer_gets_no_continue() {
     let mut tested = Tested::new();
     tested.post(1, &[("expect", "100-continue")]);
     tested.request();
@@ -602,7 +602,7 @@ fn an_answer_may_end_before_its_request() {
 }
 
 #[test]
-fn an_answer_that_nobody_ends_breaks_off() {
+fn an_unfinished_answer_resets_the_stream() {
     let mut tested = Tested::new();
     tested.get(1);
     tested.request();

@@ -82,7 +82,7 @@ fn what_is_refused_counts_only_when_the_client_could_have_known() {
 }
 
 #[test]
-fn nobody_is_called_for_a_window_that_was_open() {
+fn an_open_window_wakes_no_task() {
     let mut tested = Tested::new();
     let calls: Vec<_> = (0..10)
         .map(|number| {

@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn whatever_is_said_in_whatever_pieces_the_same_comes_of_it(
+    fn the_result_does_not_depend_on_how_the_input_is_cut(
         client_bytes in prop::collection::vec(client_bytes(), 1..30),
         cut in 1_usize..40,
     ) {
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_left_of_streams_that_nobody_holds(client_bytes in prop::collection::vec(client_bytes(), 1..60)) {
+    fn dropped_streams_leave_nothing_behind(client_bytes in prop::collection::vec(client_bytes(), 1..60)) {
         let mut tested = Tested::new();
         let (mut serving, mut unread) = (Vec::new(), 0);
         for bytes in client_bytes {

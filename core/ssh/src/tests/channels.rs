@@ -111,7 +111,7 @@ fn what_came_before_a_close_can_be_read_and_then_the_stream_is_broken() {
 }
 
 #[test]
-fn a_stream_that_nobody_waits_for_is_closed_when_it_opens() {
+fn an_abandoned_stream_is_closed_when_it_opens() {
     let (mut server, mut client, now) = logged_in();
     received(&mut client, &mut server);
     let id = server.open_forwarded(("localhost", 80), ("192.0.2.1", 1)).unwrap();

@@ -179,7 +179,7 @@ fn a_client_that_does_much_before_its_login_is_ended() {
 }
 
 #[test]
-fn a_key_for_sha1_is_told_apart() {
+fn a_key_for_sha1_is_reported_separately() {
     let (mut server, now) = start();
     let mut client = asking(&mut server, now);
     let modulus = [&[0][..], &[0xc1; 256]].concat();

@@ -58,7 +58,7 @@ fn host_keys_of_every_curve_sign() {
 }
 
 #[test]
-fn nothing_in_common_is_said() {
+fn no_common_algorithm_is_reported() {
     let cases = [
         (Options { exchanges: "diffie-hellman-group14-sha256".to_owned(), ..Options::default() }, "key exchange"),
         (Options { host_keys: "ssh-rsa".to_owned(), ..Options::default() }, "host key"),
@@ -267,7 +267,7 @@ fn a_silent_client_is_asked_and_then_given_up() {
 }
 
 #[test]
-fn answers_of_a_client_are_told_to_whom_they_belong() {
+fn answers_of_a_client_are_matched_to_their_requests() {
     let (mut server, mut client, now) = logged_in();
     let at = server.deadline();
     server.handle_deadline(at).unwrap();
@@ -283,7 +283,7 @@ fn answers_of_a_client_are_told_to_whom_they_belong() {
 }
 
 #[test]
-fn what_is_not_known_is_said_to_be_unimplemented() {
+fn unknown_messages_are_answered_with_unimplemented() {
     let (mut server, mut client, now) = logged_in();
     received(&mut client, &mut server);
     client.send(&mut server, &[70], now).unwrap();

@@ -83,7 +83,7 @@ fn a_question_and_its_answer() {
 }
 
 #[test]
-fn ends_that_cross_are_no_fault_and_a_loss_is_never_told() {
+fn crossing_ends_are_no_violation_and_losses_are_not_reported() {
     let (mut edge, mut connector, now) = pair();
     let id = edge.open(&open()).unwrap();
     feed(&mut connector, &transmit(&mut edge, now)).unwrap();

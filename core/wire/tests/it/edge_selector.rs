@@ -130,7 +130,7 @@ fn an_edge_that_is_lost_is_replaced_at_once_by_one_that_is_known() {
 }
 
 #[test]
-fn when_all_are_lost_every_edge_that_was_told_of_is_tried_and_the_given_address_at_last() {
+fn when_all_are_lost_every_listed_edge_is_tried_and_the_given_address_at_last() {
     let (mut run, first, (second, lost)) = Run::two("eu-1", &["eu-2", "us-1", "us-2"]);
     run.now += Duration::from_secs(3_600);
     run.places.handle_lost(first, run.now, 0);
@@ -149,7 +149,7 @@ fn when_all_are_lost_every_edge_that_was_told_of_is_tried_and_the_given_address_
 }
 
 #[test]
-fn an_edge_that_is_told_of_no_more_is_tried_when_there_is_nothing_else() {
+fn an_edge_that_left_the_list_is_tried_as_the_last_resort() {
     let (mut run, first, (second, _)) = Run::two("eu-1", &["us-1"]);
     run.places.handle_lost(first, run.now, 0);
     run.places.handle_edges(second, list(&["us-2"]), false);

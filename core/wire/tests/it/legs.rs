@@ -188,7 +188,7 @@ fn frames_out_of_place_are_violations() {
 }
 
 #[test]
-fn misuse_is_told_and_changes_nothing() {
+fn misuse_is_an_error_and_changes_nothing() {
     let mut edge = LegState::new(Side::Edge);
     for kind in [FrameType::Data, FrameType::Fin, FrameType::Reset, FrameType::Opened, FrameType::Ping] {
         assert!(edge.on_send(kind).is_err(), "{kind} on an idle leg");

@@ -99,7 +99,7 @@ fn a_peer_that_is_gone_is_noticed_by_both_ends() {
 }
 
 #[test]
-fn a_peer_that_somebody_waits_for_in_vain_is_asked_at_once_and_dead_within_seconds() {
+fn a_doubtful_peer_is_probed_at_once_and_dead_within_seconds() {
     let mut pair = Pair::attached(LinkConfig { delay: Duration::from_millis(200), ..LinkConfig::default() });
     let down = Event::Down(DownReason::DeadPeer { missed: 3 });
     pair.run_for(secs(5));
@@ -127,7 +127,7 @@ fn a_peer_that_somebody_waits_for_in_vain_is_asked_at_once_and_dead_within_secon
 }
 
 #[test]
-fn who_is_heard_is_not_doubtful_any_more_and_who_was_heard_just_now_is_not_asked() {
+fn received_bytes_end_the_doubt_and_recent_bytes_save_the_probe() {
     let now = Instant::now();
     let mut edge = Session::edge(SessionConfig::default(), [1; 16], [2; 32], now);
     let mut connector = Session::connector(hello(), SessionConfig::default(), now);
@@ -382,7 +382,7 @@ fn flows_are_logged_to_connectors_that_take_them() {
 }
 
 #[test]
-fn how_origins_are_found_is_told_to_connectors_that_take_it() {
+fn health_records_are_sent_to_connectors_that_support_them() {
     let failure = HealthFailure::new(HealthFailureCode::Refused, "nothing listens at 127.0.0.1:8000", 1_700_000_000);
     let ill = HealthRecord { tunnel: tunnel(), health: OriginHealth::Unwell, failure: Some(failure) };
     let well = HealthRecord { tunnel: tunnel(), health: OriginHealth::Well, failure: None };

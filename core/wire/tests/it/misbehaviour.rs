@@ -335,7 +335,7 @@ fn a_frame_that_never_ends_is_kept_within_bounds() {
 }
 
 #[test]
-fn a_violation_is_told_to_the_connector() {
+fn a_violation_is_reported_to_the_connector() {
     let (mut edge, now) = edge();
     let (mut connector, _) = connector();
     assert!(edge.handle_input(&[0xff; 9], now).is_err());

@@ -324,7 +324,7 @@ impl Part {
         let now = Instant::now();
         if self.echo.as_ref() == Some(&entry.key) {
             if is_live {
-                self.reader.handle_heard(now);
+                self.reader.handle_delivery(now);
             }
             return;
         }

@@ -180,7 +180,7 @@ async fn two_controls_over_one_store_never_bring_an_older_state_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_credentials_and_addresses_are_told_in_a_sentence() {
+async fn wrong_credentials_and_addresses_are_clear_errors() {
     let Some(server) = Server::start("authorization { user: sallyport, password: right }") else { return };
     let connect = |config: BusConfig| async move { Nats::connect(&config).await.map(|_| ()) };
     let with = |password: &str| {

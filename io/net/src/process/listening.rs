@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handed_over_sockets_are_told_apart_by_name_and_else_by_order() {
+    fn inherited_sockets_are_matched_by_name_or_else_by_order() {
         let both = |tls, redirect| Ok(Roles { tls, redirect: Some(redirect) });
         let one = Ok(Roles { tls: 0, redirect: None });
         assert_eq!(roles(1, &["https"]), one);

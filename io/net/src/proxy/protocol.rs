@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_header_is_told_from_a_broken_one() {
+    async fn a_missing_header_is_distinguished_from_a_malformed_one() {
         for (bytes, what) in [
             (&b"GET / HTTP/1.1\r\n"[..], "does not begin"),
             (b"PROXY TCP4 192.0.2.7 198.51.100.1 5000\r\n", "malformed"),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_of_ipv4_is_told_as_one_by_a_listener_of_both_families() {
+    async fn a_dual_stack_listener_reports_ipv4_clients_as_ipv4() {
         let listener = match crate::listen("[::]:0".parse().unwrap(), "--listen") {
             Ok(listener) => listener,
             Err(error) => {

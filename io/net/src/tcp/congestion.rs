@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_lists_can_be_chosen_and_what_it_lacks_is_told_with_what_it_has() {
+    fn listed_algorithms_can_be_chosen_and_others_are_refused_with_the_list() {
         // Every Linux has reno.
         let reno: Congestion = "reno".parse().unwrap();
         let socket =

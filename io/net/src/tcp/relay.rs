@@ -222,7 +222,7 @@ pub async fn relay(
                 return Poll::Ready(Err(RelayError { side: Side::Second, is_done, error }));
             }
             if let Some(error) = back.writer_broke.take() {
-                return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_said_farewell(), error }));
+                return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_only_an_alert(), error }));
             }
             if back.is_running() && pace.acknowledges(Carried { forth: forth.read, back: back.read }) {
                 second.tcp().into_iter().for_each(acknowledge);
@@ -234,7 +234,7 @@ pub async fn relay(
             && back.is_running()
             && let Poll::Ready(error) = poll_reset(first, &mut first_watch, cx)
         {
-            return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_said_farewell(), error }));
+            return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_only_an_alert(), error }));
         }
         if back.state == State::Over
             && forth.is_running()
@@ -316,7 +316,7 @@ impl Direction {
     }
 
     /// Whether only a TLS alert arrived since the other direction ended.
-    fn has_said_farewell(&self) -> bool {
+    fn has_only_an_alert(&self) -> bool {
         self.last_words.as_ref().is_some_and(|words| is_alert(words))
     }
 
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_bytes_are_told_from_others_where_the_end_is_behind_them() {
+    async fn the_last_bytes_are_recognised_when_the_end_follows() {
         let (mut first, mut second) = (Scripted::default(), Scripted::default());
         first.says = vec![Ok(b"much "), Ok(b"more"), Ok(b"last")];
         let mut carried = Carried::default();
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reset_is_told_with_its_side() {
+    async fn a_reset_is_reported_with_its_side() {
         let (client, mut service, relaying) = relayed().await;
         client.set_zero_linger().unwrap();
         drop(client);
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reset_after_the_end_of_a_direction_is_noticed_though_nobody_says_anything() {
+    async fn a_reset_after_the_end_of_a_direction_is_noticed_on_idle_connections() {
         for is_client in [true, false] {
             let (mut client, mut service, relaying) = relayed().await;
             let (ends, silent) = if is_client { (&mut client, &mut service) } else { (&mut service, &mut client) };
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_service_said_before_it_stopped_listening_arrives() {
+    async fn bytes_a_service_sent_before_it_stopped_reading_arrive() {
         let (mut client, mut service, relaying) = relayed().await;
         service.write_all(b"go away").await.unwrap();
         service.shutdown().await.unwrap();
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_is_told_from_data() {
+    fn an_alert_is_distinguished_from_data() {
         let record = |kind: u8, length: usize| {
             let bytes = u16::try_from(length).unwrap().to_be_bytes();
             [&[kind, 3, 3], &bytes[..], &vec![7; length]].concat()

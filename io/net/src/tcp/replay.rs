@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn words_are_told_from_tls_before_anything_is_answered_and_can_be_read_again() {
+    async fn plain_text_is_distinguished_from_tls_before_an_answer_and_read_again() {
         let (mut sender, receiver) = tokio::io::duplex(1_024);
         sender.write_all(b"GET / HTTP").await.unwrap();
         let mut recorded = ReplayStream::new(receiver);

@@ -106,7 +106,7 @@ fn without_systemd_there_are_none() {
 }
 
 #[test]
-fn systemd_is_told_how_the_service_is() {
+fn systemd_gets_the_state_of_the_service() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();

@@ -24,7 +24,7 @@ async fn names_of_this_machine_are_loopback_without_asking_anyone() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_exist_is_said_to_have_no_address() {
+async fn a_name_that_does_not_exist_has_no_address() {
     // Names beneath .invalid never exist (RFC 6761 section 6.4).
     let error = connect_tcp("nothing.invalid", 80, PATIENCE).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
@@ -71,7 +71,7 @@ async fn a_silent_server_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_no_tls_is_told_apart() {
+async fn a_server_without_tls_is_a_separate_error() {
     let server = TestServer::start("localhost").await;
     for (answer, expected) in
         [(b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(), "does not speak TLS"), (b"", "closed the connection")]

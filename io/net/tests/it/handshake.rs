@@ -51,7 +51,7 @@ async fn the_protocol_is_agreed_on() {
 }
 
 #[tokio::test]
-async fn a_tunnel_over_tls_1_2_is_told_apart() {
+async fn a_tunnel_over_tls_1_2_is_a_separate_error() {
     let server = TestServer::start("localhost").await;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from(server.certificates.ca().unwrap().root().der.clone())).unwrap();

@@ -29,7 +29,7 @@ async fn a_client_that_knows_the_fingerprint_needs_no_file() {
 }
 
 #[tokio::test]
-async fn another_root_is_refused_and_both_fingerprints_are_said() {
+async fn another_root_is_refused_with_both_fingerprints() {
     let server = TestServer::start("localhost").await;
     let other = TestServer::start("localhost").await;
     let (theirs, pin) =

@@ -62,7 +62,7 @@ async fn a_proxy_is_asked_with_its_credentials_and_what_follows_is_the_other_sid
 }
 
 #[tokio::test]
-async fn what_a_proxy_refuses_is_told_in_words_with_what_to_do() {
+async fn a_proxys_refusal_is_an_error_with_advice() {
     use io::ErrorKind as K;
     for (proxy, answer, kind, words) in [
         (

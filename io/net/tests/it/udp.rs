@@ -119,7 +119,7 @@ async fn a_socket_for_one_client_gets_what_that_client_sends() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_error_of_a_connected_socket() {
+async fn a_closed_port_is_an_error_of_a_connected_socket() {
     // No other process gets this port, and the connected socket receives from itself only. Others get a "port
     // unreachable".
     let reserved = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -140,7 +140,7 @@ async fn more_forwards_than_allowed_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_origin_that_is_not_there_is_told_apart() {
+async fn an_unreachable_origin_is_reported_separately() {
     let lab = Lab::start().await;
     // Port 1 of localhost has no listener.
     let _client = lab.spawn(&["-N", "-R", "80:localhost:1"]);

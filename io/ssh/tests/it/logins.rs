@@ -168,7 +168,7 @@ async fn old_algorithms_are_not_spoken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_signs_with_sha1_is_refused_and_the_gate_is_told() {
+async fn a_client_that_signs_with_sha1_is_refused_and_reported_to_the_gate() {
     let lab = Lab::start().await;
     let key = lab.make_key("rsa", "rsa");
     lab.gate.keys.lock().unwrap().entry("alice".to_owned()).or_default().push(key.clone());

@@ -77,7 +77,7 @@ async fn the_server_asks_for_new_keys_under_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_visitor_who_does_not_read_holds_up_nobody_else() {
+async fn a_visitor_who_does_not_read_delays_no_other() {
     const LARGE_BYTES: usize = 32 * 1_024 * 1_024;
     let lab = Lab::start().await;
     let large = origin(|mut stream| async move {
@@ -113,7 +113,7 @@ async fn a_visitor_who_does_not_read_holds_up_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_origin_that_does_not_read_holds_up_nobody_else() {
+async fn an_origin_that_does_not_read_delays_no_other() {
     let lab = Lab::start().await;
     let deaf = origin(|stream| async move {
         tokio::time::sleep(Duration::from_secs(600)).await;

@@ -41,7 +41,7 @@ async fn a_program_learns_the_answer_once() {
 }
 
 #[tokio::test]
-async fn what_nobody_answers_ends_and_organisations_have_their_bounds() {
+async fn unanswered_logins_expire_and_organisations_have_limits() {
     let (_dir, store) = store_with_account().await;
     store.create_account(account(2)).await.unwrap();
     let (own, other) = (account(1).account.id, account(2).account.id);

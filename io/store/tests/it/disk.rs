@@ -100,7 +100,7 @@ async fn a_full_disk_loses_nothing_and_room_heals_it() {
 }
 
 #[tokio::test]
-async fn a_full_disk_at_the_first_start_is_told() {
+async fn a_full_disk_at_the_first_start_is_a_clear_error() {
     let Some(disk) = SmallDisk::mount() else { return };
     let filler = fill(&disk.path);
     let error = Store::open(&disk.path).await.unwrap_err();
@@ -110,7 +110,7 @@ async fn a_full_disk_at_the_first_start_is_told() {
 }
 
 #[tokio::test]
-async fn a_read_only_disk_is_told() {
+async fn a_read_only_disk_is_a_clear_error() {
     let Some(disk) = SmallDisk::mount() else { return };
     let store = Store::open(&disk.path).await.unwrap();
     store.create_account(account(1)).await.unwrap();

@@ -73,7 +73,7 @@ async fn there_are_bounds() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_nobody_is_not_made() {
+async fn records_without_an_owner_are_not_created() {
     let (_dir, store) = store_with_account().await;
     assert!(matches!(make_socket(&store, 9, 1, &[1]).await, Err(StoreError::Gone)));
     make_socket(&store, 1, 1, &[1]).await.expect("the name was not lost with the refusal");

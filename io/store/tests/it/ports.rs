@@ -171,7 +171,7 @@ async fn forward_ports_differ_within_an_account() {
 }
 
 #[tokio::test]
-async fn what_is_temporary_is_told() {
+async fn temporary_sockets_and_tunnels_are_listed() {
     let (_dir, store) = store_with_account().await;
     let stays = make_socket(&store, 1, 1, &[1]).await.unwrap();
     let goes = sallyport_store::NewSocket { temporary: Some([1; 16]), ..new_socket(1, 2) };

@@ -257,7 +257,7 @@ async fn a_session_attaches_each_tunnel_once_and_not_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_wrong_hello_is_told() {
+async fn a_wrong_hello_is_reported() {
     let edge = Edge::new();
     let mut no_json = FrameHeader { kind: FrameType::Hello, len: 4 }.encode().to_vec();
     no_json.extend(b"null");
@@ -298,7 +298,7 @@ async fn sessions_and_legs_are_bounded() {
 }
 
 #[tokio::test]
-async fn sessions_that_attach_nothing_lock_nobody_out() {
+async fn sessions_without_tunnels_lock_no_connector_out() {
     let edge = Edge::with(EdgeTunnelsConfig { max_sessions: 2, ..EdgeTunnelsConfig::default() });
     let mut silent = Vec::new();
     for _ in 0..300 {

@@ -381,7 +381,7 @@ async fn what_breaks_the_rules_ends_the_flows_and_not_the_session() {
 }
 
 #[tokio::test]
-async fn a_connection_that_takes_nothing_drops_datagrams_and_holds_nobody_up() {
+async fn a_stalled_connection_drops_datagrams_and_delays_no_other() {
     let edge = Edge::new();
     let (_control, good) = by_hand(&edge, UDP).await;
     let mut leg = join(&edge, &good).await;

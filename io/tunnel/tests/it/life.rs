@@ -155,7 +155,7 @@ async fn dead_legs_fail_no_stream_and_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_leg_that_dies_under_a_stream_is_told_as_lost() {
+async fn a_leg_that_dies_under_a_stream_is_reported_as_lost() {
     let edge = Edge::new();
     let lab = Lab::new(&edge);
     // An origin that never answers.

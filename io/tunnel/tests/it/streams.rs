@@ -144,7 +144,7 @@ async fn either_end_may_end_first_and_still_hear_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_origin_that_is_not_reached_is_told_with_its_reason_and_costs_no_leg() {
+async fn an_unreached_origin_is_reported_with_its_reason_and_costs_no_leg() {
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         stream.failed(OpenFailure::new(FailureReason::Refused, "nothing listens on localhost:8000")).await;
     }));
@@ -266,7 +266,7 @@ async fn a_burst_beyond_the_legs_is_served_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_nobody_reads_stops_no_other() {
+async fn an_unread_stream_stops_no_other() {
     // An origin that only writes.
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         let mut stream = stream.opened().await.unwrap();
@@ -472,7 +472,7 @@ async fn who_is_silent_learns_too_that_the_other_side_gave_up_after_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_word_of_a_stream_is_heard_with_the_next_one_on_its_leg_or_without() {
+async fn the_end_of_a_stream_arrives_with_the_next_stream_on_its_leg_or_alone() {
     const ROUNDS: usize = 40;
     let (heard_in, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let origin = Arc::new(Origin(move |_, stream: IncomingStream| {

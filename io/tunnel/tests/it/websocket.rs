@@ -142,7 +142,7 @@ async fn messages_are_bytes_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn what_is_no_carrier_is_told_so() {
+async fn invalid_frames_get_the_right_close_code() {
     let unmasked = vec![0x82, 1, b'x'];
     let too_long = [0x82, 0x80 | 127].into_iter().chain((MAX_MESSAGE_BYTES as u64 + 1).to_be_bytes()).chain([0; 4]);
     let half = vec![7; MAX_MESSAGE_BYTES / 2 + 1];
@@ -212,7 +212,7 @@ fn a_request_is_agreed_to_when_it_is_a_connectors() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_agreement_is_told_in_words() {
+async fn a_failed_handshake_is_a_clear_error() {
     for (answer, words) in [
         ("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", "status 403"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "status 200"),

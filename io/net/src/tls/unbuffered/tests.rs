@@ -283,7 +283,7 @@ async fn it_is_known_whether_a_record_has_come_that_may_hold_a_request() {
 }
 
 #[tokio::test]
-async fn what_was_changed_on_its_way_ends_the_connection_and_the_sender_is_told() {
+async fn a_tampered_record_ends_the_connection_with_an_alert() {
     let Configs { server, client } = configs(None);
     let (near, far) = tokio::io::duplex(50_000);
     let theirs = TlsConnector::from(Arc::new(client)).connect(name(), near);

@@ -23,7 +23,7 @@ async fn refused(address: &str) -> StoreError {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_at_once() {
+async fn an_unreachable_server_is_an_error_at_once() {
     // A bound port without a listener refuses connections, and no other process can take the port.
     let reserved = tokio::net::TcpSocket::new_v4().unwrap();
     reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -75,7 +75,7 @@ async fn databases_of_others_and_of_the_future_are_refused_and_kept() {
 }
 
 #[tokio::test]
-async fn a_read_only_server_is_told_at_the_start_and_later() {
+async fn a_read_only_server_is_an_error_at_the_start_and_later() {
     let Some(server) = server() else { return };
     let address = server.database().await;
     let name = address.rsplit_once('/').unwrap().1;
@@ -118,7 +118,7 @@ async fn connections_that_are_lost_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_told_as_such_when_no_connection_to_it_is_left() {
+async fn a_lost_server_is_its_own_error_when_no_connection_is_left() {
     let Some(server) = server() else { return };
     let address = server.database().await;
     let (base, name) = address.rsplit_once('/').unwrap();
@@ -225,7 +225,7 @@ async fn pass(client: TcpStream, server: TcpStream, word: &'static str, cut: Arc
 }
 
 #[tokio::test]
-async fn a_change_whose_end_is_unknown_is_told_as_that() {
+async fn a_change_with_an_unknown_outcome_is_its_own_error() {
     let Some(server) = server() else { return };
     let address = server.database().await;
     open(&address).await.close().await;

@@ -135,7 +135,7 @@ async fn what_is_cut_off_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_transferred_is_told() {
+async fn data_that_cannot_be_transferred_is_an_error() {
     let Some(server) = server() else { return };
     let (dir, address) = (filled().await, server.database().await);
     let empty = tempfile::tempdir().unwrap();
