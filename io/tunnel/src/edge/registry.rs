@@ -41,7 +41,7 @@ const FULL: &str = "this edge has reached its limit of sessions";
 /// Message of the refusal when a tunnel carries datagrams and the connector does not support them.
 const NO_DATAGRAMS: &str = "this tunnel carries datagrams, which the connector does not support: update the connector";
 
-/// Message of the refusal when a session exceeds its [`AttachBudget`](super::attach_budget::AttachBudget).
+/// Message of the refusal when a session exceeds its [`AttachBudget`].
 const TOO_OFTEN: &str = "the session attaches tunnels too often: attach each once";
 
 /// Number of kept log budgets of sockets from which on unused ones are removed.
