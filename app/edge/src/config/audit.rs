@@ -1,4 +1,4 @@
-//! Where an edge records who used what.
+//! The audit settings of an edge.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What an edge needs to know who comes.
+//! The keys and logins that an edge needs to identify clients.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ pub struct EdgeIdentity {
     pub sealer: Arc<Sealer>,
     /// Who has logged in, and which tokens are good.
     pub identities: Identities,
-    /// Signs what origins are told.
+    /// Signs the assertions for origins.
     pub assertions: Arc<AssertionKey>,
 }
 
 impl EdgeIdentity {
-    /// Seals this value for this purpose; `None` when it is too long for a browser.
+    /// Seals this value for this purpose; `None` if the result is too long for a browser.
     pub(crate) fn seal(&self, purpose: Purpose, value: &impl Serialize) -> Option<String> {
         self.sealer.seal(purpose, value, ids::random())
     }

@@ -1,4 +1,4 @@
-//! The edge of one process: [`Edge`] composes the rooms below, and answers what control asks of it.
+//! The edge of one process: [`Edge`] composes the rooms below, and answers queries of control.
 //!
 //! May use every room but `listener` and `serve`.
 
@@ -49,7 +49,7 @@ pub struct Edge {
     pub(crate) connections: Arc<Connections>,
 }
 
-/// The server for stock ssh clients, and the tunnels that they hold up.
+/// The server for stock ssh clients, and their tunnels.
 pub(crate) struct Ssh {
     pub(crate) server: sallyport_ssh::SshServer,
     pub(crate) tunnels: Arc<SshTunnels>,
@@ -109,8 +109,8 @@ impl Edge {
     pub fn join_mesh(&self, settings: MeshSettings) {
         self.state.sockets.shared().dialer.set_fleet(settings.fleet.clone());
         let mesh = Mesh::new(&self.state, &self.tunnels, settings);
-        let told = mesh.clone();
-        let _ = self.http.mesh_health.set(Arc::new(move || told.notes()));
+        let noted = mesh.clone();
+        let _ = self.http.mesh_health.set(Arc::new(move || noted.notes()));
         let _ = self.mesh.set(mesh);
     }
 
@@ -146,8 +146,8 @@ impl Edge {
     }
 
     /// Whom `/readyz` asks from now on, beside the edge itself, and what it says when that cannot. Only the first call counts.
-    pub fn ask_readiness(&self, told: &'static str, ask: Readiness) {
-        let _ = self.http.readiness.set(Asker::new(told, ask));
+    pub fn ask_readiness(&self, reason: &'static str, ask: Readiness) {
+        let _ = self.http.readiness.set(Asker::new(reason, ask));
     }
 
     /// Sets how the edge asks control about a tunnel that the edge does not know. Only the first call counts.
@@ -165,7 +165,7 @@ impl Edge {
     /// Serves stock ssh clients from now on: on the port that all share, and on one of their own where there is one.
     /// To be called before [`Edge::serve`]; only the first call counts.
     pub fn serve_ssh(&self, mut settings: SshSettings) {
-        // Those that make room take a moment to be gone.
+        // Displaced clients take a moment to disconnect.
         settings.config.max_unauthenticated = 2 * self.ssh_logins.max();
         let listener = Mutex::new(settings.listener.take());
         let (server, tunnels) = ssh::server(&self.state, &self.tunnels, settings);
