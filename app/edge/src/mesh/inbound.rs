@@ -173,7 +173,7 @@ pub(super) fn held_here(mesh: &Mesh, tunnel: TunnelId) -> Option<LocalOrigin> {
     };
     mesh.state.routes.get(socket)?;
     let pool = mesh.state.sockets.pool(socket);
-    let origin = pool.held(tunnel).map(|origin| (pool, origin));
+    let origin = pool.attached(tunnel).map(|origin| (pool, origin));
     let transport =
         attached.map(OriginTransport::from).or_else(|| origin.as_ref().map(|(_, origin)| origin.handle().clone()))?;
     Some(LocalOrigin { transport, origin })
