@@ -244,7 +244,7 @@ fn tunnel_asker(link: ControlLink) -> AskTunnel {
         Box::pin(async move {
             let ask = sallyport_api::TunnelCheckRequest { tunnel, credential };
             match link.ask::<TunnelCheck>("/node/v1/tunnel", &ask).await {
-                Ok(TunnelCheck::Known) => TunnelStatus::Known,
+                Ok(TunnelCheck::Known) => TunnelStatus::Exists,
                 Ok(TunnelCheck::Unknown) => TunnelStatus::Unknown,
                 Ok(TunnelCheck::BadCredential) => TunnelStatus::BadCredential,
                 // A control of a former version takes what it does not know for a request of a client. What the edge
