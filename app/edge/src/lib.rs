@@ -40,7 +40,7 @@ pub use self::{
     config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity},
     edge::Edge,
     http::server::{ApiService, HealthNotes},
-    lifecycle::{phase::DrainReport, readiness::Readiness},
+    lifecycle::{phase::ShutdownReport, readiness::Readiness},
     mesh::{MeshSettings, MeshTls, MeshTlsPair},
     ssh::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget},
     tunnels::lookup::{AskTunnel, TunnelStatus},

@@ -12,14 +12,14 @@ use sallyport_net::{Certificates, Listening, Shutdown};
 use crate::{
     access,
     edge::Edge,
-    lifecycle::phase::{DrainReport, MAX_LINGER, Phase},
+    lifecycle::phase::{MAX_LINGER, Phase, ShutdownReport},
     listener::{accept, handshake::ConnectionRouter, ports::Ports, redirect},
 };
 
 /// How often ended connections to origins are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long tunnels have, at a shutdown, to end their streams after the last request.
-const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
+const MAX_TUNNEL_CLOSE: Duration = Duration::from_secs(2);
 /// How long connections have to end after they were cut off.
 const MAX_CUT: Duration = Duration::from_secs(1);
 
@@ -33,7 +33,7 @@ impl Edge {
         listening: Listening,
         certificates: Arc<Certificates>,
         shutdown: Shutdown,
-    ) -> anyhow::Result<DrainReport> {
+    ) -> anyhow::Result<ShutdownReport> {
         let router = ConnectionRouter::new(certificates, self.state.config.trusted_proxies.clone());
         let changes = self.state.routes.subscribe();
         let address = listening.tls.local_addr()?;
@@ -104,10 +104,10 @@ impl Edge {
             _ = &mut upkeep => false,
         };
         // Running work keeps its access checks until its end.
-        let mut drain = pin!(self.drain());
+        let mut shut_down = pin!(self.shut_down());
         tokio::select! {
-            report = &mut drain => Ok(report),
-            _ = upkeep, if is_kept_up => Ok(drain.await),
+            report = &mut shut_down => Ok(report),
+            _ = upkeep, if is_kept_up => Ok(shut_down.await),
         }
     }
 
@@ -148,33 +148,33 @@ impl Edge {
     }
 
     /// Ends running work: first by closing kept-alive connections, at last by force.
-    async fn drain(&self) -> DrainReport {
+    async fn shut_down(&self) -> ShutdownReport {
         let began = Instant::now();
         let ran = self.state.running.count();
         // From here on each response closes its connection. Tunnels still serve these requests.
-        self.state.draining.store(true, Ordering::Relaxed);
+        self.state.is_shutting_down.store(true, Ordering::Relaxed);
         self.state.phase.all(Phase::Lingering);
-        let linger = MAX_LINGER.min(self.state.config.drain);
+        let linger = MAX_LINGER.min(self.state.config.shutdown_grace);
         let _ = tokio::time::timeout(linger, self.quiet()).await;
-        self.state.phase.all(Phase::Draining);
+        self.state.phase.all(Phase::Closing);
         self.tunnels.go_away("the edge is shutting down");
         let ssh_over = self.ssh.get().map(|ssh| {
-            let (server, grace) = (ssh.server.clone(), self.state.config.drain);
+            let (server, grace) = (ssh.server.clone(), self.state.config.shutdown_grace);
             tokio::spawn(async move { server.shutdown("the edge is shutting down", grace).await })
         });
-        let rest = || self.state.config.drain.saturating_sub(began.elapsed());
+        let rest = || self.state.config.shutdown_grace.saturating_sub(began.elapsed());
         let _ = tokio::time::timeout(rest(), self.state.running.none_left()).await;
         let cut = self.state.running.count();
         for pool in self.state.sockets.all() {
             pool.origins().iter().for_each(|origin| origin.leave());
         }
-        let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest()), self.tunnels.drained()).await;
+        let _ = tokio::time::timeout(MAX_TUNNEL_CLOSE.min(rest()), self.tunnels.drained()).await;
         self.state.phase.all(Phase::Cut);
         // A connection that is cut off resets its client and is recorded, before the process ends.
         let _ = tokio::time::timeout(MAX_CUT, self.state.running.none_left()).await;
         if let Some(over) = ssh_over {
             let _ = tokio::time::timeout(rest(), over).await;
         }
-        DrainReport { finished: ran.saturating_sub(cut), cut }
+        ShutdownReport { finished: ran.saturating_sub(cut), cut }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct EdgeState {
     /// The phases of connections.
     pub(crate) phase: Phases,
     /// Whether the edge is shutting down.
-    pub(crate) draining: AtomicBool,
+    pub(crate) is_shutting_down: AtomicBool,
     /// Whether a drain is ordered. New clients are served all the same.
     pub(crate) drain_ordered: Arc<AtomicBool>,
 }
@@ -52,7 +52,7 @@ impl EdgeState {
             ids: RequestIds::new(ids::random()),
             running: Running::default(),
             phase: Phases::new(),
-            draining: AtomicBool::new(false),
+            is_shutting_down: AtomicBool::new(false),
             drain_ordered: Arc::default(),
             config,
         })
@@ -65,6 +65,6 @@ impl EdgeState {
 
     /// Whether a response should close its connection, so that the client's next request goes to another edge.
     pub(crate) fn sends_away(&self) -> bool {
-        self.draining.load(Ordering::Relaxed) || self.drain_ordered.load(Ordering::Relaxed)
+        self.is_shutting_down.load(Ordering::Relaxed) || self.drain_ordered.load(Ordering::Relaxed)
     }
 }

@@ -68,7 +68,7 @@ impl Pass {
 /// Admits a flow: access list, then policies, then a place within the limits, which may be waited for.
 ///
 /// # Errors [`AdmissionError::Denied`] or [`AdmissionError::Limited`].
-pub(crate) async fn may_enter(
+pub(crate) async fn admit_flow(
     access: &Access,
     route: &Arc<SocketRoute>,
     pool: &Arc<SocketPool>,

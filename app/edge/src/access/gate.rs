@@ -128,7 +128,7 @@ pub(super) struct Visit<'a> {
 }
 
 /// The source of a request.
-pub(crate) struct Arrival<'a> {
+pub(crate) struct RequestSource<'a> {
     /// The address of the client.
     pub(crate) address: IpAddr,
     /// The client certificate of its connection.
@@ -141,9 +141,9 @@ pub(crate) struct Arrival<'a> {
 /// identity and the rule that decided.
 ///
 /// # Errors The response instead: a login page, a refusal, or a page of the edge.
-pub(crate) fn may_enter(
+pub(crate) fn authorize_request(
     access: &Arc<Access>,
-    arrival: &Arrival<'_>,
+    source: &RequestSource<'_>,
     pool: &Arc<SocketPool>,
     rules: &Rules,
     host: &RequestHost,
@@ -152,7 +152,7 @@ pub(crate) fn may_enter(
 ) -> Result<Option<Box<Principal>>, Denial> {
     let cookies = cookies::take(&mut head.headers);
     let is_upgrade = head.headers.contains_key(UPGRADE);
-    let (address, port) = (arrival.address, rules.route().port.unwrap_or(access.state.config.public_port));
+    let (address, port) = (source.address, rules.route().port.unwrap_or(access.state.config.public_port));
     let revalidation = || {
         let mut revalidation = AccessRevalidation::new(access, pool, address, port);
         revalidation.set_request(&head.method, head.uri.path());
@@ -184,8 +184,8 @@ pub(crate) fn may_enter(
     };
     let Some(parts) = access.identity.parts() else { return Err(Denial::NobodyKnown) };
     let route = rules.route();
-    let shown = arrival.certificate;
-    let visit = Visit { access, parts, route, asks, host, head, cookies, shown, id: arrival.id, now };
+    let shown = source.certificate;
+    let visit = Visit { access, parts, route, asks, host, head, cookies, shown, id: source.id, now };
     let known = visit.who()?;
     if head.uri.path().starts_with(OWN_PATHS) {
         if let Some(known) = &known {

@@ -52,7 +52,7 @@ pub struct EdgeConfig {
     /// How long an idle datagram flow lasts; flows with little traffic end sooner.
     pub udp_idle_timeout: Duration,
     /// How long a shutdown waits for running work.
-    pub drain: Duration,
+    pub shutdown_grace: Duration,
     /// Keepalive and windows of the connectors' sessions.
     pub session: SessionConfig,
     /// The name of this edge and the addresses of its neighbours, for connectors; empty for a lone edge.
@@ -111,7 +111,7 @@ impl EdgeConfig {
             send_timeout: SEND_TIMEOUT,
             ping_interval: Duration::from_secs(20),
             udp_idle_timeout: Duration::from_secs(60),
-            drain: Duration::from_secs(30),
+            shutdown_grace: Duration::from_secs(30),
             session: SessionConfig::default(),
             neighbours: watch::Sender::default().subscribe(),
             drain_until: watch::Sender::default().subscribe(),

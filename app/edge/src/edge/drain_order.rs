@@ -53,7 +53,7 @@ impl Edge {
 
     async fn cut_what_runs(&self) {
         let running = self.state.running.count();
-        self.state.phase.turn(Phase::Draining);
+        self.state.phase.turn(Phase::Closing);
         let _ = tokio::time::timeout(MAX_LINGER, self.state.running.none_left()).await;
         self.state.phase.turned(Phase::Cut);
         tracing::info!(running, "the drain has ended: running work was cut off, and this edge is empty");

@@ -22,7 +22,7 @@ use crate::{
     http::server::{ApiService, HealthNotes, HttpServer},
     lifecycle::{
         counts::{Connections, Handshakes},
-        readiness::{Asker, Readiness},
+        readiness::{Readiness, ReadinessCheck},
     },
     mesh::{Mesh, MeshSettings},
     ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
@@ -147,7 +147,7 @@ impl Edge {
 
     /// Whom `/readyz` asks from now on, beside the edge itself, and what it says when that cannot. Only the first call counts.
     pub fn ask_readiness(&self, reason: &'static str, ask: Readiness) {
-        let _ = self.http.readiness.set(Asker::new(reason, ask));
+        let _ = self.http.readiness.set(ReadinessCheck::new(reason, ask));
     }
 
     /// Sets how the edge asks control about a tunnel that the edge does not know. Only the first call counts.

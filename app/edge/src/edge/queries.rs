@@ -38,7 +38,7 @@ impl Edge {
                 Answer::Ended(self.ended(organisation, socket, after, limit.min(MAX_ANSWER_ITEMS)))
             }
             Ask::Tunnels { organisation, socket } => {
-                Answer::Tunnels(self.route_of(organisation, socket).map(|_| self.held(socket)).unwrap_or_default())
+                Answer::Tunnels(self.route_of(organisation, socket).map(|_| self.attached_tunnels(socket)).unwrap_or_default())
             }
             Ask::Figures => Answer::Figures(self.figures()),
         }
@@ -87,14 +87,14 @@ impl Edge {
     }
 
     /// The tunnels of the socket that are attached here.
-    fn held(&self, socket: SocketId) -> Vec<HeldTunnel> {
+    fn attached_tunnels(&self, socket: SocketId) -> Vec<HeldTunnel> {
         let Some(pool) = self.state.sockets.known(socket) else { return Vec::new() };
         let origins = pool.origins();
         // Relayed ones are left to the edges that hold them.
         let own = origins
             .iter()
             .filter(|origin| matches!(origin.handle(), OriginTransport::Tunnel(_) | OriginTransport::Ssh(_)));
-        let held = own.filter_map(|origin| {
+        let attached = own.filter_map(|origin| {
             let tunnel = origin.handle().tunnel()?;
             Some(HeldTunnel {
                 tunnel,
@@ -103,7 +103,7 @@ impl Edge {
                 live: u64::from(origin.load()),
             })
         });
-        held.take(MAX_ANSWER_ITEMS).collect()
+        attached.take(MAX_ANSWER_ITEMS).collect()
     }
 
     fn figures(&self) -> EdgeFigures {

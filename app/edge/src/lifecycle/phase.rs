@@ -16,7 +16,7 @@ pub(crate) enum Phase {
     /// The edge accepts no further connections, and each response closes its connection.
     Lingering,
     /// Connectors are sent away, and idle connections are closed.
-    Draining,
+    Closing,
     /// Everything that still runs is cut off.
     Cut,
 }
@@ -66,9 +66,9 @@ impl Phases {
     /// instead.
     pub(crate) async fn unasked_ends(&self, phase: &mut watch::Receiver<Phase>) {
         loop {
-            reached(phase, Phase::Draining).await;
+            reached(phase, Phase::Closing).await;
             let of_those_to_come = self.subscribe();
-            if *of_those_to_come.borrow() >= Phase::Draining {
+            if *of_those_to_come.borrow() >= Phase::Closing {
                 return;
             }
             *phase = of_those_to_come;
@@ -87,7 +87,7 @@ fn forward(cohort: &watch::Sender<Phase>, wanted: Phase) {
 
 /// The outcome of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DrainReport {
+pub struct ShutdownReport {
     /// How many connections and WebSockets ended by themselves.
     pub finished: usize,
     /// How many were cut off at the end of the grace period.
@@ -123,15 +123,15 @@ mod tests {
         phases.turn(Phase::Lingering);
         let late = phases.subscribe();
         assert_eq!((*early.borrow(), *late.borrow()), (Phase::Lingering, Phase::Serving));
-        phases.turn(Phase::Draining);
+        phases.turn(Phase::Closing);
         let last = phases.subscribe();
         phases.turned(Phase::Cut);
         assert_eq!((*early.borrow(), *late.borrow(), *last.borrow()), (Phase::Cut, Phase::Cut, Phase::Serving));
         drop((early, late));
         phases.turn(Phase::Lingering);
         assert_eq!(phases.cohorts.lock().len(), 2, "those that are empty are forgotten");
-        phases.all(Phase::Draining);
-        assert_eq!((*last.borrow(), *phases.subscribe().borrow()), (Phase::Draining, Phase::Draining));
+        phases.all(Phase::Closing);
+        assert_eq!((*last.borrow(), *phases.subscribe().borrow()), (Phase::Closing, Phase::Closing));
     }
 
     #[tokio::test]
@@ -140,11 +140,11 @@ mod tests {
         let mut phase = phases.subscribe();
         let mut ends = std::pin::pin!(phases.unasked_ends(&mut phase));
         for _ in 0..2 {
-            phases.turn(Phase::Draining);
+            phases.turn(Phase::Closing);
             phases.turned(Phase::Cut);
             assert!(ends.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
-        phases.all(Phase::Draining);
+        phases.all(Phase::Closing);
         ends.await;
     }
 }

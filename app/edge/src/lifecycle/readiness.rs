@@ -14,7 +14,7 @@ const MAX_ASKING: Duration = Duration::from_secs(2);
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
 /// Runs the readiness check within bounds of time and rate.
-pub(crate) struct Asker {
+pub(crate) struct ReadinessCheck {
     ask: Readiness,
     /// The public reason for a failed check.
     public_reason: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Asker {
     last: Mutex<Option<(Instant, Result<(), &'static str>)>>,
 }
 
-impl Asker {
+impl ReadinessCheck {
     pub(crate) fn new(public_reason: &'static str, ask: Readiness) -> Self {
         Self { ask, public_reason, last: Mutex::new(None) }
     }
@@ -62,7 +62,7 @@ mod tests {
     async fn many_who_ask_at_once_share_one_answer() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counter = asked.clone();
-        let asker = Arc::new(Asker::new(
+        let check = Arc::new(ReadinessCheck::new(
             "control cannot use its database",
             Arc::new(move || {
                 let counter = counter.clone();
@@ -76,8 +76,8 @@ mod tests {
         let began = Instant::now();
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..100 {
-            let asker = asker.clone();
-            asking.spawn(async move { asker.ready().await });
+            let check = check.clone();
+            asking.spawn(async move { check.ready().await });
         }
         for answer in asking.join_all().await {
             assert_eq!(answer, Err("control cannot use its database"), "and nothing of why");
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn silence_is_an_answer_too() {
-        let asker = Asker::new("it cannot", Arc::new(|| Box::pin(std::future::pending())));
-        assert_eq!(asker.ready().await, Err("control does not answer"));
+        let check = ReadinessCheck::new("it cannot", Arc::new(|| Box::pin(std::future::pending())));
+        assert_eq!(check.ready().await, Err("control does not answer"));
     }
 }

@@ -196,21 +196,21 @@ fn dispatch(
         Accepted::Tunnel(stream, client) => {
             Box::pin(async move { tunnel_websocket::serve_native(&edge.http, stream, client).await })
         }
-        Accepted::Shared(client, peer) => dispatch_shared(edge, client, peer, place),
-        Accepted::Ended(arrival) => {
+        Accepted::Http(client, peer) => dispatch_http(edge, client, peer, place),
+        Accepted::TlsTerminated(flow) => {
             let running = edge.state.running.enter();
-            Box::pin(flow::serve(edge.access.clone(), *arrival, running))
+            Box::pin(flow::serve(edge.access.clone(), *flow, running))
         }
-        Accepted::Passed(arrival) => {
+        Accepted::TlsPassthrough(flow) => {
             let running = edge.state.running.enter();
-            Box::pin(flow::serve(edge.access.clone(), *arrival, running))
+            Box::pin(flow::serve(edge.access.clone(), *flow, running))
         }
     }
 }
 
 /// Serves the connection by its ALPN. Each protocol has a boxed future of its own, so that no connection holds memory
 /// for the others.
-fn dispatch_shared(
+fn dispatch_http(
     edge: Arc<Edge>,
     client: HttpClient,
     peer: SocketAddr,
@@ -255,7 +255,7 @@ mod tests {
     fn a_port_that_cannot_accept_says_so_once_a_second() {
         let mut log = Occasionally::default();
         let start = Instant::now();
-        let said = (0..60).filter(|round| log.is_due(start + ACCEPT_PAUSE * *round)).count();
-        assert_eq!(said, 3, "three seconds");
+        let logged = (0..60).filter(|round| log.is_due(start + ACCEPT_PAUSE * *round)).count();
+        assert_eq!(logged, 3, "three seconds");
     }
 }

@@ -34,7 +34,7 @@ use crate::{
     mesh::Mesh,
     metrics::verdict::Verdict,
     record::flow::FlowContext,
-    tcp::flow::{self, Arrival, ends_of},
+    tcp::flow::{self, AcceptedFlow, ends_of},
 };
 
 /// How long a TLS handshake may take, and how long the PROXY protocol header before it.
@@ -75,11 +75,11 @@ pub(crate) enum Accepted {
     /// A connector that speaks the tunnel protocol.
     Tunnel(UnbufferedTlsStream<ClientTcp>, SocketAddr),
     /// TLS terminated here, for HTTP, the API or a WebSocket.
-    Shared(HttpClient, SocketAddr),
+    Http(HttpClient, SocketAddr),
     /// TLS terminated here, for a `tls` socket.
-    Ended(Box<Arrival<TlsStream<ClientTcp>>>),
+    TlsTerminated(Box<AcceptedFlow<TlsStream<ClientTcp>>>),
     /// TLS passed through to the origin from the first byte.
-    Passed(Box<Arrival<ClientTcp>>),
+    TlsPassthrough(Box<AcceptedFlow<ClientTcp>>),
 }
 
 impl ConnectionRouter {
@@ -106,7 +106,7 @@ impl ConnectionRouter {
         }
         let direct = ends_of(&stream, peer);
         let why = match tokio::time::timeout(MAX_HANDSHAKE, read_header(&mut stream)).await {
-            return Some((stream, said.unwrap_or(direct))) => Ok(Ok(proxied)) => return Some((stream, proxied.unwrap_or(direct))) => return Some((stream, said.unwrap_or(direct))),
+            Ok(Ok(proxied)) => return Some((stream, proxied.unwrap_or(direct))),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no PROXY protocol header came in time".to_owned(),
         };
@@ -204,7 +204,7 @@ impl ConnectionRouter {
             }
             let asking = access::http_server_config(&edge.access, base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
-                return Ok(Accepted::Shared(self.end_for_http(start).await?, ends.client));
+                return Ok(Accepted::Http(self.end_for_http(start).await?, ends.client));
             };
             start.io.stop();
             let opened = Box::pin(start.into_stream(config)).await;
@@ -212,11 +212,17 @@ impl ConnectionRouter {
                 refused_certificate(edge, &route, ends.client, &error, None);
                 error
             };
-            return Ok(Accepted::Shared(buffered(opened.map_err(refused)?), ends.client));
+            return Ok(Accepted::Http(buffered(opened.map_err(refused)?), ends.client));
         };
         if route.settings.tls_mode == TlsMode::Passthrough {
             start.io.replay();
-            return Ok(Accepted::Passed(Box::new(Arrival { io: start.io, route, ends, server_name, identity: None })));
+            return Ok(Accepted::TlsPassthrough(Box::new(AcceptedFlow {
+                io: start.io,
+                route,
+                ends,
+                server_name,
+                identity: None,
+            })));
         }
         start.io.stop();
         if route.settings.identity.is_some() {
@@ -225,7 +231,7 @@ impl ConnectionRouter {
         let own_name = format!("{}.{}", route.name, edge.state.config.domain);
         let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
         let io = Box::pin(start.into_stream(config)).await?;
-        Ok(Accepted::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
+        Ok(Accepted::TlsTerminated(Box::new(AcceptedFlow { io, route, ends, server_name, identity: None })))
     }
 
     /// Terminates TLS for HTTP without client certificates.
@@ -270,7 +276,7 @@ impl ConnectionRouter {
                 let identity = der.and_then(|der| access::holder(&edge.access, &route, der));
                 let identity = identity.ok_or_else(|| refuse("the login of the certificate has ended"))?;
                 let identity = Some(identity);
-                Ok(Accepted::Ended(Box::new(Arrival { io, route, ends, server_name, identity })))
+                Ok(Accepted::TlsTerminated(Box::new(AcceptedFlow { io, route, ends, server_name, identity })))
             }
             Err(error) => {
                 refused_certificate(edge, &route, ends.client, &error, shown.refused());
@@ -430,8 +436,8 @@ pub(crate) async fn serve_tls_port(
 fn serve_opened(edge: Arc<Edge>, opened: Accepted) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
     let running = edge.state.running.enter();
     match opened {
-        Accepted::Ended(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
-        Accepted::Passed(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
-        Accepted::Tunnel(..) | Accepted::Shared(..) | Accepted::Ssh(..) | Accepted::Mesh(..) => None,
+        Accepted::TlsTerminated(accepted) => Some(Box::pin(flow::serve(edge.access.clone(), *accepted, running))),
+        Accepted::TlsPassthrough(accepted) => Some(Box::pin(flow::serve(edge.access.clone(), *accepted, running))),
+        Accepted::Tunnel(..) | Accepted::Http(..) | Accepted::Ssh(..) | Accepted::Mesh(..) => None,
     }
 }

@@ -24,7 +24,7 @@ use crate::{
         accept,
         handshake::{self, ConnectionRouter},
     },
-    tcp::flow::{self, Arrival},
+    tcp::flow::{self, AcceptedFlow},
     udp,
 };
 
@@ -236,11 +236,16 @@ fn serve(
             drop(place);
         });
     } else {
-        let held = (edge.state.running.enter(), place);
+        let guards = (edge.state.running.enter(), place);
         shards.spawn_unwatched(stream, move |stream| {
-            let arrival =
-                Arrival { io: ShardTcpStream::new(stream), route, ends, server_name: String::new(), identity: None };
-            flow::serve(edge.access.clone(), arrival, held)
+            let accepted = AcceptedFlow {
+                io: ShardTcpStream::new(stream),
+                route,
+                ends,
+                server_name: String::new(),
+                identity: None,
+            };
+            flow::serve(edge.access.clone(), accepted, guards)
         });
     }
 }

@@ -108,7 +108,7 @@ pub(crate) async fn serve(mesh: Arc<Mesh>, stream: Box<TlsStream<ClientTcp>>, fr
     let origins = Arc::new(LocalOrigins { mesh: Arc::downgrade(&mesh) });
     let mut phase = mesh.state.phase.subscribe();
     info!(edge = %from, %peer, "another edge opened a link");
-    let leaving = async move { phase::reached(&mut phase, Phase::Draining).await };
+    let leaving = async move { phase::reached(&mut phase, Phase::Closing).await };
     let answering = answer_link(config, stream, dial, origins, events, leaving);
     let passing_on = async {
         while let Some(event) = lines.recv().await {
@@ -264,8 +264,7 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
         metrics.failed("not-here");
         debug!(%tunnel, "another edge asks for a tunnel that is not attached here");
         // Nothing was sent, so the other edge may try again: the tunnel may have moved to another edge.
-        let failure =
-            OpenFailure::new(FailureReason::Draining, "the tunnel is not attached to this edge");
+        let failure = OpenFailure::new(FailureReason::Draining, "the tunnel is not attached to this edge");
         return Box::pin(incoming.failed(failure));
     };
     let (pool, origin) = origin.unzip();

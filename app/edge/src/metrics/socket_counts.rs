@@ -277,7 +277,7 @@ mod tests {
         }
         let (took, first_byte) = counts.spans();
         assert_eq!(took.bounds, Some(SpanBounds { least_us: 1_000_000, most_us: 60_000_000 }));
-        assert!(first_byte.bounds.is_none(), "none was told");
+        assert!(first_byte.bounds.is_none(), "no time was counted");
     }
 
     #[test]

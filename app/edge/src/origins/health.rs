@@ -89,7 +89,8 @@ impl Probe {
 
     /// The `Host` for this origin.
     fn host_for(&self, origin: &Origin) -> String {
-        let changed = self.host_header.as_ref().map(|header| forwarding::told(header, origin.handle(), self.socket_type));
+        let changed =
+            self.host_header.as_ref().map(|header| forwarding::told(header, origin.handle(), self.socket_type));
         changed.unwrap_or_else(|| self.host.clone())
     }
 }

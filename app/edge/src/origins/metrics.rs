@@ -45,8 +45,7 @@ impl OriginMetrics {
     /// Registers the metrics, with the number of healthy origins of each socket.
     pub(crate) fn register(&self, sockets: &Arc<Sockets>, registry: &mut Registry) {
         let edge = registry.sub_registry_with_prefix("sallyport_edge");
-        let help =
-            "Origins ejected for a while, because several connections in a row failed or timed out";
+        let help = "Origins ejected for a while, because several connections in a row failed or timed out";
         edge.register("origin_ejections", help, self.ejections.clone());
         edge.register("origin_health_changes", "Changes of origins' health by health checks", self.changes.clone());
         registry.register_collector(Box::new(HealthyOrigins(sockets.clone())));

@@ -99,7 +99,7 @@ pub struct SshSettings {
     /// Whose certificates let in, each for one tunnel.
     pub authority: TrustedAuthority,
     /// What forwards mean.
-    pub concierge: Arc<dyn SshForwardAuthorizer>,
+    pub authorizer: Arc<dyn SshForwardAuthorizer>,
     /// A port for ssh alone, beside the one that all share.
     pub listener: Option<tokio::net::TcpListener>,
 }
@@ -121,11 +121,11 @@ pub(crate) fn server(
         connectors: tunnels.clone(),
         logins: settings.logins,
         authority: settings.authority,
-        concierge: settings.concierge,
+        authorizer: settings.authorizer,
         guests: settings.config.guests,
         connections: Mutex::default(),
         promised: Mutex::default(),
-        held: Mutex::default(),
+        forwards: Mutex::default(),
         sha1_warnings: Mutex::default(),
     });
     (SshServer::new(settings.config, tunnels.clone()), tunnels)
@@ -138,19 +138,19 @@ pub(crate) struct SshTunnels {
     connectors: EdgeTunnels,
     logins: SshLogins,
     authority: TrustedAuthority,
-    concierge: Arc<dyn SshForwardAuthorizer>,
+    authorizer: Arc<dyn SshForwardAuthorizer>,
     guests: bool,
     /// Every login.
     connections: Mutex<HashMap<u64, Connection>>,
     /// Forwards that are about to be granted: at most one of each connection.
     promised: Mutex<Vec<PendingForward>>,
     /// The forwards that serve tunnels, by tunnel; bounded by the forwards of the server's connections.
-    held: Mutex<HashMap<TunnelId, HeldForward>>,
+    forwards: Mutex<HashMap<TunnelId, ServingForward>>,
     /// When the owner of an account was last warned that a client signs with SHA-1.
     sha1_warnings: Mutex<HashMap<AccountId, Instant>>,
 }
 
-struct HeldForward {
+struct ServingForward {
     transport: Arc<SshTransport>,
     target: SshTarget,
 }
@@ -281,27 +281,27 @@ impl SshTunnels {
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
         let (tunnel, socket, holder) = (target.tunnel, target.socket, transport.holder());
-        let is_former = |held: &HeldForward| {
-            held.target.socket == socket
-                && held.target.temporary
-                && is_alike(held.transport.forward(), transport.forward())
+        let is_former = |serving: &ServingForward| {
+            serving.target.socket == socket
+                && serving.target.temporary
+                && is_alike(serving.transport.forward(), transport.forward())
         };
-        let former: Vec<HeldForward> = {
-            let mut held = lock(&self.held);
-            let mut former: Vec<HeldForward> =
-                held.extract_if(|_, held| is_former(held)).map(|(_, held)| held).collect();
-            former.extend(held.insert(tunnel, HeldForward { transport: transport.clone(), target }));
+        let former: Vec<ServingForward> = {
+            let mut forwards = lock(&self.forwards);
+            let mut former: Vec<ServingForward> =
+                forwards.extract_if(|_, serving| is_former(serving)).map(|(_, serving)| serving).collect();
+            former.extend(forwards.insert(tunnel, ServingForward { transport: transport.clone(), target }));
             former
         };
         former.into_iter().for_each(|former| self.replace(former, "a newer login"));
-        if lock(&self.held).get(&tunnel).is_some_and(|held| held.transport.holder() == holder) {
+        if lock(&self.forwards).get(&tunnel).is_some_and(|serving| serving.transport.holder() == holder) {
             self.connectors.detach(tunnel, "replaced", "replaced by an ssh client, which holds the tunnel now");
         }
     }
 
     /// A connector has attached the tunnel: the forward that served it finishes.
     pub(crate) fn replaced_by_connector(&self, tunnel: TunnelId) {
-        let former = lock(&self.held).remove(&tunnel);
+        let former = lock(&self.forwards).remove(&tunnel);
         if let Some(former) = former {
             self.replace(former, "a connector");
         }
@@ -309,27 +309,28 @@ impl SshTunnels {
 
     /// Ends a forward for new requests, and tells its client what has replaced it. The client is disconnected unless it
     /// serves something else.
-    fn replace(&self, former: HeldForward, by: &str) {
-        let HeldForward { transport, target } = former;
+    fn replace(&self, former: ServingForward, by: &str) {
+        let ServingForward { transport, target } = former;
         let before = transport.forward().connection();
         if !self.state.sockets.left(target.tunnel, transport.holder()) {
             self.state.directory.left(target.tunnel);
         }
-        if lock(&self.held).values().any(|held| held.transport.forward().connection() == before) {
+        if lock(&self.forwards).values().any(|serving| serving.transport.forward().connection() == before) {
             before.console().line(&format!("{}: replaced by {by}", target.url));
         } else {
-            before.retire(&format!("replaced by {by}"), self.state.config.drain);
+            before.retire(&format!("replaced by {by}"), self.state.config.shutdown_grace);
         }
         self.end(target);
     }
 
     /// Releases the forwards of this client's former login, if that login does not answer. Their names and ports are
     /// then free for the client.
-    async fn bury_former(&self, forward: &Forward) {
+    async fn release_former(&self, forward: &Forward) {
         let former: Vec<Connection> = {
-            let held = lock(&self.held);
-            let is_it = |held: &&HeldForward| held.target.temporary && is_alike(held.transport.forward(), forward);
-            held.values().filter(is_it).map(|held| held.transport.forward().connection()).collect()
+            let forwards = lock(&self.forwards);
+            let is_it =
+                |serving: &&ServingForward| serving.target.temporary && is_alike(serving.transport.forward(), forward);
+            forwards.values().filter(is_it).map(|serving| serving.transport.forward().connection()).collect()
         };
         let mut asking = JoinSet::new();
         for connection in former {
@@ -339,7 +340,7 @@ impl SshTunnels {
             if !is_there {
                 connection.disconnect("replaced by a newer login: this one answered no more");
                 for target in self.let_go(&connection, None) {
-                    self.concierge.ended(target).await;
+                    self.authorizer.ended(target).await;
                 }
             }
         }
@@ -355,9 +356,11 @@ impl SshTunnels {
         let is_it = |own: &Forward| own.connection() == *connection && forward.is_none_or(|it| it == own);
         let promised = lock(&self.promised).extract_if(.., |promised| is_it(&promised.forward)).collect::<Vec<_>>();
         let mut over: Vec<SshTarget> = promised.into_iter().map(|promised| promised.target).collect();
-        let gone: Vec<HeldForward> =
-            lock(&self.held).extract_if(|_, held| is_it(held.transport.forward())).map(|(_, held)| held).collect();
-        for HeldForward { target, transport } in gone {
+        let gone: Vec<ServingForward> = lock(&self.forwards)
+            .extract_if(|_, serving| is_it(serving.transport.forward()))
+            .map(|(_, serving)| serving)
+            .collect();
+        for ServingForward { target, transport } in gone {
             tracing::info!(tunnel = %target.tunnel, agent = AGENT, "a tunnel is down");
             if !self.state.sockets.left(target.tunnel, transport.holder()) {
                 self.state.directory.left(target.tunnel);
@@ -369,19 +372,19 @@ impl SshTunnels {
 
     /// Tells control that this forward has ended.
     fn end(&self, target: SshTarget) {
-        let concierge = self.concierge.clone();
-        tokio::spawn(async move { concierge.ended(target).await });
+        let authorizer = self.authorizer.clone();
+        tokio::spawn(async move { authorizer.ended(target).await });
     }
 
     /// Whether this connection has a forward that serves the tunnel.
     fn holds(&self, connection: &Connection, tunnel: TunnelId) -> bool {
-        lock(&self.held).get(&tunnel).is_some_and(|held| held.transport.forward().connection() == *connection)
+        lock(&self.forwards).get(&tunnel).is_some_and(|serving| serving.transport.forward().connection() == *connection)
     }
 
     /// Whether this connection has a forward, or one that is about to be granted.
     fn serves(&self, connection: &Connection) -> bool {
         lock(&self.promised).iter().any(|promised| promised.forward.connection() == *connection)
-            || lock(&self.held).values().any(|held| held.transport.forward().connection() == *connection)
+            || lock(&self.forwards).values().any(|serving| serving.transport.forward().connection() == *connection)
     }
 
     /// Disconnects clients whose tunnel was deleted, of one socket or of all. Clients that serve another tunnel as well
@@ -391,13 +394,14 @@ impl SshTunnels {
         let is_gone = |target: &SshTarget| {
             self.state.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
         };
-        let held = lock(&self.held);
-        let of_socket = |held: &&HeldForward| socket.is_none_or(|socket| held.target.socket == socket);
-        for gone in held.values().filter(of_socket).filter(|held| is_gone(&held.target)) {
+        let forwards = lock(&self.forwards);
+        let of_socket = |serving: &&ServingForward| socket.is_none_or(|socket| serving.target.socket == socket);
+        for gone in forwards.values().filter(of_socket).filter(|serving| is_gone(&serving.target)) {
             let connection = gone.transport.forward().connection();
-            let serves_more =
-                |held: &HeldForward| held.transport.forward().connection() == connection && !is_gone(&held.target);
-            if held.values().any(serves_more) {
+            let serves_more = |serving: &ServingForward| {
+                serving.transport.forward().connection() == connection && !is_gone(&serving.target)
+            };
+            if forwards.values().any(serves_more) {
                 connection.console().line(&format!("{} is closed: the tunnel was deleted", gone.target.url));
             } else {
                 connection.disconnect(TUNNEL_DELETED);
@@ -417,8 +421,8 @@ impl SshTunnels {
 
     async fn grant(&self, connection: &Connection, forward: Forward) -> Result<Granted, ForwardRefusal> {
         let caller = caller(connection).ok_or_else(|| ForwardRefusal::new(LOGIN_UNKNOWN))?;
-        self.bury_former(&forward).await;
-        let target = self.concierge.target(caller, forward.address(), forward.requested_port()).await;
+        self.release_former(&forward).await;
+        let target = self.authorizer.target(caller, forward.address(), forward.requested_port()).await;
         let target = target.map_err(ForwardRefusal::new)?;
         if self.holds(connection, target.tunnel) {
             return Err(ForwardRefusal::new(
@@ -428,7 +432,7 @@ impl SshTunnels {
         let route = match served(&self.state, &target).await {
             Some(route) if route.socket_type != SocketType::Udp => route,
             route => {
-                self.concierge.ended(target).await;
+                self.authorizer.ended(target).await;
                 return Err(ForwardRefusal::new(match route {
                     Some(_) => "ssh carries no UDP: use `sallyport connect --type udp`",
                     None => "the socket was deleted",

@@ -1,4 +1,4 @@
-//! The path of a TCP or TLS connection from its arrival to its record: [`serve`] has all steps.
+//! The path of a TCP or TLS connection from accept to record: [`serve`] has all steps.
 
 use std::{
     future::Future,
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// A client's connection to a socket of type `tcp` or `tls`.
-pub(crate) struct Arrival<S> {
+pub(crate) struct AcceptedFlow<S> {
     /// The connection; the decrypted stream where the edge terminates TLS.
     pub(crate) io: S,
     /// The socket, determined by the port or the server name.
@@ -61,11 +61,11 @@ struct FlowTarget {
 /// arguments twice. What only the beginning needs is boxed and freed early.
 pub(crate) fn serve<S: ClientIo>(
     access: Arc<Access>,
-    arrival: Arrival<S>,
+    accepted: AcceptedFlow<S>,
     guards: impl Send + 'static,
 ) -> impl Future<Output = ()> + Send {
     // 1. Name the flow: its id, its client, its time.
-    let Arrival { mut io, route, ends, server_name, identity } = arrival;
+    let AcceptedFlow { mut io, route, ends, server_name, identity } = accepted;
     let pool = access.state.sockets.pool(route.id);
     let mut context = FlowContext::new(&access.state, &route, &pool, ends.client);
     let mut revalidation = AccessRevalidation::new(
@@ -97,7 +97,7 @@ pub(crate) fn serve<S: ClientIo>(
                 // 2. Admission.
                 let (route, client) = (&wanted.route, wanted.ends.client.ip());
                 let identity = wanted.identity.as_ref();
-                let pass = admit::may_enter(&access, route, &pool, client, identity, &mut context).await?;
+                let pass = admit::admit_flow(&access, route, &pool, client, identity, &mut context).await?;
                 // 3. Select an origin; 4. open a stream to it, and try another origin if that fails.
                 let (reached, origin) =
                     reach_origin(&access, &mut io, &wanted, &pool, pass.hint(), &mut context).await?;

@@ -424,7 +424,7 @@ mod tests {
             assert!(!flow.is_over(moment, 500 * minute, minute, false));
             assert!(flow.is_over(minute, minute, minute, false));
         }
-        assert!(!after(100).is_over(moment, 9 * minute, 10 * minute, true), "as the edge is told");
+        assert!(!after(100).is_over(moment, 9 * minute, 10 * minute, true), "as configured");
     }
 
     #[test]
@@ -469,13 +469,13 @@ mod tests {
         let used = allowances.of(socket(1), client(1), now);
         assert!(used.take(Level::New, 262_144, now) && !used.take(Level::New, 1, now));
         drop(used);
-        let held = allowances.of(socket(1), client(2), now);
+        let used = allowances.of(socket(1), client(2), now);
         for n in 0..200_000_u32 {
             allowances.of(socket(1), IpAddr::V4((n + 1).into()), now);
         }
         assert!(allowances.at_sockets.allowances.len() <= MAX_ALLOWANCES);
         assert!(!allowances.of(socket(1), client(1), now).take(Level::New, 1, now), "a new flow does not get it anew");
-        assert!(Arc::ptr_eq(&held, &allowances.of(socket(1), client(2), now)));
+        assert!(Arc::ptr_eq(&used, &allowances.of(socket(1), client(2), now)));
         let later = now + Duration::from_secs(2);
         allowances.of(socket(1), client(3), later);
         assert!(!allowances.at_sockets.allowances.contains_key(&(socket(1), client(1))), "it is whole again");
@@ -487,9 +487,9 @@ mod tests {
         let now = Instant::now();
         let mut known = AllowanceMap::default();
         let allowance = |now| Some(Allowance::new(1, None, now));
-        let held: Vec<_> = (0..MAX_ALLOWANCES).map(|n| known.get(&n, now, || allowance(now))).collect();
+        let used: Vec<_> = (0..MAX_ALLOWANCES).map(|n| known.get(&n, now, || allowance(now))).collect();
         assert!(known.get(&MAX_ALLOWANCES, now + LOOK_INTERVAL, || allowance(now)).is_none());
-        drop(held);
+        drop(used);
         let soon = now + LOOK_INTERVAL * 2 - Duration::from_millis(1);
         assert!(known.get(&MAX_ALLOWANCES, soon, || allowance(now)).is_none(), "it was looked for a moment ago");
         assert!(known.get(&MAX_ALLOWANCES, now + LOOK_INTERVAL * 2, || allowance(now)).is_some());

@@ -370,7 +370,9 @@ impl Flow {
     fn hold(&mut self, datagrams: &[&[u8]], now: Instant) {
         self.waiting.since.get_or_insert(now);
         for datagram in datagrams {
-            if self.waiting.datagrams.len() == MAX_WAITING_DATAGRAMS || self.waiting.bytes + datagram.len() > MAX_WAITING_BYTES {
+            if self.waiting.datagrams.len() == MAX_WAITING_DATAGRAMS
+                || self.waiting.bytes + datagram.len() > MAX_WAITING_BYTES
+            {
                 self.metrics.datagrams_dropped("no-tunnel", 1);
                 continue;
             }

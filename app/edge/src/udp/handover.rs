@@ -141,7 +141,7 @@ async fn serve_own(server: Arc<Mutex<Server>>, key: Key, socket: UdpPort, closin
 
 /// Resolves when connectors have had the time to move.
 async fn until_moved(mut phase: watch::Receiver<Phase>, server: &Mutex<Server>) {
-    phase::reached(&mut phase, Phase::Draining).await;
+    phase::reached(&mut phase, Phase::Closing).await;
     let until = tokio::time::Instant::now() + TIME_TO_MOVE;
     while tokio::time::Instant::now() < until {
         if lock(server).flows.iter_mut().all(|(_, flow)| flow.is_cut()) {

@@ -12,7 +12,7 @@ mod metrics;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use sallyport_audit::AuditLog;
-use sallyport_edge::{DrainReport, Edge};
+use sallyport_edge::{Edge, ShutdownReport};
 use sallyport_logs::LogWriter;
 use sallyport_net::{Certificates, HandOver, Listening, Shutdown};
 use sallyport_otlp::Traces;
@@ -86,7 +86,7 @@ pub(crate) trait Role {
 /// How a server ended.
 pub(crate) struct Ended {
     /// What the drain of the edge left, or why the edge stopped.
-    pub(crate) report: anyhow::Result<DrainReport>,
+    pub(crate) report: anyhow::Result<ShutdownReport>,
     /// The data directory, unless another process has taken it over.
     pub(crate) lock: Option<DataDirLock>,
 }

@@ -19,7 +19,7 @@ mod control_takeover;
 mod controls;
 mod database;
 mod direct;
-mod edge_doors;
+mod edge_quic_and_geo;
 mod edges;
 mod fleet;
 mod fleet_faults;

@@ -174,7 +174,7 @@ async fn serve(
     // No sockets are served here: what this edge answers is the API and the login.
     let mut config = EdgeConfig::new(&args.domain, address.port());
     config.site = watch::Sender::new(Arc::new(site)).subscribe();
-    (config.shards, config.drain) = (threads::shards()?, args.drain);
+    (config.shards, config.shutdown_grace) = (threads::shards()?, args.drain);
     let api = api::api_service(&control, &args.domain);
     let edge = Edge::new(config, Routes::default(), Directory::default(), api);
     edge.ask_readiness("control cannot use its database", api::readiness(&control));

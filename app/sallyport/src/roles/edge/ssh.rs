@@ -48,8 +48,8 @@ pub(super) async fn settings(
     if !matches!(told, Ok(Ok(_))) {
         debug!("what former ssh clients had is removed by control in a minute");
     }
-    let concierge = Arc::new(LinkAuthorizer { link });
-    Ok(Some(SshSettings { config: ssh::config(&keys, args), logins, authority, concierge, listener }))
+    let authorizer = Arc::new(LinkAuthorizer { link });
+    Ok(Some(SshSettings { config: ssh::config(&keys, args), logins, authority, authorizer, listener }))
 }
 
 /// Asks control what the forwards of ssh clients mean.

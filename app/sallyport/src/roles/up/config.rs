@@ -69,7 +69,7 @@ pub(super) fn of_edge(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, af
     let mut config = EdgeConfig::new(&args.domain, public_port);
     config.connect_timeout = args.connect_timeout;
     config.response_timeout = args.response_timeout;
-    config.drain = args.drain;
+    config.shutdown_grace = args.drain;
     config.session.keepalive = args.keepalive;
     config.session.missed_limit = args.keepalive_missed;
     config.trusted_proxies.clone_from(&args.trust_proxy);

@@ -70,12 +70,12 @@ impl SshParts {
 
     /// What the edge is told.
     pub(super) fn settings(self, logins: SshLogins, control: Control) -> SshSettings {
-        let concierge = Arc::new(ControlAuthorizer { control });
+        let authorizer = Arc::new(ControlAuthorizer { control });
         SshSettings {
             config: self.config,
             logins,
             authority: self.authority.trusted(),
-            concierge,
+            authorizer,
             listener: self.listener,
         }
     }

@@ -1,4 +1,4 @@
-//! What an edge takes besides TCP and TLS from everywhere: connectors over QUIC, and clients by their country.
+//! Edges: connectors over QUIC, and policies by country and autonomous system.
 
 use std::{net::SocketAddr, path::Path, thread};
 
