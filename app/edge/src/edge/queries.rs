@@ -37,9 +37,9 @@ impl Edge {
             Ask::Ended { organisation, socket, after, limit } => {
                 Answer::Ended(self.ended(organisation, socket, after, limit.min(MAX_ANSWER_ITEMS)))
             }
-            Ask::Tunnels { organisation, socket } => {
-                Answer::Tunnels(self.route_of(organisation, socket).map(|_| self.attached_tunnels(socket)).unwrap_or_default())
-            }
+            Ask::Tunnels { organisation, socket } => Answer::Tunnels(
+                self.route_of(organisation, socket).map(|_| self.attached_tunnels(socket)).unwrap_or_default(),
+            ),
             Ask::Figures => Answer::Figures(self.figures()),
         }
     }
