@@ -57,7 +57,8 @@ impl Services {
 
     /// Adds a service, or replaces the one of the same tunnel. Existing connections stay.
     ///
-    /// # Errors TLS to the service cannot be set up. Nothing has changed then.
+    /// # Errors
+    /// TLS to the service cannot be set up. Nothing has changed then.
     pub async fn serve(&self, service: Service) -> Result<(), OriginTlsError> {
         let tunnel = service.tunnel.clone();
         self.know(service)?;

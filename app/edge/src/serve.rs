@@ -26,8 +26,9 @@ const MAX_CUT: Duration = Duration::from_secs(1);
 impl Edge {
     /// Serves clients and tunnels until the shutdown, then lets running work finish, and returns. To be called once.
     ///
-    /// # Errors A listener has no address, cannot be registered with the reactor, or has failed. Errors of one
-    /// connection end only that connection.
+    /// # Errors
+    /// A listener has no address, cannot be registered with the reactor, or has failed. Errors of one connection end
+    /// only that connection.
     pub async fn serve(
         self: &Arc<Self>,
         listening: Listening,

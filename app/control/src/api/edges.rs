@@ -58,9 +58,9 @@ async fn order(app: &App, id: EdgeId, drain: Option<DrainOrder>) -> Result<Store
     Ok(edge)
 }
 
-fn to_api(app: &App, edge: StoredEdge, figures_of: Option<(EdgeFigures, Duration)>) -> Edge {
+fn to_api(app: &App, edge: StoredEdge, figures: Option<(EdgeFigures, Duration)>) -> Edge {
     let seen = app.fleet.edge(edge.id);
-    let (figures, took) = figures_of.unzip();
+    let (figures, took) = figures.unzip();
     let figures = figures.as_ref();
     let heard = app.fleet.heard(edge.id).map(|at| Instant::now().saturating_duration_since(at).as_secs());
     let state = match &seen {
@@ -112,8 +112,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Respo
         }
     }
     let items = edges.into_iter().map(|edge| {
-        let figures_of = figures_of.remove(&edge.id);
-        to_api(&app, edge, figures_of)
+        let figures = figures_of.remove(&edge.id);
+        to_api(&app, edge, figures)
     });
     let items = items.collect();
     Ok(json(StatusCode::OK, &Page::<Edge> { items, next: None }))

@@ -9,7 +9,8 @@ use crate::problem::ApiError;
 
 /// Random bytes of the operating system.
 ///
-/// # Errors The operating system gives none.
+/// # Errors
+/// The operating system gives none.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;

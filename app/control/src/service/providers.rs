@@ -205,7 +205,8 @@ impl App {
 
     /// Deletes a provider. Its logins have ended when this returns.
     ///
-    /// # Errors Unless forced: persons would be deleted too, or no login would be possible at some socket.
+    /// # Errors
+    /// Unless forced: persons would be deleted too, or no login would be possible at some socket.
     pub(crate) async fn delete_provider(&self, provider: &StoredProvider, force: bool) -> Result<(), ApiError> {
         let others = self.store.providers(provider.organisation, 0, MAX_PROVIDERS_PER_ORGANISATION as u32).await?;
         let is_last = others.iter().all(|(_, other)| other.id == provider.id);

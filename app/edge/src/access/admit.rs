@@ -67,7 +67,8 @@ impl Pass {
 
 /// Admits a flow: access list, then policies, then a place within the limits, which may be waited for.
 ///
-/// # Errors [`AdmissionError::Denied`] or [`AdmissionError::Limited`].
+/// # Errors
+/// [`AdmissionError::Denied`] or [`AdmissionError::Limited`].
 pub(crate) async fn admit_flow(
     access: &Access,
     route: &Arc<SocketRoute>,
@@ -96,7 +97,8 @@ pub(crate) fn judge(access: &Access, rules: &Rules, client: IpAddr, identity: Op
 
 /// Checks the access list of the socket, and returns its rules.
 ///
-/// # Errors [`AdmissionError::Denied`].
+/// # Errors
+/// [`AdmissionError::Denied`].
 pub(crate) fn check_address(
     access: &Access,
     route: &Arc<SocketRoute>,
@@ -110,7 +112,8 @@ pub(crate) fn check_address(
 /// Takes a place among the flows of the socket, and waits for one if the limits say so. The caller has checked the
 /// address.
 ///
-/// # Errors [`AdmissionError::Limited`].
+/// # Errors
+/// [`AdmissionError::Limited`].
 pub(crate) async fn take_place(pool: &SocketPool, hint: AffinityHint) -> Result<Pass, AdmissionError> {
     let place = pool.bounds().enter().await?;
     Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), hint })
@@ -119,7 +122,8 @@ pub(crate) async fn take_place(pool: &SocketPool, hint: AffinityHint) -> Result<
 /// Takes a place among the flows of the socket without waiting. If all are taken, `make_way` may release one. The
 /// caller has checked the address.
 ///
-/// # Errors [`AdmissionError::Limited`].
+/// # Errors
+/// [`AdmissionError::Limited`].
 pub(crate) fn take_place_now(
     pool: &SocketPool,
     hint: AffinityHint,

@@ -64,7 +64,7 @@ impl IdentityState {
         {
             let cache = self.assertions.lock();
             if let Some(cached) = cache.by_login.get(&key).filter(|cached| cached.is_fresh(now) && cached.is_of(who)) {
-                return Some(kept.fields.clone());
+                return Some(cached.fields.clone());
             }
         }
         let fields = self.make(who, url, now)?;

@@ -140,7 +140,8 @@ pub(crate) struct RequestSource<'a> {
 /// Admits a request by identity and policies. Removes the edge's own cookies from every request. `record` receives the
 /// identity and the rule that decided.
 ///
-/// # Errors The response instead: a login page, a refusal, or a page of the edge.
+/// # Errors
+/// The response instead: a login page, a refusal, or a page of the edge.
 pub(crate) fn authorize_request(
     access: &Arc<Access>,
     source: &RequestSource<'_>,

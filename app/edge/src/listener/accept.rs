@@ -82,7 +82,8 @@ pub(crate) async fn accept<S: Source>(mut source: S, shutdown: Shutdown, mut tak
 /// Like [`accept`], in a shard. The shard serves its own share of the connections without another wake-up, and hands
 /// the rest to other shards. If the future is dropped, accepting stops soon, but not at once.
 ///
-/// # Errors The listener cannot be registered with the reactor, or `take` panicked. Nothing is accepted any more then.
+/// # Errors
+/// The listener cannot be registered with the reactor, or `take` panicked. Nothing is accepted any more then.
 pub(crate) async fn accept_in_shard(
     shards: &Shards,
     listener: TcpListener,

@@ -394,7 +394,7 @@ fn refused_certificate(
     edge.state.metrics.identity("certificate-refused");
     let (who, rule) = match known {
         Some((who, rule)) => (Some(who), rule),
-        None if edge.access.identity.tells_of_stranger(client.ip()) => (None, why.to_owned()),
+        None if edge.access.identity.may_record_refusal(client.ip()) => (None, why.to_owned()),
         None => return,
     };
     let pool = edge.state.sockets.pool(route.id);

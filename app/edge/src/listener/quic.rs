@@ -30,7 +30,8 @@ impl Edge {
     /// Serves connectors over QUIC at this socket, beside [`Edge::serve`] and with the same certificates. After the
     /// shutdown begins, existing connections stay until the other connections have ended.
     ///
-    /// # Errors The socket cannot be used.
+    /// # Errors
+    /// The socket cannot be used.
     pub async fn serve_quic(
         self: &Arc<Self>,
         socket: UdpSocket,

@@ -79,7 +79,8 @@ impl EdgeLinks for Mesh {
 impl Mesh {
     /// The link to this edge, made if there is none.
     ///
-    /// # Errors Why the edge cannot be reached.
+    /// # Errors
+    /// Why the edge cannot be reached.
     async fn link_to(&self, peer: &Arc<Peer>) -> Result<EdgeLink, Arc<str>> {
         let asked = Instant::now();
         let _turn = peer.dialing.lock().await;
@@ -102,7 +103,7 @@ impl Mesh {
     async fn make_link(&self, peer: &Arc<Peer>) -> Result<EdgeLink, String> {
         let mesh = self.me.upgrade().ok_or("this edge is shutting down")?;
         let (established, link) = oneshot::channel();
-        self.state.config.shards.spawn(mesh.drive_link(peer.clone(), tell));
+        self.state.config.shards.spawn(mesh.drive_link(peer.clone(), established));
         link.await.unwrap_or_else(|_| Err("the task of the link ended early".to_owned()))
     }
 

@@ -87,7 +87,8 @@ impl Bounds {
 
     /// A place for one more flow, perhaps after a wait in the queue. `None` without a limit.
     ///
-    /// # Errors There is no room, and the queue is full or too slow.
+    /// # Errors
+    /// There is no room, and the queue is full or too slow.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<Option<Place>, Full> {
         if !self.counts_flows.load(Ordering::Relaxed) {
             return Ok(None);
@@ -114,7 +115,8 @@ impl Bounds {
     /// A place for one more flow, without waiting. A flow that the rate limit refuses is not charged. If all places are
     /// taken, `make_way` may release one.
     ///
-    /// # Errors There is no room.
+    /// # Errors
+    /// There is no room.
     pub(crate) fn enter_now(self: &Arc<Self>, make_way: impl FnOnce() -> bool) -> Result<Option<Place>, Full> {
         if !self.counts_flows.load(Ordering::Relaxed) {
             return Ok(None);

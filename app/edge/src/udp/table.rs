@@ -173,7 +173,8 @@ impl<T> Table<T> {
 
     /// Makes room for one more flow of this address, with this many tunnels up. Returns the evicted flow, if any.
     ///
-    /// # Errors There is no room: the flow must not begin.
+    /// # Errors
+    /// There is no room: the flow must not begin.
     pub(crate) fn make_room(&mut self, client: IpAddr, tunnels: usize) -> Result<Option<T>, Full> {
         let max = MAX_FLOWS_PER_PORT.min(MAX_FLOWS_PER_TUNNEL.saturating_mul(tunnels.max(1)));
         let of_party = self.parties.get(&party(client)).filter(|of_party| of_party.len() >= MAX_FLOWS_PER_PARTY);

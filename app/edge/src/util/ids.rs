@@ -6,7 +6,8 @@ use sallyport_http::RequestId;
 
 /// Random bytes of the operating system.
 ///
-/// # Panics The operating system gives none.
+/// # Panics
+/// The operating system gives none.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");

@@ -230,5 +230,5 @@ fn connect_can_be_stopped_while_the_api_says_nothing() {
     let status = connect.ended();
     up.program.signal("CONT");
     assert_eq!(status.code(), Some(1), "{}", connect.output());
-    connect.wait_for("stopped before the API said");
+    connect.wait_for("stopped before the API answered");
 }

@@ -227,7 +227,8 @@ impl OriginTransport {
 
     /// Opens a datagram flow to the origin, whose answers go to `sink`. Does not wait.
     ///
-    /// # Errors The transport takes no (more) flows, or not yet; ssh carries none.
+    /// # Errors
+    /// The transport takes no (more) flows, or not yet; ssh carries none.
     pub(crate) fn open_flow(&self, wanted: FlowRequest, sink: Arc<dyn FlowSink>) -> Result<OriginFlow, OpenFlowError> {
         match (self, self.tunnel()) {
             (Self::Direct(transport), _) => transport.open_flow(sink).map(OriginFlow::Direct),
@@ -238,7 +239,8 @@ impl OriginTransport {
 
     /// Like [`Self::open_flow`], with an open message of the tunnel protocol.
     ///
-    /// # Errors The tunnel takes no (more) flows, or not yet; ssh carries none.
+    /// # Errors
+    /// The tunnel takes no (more) flows, or not yet; ssh carries none.
     pub(crate) fn open_flow_through(
         &self,
         open: FlowOpen,
@@ -253,7 +255,8 @@ impl OriginTransport {
 
     /// Opens a stream to the origin. Does not wait.
     ///
-    /// # Errors The transport takes no (more) streams.
+    /// # Errors
+    /// The transport takes no (more) streams.
     pub(crate) fn open(&self, wanted: StreamRequest<'_>) -> Result<OriginStream, OpenError> {
         match (self, self.tunnel()) {
             (Self::Direct(transport), _) if transport.is_usable() => {
@@ -266,7 +269,8 @@ impl OriginTransport {
 
     /// Like [`Self::open`], with an open message of the tunnel protocol.
     ///
-    /// # Errors The tunnel takes no (more) streams.
+    /// # Errors
+    /// The tunnel takes no (more) streams.
     pub(crate) fn open_through(&self, open: Open) -> Result<OriginStream, OpenError> {
         match self {
             Self::Tunnel(handle) => handle.open(open).map(OriginStream::Tunnel),
@@ -302,7 +306,8 @@ impl OriginTransport {
 
     /// Opens a stream on a connection that others share, if the transport has one. Does not wait.
     ///
-    /// # Errors The transport takes no (more) such streams.
+    /// # Errors
+    /// The transport takes no (more) such streams.
     pub(crate) fn open_shared(&self, wanted: StreamRequest<'_>) -> Result<OriginStream, OpenError> {
         match self {
             Self::Tunnel(handle) => handle.open_shared(wanted.through(handle.tunnel())).map(OriginStream::Tunnel),

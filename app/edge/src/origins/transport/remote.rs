@@ -115,7 +115,8 @@ impl RemoteTransport {
 
     /// Opens a stream to the origin. Does not wait: without a link, the stream itself waits for one.
     ///
-    /// # Errors The link takes no more streams.
+    /// # Errors
+    /// The link takes no more streams.
     pub(crate) fn open(self: &Arc<Self>, open: Open) -> Result<OriginStream, OpenError> {
         if let Some(mesh) = self.mesh.upgrade() {
             mesh.record_relayed("stream");
@@ -128,7 +129,8 @@ impl RemoteTransport {
 
     /// Opens a datagram flow to the origin. Does not wait.
     ///
-    /// # Errors There is no link yet, or the link takes no more flows.
+    /// # Errors
+    /// There is no link yet, or the link takes no more flows.
     pub(crate) fn open_flow(&self, open: FlowOpen, sink: Arc<dyn FlowSink>) -> Result<FlowHandle, OpenFlowError> {
         let Some(mesh) = self.mesh.upgrade() else { return Err(OpenFlowError::NotUsable) };
         let Some(handle) = self.linked() else {

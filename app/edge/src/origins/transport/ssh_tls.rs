@@ -20,7 +20,8 @@ const SERVER_NAME: &str = "localhost";
 
 /// Starts TLS on the stream, and offers this protocol by ALPN.
 ///
-/// # Errors The service speaks no TLS, or not the protocol.
+/// # Errors
+/// The service speaks no TLS, or not the protocol.
 pub(crate) async fn start(stream: SshStream, protocol: StreamProtocol) -> io::Result<TlsStream<SshStream>> {
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     TlsConnector::from(config(protocol)).connect(name, stream).await

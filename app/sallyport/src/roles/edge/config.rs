@@ -10,7 +10,7 @@ use sallyport_policy::DialedNetworks;
 
 use super::{EdgeArgs, EdgeState, join, mesh, state};
 
-/// What options and control say of the edge. The parts that are opened are for the caller to add.
+/// The configuration from options and control. The caller adds the parts that need opening.
 ///
 /// # Errors
 /// A key of the installation is damaged.

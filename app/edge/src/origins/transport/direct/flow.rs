@@ -44,7 +44,8 @@ struct Waiting {
 impl DirectTransport {
     /// Opens a flow, whose answers go to `sink`. Does not wait for the origin.
     ///
-    /// # Errors The origin was removed, or has [`MAX_FLOWS_PER_ORIGIN`].
+    /// # Errors
+    /// The origin was removed, or has [`MAX_FLOWS_PER_ORIGIN`].
     pub(crate) fn open_flow(self: &Arc<Self>, sink: Arc<dyn FlowSink>) -> Result<DirectFlow, OpenFlowError> {
         if !self.is_usable() {
             return Err(OpenFlowError::NotUsable);

@@ -60,7 +60,8 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// The settings that the origin's owner configured.
     ///
-    /// # Errors No authority or pin can be used; the sentence says why.
+    /// # Errors
+    /// No authority or pin can be used; the sentence says why.
     pub(super) fn new(origin: &DirectOriginRoute, system: &SystemConfigs) -> Result<Self, String> {
         let server_name = origin.tls.server_name.clone().unwrap_or_else(|| origin.address.host.clone());
         let configs = match (&origin.tls.pin, &origin.tls.ca) {
@@ -80,7 +81,8 @@ impl Tls {
 
     /// Starts TLS on a connection to the origin.
     ///
-    /// # Errors The origin speaks no TLS, shows a wrong certificate, or negotiates another protocol.
+    /// # Errors
+    /// The origin speaks no TLS, shows a wrong certificate, or negotiates another protocol.
     pub(super) async fn start(
         &self,
         tcp: ShardTcpStream,
