@@ -200,7 +200,7 @@ mod tests {
     fn who_holds_the_data_directory_is_told_while_that_runs() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(lock(dir.path(), &[]).state, State::Skip);
-        let lock = DataDirLock::take(dir.path()).unwrap();
+        let guard = DataDirLock::take(dir.path()).unwrap();
         let running = Running {
             pid: std::process::id(),
             role: "up",
@@ -215,6 +215,6 @@ mod tests {
         assert_eq!((found.state, found.found.contains("`sallyport up`")), (State::Ok, true));
         assert_eq!(lock(dir.path(), &[]).state, State::Skip, "another program has the number");
         assert_eq!(port(Some(&running)).state, State::Ok);
-        drop(lock);
+        drop(guard);
     }
 }

@@ -104,7 +104,7 @@ impl ApiClients {
     }
 
     async fn try_open(&self, spec: ServiceSpec) -> anyhow::Result<RunningService> {
-        let service = |name, words: (Vec<String>, Vec<String>), origin, tunnel: (TunnelId, Secret), made, socket| {
+        let running = |name, words: (Vec<String>, Vec<String>), origin, tunnel: (TunnelId, Secret), made, socket| {
             RunningService {
                 name,
                 tunnel_words: words.0,
@@ -123,7 +123,7 @@ impl ApiClients {
         match spec.plan {
             Plan::Lasting { tunnel: Some(id), credential: Some(credential), socket_type, origin, .. } => {
                 let (id, origin) = (tunnel::whole_id(&id)?, origin.prepare(socket_type.unwrap_or(SocketType::Http))?);
-                Ok(service(spec.name, words, origin, (id, credential), Created::Nothing, None))
+                Ok(running(spec.name, words, origin, (id, credential), Created::Nothing, None))
             }
             Plan::Lasting { socket: reference, tunnel: id, path, origin, .. } => {
                 let client = &self.client;
@@ -133,7 +133,7 @@ impl ApiClients {
                 let created = tunnel::renew_or_create(client, &socket, id.as_ref(), &service.tunnel()).await?;
                 let origin = service.origin;
                 let made = if id.is_some() { Created::Nothing } else { Created::Tunnel };
-                Ok(service(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
+                Ok(running(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
             }
             Plan::Requested(request) => {
                 let found = request.socket(&self.client).await?;
@@ -155,7 +155,7 @@ impl ApiClients {
                         return Err(error);
                     }
                 };
-                let service = service(spec.name, words, own.origin, (own.tunnel, own.credential), made, None);
+                let service = running(spec.name, words, own.origin, (own.tunnel, own.credential), made, None);
                 Ok(RunningService { others, socket: Some(Box::new(found.socket)), ..service })
             }
         }
@@ -257,7 +257,7 @@ impl ApiClients {
     /// The first failed removal.
     pub(super) async fn remove_all(
         &self,
-        service: Vec<RunningService>,
+        services: Vec<RunningService>,
         signals: &mut Signals,
     ) -> Result<usize, Failure> {
         let services: Vec<_> =
