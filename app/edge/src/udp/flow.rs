@@ -98,7 +98,7 @@ struct Sink {
 /// The outcome for a client's datagrams.
 pub(crate) enum Step {
     /// Sent, or dropped as datagrams may be.
-    Carried,
+    Sent,
     /// They wait for a tunnel: [`Flow::try_waiting`] is to be called soon.
     Waiting,
     /// The flow has ended: no origin takes it.
@@ -254,13 +254,13 @@ impl Flow {
         self.back.validation().heard(datagrams.len(), bytes as u64, now);
         if !is_in_time(&mut self.pass, bytes as u64) {
             self.metrics.datagrams_dropped("rate", datagrams.len());
-            return Step::Carried;
+            return Step::Sent;
         }
         match self.reach_origin(pool, expects) {
             Ok(true) => {
                 self.release_held(now);
                 self.send(datagrams);
-                Step::Carried
+                Step::Sent
             }
             Ok(false) => {
                 self.hold(datagrams, now);

@@ -126,7 +126,7 @@ impl Server {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         // 3. Select an origin, 4. open a flow to it, 5. relay.
         match flow.forward(&self.pool, expects, &datagrams, now) {
-            Step::Carried => {}
+            Step::Sent => {}
             Step::Waiting => {
                 if !self.waiting.contains(&key) {
                     self.waiting.push(key);
