@@ -233,7 +233,8 @@ fn count(case: &Case, out: &Path) -> Result<u64> {
         bail!("{} failed under valgrind:\n{output_text}{errors}", case.name);
     }
     let profile = fs::read_to_string(out).with_context(|| format!("what callgrind counted of {}", case.name))?;
-    let rounds = rounds_of(&output_text).with_context(|| format!("{} does not say how many rounds it did", case.name))?;
+    let rounds =
+        rounds_of(&output_text).with_context(|| format!("{} does not say how many rounds it did", case.name))?;
     let total = total_of(&profile).with_context(|| format!("callgrind counted nothing of {}", case.name))?;
     Ok(total / rounds)
 }

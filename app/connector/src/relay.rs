@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_net::{Carried, Pace, RelayEnd, RelayError, Side, pass_writes};
+use sallyport_net::{Pace, RelayCounts, RelayEnd, RelayError, Side, pass_writes};
 use sallyport_tunnel::TunnelStream;
 use sallyport_wire::ResetCode;
 use tokio::{
@@ -39,7 +39,7 @@ pub(crate) fn relay(
     let mut tunnel = Tunnel { stream: tunnel, came: 0, hold: None };
     let mut pace = Acknowledging(QuickAck::new(stalls));
     async move {
-        let mut carried = Carried::default();
+        let mut carried = RelayCounts::default();
         let Err(broke) = sallyport_net::relay(&mut tunnel, &mut origin, &mut pace, &mut carried).await else {
             return Ok(());
         };
@@ -112,7 +112,7 @@ impl Pace for Acknowledging<'_> {
 
     fn moved(&mut self, _bytes: usize) {}
 
-    fn acknowledges(&mut self, read: Carried) -> bool {
+    fn acknowledges(&mut self, read: RelayCounts) -> bool {
         self.0.wants(read.forth, read.back, Instant::now)
     }
 }

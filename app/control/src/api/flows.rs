@@ -6,7 +6,7 @@ use axum::{
 };
 use http::{StatusCode, Uri};
 use sallyport_api::{DEFAULT_PAGE_ITEMS, Flow, FlowPage, MAX_PAGE_ITEMS, PageQuery, SilentEdge};
-use sallyport_bus::{Answer, Answered, Ask, FlowList, FlowSeen, Routes, Silent};
+use sallyport_bus::{Answer, Answered, Ask, FlowList, FlowSeen, Routes, UnansweredEdge};
 use sallyport_model::{DirectOriginId, EdgeName, Scope, SocketId};
 
 use crate::{
@@ -43,7 +43,7 @@ fn to_api(routes: &Routes, flow: FlowSeen, edge: Option<EdgeName>) -> Flow {
 }
 
 /// The edges that did not answer, in the form of the API.
-pub(crate) fn silent(silent: &[Silent]) -> Vec<SilentEdge> {
+pub(crate) fn silent(silent: &[UnansweredEdge]) -> Vec<SilentEdge> {
     silent.iter().map(|one| SilentEdge { edge: one.edge.name.clone(), why: one.why.to_string() }).collect()
 }
 
@@ -138,7 +138,7 @@ pub(crate) async fn kill(State(app): State<App>, caller: Caller, Path(id): Path<
 }
 
 /// The names of edges that did not answer; `None` if all did.
-fn silent_names(silent: &[Silent]) -> Option<String> {
+fn silent_names(silent: &[UnansweredEdge]) -> Option<String> {
     let named = silent.iter().map(|one| format!("{}: {}", one.edge.name, one.why)).collect::<Vec<_>>();
     (!named.is_empty()).then(|| named.join("; "))
 }

@@ -17,7 +17,7 @@ use std::{
 use parking_lot::Mutex;
 use sallyport_model::{EdgeId, TunnelId};
 use sallyport_net::{
-    Carried, RelayEnd, RelayError, ShardTcpStream, Side, Unpaced, relay, set_notsent_lowat, start_tls,
+    RelayCounts, RelayEnd, RelayError, ShardTcpStream, Side, Unpaced, relay, set_notsent_lowat, start_tls,
 };
 use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, ConnectorConfig, ConnectorEvent, Dial, Establishment, FlowHandler,
@@ -275,7 +275,7 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
     let running = mesh.state.running.enter();
     let mut near = Near { stream: incoming.pass_on(), establishment: stream.establishment(), busy };
     Box::pin(async move {
-        let (mut carried, mut pace) = (Carried::default(), Unpaced);
+        let (mut carried, mut pace) = (RelayCounts::default(), Unpaced);
         let end = tokio::select! {
             end = relay(&mut near, &mut stream, &mut pace, &mut carried) => end.map_err(Some),
             () = &mut cut => Err(None),

@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge},
     registry::{Registry, Unit},
 };
-use sallyport_net::Carried;
+use sallyport_net::RelayCounts;
 
 use super::Mesh;
 
@@ -56,7 +56,7 @@ impl MeshMetrics {
     }
 
     /// Counts the bytes of a relayed stream that ended.
-    pub(super) fn carried(&self, carried: Carried) {
+    pub(super) fn carried(&self, carried: RelayCounts) {
         self.bytes.inc_by(carried.forth + carried.back);
     }
 

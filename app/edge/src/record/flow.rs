@@ -8,7 +8,7 @@ use std::{
 
 use sallyport_bus::FlowGuard;
 use sallyport_model::{FlowRecord, Identity, SocketRoute};
-use sallyport_net::Carried;
+use sallyport_net::RelayCounts;
 
 use crate::{
     metrics::{
@@ -27,7 +27,7 @@ pub(crate) struct FlowContext {
     began: Instant,
     at_ms: i64,
     transport: Option<OriginTransport>,
-    carried: Carried,
+    carried: RelayCounts,
     metrics: Metrics,
     of_socket: Arc<SocketMetrics>,
     access_log: bool,
@@ -50,7 +50,7 @@ impl FlowContext {
             audit: Audited::when_wanted(state, route, || wall),
             live: state.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
             transport: None,
-            carried: Carried::default(),
+            carried: RelayCounts::default(),
             metrics: state.metrics.clone(),
             of_socket: pool.metrics(|| state.metrics.of_socket(route.name.as_str())),
             access_log: state.config.access_log,
@@ -88,7 +88,7 @@ impl FlowContext {
     }
 
     /// Sets the number of relayed bytes.
-    pub(crate) fn set_carried(&mut self, carried: Carried) {
+    pub(crate) fn set_carried(&mut self, carried: RelayCounts) {
         self.carried = carried;
     }
 
@@ -105,7 +105,7 @@ impl FlowContext {
     }
 
     fn over(self, verdict: Verdict, other: Option<&OriginTransport>) {
-        let Carried { forth, back } = self.carried;
+        let RelayCounts { forth, back } = self.carried;
         let flow = self.live.flow();
         self.metrics.flow_ended(flow.transport.as_str(), verdict.as_str());
         self.of_socket.carried(forth, back);

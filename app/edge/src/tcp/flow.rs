@@ -11,7 +11,7 @@ use std::{
 use sallyport_balance::{Attempts, Delivery, Next, ejection};
 use sallyport_bus::LiveFlow;
 use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
-use sallyport_net::{Carried, Pace, ProxiedAddresses, RelayError, Side, header_v1, header_v2, relay};
+use sallyport_net::{Pace, ProxiedAddresses, RelayCounts, RelayError, Side, header_v1, header_v2, relay};
 use sallyport_wire::ResetCode;
 use tokio::net::TcpStream;
 
@@ -89,7 +89,7 @@ pub(crate) fn serve<S: ClientIo>(
             }
         }
     });
-    let mut carried = Carried::default();
+    let mut carried = RelayCounts::default();
     async move {
         let steps = async {
             let reaching = Box::pin(async {
@@ -243,7 +243,7 @@ fn broke_off(broke: &RelayError, stream: OriginStream) -> Verdict {
 }
 
 /// Writes the origin's first bytes, which came during the open.
-async fn write_early<S: ClientIo>(client: &mut S, early: Vec<u8>, carried: &mut Carried) -> io::Result<()> {
+async fn write_early<S: ClientIo>(client: &mut S, early: Vec<u8>, carried: &mut RelayCounts) -> io::Result<()> {
     if early.is_empty() {
         return Ok(());
     }

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 use sallyport_balance::Attempts;
-use sallyport_net::{Carried, Pace, UdpPort};
+use sallyport_net::{Pace, RelayCounts, UdpPort};
 use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
 
 use crate::{
@@ -437,7 +437,7 @@ impl Flow {
         if let Some(towards) = self.towards.take() {
             towards.handle.close(end);
         }
-        self.context.set_carried(Carried { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
+        self.context.set_carried(RelayCounts { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
         tracing::trace!(lasted = ?self.began.elapsed(), verdict = verdict.as_str(), "a flow ended");
         self.context.ended(verdict);
     }
