@@ -116,7 +116,7 @@ impl App {
         }
         if let Some(edge) = address.ip().and_then(|ip| self.edge_at(ip, address.port)) {
             let detail = format!(
-                "{address} is where the edge {edge} serves clients: edges do not dial edges, for it would go round for ever; name \
+                "{address} is where the edge {edge} serves clients: edges do not dial edges, because the traffic would loop; name \
                  the service itself"
             );
             return Err(ApiError::field("address", detail));

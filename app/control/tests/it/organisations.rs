@@ -298,14 +298,14 @@ async fn an_organisation_is_named_by_its_id_or_its_name() {
     // Missing things and things of others look the same.
     let eve = api.account("eve@example.com").await;
     let sentences = [house.as_str(), "Zürich Ltd", "nothing", "00000000-0000-4000-8000-000000000000"];
-    let mut sentences = std::collections::BTreeSet::new();
+    let mut distinct = std::collections::BTreeSet::new();
     for name in sentences {
         let refused = api.get_for("/v1/sockets", &eve, name).await;
         let sentence = refused.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
         assert!(sentence.ends_with(name), "{sentence}");
-        sentences.insert(sentence.replace(name, ""));
+        distinct.insert(sentence.replace(name, ""));
     }
-    assert_eq!(sentences.len(), 1, "{sentences:?}");
+    assert_eq!(distinct.len(), 1, "{distinct:?}");
 }
 
 #[tokio::test]
