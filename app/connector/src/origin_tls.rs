@@ -12,7 +12,7 @@ use sallyport_wire::StreamProtocol;
 /// type rustls does not export.
 const AUTHORITY: &str = "CaUsedAsEndEntity";
 
-/// How a service that speaks TLS proves who it is.
+/// How the certificate of a service is verified.
 #[derive(Debug, Clone)]
 pub struct OriginTls {
     belief: Belief,
@@ -29,34 +29,34 @@ enum Belief {
 /// TLS to the service cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum OriginTlsError {
-    /// There is nobody to believe.
+    /// There is no usable authority.
     #[error("TLS to the service cannot be set up: {0}")]
     Trust(#[from] sallyport_net::TrustError),
-    /// The roots cannot be verified with.
+    /// The roots cannot be used.
     #[error("TLS to the service cannot be set up: {0}")]
     Tls(String),
 }
 
 impl OriginTls {
-    /// Its certificate was signed by an authority that this system knows.
+    /// Trusts the authorities of this machine.
     #[must_use]
     pub fn system() -> Self {
         Self { belief: Belief::Roots(Trust::System), server_name: None }
     }
 
-    /// Its certificate was signed by a root in this PEM file.
+    /// Trusts the root in this PEM file.
     #[must_use]
     pub fn ca(file: PathBuf) -> Self {
         Self { belief: Belief::Roots(Trust::Ca(file)), server_name: None }
     }
 
-    /// It presents exactly the certificate with this fingerprint, whatever name and dates stand in it.
+    /// Trusts exactly the certificate with this fingerprint, whatever its name and dates.
     #[must_use]
     pub fn pinned(fingerprint: Fingerprint) -> Self {
         Self { belief: Belief::Pin(fingerprint), server_name: None }
     }
 
-    /// The certificate must be for this name instead of the host that is dialed.
+    /// Requires this name in the certificate, instead of the dialed host.
     #[must_use]
     pub fn with_server_name(mut self, name: String) -> Self {
         self.server_name = Some(name);

@@ -21,12 +21,12 @@ const MAX_QUEUED_CHANGES: usize = 64;
 /// For how long a removed service still takes streams that the edge sent before it knew of the removal.
 const LAST_STREAMS_TIME: Duration = Duration::from_secs(2);
 
-/// A private service, and the tunnel that brings its clients.
+/// A private service, with its tunnel.
 #[derive(Debug, Clone)]
 pub struct Service {
     /// The tunnel.
     pub tunnel: TunnelCredential,
-    /// Where the service is.
+    /// The address of the service.
     pub origin: OriginAddr,
     /// TLS to the service, if the service speaks TLS.
     pub origin_tls: Option<OriginTls>,
@@ -34,7 +34,7 @@ pub struct Service {
     pub connect_timeout: Duration,
 }
 
-/// The services of a connector, as they are now. Clones are the same services.
+/// The current services of a connector; clones share them.
 #[derive(Clone)]
 pub struct Services {
     by_tunnel: Arc<RwLock<HashMap<TunnelId, ServiceEntry>>>,

@@ -279,7 +279,7 @@ pub(crate) fn percentile<T: Copy + Default>(sorted: &[T], hundredth: usize) -> T
 }
 
 /// Sends requests until the time is over or `stop` resolves; running requests are awaited. Calls `tell` with a report
-/// every [`TICK`]; `false` ends the load.
+/// every tenth of a second; `false` ends the load.
 ///
 /// # Errors
 /// The options cannot be used: no host, or a bad root certificate.

@@ -4,12 +4,12 @@ use std::{fmt, sync::Arc};
 
 use sallyport_audit::AuditSink;
 
-/// Where it is recorded who used what.
+/// Where an edge records the use of sockets.
 #[derive(Clone)]
 pub struct EdgeAudit {
-    /// Where events go.
+    /// Receives the events.
     pub sink: Arc<dyn AuditSink>,
-    /// Whether the use of every socket is recorded, or only of those that ask who comes.
+    /// Whether the use of every socket is recorded, or only of sockets with an identity or policies.
     pub all: bool,
 }
 

@@ -8,12 +8,13 @@ use serde::Serialize;
 
 use crate::util::ids;
 
-/// What an edge needs to know who comes. An edge without it lets nobody into sockets that ask.
+/// The keys and logins by which an edge identifies clients. Without them, sockets with an identity setting admit no
+/// client.
 #[derive(Debug, Clone)]
 pub struct EdgeIdentity {
-    /// Seals and opens what browsers carry; control has the same.
+    /// Seals and opens the values that browsers carry; control has the same key.
     pub sealer: Arc<Sealer>,
-    /// Who has logged in, and which tokens are good.
+    /// The valid logins and tokens.
     pub identities: Identities,
     /// Signs the assertions for origins.
     pub assertions: Arc<AssertionKey>,

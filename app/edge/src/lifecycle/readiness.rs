@@ -4,8 +4,8 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{sync::Mutex, time::Instant};
 
-/// Asks whoever shares this process with the edge whether it can do its work. An error is for the log: it may hold
-/// what strangers should not read.
+/// Checks whether the other parts of this process can work, such as control. The error is for the log only, because it
+/// may have internals.
 pub type Readiness = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 /// How long the check may take.

@@ -41,18 +41,18 @@ const MAX_INBOUND_LINKS_PER_EDGE: usize = 4;
 /// How long to wait for the order of an edge that has just joined.
 const MAX_HEARSAY: Duration = Duration::from_secs(2);
 
-/// What an edge needs to relay.
+/// The settings of an edge's relays.
 #[derive(Debug, Clone)]
 pub struct MeshSettings {
-    /// Its own id.
+    /// The edge's own id.
     pub own: EdgeId,
-    /// How it introduces itself: name and version of the program.
+    /// Name and version of the program.
     pub agent: String,
-    /// Which edges there are, and what they hold.
+    /// The other edges and their tunnels.
     pub fleet: Fleet,
-    /// Which edges are of the installation.
+    /// The edges of the installation.
     pub orders: Orders,
-    /// By which other edges know it, and it them.
+    /// The certificates by which edges know each other.
     pub tls: MeshTls,
     /// The TLS configuration that verifies the ordinary port of another edge, for the legs that this edge opens.
     pub legs: Arc<rustls::ClientConfig>,

@@ -48,37 +48,37 @@ const KEY_REMOVED: &str = "the key that this login came with was removed from th
 const TUNNEL_DELETED: &str = "the tunnel was deleted";
 const LOGIN_UNKNOWN: &str = "this login is not valid here: log in again";
 
-/// What a forward of an ssh client means.
+/// The target of an ssh client's forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshTarget {
     /// The socket.
     pub socket: SocketId,
-    /// The tunnel that the forward holds up.
+    /// The tunnel that the forward serves.
     pub tunnel: TunnelId,
-    /// Whether the tunnel, and maybe the socket, live only as long as the forward.
+    /// Whether the tunnel, and maybe the socket, exist only as long as the forward.
     pub temporary: bool,
-    /// Where clients reach the socket.
+    /// The URL of the socket.
     pub url: String,
-    /// The socket's own port, where it has one.
+    /// The socket's own port, if it has one.
     pub port: Option<u16>,
 }
 
-/// Who asks for a forward.
+/// An ssh client that requests a forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SshCaller<'a> {
-    /// The account that it has logged in to; `None` is a guest.
+    /// The account of its login; `None` for a guest.
     pub account: Option<AccountId>,
     /// The fingerprint of the key that it has proven to hold.
     pub key: Option<&'a str>,
-    /// The one tunnel that it may serve, when it has logged in with a certificate for it.
+    /// The one tunnel that it may serve, after a login by certificate.
     pub only: Option<SshTunnelLogin>,
-    /// Where it is.
+    /// Its address.
     pub address: IpAddr,
 }
 
-/// Whoever knows what forwards mean: control.
+/// Decides about forwards; implemented by control.
 pub trait SshForwardAuthorizer: Send + Sync + 'static {
-    /// What a forward of this client means. Makes what is needed for as long as the forward lives.
+    /// The target of a forward. Makes what is needed, for as long as the forward lives.
     fn target<'a>(
         &'a self,
         caller: SshCaller<'a>,
@@ -86,21 +86,21 @@ pub trait SshForwardAuthorizer: Send + Sync + 'static {
         port: u32,
     ) -> BoxFuture<'a, Result<SshTarget, String>>;
 
-    /// A forward with this meaning is over.
+    /// The forward with this target has ended.
     fn ended(&self, target: SshTarget) -> BoxFuture<'_, ()>;
 }
 
-/// How stock ssh clients are served.
+/// The settings of the ssh server.
 pub struct SshSettings {
-    /// The server's keys and bounds; `guests` says whether clients without an account may come.
+    /// The server's keys and bounds; `guests` admits clients without an account.
     pub config: SshConfig,
     /// The keys of the accounts.
     pub logins: SshLogins,
-    /// Whose certificates let in, each for one tunnel.
+    /// The authority whose certificates are accepted, each for one tunnel.
     pub authority: TrustedAuthority,
-    /// What forwards mean.
+    /// Decides about forwards.
     pub authorizer: Arc<dyn SshForwardAuthorizer>,
-    /// A port for ssh alone, beside the one that all share.
+    /// A port for ssh alone, besides the shared one.
     pub listener: Option<tokio::net::TcpListener>,
 }
 
