@@ -17,8 +17,11 @@ use crate::{
     edge::Edge,
     http::{
         answer_body::{AnswerBody, Source},
-        guarded_io::{GuardedIo, Refused, Silence, WireState},
-        h1,
+        h1::{
+            self,
+            io::{ServerIo, Silence},
+        },
+        wire_state::WireState,
     },
 };
 
@@ -64,7 +67,7 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> b
     let wire = Arc::<WireState>::default();
     // A redirect takes one request, so the connection is never kept alive.
     let silence = Silence { idle: edge.state.config.header_timeout, head: edge.state.config.header_timeout };
-    let io = GuardedIo::new(stream, wire.clone(), silence);
+    let io = ServerIo::new(stream, wire.clone(), silence);
     let mut phase = edge.state.phase.subscribe();
     tokio::select! {
         is_answered = h1::answer_one(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
@@ -75,10 +78,8 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> b
 /// Redirects names under the domain with 308, which keeps method and body (RFC 9110 section 15.4.9). Other names get
 /// 404, because an open redirect would send browsers to a host of the attacker's choice.
 fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<AnswerBody> {
-    match wire.refused() {
-        Some(Refused::HeadTimeout) => return say(StatusCode::REQUEST_TIMEOUT, "the request came too slowly\n".into()),
-        Some(Refused::Malformed(refusal)) => return say(refusal.status(), format!("{refusal}\n")),
-        None => {}
+    if let Some(refusal) = wire.refused() {
+        return say(refusal.status(), format!("{refusal}\n"));
     }
     let host = match host_of(request) {
         Ok(host) => host,
