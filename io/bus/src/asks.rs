@@ -193,7 +193,7 @@ pub struct Answered {
 
 /// An edge that has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silent {
+pub struct UnansweredEdge {
     /// Which.
     pub edge: Arc<EdgeCard>,
     /// Why not.
@@ -230,7 +230,7 @@ pub struct AskResults {
     /// Those that answered, in the order in which they did.
     pub answered: Vec<Answered>,
     /// Those that did not, by name.
-    pub silent: Vec<Silent>,
+    pub silent: Vec<UnansweredEdge>,
 }
 
 #[cfg(test)]

@@ -95,11 +95,11 @@ pub(crate) async fn serve(
         // 4. May they?
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
         access::let_login_arrive(&server.access, &head).await;
-        let arrival =
-            access::Arrival { address: client.addr.ip(), certificate: client.shown.as_deref(), id: context.id() };
+        let source =
+            access::RequestSource { address: client.addr.ip(), certificate: client.shown.as_deref(), id: context.id() };
         let mut record = |who: Option<&Identity>, rule| context.record_decision(who, rule);
         let access = &server.access;
-        let mut principal = access::may_enter(access, &arrival, &pool, &rules, &host, &mut head, &mut record)?;
+        let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;
         check_access(&server, &client, &route, &mut head).await?;
         if forward::count_hop(&head.method, &mut head.headers)? == Reach::Here {
             return Ok(error_page::in_place_of_origin(&head));
