@@ -130,7 +130,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ) -> Result<Option<Result<NewRequest, RequestRefusal>>, Broken> {
         poll_fn(|cx| {
             loop {
-                if let Some(next) = self.server().poll_request() {
+                if let Some(next) = self.io.poll_request() {
                     return Poll::Ready(Ok(Some(next)));
                 }
                 match self.io.poll_read(0, cx)? {
@@ -197,9 +197,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.server().is_last() {
                 return Poll::Pending;
             }
-            // Of the next request one read is enough: it shows that the client is there.
-            if self.server().unread_bytes() == 0 && !ready!(self.io.poll_read(0, cx))? {
-                return Poll::Ready(Err(Broken::Left));
+            // A read shows that the client is there. The next head bounds how much is read.
+            while self.server().wants_input() {
+                if !ready!(self.io.poll_read(0, cx))? {
+                    return Poll::Ready(Err(Broken::Left));
+                }
             }
             return Poll::Pending;
         };
@@ -313,7 +315,7 @@ fn gather(body: &mut Option<AnswerBody>, failed: &mut Option<BoxError>, server: 
     {
         let (is_over, outcome) = match Pin::new(&mut *frames).poll_frame(cx) {
             // The client has all that was announced, and does not wait for the origin to end.
-            Poll::Pending if server.has_announced_bytes() => {
+            Poll::Pending if server.has_sent_announced_bytes() => {
                 frames.mark_whole();
                 (true, server.finish(None))
             }
@@ -331,10 +333,10 @@ fn gather(body: &mut Option<AnswerBody>, failed: &mut Option<BoxError>, server: 
             Poll::Ready(None) => (true, server.finish(None)),
             Poll::Ready(Some(Err(error))) => {
                 // What came before the error is sent all the same.
-                if server.has_announced_bytes() {
+                if server.has_sent_announced_bytes() {
                     (true, server.finish(None))
                 } else {
-                    server.abandon_response();
+                    server.break_off();
                     *failed = Some(error);
                     (true, Ok(()))
                 }

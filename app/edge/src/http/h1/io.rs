@@ -11,7 +11,7 @@ use std::{
 };
 
 use sallyport_http::RequestRefusal;
-use sallyport_http1::server::{Limits, MAX_SLICES, Phase, Server};
+use sallyport_http1::server::{Limits, MAX_SLICES, NewRequest, Phase, Server};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -81,6 +81,13 @@ impl<S> ServerIo<S> {
         (self.stream, self.server)
     }
 
+    /// Takes the next request, or the refusal in its place. The head behind it has its own time.
+    pub(super) fn poll_request(&mut self) -> Option<Result<NewRequest, RequestRefusal>> {
+        let next = self.server.poll_request()?;
+        self.head_due = None;
+        Some(next)
+    }
+
     /// Ready with the phase in which the client was silent for too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let phase = self.server.phase();
@@ -123,7 +130,7 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
     /// The connection broke off.
     pub(crate) async fn wait(&mut self) -> io::Result<bool> {
         std::future::poll_fn(|cx| {
-            while !self.server.has_request() {
+            while !self.server.advance() {
                 if !ready!(self.poll_read(0, cx))? {
                     return Poll::Ready(Ok(false));
                 }
@@ -320,7 +327,7 @@ pub(super) mod tests {
             assert!(io.wait().await.unwrap());
             assert!(io.wait().await.unwrap(), "the request waits to be taken");
             assert!(io.server.poll_request().unwrap().is_ok());
-            assert!(!io.server.has_request(), "the next one waits for the response");
+            assert!(!io.server.advance(), "the next one waits for the response");
             respond(&mut io);
         }
         drop(sender.await.unwrap());
@@ -463,7 +470,7 @@ pub(super) mod tests {
         assert!(state.is_at_rest());
         client.write_all(&HEAD[..10]).await.unwrap();
         assert!(poll_fn(|cx| io.poll_read(0, cx)).await.unwrap());
-        assert!(!io.server.has_request());
+        assert!(!io.server.advance());
         read_nothing(&mut io).await;
         assert!(!state.is_at_rest(), "a head has begun");
         client.write_all(&HEAD[10..]).await.unwrap();

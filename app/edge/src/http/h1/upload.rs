@@ -62,8 +62,9 @@ impl Upload {
         }
         let upload = Self { inbox: inbox.clone(), dropped: 0 };
         let (server, wire) = io.server_and_state();
-        let is_whole = server.unread_bytes() > 0 && upload.give_piece(server, wire) == Some(Moved::Whole);
-        (Http1Body(inbox), (!is_whole).then_some(upload))
+        let moved = if server.unread_bytes() > 0 { upload.give_piece(server, wire) } else { None };
+        let is_over = matches!(moved, Some(Moved::Whole | Moved::Given));
+        (Http1Body(inbox), (!is_over).then_some(upload))
     }
 
     /// Whether the body is waited for.
