@@ -381,6 +381,22 @@ pub(super) mod tests {
         assert_eq!(io.server.poll_request().unwrap().unwrap_err(), RequestRefusal::HeadTimeout);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn each_head_has_its_own_time() {
+        let (mut client, mut io) = connected();
+        client.write_all(&HEAD[..10]).await.unwrap();
+        assert!(poll_fn(|cx| io.poll_read(0, cx)).await.unwrap());
+        read_nothing(&mut io).await;
+        client.write_all(&[&HEAD[10..], &HEAD[..10]].concat()).await.unwrap();
+        assert!(io.wait().await.unwrap());
+        assert!(io.poll_request().unwrap().is_ok());
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        respond(&mut io);
+        client.write_all(&HEAD[10..]).await.unwrap();
+        assert!(io.wait().await.unwrap());
+        assert!(io.poll_request().unwrap().is_ok(), "the second head came at once when its turn came");
+    }
+
     /// Reads all that came, and takes it from the server.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     async fn take_all(io: &mut ServerIo<TcpStream>) {

@@ -22,6 +22,7 @@ use super::io::ServerIo;
 /// How much is read of a body at once, in bytes: a record of TLS, and more where the body is known to be long.
 const READ_BYTES: usize = 16 * 1024;
 const MAX_READ_BYTES: usize = 64 * 1024;
+
 /// The rest of the body is lost with its connection. The task that takes the body gets an error.
 impl Drop for Upload {
     fn drop(&mut self) {
