@@ -14,7 +14,7 @@ use http::{
     },
 };
 
-use crate::{RequestHost, RequestId, RequestRefusal, connection_options::has_option};
+use crate::{RequestHost, RequestId, RequestRefusal, connection::has_option};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -93,12 +93,13 @@ pub struct OurFields<'a> {
 
 impl OurFields<'_> {
     /// How many bytes [`Self::write`] writes, or a few more.
-    pub(crate) fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         self.client.lines.len() + 2 * self.host.value().len() + RequestId::BYTES + 96
     }
 
     /// Writes them as lines of HTTP/1.1.
-    pub(crate) fn write(&self, out: &mut BytesMut) {
+    pub fn write(&self, out: &mut BytesMut) {
         let host = self.host.value().as_bytes();
         out.put_slice(self.client.lines.as_bytes());
         // As in `ClientFields::forwarded`.
@@ -217,7 +218,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// Turns the header fields of a client's request into those that the origin gets. An HTTP/1.1 origin gets our own beside
-/// them: [`write_head`](crate::codec::write_head) writes those without putting them into the map first.
+/// them: [`write_head`](OurFields::write) writes these fields without putting them into the map first.
 ///
 /// `Expect` is left to the caller. `Host` is what the client sent; an HTTP/2 origin gets it in `:authority`, which the
 /// caller sets, and then the field itself is left out. The cookies that an HTTP/2 client sent one by one are joined

@@ -26,6 +26,9 @@ pub enum RequestRefusal {
     /// The head is too long.
     #[error("the header of the request is too long")]
     HeadLong,
+    /// The head did not come whole in time. Nothing in the bytes is wrong.
+    #[error("the request came too slowly")]
+    HeadTimeout,
     /// There are too many header fields.
     #[error("the request has too many header fields")]
     TooManyFields,
@@ -110,6 +113,7 @@ impl RequestRefusal {
         match self {
             Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Connect | Self::UnknownTransferEncoding => StatusCode::NOT_IMPLEMENTED,
+            Self::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::TargetLong => StatusCode::URI_TOO_LONG,
             Self::HeadLong | Self::TooManyFields | Self::TrailersLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,

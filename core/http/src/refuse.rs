@@ -7,11 +7,9 @@ use http::{
 
 use crate::{
     RequestRefusal,
-    guard::{
-        MAX_HEADER_COUNT, MAX_TARGET_BYTES,
-        lengths::{check_transfer_encoding, parse_content_length},
-    },
     host::{Authority, HostError, label_under},
+    lengths::{check_transfer_encoding, parse_content_length},
+    limits::{MAX_HEADER_COUNT, MAX_TARGET_BYTES},
 };
 
 impl From<HostError> for RequestRefusal {
@@ -89,9 +87,8 @@ impl RequestHost {
 
 /// Judges a parsed request and says which host it is for.
 ///
-/// For HTTP/1 the [`guard`](crate::guard) has judged the bytes before; what can be seen in a parsed request is checked
-/// here again, and for HTTP/2 this is the check. A host that is written as `known`, which a request before was for, is not read
-/// again.
+/// The server of HTTP/1 has checked the bytes before. What a parsed request still shows is checked here again. For HTTP/2
+/// this is the check. `known` is the host of an earlier request: an equal one is not parsed again.
 ///
 /// # Errors
 /// The first rule that the request breaks.

@@ -192,7 +192,7 @@ pub struct Answered {
 
 /// An edge that has not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silent {
+pub struct UnansweredEdge {
     /// The edge.
     pub edge: Arc<EdgeCard>,
     /// The reason.
@@ -229,7 +229,7 @@ pub struct AskResults {
     /// In the order in which the answers arrived.
     pub answered: Vec<Answered>,
     /// The edges without an answer, by name.
-    pub silent: Vec<Silent>,
+    pub silent: Vec<UnansweredEdge>,
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub use answers::{
 pub use asker::Asker;
 pub use asks::{
     ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
-    NoAnswerReason, Responder, Silent,
+    NoAnswerReason, Responder, UnansweredEdge,
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};

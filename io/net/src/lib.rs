@@ -32,8 +32,8 @@ pub use proxy::{
 };
 pub use sallyport_pki::{CertificateSummary, Fingerprint, FingerprintError, RootInfo};
 pub use tcp::{
-    Acceptor, BACKLOG, Carried, Congestion, CongestionError, ListenError, MAX_ADDRESSES, MAX_REPLAY_BYTES, Pace,
-    ReadAhead, RelayEnd, RelayError, ReplayStream, ResetWatcher, ShardTcpStream, Side, Unpaced, acknowledge,
+    Acceptor, BACKLOG, Congestion, CongestionError, ListenError, MAX_ADDRESSES, MAX_REPLAY_BYTES, Pace, ReadAhead,
+    RelayCounts, RelayEnd, RelayError, ReplayStream, ResetWatcher, ShardTcpStream, Side, Unpaced, acknowledge,
     connect_tcp_to, keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat, set_user_timeout,
 };
 pub use tls::{

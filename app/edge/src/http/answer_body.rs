@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 use crate::{
     body::upload::{ApiBody, BoxError, ClientBody, UploadSlot},
-    http::{context::RequestContext, guarded_io::WireState, send_bound, server::HttpServer, upgrade::Upgraded},
+    http::{context::RequestContext, send_bound, server::HttpServer, upgrade::Upgraded, wire_state::WireState},
     origins::http::response_body::Download,
 };
 
@@ -151,7 +151,7 @@ impl AnswerBody {
     fn ends_connection(&mut self) {
         let is_whole = self.context.as_ref().is_none_or(|context| context.has_whole_request());
         if let Some(wire) = self.ends.take().filter(|_| is_whole) {
-            wire.ends();
+            wire.mark_last_write();
         }
     }
 

@@ -25,7 +25,7 @@ use tokio::{
 use crate::{
     body::upload_meter::UploadMeter,
     client::{certificate::ClientCertificate, tls::ClientTls},
-    http::{guarded_io::WireState, send_bound::SendBound, server::HttpServer},
+    http::{send_bound::SendBound, server::HttpServer, wire_state::WireState},
     lifecycle::{
         counts::ConnectionPlace,
         phase::{self, Phase},

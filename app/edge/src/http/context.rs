@@ -15,7 +15,7 @@ use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
 use crate::{
     access::{AccessRevalidation, RevocationCheck, RevocationSlot, UncheckedRequest, admit::Pass},
     body::upload::UploadSlot,
-    http::{guarded_io::WireState, send_bound, server::HttpServer},
+    http::{send_bound, server::HttpServer, wire_state::WireState},
     metrics::{
         SocketMetrics,
         recent::{Entry, EntryId, kept_path},
@@ -85,7 +85,7 @@ impl RequestContext {
         metrics: Arc<SocketMetrics>,
         access_log: bool,
     ) -> Box<Self> {
-        wire.request_began();
+        wire.mark_request_begun();
         Box::new(Self {
             began: Instant::now(),
             id,
@@ -452,14 +452,14 @@ impl Drop for RequestContext {
         if self.is_revocable && self.with_slot(RevocationSlot::clear) == Some(true) {
             self.end = End::Revoked;
         }
-        self.wire.request_ended();
+        self.wire.mark_request_ended();
         if let Some(upload) = &self.upload {
             upload.answered();
             if self.end != End::Complete {
                 upload.give_up();
             }
             if !upload.is_finished() {
-                self.wire.left_unread();
+                self.wire.mark_unread();
             }
         }
         if self.status == 0 {

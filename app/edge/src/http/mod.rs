@@ -11,7 +11,7 @@ pub(crate) mod answer_body;
 pub(crate) mod connection;
 pub(crate) mod context;
 pub(crate) mod error_page;
-pub(crate) mod guarded_io;
+
 pub(crate) mod h1;
 pub(crate) mod h2;
 pub(crate) mod local;
@@ -20,3 +20,4 @@ pub(crate) mod send_bound;
 pub(crate) mod server;
 pub(crate) mod tunnel_websocket;
 pub(crate) mod upgrade;
+pub(crate) mod wire_state;

@@ -14,9 +14,9 @@ use http::{
 };
 use sallyport_balance::{Attempts, Delivery, Next};
 use sallyport_http::{
-    RequestHost, RequestId,
+    RequestHost, RequestId, RequestRefusal,
     basic::Credentials,
-    codec,
+    connection::keeps_connection,
     forward::{self, ForwardContext, NextHop, OurFields, Reach},
     refuse,
 };
@@ -33,7 +33,6 @@ use crate::{
         connection::Client,
         context::RequestContext,
         error_page::{self, RequestError},
-        guarded_io::Refused,
         local,
         server::HttpServer,
         tunnel_websocket,
@@ -65,7 +64,7 @@ pub(crate) async fn serve(
     let (asked, upload) = (AcceptedMedia::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
     let is_head = head.method == Method::HEAD;
-    let stays_open = client.http2 || codec::keeps_connection(&head.headers, head.version == Version::HTTP_10);
+    let stays_open = client.http2 || keeps_connection(&head.headers, head.version == Version::HTTP_10);
     let mut upgraded = None;
 
     // 1. Name the request: its id, its client, its moment.
@@ -96,11 +95,11 @@ pub(crate) async fn serve(
         // 4. May they?
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
         access::let_login_arrive(&server.access, &head).await;
-        let arrival =
-            access::Arrival { address: client.addr.ip(), certificate: client.shown.as_deref(), id: context.id() };
+        let source =
+            access::RequestSource { address: client.addr.ip(), certificate: client.shown.as_deref(), id: context.id() };
         let mut record = |who: Option<&Identity>, rule| context.record_decision(who, rule);
         let access = &server.access;
-        let mut principal = access::may_enter(access, &arrival, &pool, &rules, &host, &mut head, &mut record)?;
+        let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;
         check_access(&server, &client, &route, &mut head).await?;
         if forward::count_hop(&head.method, &mut head.headers)? == Reach::Here {
             return Ok(error_page::in_place_of_origin(&head));
@@ -181,9 +180,6 @@ pub(crate) async fn serve(
         Ok(answer) => answer,
         Err(error) => tell(&server, &client, &mut context, error, &asked, has_body),
     };
-    if websocket {
-        client.wire.upgrade_answered(upgraded.is_some());
-    }
     if is_head {
         error_page::without_body(&mut answer);
     }
@@ -239,7 +235,7 @@ fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContex
 }
 
 /// Why a request was refused before it could be read, when it was.
-fn refused(head: &Parts) -> Option<Refused> {
+fn refused(head: &Parts) -> Option<RequestRefusal> {
     head.extensions.get().copied()
 }
 
@@ -263,8 +259,8 @@ fn span_of(context: &RequestContext, head: &Parts) -> Span {
 fn refuse_malformed(client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, RequestError> {
     if let Some(refused) = refused(head) {
         return Err(match refused {
-            Refused::Malformed(refusal) => RequestError::Malformed(refusal),
-            Refused::HeadTimeout => RequestError::HeadTimeout,
+            RequestRefusal::HeadTimeout => RequestError::HeadTimeout,
+            refusal => RequestError::Malformed(refusal),
         });
     }
     let known = client.last_host();
@@ -588,16 +584,16 @@ fn tell(
     asked: &AcceptedMedia,
     has_body: bool,
 ) -> Response<AnswerBody> {
-    // A body that the guard broke off is malformed, whatever became of the attempt that it broke.
+    // A malformed body breaks off, and the attempt with it: the body is the reason.
     let error = match (client.wire.refused(), &error) {
-        (Some(Refused::Malformed(refusal)), RequestError::Origin(_)) => RequestError::Malformed(refusal),
+        (Some(refusal), RequestError::Origin(_)) => RequestError::Malformed(refusal),
         _ => error,
     };
     server.state.metrics.refused(error.reason());
     context.record_refusal(error.reason());
     tracing::debug!(id = %context.id(), reason = error.reason(), ?error, "a request was not answered by an origin");
     if has_body {
-        client.wire.left_unread();
+        client.wire.mark_unread();
     }
     let mut answer = error.answer(context.id(), &asked.headers(), &server.state.site());
     if answer.status().is_client_error() || answer.status().is_server_error() {

@@ -16,7 +16,7 @@ use crate::{
         upload::{ApiBody, ApiRequestBody},
         upload_meter::UploadBudget,
     },
-    lifecycle::{counts::Connections, readiness::Asker},
+    lifecycle::{counts::Connections, readiness::ReadinessCheck},
     metrics::{SocketMetrics, exposition::Exposition},
     policy::basic_auth::BasicAuthenticator,
     state::EdgeState,
@@ -59,7 +59,7 @@ pub(crate) struct HttpServer {
     /// Legs of tunnels, which have shown a secret: they and clients take no place from one another.
     pub(crate) legs: Arc<Connections>,
     /// Whom `/readyz` asks, beside the edge itself.
-    pub(crate) readiness: OnceLock<Asker>,
+    pub(crate) readiness: OnceLock<ReadinessCheck>,
     /// What `/healthz` says besides that the edge is well.
     pub(crate) health: OnceLock<HealthNotes>,
     /// What `/healthz` says of other edges.

@@ -98,7 +98,7 @@ fn clocks_an_hour_apart_are_told_and_hinder_nothing() {
         let program = edge.program.as_ref().unwrap();
         program.wait_for("the certificates of this edge are new");
         assert!(home.run(&["edge", "drain", name, "--within", "10m", "--force"]).status.success());
-        let told = program.wait_for("this edge is emptied");
+        let told = program.wait_for("this edge drains");
         let within = told.split("within=").nth(1).and_then(|rest| rest.split('s').next()?.parse::<f64>().ok());
         assert!(within.is_some_and(|within| (500.0..605.0).contains(&within)), "{told}");
     }

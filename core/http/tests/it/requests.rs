@@ -2,7 +2,7 @@
 
 use RequestRefusal as No;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
-use sallyport_http::{RequestHost, RequestRefusal, guard::MAX_HEADER_COUNT, refuse::check_request};
+use sallyport_http::{RequestHost, RequestRefusal, limits::MAX_HEADER_COUNT, refuse::check_request};
 
 fn headers(fields: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();

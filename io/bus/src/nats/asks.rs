@@ -11,8 +11,8 @@ use tracing::{debug, warn};
 
 use super::{Nats, OPEN_AGAIN};
 use crate::asks::{
-    ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ASK_BYTES, NoAnswerReason, Responder, Silent,
-    ask_bytes, read,
+    ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ASK_BYTES, NoAnswerReason, Responder,
+    UnansweredEdge, ask_bytes, read,
 };
 
 /// Room left in the largest message for the overhead of the bus, in bytes.
@@ -64,7 +64,7 @@ impl Nats {
         let mut gathered = AskResults::default();
         // A question must not be delivered late, when the bus is available again.
         if !self.link().is_up {
-            let silent = |(_, edge)| Silent { edge, why: NoAnswerReason::BusAway };
+            let silent = |(_, edge)| UnansweredEdge { edge, why: NoAnswerReason::BusAway };
             gathered.silent = asks.into_iter().map(silent).collect();
             return gathered;
         }
@@ -87,7 +87,7 @@ impl Nats {
                         return gathered;
                     }
                 }
-                Err(why) => gathered.silent.push(Silent { edge, why }),
+                Err(why) => gathered.silent.push(UnansweredEdge { edge, why }),
             }
         }
         gathered

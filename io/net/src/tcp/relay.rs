@@ -78,7 +78,7 @@ pub struct RelayError {
 
 /// Relayed bytes. Each write counts, so the counts survive an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct RelayCounts {
     /// From the first connection to the second.
     pub forth: u64,
     /// From the second connection to the first.
@@ -170,7 +170,7 @@ pub trait Pace {
     fn moved(&mut self, bytes: usize);
     /// Called when the second connection has nothing to read for now, with the bytes read so far. True: acknowledge
     /// them at once (TCP_QUICKACK).
-    fn acknowledges(&mut self, _read: Carried) -> bool {
+    fn acknowledges(&mut self, _read: RelayCounts) -> bool {
         false
     }
 }
@@ -199,7 +199,7 @@ pub async fn relay(
     first: &mut impl RelayEnd,
     second: &mut impl RelayEnd,
     pace: &mut impl Pace,
-    carried: &mut Carried,
+    carried: &mut RelayCounts,
 ) -> Result<(), RelayError> {
     let (mut forth, mut back) = (Direction::new(), Direction::new());
     let (mut first_watch, mut second_watch) = (ResetWatcher::default(), ResetWatcher::default());
@@ -224,7 +224,7 @@ pub async fn relay(
             if let Some(error) = back.writer_broke.take() {
                 return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_only_an_alert(), error }));
             }
-            if back.is_running() && pace.acknowledges(Carried { forth: forth.read, back: back.read }) {
+            if back.is_running() && pace.acknowledges(RelayCounts { forth: forth.read, back: back.read }) {
                 second.tcp().into_iter().for_each(acknowledge);
             }
         }
@@ -520,28 +520,28 @@ mod tests {
     async fn the_last_bytes_are_recognised_when_the_end_follows() {
         let (mut first, mut second) = (Scripted::default(), Scripted::default());
         first.says = vec![Ok(b"much "), Ok(b"more"), Ok(b"last")];
-        let mut carried = Carried::default();
+        let mut carried = RelayCounts::default();
         relay(&mut first, &mut second, &mut Unpaced, &mut carried).await.unwrap();
         assert_eq!((&second.got[..], &second.got_last[..]), (&b"much more"[..], &b"last"[..]));
         assert!(first.is_ended && second.is_ended);
-        assert_eq!(carried, Carried { forth: 13, back: 0 });
+        assert_eq!(carried, RelayCounts { forth: 13, back: 0 });
     }
 
     #[tokio::test]
     async fn what_came_before_a_connection_broke_is_carried_first() {
         let (mut first, mut second) = (Scripted::default(), Scripted::default());
         first.says = vec![Ok(b"so far"), Err(io::ErrorKind::ConnectionReset.into())];
-        let broke = relay(&mut first, &mut second, &mut Unpaced, &mut Carried::default()).await.unwrap_err();
+        let broke = relay(&mut first, &mut second, &mut Unpaced, &mut RelayCounts::default()).await.unwrap_err();
         assert_eq!((broke.side, broke.error.kind()), (Side::First, io::ErrorKind::ConnectionReset));
         assert_eq!(second.got, b"so far");
         assert!(second.got_last.is_empty() && !second.is_ended);
     }
 
     /// Two connections with a relay between them: the far ends, and how the relay ended.
-    async fn relayed() -> (TcpStream, TcpStream, tokio::task::JoinHandle<(Result<(), RelayError>, Carried)>) {
+    async fn relayed() -> (TcpStream, TcpStream, tokio::task::JoinHandle<(Result<(), RelayError>, RelayCounts)>) {
         let ((client, mut first), (mut second, service)) = (pair().await, pair().await);
         let relaying = tokio::spawn(async move {
-            let mut carried = Carried::default();
+            let mut carried = RelayCounts::default();
             let end = relay(&mut first, &mut second, &mut Unpaced, &mut carried).await;
             (end, carried)
         });
@@ -563,7 +563,7 @@ mod tests {
         assert_eq!(answer, "an answer");
         let (end, carried) = relaying.await.unwrap();
         assert!(end.is_ok());
-        assert_eq!(carried, Carried { forth: 19, back: 9 });
+        assert_eq!(carried, RelayCounts { forth: 19, back: 9 });
     }
 
     #[tokio::test]

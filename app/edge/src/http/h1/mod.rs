@@ -1,19 +1,23 @@
-//! HTTP/1 with clients: what the guard passes becomes requests, one after the other, all in the task of their connection.
+//! HTTP/1 with clients: [`sallyport_http1::server::Server`] makes requests of their bytes, one after the other, all in the
+//! task of their connection.
 
 mod connection;
-mod output;
+pub(crate) mod io;
 mod upload;
 
 use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use http::Response;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite},
     sync::watch,
     time::Instant,
 };
 
-use self::connection::{Connection, Ended};
+use self::{
+    connection::{Connection, Ended},
+    io::{ServerIo, Silence},
+};
 
 use crate::{
     body::upload::ClientBody,
@@ -21,8 +25,8 @@ use crate::{
     http::{
         answer_body::AnswerBody,
         connection::{Call, Client, ClientStream, MAX_CLOSE, call, linger},
-        guarded_io::{GuardedIo, Silence, WireState},
         server::HttpServer,
+        wire_state::WireState,
     },
     lifecycle::{
         counts::ConnectionPlace,
@@ -34,8 +38,10 @@ use crate::{
 const REST_AFTER: Duration = Duration::from_millis(100);
 const BUSY_PERIOD: Duration = Duration::from_secs(1);
 
-/// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: all else, several
-/// times as large, comes with the first byte of a request and goes when the connection rests.
+/// Serves HTTP/1 on this connection until it ends.
+///
+/// An idle connection has its [`ServerIo`] and nothing else. All else is several times as large: it comes with a request, and
+/// goes when the connection rests.
 pub(crate) async fn serve(
     server: Arc<HttpServer>,
     io: ClientStream,
@@ -45,7 +51,7 @@ pub(crate) async fn serve(
 ) {
     let client = Client::new(&server, addr, false, place, shown);
     let silence = Silence { idle: server.state.config.idle_timeout, head: server.state.config.header_timeout };
-    let io = GuardedIo::new(io, client.wire.clone(), silence);
+    let io = ServerIo::new(io, client.wire.clone(), silence);
     let mut io = io.over(|stream| stream.socket());
     let mut phase = server.state.phase.subscribe();
     let mut is_new = true;
@@ -54,7 +60,7 @@ pub(crate) async fn serve(
             if is_new {
                 server.state.phase.unasked_ends(&mut phase).await
             } else {
-                phase::reached(&mut phase, Phase::Draining).await
+                phase::reached(&mut phase, Phase::Closing).await
             }
         };
         let waited = tokio::select! {
@@ -85,13 +91,13 @@ pub(crate) async fn serve(
 async fn serve_until_rest(
     server: &Arc<HttpServer>,
     client: &Arc<Client>,
-    io: GuardedIo<ClientStream>,
+    io: ServerIo<ClientStream>,
     phase: &mut watch::Receiver<Phase>,
-) -> Option<GuardedIo<ClientStream>> {
+) -> Option<ServerIo<ClientStream>> {
     let mut connection = Connection::new(io);
     let ended = {
         let mut served = pin!(connection.serve(server, client));
-        let mut called = call(phase, Phase::Draining, Some(Instant::now() + REST_AFTER));
+        let mut called = call(phase, Phase::Closing, Some(Instant::now() + REST_AFTER));
         loop {
             let called_for = tokio::select! {
                 biased;
@@ -103,14 +109,14 @@ async fn serve_until_rest(
                 Call::Reached(Phase::Cut) => return None,
                 Call::Reached(_) if quiet_until.is_some() => break None,
                 Call::Reached(_) => {
-                    client.wire.goes();
+                    client.wire.set_closing();
                     call(phase, Phase::Cut, None)
                 }
                 Call::Look => {
                     let now = Instant::now();
                     match quiet_until {
                         Some(due) if due <= now => break None,
-                        due => call(phase, Phase::Draining, Some(due.unwrap_or(now + BUSY_PERIOD))),
+                        due => call(phase, Phase::Closing, Some(due.unwrap_or(now + BUSY_PERIOD))),
                     }
                 }
             };
@@ -134,16 +140,16 @@ async fn serve_until_rest(
 /// Answers one request, and ends the connection behind it. Whoever ends its side behind the request has the answer all the
 /// same. Returns whether there was one.
 pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
-    io: GuardedIo<S>,
+    io: ServerIo<S>,
     wire: &WireState,
     answer: impl FnOnce(&http::Request<ClientBody>) -> Response<AnswerBody>,
 ) -> bool {
     let mut connection = Connection::new(io);
     let outcome = match connection.next_request(|| false).await {
-        Ok(Some(asked)) => {
-            let (request, to) = connection.begin(asked);
-            connection.mark_last();
-            connection.answer(answer(&request), &to, false).await.map(|_| true)
+        Ok(Some(next)) => {
+            let request = connection.begin(next);
+            connection.set_last();
+            connection.respond(answer(&request), false).await.map(|_| true)
         }
         Ok(None) => Ok(false),
         Err(error) => Err(error),
@@ -151,7 +157,7 @@ pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
     match outcome {
         Ok(is_answered) => {
             // Whatever else the client sends is not for us, and must not take the answer along (RFC 9112 section 9.6).
-            wire.left_unread();
+            wire.mark_unread();
             end(connection.into_io(), wire).await;
             is_answered
         }
@@ -163,9 +169,9 @@ pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Ends a connection behind its last answer.
-async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut io: GuardedIo<S>, wire: &WireState) {
+async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut io: ServerIo<S>, wire: &WireState) {
     let _ = tokio::time::timeout(MAX_CLOSE, io.shutdown()).await;
-    if wire.is_unread() {
-        linger(io.into_unguarded()).await;
+    if wire.has_unread() {
+        linger(io.into_stream()).await;
     }
 }

@@ -22,7 +22,7 @@ use crate::{
         h2::{Http2Body, Http2Server},
         upload::{BoxError, ClientBody},
     },
-    http::{answer_body::AnswerBody, connection::Client, guarded_io::Refused, request, send_bound, server::HttpServer},
+    http::{answer_body::AnswerBody, connection::Client, request, send_bound, server::HttpServer},
     util::http_date::date,
 };
 
@@ -63,10 +63,10 @@ pub(super) fn serve(
     };
     let mut head = new.head;
     if let Some(refusal) = new.refusal {
-        head.extensions.insert(Refused::Malformed(match refusal {
+        head.extensions.insert(match refusal {
             HeadRefusal::TooLong => RequestRefusal::HeadLong,
             HeadRefusal::Target => RequestRefusal::Target,
-        }));
+        });
     }
     let answering = Answering { shared: shared.clone(), stream };
     // In a box of its own, whose room is given up when the answer begins: that may last.

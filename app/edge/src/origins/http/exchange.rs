@@ -11,7 +11,8 @@ use std::{
 use http::{HeaderMap, Method, Request, Response, Uri, Version, header::TRANSFER_ENCODING};
 use hyper::client::conn::TrySendError;
 use sallyport_balance::{Delivery, Received, ejection};
-use sallyport_http::{codec::AnswerError, forward::OurFields};
+use sallyport_http::forward::OurFields;
+use sallyport_http1::client::ResponseError;
 use sallyport_tunnel::Establishment;
 use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::time::{Instant, Sleep};
@@ -332,8 +333,8 @@ fn explain_h1(
     // An answer that began and makes no sense is the origin's fault; one that did not begin is the idle connection's.
     explain(establishment, upload).unwrap_or_else(|| match error {
         H1Error::Unsent => Failure::Unsent,
-        H1Error::Malformed(AnswerError::ForeignCoding) => Failure::ForeignCoding,
-        H1Error::Malformed(AnswerError::Tls) => Failure::SpeaksTls,
+        H1Error::Malformed(ResponseError::ForeignCoding) => Failure::ForeignCoding,
+        H1Error::Malformed(ResponseError::Tls) => Failure::SpeaksTls,
         H1Error::Stream(_) | H1Error::Ended if reused => Failure::Stale(error.into()),
         H1Error::Stream(_) | H1Error::Ended => Failure::Wordless(error.into()),
         error => Failure::Broken(error.into()),

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 connection to an origin, as its client: [`sallyport_http::codec`] over a stream.
+//! An HTTP/1.1 connection to an origin, as its client: [`sallyport_http1::client`] over a stream.
 //!
 //! It has no task of its own. Whoever exchanges a request over it polls it, and it polls the stream: the request's body is
 //! taken from its client when the stream has room, and the answer's out of the buffer that was read into, where it lies.
@@ -15,9 +15,11 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use http_body::{Body, Frame, SizeHint};
-use sallyport_http::{
-    codec::{self, AnswerError, BodyReader, Framing, Interim, Piece, RequestBody},
-    forward::OurFields,
+use sallyport_http::forward::OurFields;
+use sallyport_http1::{
+    BodyDecoder, CHUNK_END, Framing, LAST_CHUNK_END, Piece, announced_trailers, chunk_start,
+    client::{RequestBody, ResponseError, ResponseHead, decode_response, encode_request},
+    write_last_chunk,
 };
 use sallyport_shards::ShardId;
 use sallyport_tunnel::Establishment;
@@ -60,7 +62,7 @@ pub(crate) enum H1Error {
     Ended,
     /// The answer makes no sense.
     #[error("{0}")]
-    Malformed(#[from] AnswerError),
+    Malformed(#[from] ResponseError),
     /// One head after the other came, and none was the answer's.
     #[error("more than {MAX_INTERIM_HEADS} heads announced an answer")]
     OnlyAnnounced,
@@ -103,7 +105,7 @@ pub(crate) struct H1Connection {
     stage: Stage,
     method: Method,
     interim_heads: u8,
-    body: BodyReader,
+    body: BodyDecoder,
     /// Whether it may carry another request after this one.
     keeps: bool,
     /// Whether not all of the request was sent.
@@ -154,7 +156,7 @@ impl H1Connection {
             stage: Stage::New,
             method: Method::GET,
             interim_heads: 0,
-            body: BodyReader::new(Framing::Length(0)),
+            body: BodyDecoder::of_response(Framing::Length(0)),
             keeps: true,
             is_cut: false,
             last_read: 0,
@@ -241,16 +243,16 @@ impl H1Connection {
             Some(bytes) => RequestBody::Length(bytes),
             None => RequestBody::Chunked,
         };
-        codec::write_head(&mut self.out, method, target, headers, ours, body);
+        encode_request(&mut self.out, method, target, headers, ours, body);
         let sending = |left, trailers| Some(Box::new(Sending { body: upload, left, trailers }));
         self.upload = match body {
             RequestBody::None => None,
             RequestBody::Length(left) => sending(Some(left), Vec::new()),
-            RequestBody::Chunked => sending(None, codec::announced_trailers(headers)),
+            RequestBody::Chunked => sending(None, announced_trailers(headers)),
         };
         self.stage = if stood { Stage::Unproven } else { Stage::New };
         self.method.clone_from(method);
-        self.body = BodyReader::new(Framing::UntilClose);
+        self.body = BodyDecoder::of_response(Framing::UntilClose);
         (self.keeps, self.interim_heads) = (false, 0);
     }
 
@@ -292,8 +294,8 @@ impl H1Connection {
 
     fn poll_head(&mut self, fields: &mut HeaderMap, cx: &mut Context<'_>) -> Poll<Result<StatusCode, H1Error>> {
         loop {
-            match codec::read_answer(&mut self.read, &mut self.searched, &self.method, fields)? {
-                Some(Interim::Announced(status)) => {
+            match decode_response(&mut self.read, &mut self.searched, &self.method, fields)? {
+                Some(ResponseHead::Informational(status)) => {
                     self.interim_heads += 1;
                     if self.interim_heads > MAX_INTERIM_HEADS {
                         return Poll::Ready(Err(H1Error::OnlyAnnounced));
@@ -302,8 +304,8 @@ impl H1Connection {
                         sending.body.continue_came();
                     }
                 }
-                Some(Interim::Final(answer)) => {
-                    self.body = BodyReader::new(answer.framing);
+                Some(ResponseHead::Final(answer)) => {
+                    self.body = BodyDecoder::of_response(answer.framing);
                     self.keeps = answer.keeps_connection;
                     return Poll::Ready(Ok(answer.status));
                 }
@@ -343,14 +345,14 @@ impl H1Connection {
                 Ok(Piece::End) => return Poll::Ready(None),
                 Ok(Piece::Missing) => match ready!(self.poll_fill(cx)) {
                     Ok(0) => {
-                        if let Err(error) = self.body.connection_ended() {
-                            return Poll::Ready(Some(Err(error.into())));
+                        if !self.body.set_connection_ended() {
+                            return Poll::Ready(Some(Err(ResponseError::BrokenOff.into())));
                         }
                     }
                     Ok(_) => {}
                     Err(error) => return Poll::Ready(Some(Err(error.into()))),
                 },
-                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+                Err(error) => return Poll::Ready(Some(Err(ResponseError::from(error).into()))),
             }
         }
     }
@@ -494,8 +496,8 @@ impl H1Connection {
                         *left = rest.ok_or_else(|| H1Error::Upload("its body is longer than was announced".into()))?;
                     }
                     None => {
-                        self.out.extend_from_slice(codec::chunk_start(data.len()).as_bytes());
-                        self.piece_end = codec::CHUNK_END;
+                        self.out.extend_from_slice(chunk_start(data.len()).as_bytes());
+                        self.piece_end = CHUNK_END;
                     }
                 }
                 self.piece = data;
@@ -515,8 +517,8 @@ impl H1Connection {
         match sending.left {
             Some(0) => {}
             Some(_) => return Err(H1Error::Upload("its body is shorter than was announced".into())),
-            None if self.piece.is_empty() => codec::write_last_chunk(&mut self.out, trailers, &sending.trailers),
-            None => self.piece_end = codec::LAST_CHUNK_END,
+            None if self.piece.is_empty() => write_last_chunk(&mut self.out, trailers, &sending.trailers),
+            None => self.piece_end = LAST_CHUNK_END,
         }
         Ok(())
     }

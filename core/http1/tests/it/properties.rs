@@ -1,36 +1,27 @@
-//! What holds of the guard for every input.
+//! What holds of the server for every input.
 
-use bytes::BytesMut;
-use http::HeaderMap;
 use proptest::{collection::vec, prelude::*, sample::select};
-use sallyport_http::{
-    RequestRefusal,
-    codec::{BodyReader, Piece, read_request},
-    guard::{GuardLimits, RequestGuard, Verdict},
-};
+use sallyport_http::RequestRefusal;
+use sallyport_http1::server::{Limits, Server};
 
-use crate::reference;
+use crate::{drive::Driven, reference};
 
 /// Bounds small enough for random inputs to reach them.
-const LIMITS: GuardLimits = GuardLimits { max_head_bytes: 400, max_target_bytes: 16_384, max_header_count: 100 };
+const LIMITS: Limits = Limits { max_head_bytes: 400, max_target_bytes: 16_384, max_header_count: 100 };
 
-/// What passes of a stream that comes in the given pieces, and the refusal if there is one. Checks on the way that no
-/// more is ever held than the limits say.
-fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Option<RequestRefusal>) {
-    let mut guard = RequestGuard::new(LIMITS);
-    let (mut held, mut passed) = (Vec::new(), Vec::new());
+/// What a server makes of a stream that comes in the given pieces: how much it takes, why it refuses the rest, and what it
+/// reads. Checks on the way that no more is ever held than the limits say.
+fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (usize, Option<RequestRefusal>, Vec<String>) {
+    let mut driven = Driven::new(LIMITS);
     for piece in pieces {
-        held.extend_from_slice(piece);
-        match guard.inspect(&held) {
-            Verdict::Pass { n } => passed.extend(held.drain(..n)),
-            Verdict::Refuse { pass, refusal } => {
-                passed.extend(held.drain(..pass));
-                return (passed, Some(refusal));
-            }
+        driven.feed(piece);
+        if driven.refusal.is_some() {
+            break;
         }
-        assert!(held.len() <= LIMITS.max_held_bytes(), "{} bytes are held", held.len());
+        let held = driven.server.unread_bytes();
+        assert!(held <= LIMITS.max_head_bytes, "{held} bytes are held");
     }
-    (passed, None)
+    (driven.taken(), driven.refusal, driven.log)
 }
 
 /// Pieces of requests, good and bad, that random streams are put together from.
@@ -133,31 +124,16 @@ fn cut<'a>(bytes: &'a [u8], places: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// Reads what has passed as a server does: whether it ends within a body, and how much is left that belongs to nothing.
-fn read_passed(passed: &[u8]) -> (bool, usize) {
-    let mut buf = BytesMut::from(passed);
-    let mut room = HeaderMap::new();
-    while let Some(asked) = read_request(&mut buf, &mut room).expect("what passed is a head") {
-        let mut body = BodyReader::new(asked.framing);
-        loop {
-            match body.next(&mut buf).expect("what passed is a body") {
-                Piece::Missing => return (true, 0),
-                Piece::End | Piece::Trailers(_) => break,
-                Piece::Data(_) => {}
-            }
-        }
-    }
-    (false, buf.len())
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_passes_is_read_to_the_same_ends(Stream(bytes) in stream()) {
-        let mut guard = RequestGuard::new(LIMITS);
-        let (Verdict::Pass { n } | Verdict::Refuse { pass: n, .. }) = guard.inspect(&bytes);
-        prop_assert_eq!(read_passed(&bytes[..n]), (guard.is_in_body(), 0));
+    fn what_is_taken_is_read_to_the_same_end_alone(Stream(bytes) in stream()) {
+        let mut whole = Driven::new(LIMITS);
+        whole.feed(&bytes);
+        let mut alone = Driven::new(LIMITS);
+        alone.feed(&bytes[..whole.taken()]);
+        prop_assert_eq!((alone.verdict(), alone.log), ((whole.taken(), None), whole.log));
     }
 
     #[test]
@@ -166,38 +142,35 @@ proptest! {
         places in vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let whole = feed([&bytes[..]]);
-        prop_assert!(bytes.starts_with(&whole.0), "what passes is what came");
         prop_assert_eq!(&feed(cut(&bytes, &places)), &whole);
         prop_assert_eq!(&feed(bytes.chunks(1)), &whole);
     }
 
     #[test]
     fn a_slow_and_obvious_parser_agrees(Stream(bytes) in stream()) {
-        let (passed, refusal) = feed([&bytes[..]]);
+        let (taken, refusal, _) = feed([&bytes[..]]);
         let judgement = reference::judge(&bytes, LIMITS.max_head_bytes);
-        prop_assert_eq!((passed.len(), refusal.is_some()), (judgement.passed, judgement.refused), "{:?}", refusal);
+        prop_assert_eq!((taken, refusal.is_some()), (judgement.passed, judgement.refused), "{:?}", refusal);
     }
 
     #[test]
-    fn any_bytes_at_all_are_judged(bytes in vec(any::<u8>(), 0..600), upgrade: bool) {
-        let mut guard = RequestGuard::new(LIMITS);
-        let (Verdict::Pass { n } | Verdict::Refuse { pass: n, .. }) = guard.inspect(&bytes);
-        prop_assert!(n <= bytes.len());
-        if upgrade { guard.upgraded() } else { guard.not_upgraded() }
-        // Even a caller that forgets what it held gets an answer.
-        let (Verdict::Pass { n } | Verdict::Refuse { pass: n, .. }) = guard.inspect(&bytes[..bytes.len() / 2]);
-        prop_assert!(n <= bytes.len() / 2);
+    fn any_bytes_at_all_are_judged(bytes in vec(any::<u8>(), 0..600)) {
+        let mut driven = Driven::new(LIMITS);
+        driven.feed(&bytes);
+        driven.feed(&bytes[..bytes.len() / 2]);
+        prop_assert!(driven.taken() <= bytes.len() + bytes.len() / 2);
     }
 }
 
 #[test]
 fn a_head_that_trickles_in_costs_one_look_at_each_byte() {
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(60_000));
-    let mut guard = RequestGuard::new(GuardLimits::default());
-    let mut bytes = head.into_bytes();
-    let last = bytes.len() - 1;
-    assert_eq!(guard.inspect(&bytes[..last]), Verdict::Pass { n: 0 });
-    // Bytes that were judged would be refused now; who does not look again does not see it.
-    bytes[40..last - 3].fill(0);
-    assert_eq!(guard.inspect(&bytes), Verdict::Pass { n: bytes.len() });
+    let mut server = Server::new(Limits::default());
+    let (host, last) = (head.find("a\r\n").unwrap(), head.len() - 1);
+    server.handle_input(&head.as_bytes()[..last]);
+    assert!(!server.advance());
+    // A line that was read would be refused now: a server that does not look again does not see it.
+    server.input_mut()[host] = b'@';
+    server.handle_input(&head.as_bytes()[last..]);
+    assert_eq!(server.poll_request().unwrap().unwrap().head.headers["host"], "@");
 }

@@ -1,40 +1,39 @@
-//! The guard against a list of requests that somebody, somewhere, was fooled by.
+//! The server against a list of requests that some server was once fooled by.
 
 use RequestRefusal as No;
 use http::StatusCode;
-use sallyport_http::{
-    RequestRefusal,
-    guard::{
-        GuardLimits, MAX_CHUNK_EXTENSION_BYTES, MAX_CHUNK_LINE_BYTES, MAX_HEAD_BYTES, MAX_HEADER_COUNT,
-        MAX_TARGET_BYTES, MAX_TRAILER_BYTES, MAX_TRAILER_COUNT, Phase, RequestGuard, Verdict,
+use sallyport_http::RequestRefusal;
+use sallyport_http1::{
+    limits::{
+        MAX_CHUNK_EXTENSION_BYTES, MAX_CHUNK_LINE_BYTES, MAX_HEAD_BYTES, MAX_HEADER_COUNT, MAX_TARGET_BYTES,
+        MAX_TRAILER_BYTES, MAX_TRAILER_COUNT,
     },
+    server::{Limits, Phase, Server},
 };
 
-/// What a guard says of bytes that come at once.
-fn judge(bytes: impl AsRef<[u8]>) -> Verdict {
-    RequestGuard::new(GuardLimits::default()).inspect(bytes.as_ref())
-}
+use crate::drive::{Driven, respond, written};
 
 #[track_caller]
 fn passes(bytes: impl AsRef<[u8]>) {
     let bytes = bytes.as_ref();
-    assert_eq!(judge(bytes), Verdict::Pass { n: bytes.len() }, "{:?}", String::from_utf8_lossy(bytes));
+    assert_eq!(Driven::of(bytes).verdict(), (bytes.len(), None), "{:?}", String::from_utf8_lossy(bytes));
 }
 
-/// The message that begins after `before` is refused, and nothing of it passes.
+/// The message that begins after `before` is refused, and nothing of it is taken.
 #[track_caller]
 fn head_is_refused(name: &str, bytes: impl AsRef<[u8]>, refusal: RequestRefusal) {
-    // Behind a good request too: that one passes whole.
+    // Behind a good request too: that one is taken whole.
     let good = b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n";
     for before in [&b""[..], good] {
         let all = [before, bytes.as_ref()].concat();
-        let mut guard = RequestGuard::new(GuardLimits::default());
-        let expected = Verdict::Refuse { pass: before.len(), refusal };
-        assert_eq!(guard.inspect(&all), expected, "{name}: {:?}", String::from_utf8_lossy(&all));
-        assert!(!guard.is_in_body(), "{name}");
-        assert_eq!(guard.phase(), Phase::Refused, "{name}");
+        let mut driven = Driven::of(&all);
+        assert_eq!(driven.verdict(), (before.len(), Some(refusal)), "{name}: {:?}", String::from_utf8_lossy(&all));
+        assert!(!driven.is_in_body(), "{name}");
+        assert_eq!(driven.server.phase(), Phase::Refused, "{name}");
         // It stays refused, whatever comes.
-        assert_eq!(guard.inspect(good), Verdict::Refuse { pass: 0, refusal }, "{name}");
+        let requests = driven.log.len();
+        driven.feed(good);
+        assert_eq!((driven.verdict(), driven.log.len()), ((before.len(), Some(refusal)), requests), "{name}");
     }
 }
 
@@ -68,21 +67,21 @@ fn several_requests_pass_one_after_another() {
 fn a_head_is_held_until_it_is_complete() {
     let first = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
     let second = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let mut guard = RequestGuard::new(GuardLimits::default());
-    assert_eq!(guard.phase(), Phase::Idle);
-    let both = [&first[..], &second[..]].concat();
-    assert_eq!(guard.inspect(&both[..first.len() - 1]), Verdict::Pass { n: first.len() - 1 });
-    assert_eq!(guard.phase(), Phase::Body);
-    let rest = &both[first.len() - 1..];
-    assert_eq!(guard.inspect(&rest[..2]), Verdict::Pass { n: 1 });
-    assert_eq!(guard.phase(), Phase::Head);
-    let rest = &rest[1..];
-    for end in 2..rest.len() {
-        assert_eq!(guard.inspect(&rest[..end]), Verdict::Pass { n: 0 }, "{end}");
+    let mut driven = Driven::new(Limits::default());
+    assert_eq!(driven.server.phase(), Phase::Idle);
+    driven.feed(&first[..first.len() - 1]);
+    assert_eq!((driven.taken(), driven.server.phase()), (first.len() - 1, Phase::Body));
+    driven.feed(b"cG");
+    assert_eq!((driven.taken(), driven.server.phase()), (first.len(), Phase::Head));
+    for byte in &second[1..second.len() - 1] {
+        driven.feed(&[*byte]);
+        assert_eq!((driven.taken(), driven.server.phase()), (first.len(), Phase::Head));
     }
-    assert_eq!(guard.inspect(rest), Verdict::Pass { n: rest.len() });
-    assert_eq!(guard.inspect(b"\r\n"), Verdict::Pass { n: 0 });
-    assert_eq!(guard.phase(), Phase::Idle, "an empty line is no request yet");
+    driven.feed(b"\n");
+    assert_eq!((driven.taken(), driven.server.phase()), (first.len() + second.len(), Phase::Idle));
+    driven.feed(b"\r\n");
+    assert_eq!(driven.taken(), first.len() + second.len());
+    assert_eq!(driven.server.phase(), Phase::Idle, "an empty line is no request yet");
 }
 
 #[test]
@@ -298,22 +297,27 @@ fn heads_have_bounds() {
     head_is_refused("a long head", head(1, 1, MAX_HEAD_BYTES + 1), No::HeadLong);
     let endless = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(MAX_HEAD_BYTES));
     head_is_refused("an endless field", &endless, No::HeadLong);
-    assert_eq!(judge(&endless[..MAX_HEAD_BYTES - 1]), Verdict::Pass { n: 0 });
-    assert!(
-        matches!(judge(&endless[..MAX_HEAD_BYTES]), Verdict::Refuse { pass: 0, .. }),
+    assert_eq!(Driven::of(&endless[..MAX_HEAD_BYTES - 1]).verdict(), (0, None));
+    assert_eq!(
+        Driven::of(&endless[..MAX_HEAD_BYTES]).verdict(),
+        (0, Some(No::HeadLong)),
         "never more than this is held"
     );
 
-    let small = GuardLimits { max_head_bytes: 60, max_target_bytes: 10, max_header_count: 2 };
-    let judge = |text: &str| RequestGuard::new(small).inspect(text.as_bytes());
+    let small = Limits { max_head_bytes: 60, max_target_bytes: 10, max_header_count: 2 };
+    let verdict = |text: &str| {
+        let mut driven = Driven::new(small);
+        driven.feed(text.as_bytes());
+        driven.verdict()
+    };
     let fits = "GET /123456789 HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
-    assert_eq!(judge(fits), Verdict::Pass { n: fits.len() });
+    assert_eq!(verdict(fits), (fits.len(), None));
     for (text, refusal) in [
         ("GET /1234567890 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), No::TargetLong),
         ("GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nZ: 1\r\n\r\n".to_owned(), No::TooManyFields),
         (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(60)), No::HeadLong),
     ] {
-        assert_eq!(judge(&text), Verdict::Refuse { pass: 0, refusal });
+        assert_eq!(verdict(&text), (0, Some(refusal)));
     }
 }
 
@@ -323,9 +327,9 @@ fn chunks_are_refused(name: &str, body: &str, refusal: RequestRefusal) {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let at = body.find('|').unwrap();
     let all = format!("{head}{}", body.replacen('|', "", 1));
-    let mut guard = RequestGuard::new(GuardLimits::default());
-    assert_eq!(guard.inspect(all.as_bytes()), Verdict::Refuse { pass: head.len() + at, refusal }, "{name}: {body:?}");
-    assert!(guard.is_in_body(), "{name}");
+    let driven = Driven::of(&all);
+    assert_eq!(driven.verdict(), (head.len() + at, Some(refusal)), "{name}: {body:?}");
+    assert!(driven.is_in_body(), "{name}");
 }
 
 #[test]
@@ -404,40 +408,34 @@ fn a_size_is_that_of_its_own_chunk() {
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\r\n";
 
 #[test]
-fn what_follows_a_websocket_upgrade_is_held_until_its_answer() {
-    let mut guard = RequestGuard::new(GuardLimits::default());
-    let bytes = format!("{UPGRADE}\u{81}anything\0");
-    assert_eq!(guard.inspect(bytes.as_bytes()), Verdict::Pass { n: UPGRADE.len() });
-    assert_eq!(guard.phase(), Phase::AwaitingUpgrade);
-    let held = &bytes.as_bytes()[UPGRADE.len()..];
-    assert_eq!(guard.inspect(held), Verdict::Pass { n: 0 });
-    guard.upgraded();
-    assert_eq!(guard.phase(), Phase::Upgraded);
-    assert_eq!(guard.inspect(held), Verdict::Pass { n: held.len() });
-    guard.not_upgraded();
-    assert_eq!(guard.inspect(b"\0"), Verdict::Pass { n: 1 }, "there is no way back");
+fn what_follows_a_request_is_not_read_before_its_response() {
+    let mut server = Server::new(Limits::default());
+    server.handle_input(format!("{UPGRADE}\u{81}anything\0").as_bytes());
+    assert!(server.poll_request().unwrap().is_ok());
+    assert_eq!((server.phase(), server.unread_bytes()), (Phase::Response, 11));
+    assert!(server.poll_request().is_none());
+    respond(&mut server, StatusCode::SWITCHING_PROTOCOLS);
+    assert_eq!(server.phase(), Phase::Switched);
+    server.handle_input(b"\0");
+    assert!(server.poll_request().is_none(), "there is no way back");
+    assert_eq!(server.into_unread(), "\u{81}anything\0\0");
 }
 
 #[test]
 fn a_declined_upgrade_leaves_an_ordinary_connection() {
-    let mut guard = RequestGuard::new(GuardLimits::default());
+    let mut server = Server::new(Limits::default());
     let next = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    assert_eq!(guard.inspect(format!("{UPGRADE}{next}").as_bytes()), Verdict::Pass { n: UPGRADE.len() });
-    guard.not_upgraded();
-    assert_eq!(guard.phase(), Phase::Idle);
-    assert_eq!(
-        guard.inspect(format!("{next}\0").as_bytes()),
-        Verdict::Refuse { pass: next.len(), refusal: No::ControlCharacter }
-    );
-
-    // With nothing to answer it changes nothing.
-    let mut guard = RequestGuard::new(GuardLimits::default());
-    guard.not_upgraded();
-    assert_eq!(guard.phase(), Phase::Idle);
+    server.handle_input(format!("{UPGRADE}{next}\0").as_bytes());
+    assert!(server.poll_request().unwrap().is_ok());
+    assert!(respond(&mut server, StatusCode::NOT_FOUND), "the connection stays open");
+    assert_eq!(written(&mut server), "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
+    assert!(server.poll_request().unwrap().is_ok());
+    respond(&mut server, StatusCode::NO_CONTENT);
+    assert_eq!(server.poll_request().unwrap().unwrap_err(), No::ControlCharacter);
 }
 
 #[test]
-fn only_websockets_are_waited_for() {
+fn requests_that_are_almost_an_upgrade_are_ordinary() {
     for (from, to) in [
         ("GET /chat HTTP/1.1", "POST /chat HTTP/1.1"),
         ("GET /chat HTTP/1.1", "GET /chat HTTP/1.0"),
@@ -450,7 +448,6 @@ fn only_websockets_are_waited_for() {
         assert_ne!(bytes, UPGRADE);
         passes(format!("{bytes}GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
-    // Nor does one wait that brings a body, which would be lost between the two protocols.
     for (field, body) in [("Content-Length: 4", "body"), ("Transfer-Encoding: chunked", "4\r\nbody\r\n0\r\n\r\n")] {
         let head = UPGRADE.replace("\r\n\r\n", &format!("\r\n{field}\r\n\r\n"));
         passes(format!("{head}{body}GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -458,16 +455,24 @@ fn only_websockets_are_waited_for() {
 }
 
 #[test]
-fn a_refused_connection_cannot_be_upgraded() {
-    let mut guard = RequestGuard::new(GuardLimits::default());
-    assert!(matches!(guard.inspect(b"\0"), Verdict::Refuse { pass: 0, .. }));
-    guard.upgraded();
-    assert!(matches!(guard.inspect(b"x"), Verdict::Refuse { pass: 0, .. }));
+fn a_refused_connection_has_one_response() {
+    let mut server = Server::new(Limits::default());
+    server.handle_input(b"\0");
+    assert!(server.poll_request().unwrap().is_err());
+    assert!(server.poll_request().is_none(), "the refusal comes once");
+    assert!(!respond(&mut server, StatusCode::BAD_REQUEST), "the connection closes");
+    let response = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    assert_eq!(written(&mut server), response);
+    server.handle_input(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(server.poll_request().is_none());
+    assert!(!respond(&mut server, StatusCode::SWITCHING_PROTOCOLS));
+    assert_eq!((written(&mut server), server.phase()), (String::new(), Phase::Refused));
 }
 
 #[test]
 fn refusals_have_the_status_of_their_kind() {
     for (refusal, status) in [
+        (No::HeadTimeout, StatusCode::REQUEST_TIMEOUT),
         (No::TargetLong, StatusCode::URI_TOO_LONG),
         (No::HeadLong, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
         (No::TooManyFields, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),

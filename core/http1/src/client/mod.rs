@@ -1,36 +1,24 @@
-//! HTTP/1.1 as it is spoken with clients and with origins: heads and bodies, in and out, over slices of bytes.
+//! HTTP/1.1 with origins, as a client: writes requests, reads responses.
 //!
-//! Nothing here reads or writes. Whoever does holds a buffer of what came and one of what is to go. Towards an origin:
+//! - [`encode_request`] writes a request's head. [`chunk_start`](crate::chunk_start), [`CHUNK_END`](crate::CHUNK_END) and
+//!   [`write_last_chunk`](crate::write_last_chunk) frame a body of unknown length.
+//! - [`decode_response`] takes a response's head out of the bytes that came, and says how the body ends.
+//! - [`BodyDecoder::of_response`](crate::BodyDecoder::of_response) takes the body.
 //!
-//! - [`write_head`] writes a request's head, [`chunk_start`], [`CHUNK_END`] and [`write_last_chunk`] frame a body of unknown
-//!   length.
-//! - [`read_answer`] takes an answer's head out of what came, with how its body ends.
-//! - [`BodyReader`] takes the body out of it piece by piece, without copying it.
-//!
-//! Towards a client, behind the [`guard`](crate::guard), it is the other way round: [`read_request`] takes a request's head out
-//! of what passed, [`BodyReader`] its body, and [`write_answer`] writes the head of the answer.
-//!
-//! An answer whose end is in doubt is refused (RFC 9112 section 6.3): what one side takes for the rest of a body is the next
-//! answer to the other.
+//! A response whose end is in doubt is refused (RFC 9112 section 6.3): a byte that one side takes for the body is the
+//! next response to the other.
 
-mod body;
-mod chunked;
-mod request_decode;
 mod request_encode;
 mod response_decode;
-mod response_encode;
 
-pub use body::{BodyReader, Framing, Piece};
-pub use request_decode::{Asked, read_request};
-pub use request_encode::{
-    CHUNK_END, ChunkStart, LAST_CHUNK_END, RequestBody, announced_trailers, chunk_start, write_head, write_last_chunk,
-};
-pub use response_decode::{Answer, Interim, MAX_ANSWER_FIELDS, MAX_ANSWER_HEAD_BYTES, keeps_connection, read_answer};
-pub use response_encode::{AnswerFraming, AnswerHead, CONTINUE, write_answer};
+pub use request_encode::{RequestBody, encode_request};
+pub use response_decode::{MAX_RESPONSE_FIELDS, MAX_RESPONSE_HEAD_BYTES, Response, ResponseHead, decode_response};
 
-/// Why what an origin sent is no answer, or not one whose end is certain.
+use crate::chunked::ChunkError;
+
+/// Why the bytes of an origin are no response, or none whose end is certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerError {
+pub enum ResponseError {
     /// It begins with something else than `HTTP/1.0` or `HTTP/1.1`.
     #[error("it does not begin as an HTTP/1 answer")]
     NotHttp,
@@ -40,8 +28,8 @@ pub enum AnswerError {
     /// Its head is malformed.
     #[error("its head is malformed: {0}")]
     Head(httparse::Error),
-    /// Its head is longer than [`MAX_ANSWER_HEAD_BYTES`].
-    #[error("its head is longer than {MAX_ANSWER_HEAD_BYTES} bytes")]
+    /// Its head is longer than [`MAX_RESPONSE_HEAD_BYTES`].
+    #[error("its head is longer than {MAX_RESPONSE_HEAD_BYTES} bytes")]
     HeadLong,
     /// Both `Content-Length` and `Transfer-Encoding` say where its body ends.
     #[error("it has both a content length and a transfer coding")]
@@ -67,12 +55,25 @@ pub enum AnswerError {
     /// The trailers are more, or longer, than they may be.
     #[error("its trailers are too many or too long")]
     TrailersLong,
-    /// The connection ended before the answer did.
+    /// The connection ended before the response did.
     #[error("it broke off")]
     BrokenOff,
 }
 
-/// Where the line ends behind which `buf` has an empty one, and how long both are together; none when it has not come yet.
+impl From<ChunkError> for ResponseError {
+    fn from(error: ChunkError) -> Self {
+        match error {
+            ChunkError::Size | ChunkError::SizeLine(_) => Self::ChunkSize,
+            ChunkError::LineLong => Self::ChunkLineLong,
+            ChunkError::End => Self::ChunkEnd,
+            ChunkError::Trailer | ChunkError::TrailerLine(_) => Self::Trailers,
+            ChunkError::TrailersLong => Self::TrailersLong,
+        }
+    }
+}
+
+/// The length of the lines in `buf` up to the first empty one, with that line; `None` while no empty line came.
+///
 /// The first `searched` bytes are known to have no such end.
 fn end_of_lines(buf: &[u8], searched: usize) -> Option<usize> {
     let mut at = searched.saturating_sub(2);

@@ -1,10 +1,12 @@
-//! Where a body ends, as a head says it: `Content-Length` and `Transfer-Encoding`.
+//! `Content-Length` and `Transfer-Encoding` of a request: what they may say.
 
-use super::MAX_BODY_BYTES;
-use crate::RequestRefusal;
+use crate::{RequestRefusal, limits::MAX_BODY_BYTES, syntax::is_token_byte};
 
-/// A Content-Length (RFC 9110 section 8.6) of digits alone; sign, space and list are refused.
-pub(crate) fn parse_content_length(value: &[u8]) -> Result<u64, RequestRefusal> {
+/// A `Content-Length` in bytes (RFC 9110 section 8.6): digits alone.
+///
+/// # Errors
+/// The value has a sign, a space or a list, or is more than [`MAX_BODY_BYTES`].
+pub fn parse_content_length(value: &[u8]) -> Result<u64, RequestRefusal> {
     if value.contains(&b',') {
         return Err(RequestRefusal::SeveralContentLengths);
     }
@@ -16,18 +18,21 @@ pub(crate) fn parse_content_length(value: &[u8]) -> Result<u64, RequestRefusal> 
     if length > MAX_BODY_BYTES { Err(RequestRefusal::ContentLength) } else { Ok(length) }
 }
 
-/// Whether a Transfer-Encoding field is exactly `chunked`.
-pub(crate) fn check_transfer_encoding(value: &[u8]) -> Result<(), RequestRefusal> {
+/// Checks that a `Transfer-Encoding` is exactly `chunked`.
+///
+/// # Errors
+/// The value is malformed, or names another coding.
+pub fn check_transfer_encoding(value: &[u8]) -> Result<(), RequestRefusal> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
     }
     let mut is_chunked = false;
     for coding in value.split(|byte| *byte == b',') {
         let name = coding.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-        if is_chunked || name.is_empty() || !name.iter().copied().all(crate::guard::is_token_byte) {
+        if is_chunked || name.is_empty() || !name.iter().copied().all(is_token_byte) {
             return Err(RequestRefusal::TransferEncoding);
         }
-        // Chunked can only be the last one, and without parameters (RFC 9112 section 7).
+        // Chunked can only be the last coding, and has no parameters (RFC 9112 section 7).
         is_chunked = name.eq_ignore_ascii_case(b"chunked");
     }
     if is_chunked && !value.contains(&b',') {

@@ -5,11 +5,12 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use sallyport_http::{
     RequestHost, RequestId,
-    codec::{
-        Answer, AnswerError, BodyReader, Framing, Interim, Piece, RequestBody, announced_trailers, chunk_start,
-        read_answer, write_head, write_last_chunk,
-    },
     forward::{ClientFields, OurFields},
+};
+use sallyport_http1::{
+    BodyDecoder, Framing, Piece, announced_trailers, chunk_start,
+    client::{RequestBody, Response, ResponseError, ResponseHead, decode_response, encode_request},
+    write_last_chunk,
 };
 
 /// Numbers that look random, the same in every run.
@@ -29,12 +30,12 @@ type Fields = Vec<(String, Vec<u8>)>;
 #[derive(Debug, Default, PartialEq)]
 struct Read {
     announced: Vec<u16>,
-    head: Option<(Answer, Fields)>,
+    head: Option<(Response, Fields)>,
     body: Vec<u8>,
     trailers: Fields,
     is_over: bool,
     rest: Vec<u8>,
-    error: Option<AnswerError>,
+    error: Option<ResponseError>,
 }
 
 fn listed(fields: &HeaderMap) -> Fields {
@@ -44,7 +45,7 @@ fn listed(fields: &HeaderMap) -> Fields {
 /// Reads what comes in these pieces, and then the end of the connection.
 fn read(method: &Method, pieces: &[&[u8]]) -> Read {
     let (mut read, mut buf, mut searched) = (Read::default(), BytesMut::new(), 0);
-    let (mut fields, mut body) = (HeaderMap::new(), None::<BodyReader>);
+    let (mut fields, mut body) = (HeaderMap::new(), None::<BodyDecoder>);
     for piece in pieces {
         buf.extend_from_slice(piece);
         if let Err(error) = go_on(method, &mut read, &mut buf, &mut searched, &mut fields, &mut body) {
@@ -54,11 +55,11 @@ fn read(method: &Method, pieces: &[&[u8]]) -> Read {
     }
     match &mut body {
         Some(body) if !read.is_over => {
-            read.error = body.connection_ended().err();
-            read.is_over = read.error.is_none();
+            read.is_over = body.set_connection_ended();
+            read.error = (!read.is_over).then_some(ResponseError::BrokenOff);
         }
         Some(_) => {}
-        None => read.error = Some(AnswerError::BrokenOff),
+        None => read.error = Some(ResponseError::BrokenOff),
     }
     read.rest = buf.to_vec();
     read
@@ -70,15 +71,15 @@ fn go_on(
     buf: &mut BytesMut,
     searched: &mut usize,
     fields: &mut HeaderMap,
-    body: &mut Option<BodyReader>,
-) -> Result<(), AnswerError> {
+    body: &mut Option<BodyDecoder>,
+) -> Result<(), ResponseError> {
     while body.is_none() {
-        match read_answer(buf, searched, method, fields)? {
+        match decode_response(buf, searched, method, fields)? {
             None => return Ok(()),
-            Some(Interim::Announced(status)) => read.announced.push(status.as_u16()),
-            Some(Interim::Final(answer)) => {
+            Some(ResponseHead::Informational(status)) => read.announced.push(status.as_u16()),
+            Some(ResponseHead::Final(answer)) => {
                 read.head = Some((answer, listed(fields)));
-                *body = Some(BodyReader::new(answer.framing));
+                *body = Some(BodyDecoder::of_response(answer.framing));
             }
         }
     }
@@ -154,7 +155,7 @@ fn answers_end_where_the_standard_says() {
         let read = read(&method.parse().unwrap(), &[answer]);
         let shown = String::from_utf8_lossy(answer);
         assert_eq!(read.error, None, "{shown}");
-        let (Answer { framing: said, keeps_connection, .. }, _) = read.head.clone().unwrap();
+        let (Response { framing: said, keeps_connection, .. }, _) = read.head.clone().unwrap();
         let of_a_length = matches!((said, framing), (Framing::Length(_), Framing::Length(_)));
         assert!(of_a_length || said == framing, "{said:?} {shown}");
         assert_eq!(
@@ -167,7 +168,7 @@ fn answers_end_where_the_standard_says() {
 
 #[test]
 fn answers_whose_end_is_in_doubt_are_refused() {
-    use AnswerError as E;
+    use ResponseError as E;
     for (start, error) in [
         ("content-length: 5\r\ntransfer-encoding: chunked", E::BothLengths),
         ("transfer-encoding: chunked\r\ncontent-length: 5", E::BothLengths),
@@ -210,7 +211,7 @@ fn answers_whose_end_is_in_doubt_are_refused() {
 
 #[test]
 fn chunks_are_read_by_the_letter() {
-    use AnswerError as E;
+    use ResponseError as E;
     let read = chunked(b"5;a=b;c=\"d\"\r\nhello\r\n1 ;x\r\n!\r\n0\r\nX-Sum: 42\r\n\r\nnext");
     assert_eq!((&*read.body, &*read.rest, read.error), (&b"hello!"[..], &b"next"[..], None));
     assert_eq!(read.trailers, [("x-sum".to_owned(), b"42".to_vec())]);
@@ -249,7 +250,7 @@ fn chunks_are_read_by_the_letter() {
 
 #[test]
 fn everything_has_a_bound() {
-    use AnswerError as E;
+    use ResponseError as E;
     let fields = |count: usize| (0..count).map(|n| format!("x{n}: y\r\n")).collect::<String>();
     let head = |count| format!("HTTP/1.1 204 No Content\r\n{}\r\n", fields(count));
     assert_eq!(whole(head(100).as_bytes()).error, None);
@@ -274,13 +275,13 @@ fn heads_that_announce_an_answer_leave_the_fields_alone() {
     let mut buf = BytesMut::from(&b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"[..]);
     let mut fields = HeaderMap::from_iter([(HeaderName::from_static("host"), HeaderValue::from_static("a"))]);
     for status in [StatusCode::CONTINUE, StatusCode::EARLY_HINTS] {
-        let head = read_answer(&mut buf, &mut 0, &Method::GET, &mut fields);
-        assert_eq!(head, Ok(Some(Interim::Announced(status))));
+        let head = decode_response(&mut buf, &mut 0, &Method::GET, &mut fields);
+        assert_eq!(head, Ok(Some(ResponseHead::Informational(status))));
     }
-    assert_eq!(read_answer(&mut buf, &mut 0, &Method::GET, &mut fields), Ok(None));
+    assert_eq!(decode_response(&mut buf, &mut 0, &Method::GET, &mut fields), Ok(None));
     assert_eq!(fields["host"], "a");
     buf.extend_from_slice(b"HTTP/1.1 204 No Content\r\nx: y\r\n\r\n");
-    assert!(matches!(read_answer(&mut buf, &mut 0, &Method::GET, &mut fields), Ok(Some(Interim::Final(_)))));
+    assert!(matches!(decode_response(&mut buf, &mut 0, &Method::GET, &mut fields), Ok(Some(ResponseHead::Final(_)))));
     assert_eq!(listed(&fields), [("x".to_owned(), b"y".to_vec())]);
 }
 
@@ -288,14 +289,15 @@ fn heads_that_announce_an_answer_leave_the_fields_alone() {
 fn small_bodies_are_given_as_they_lie_in_one_piece() {
     let mut buf = BytesMut::from(&b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"[..]);
     let lies = buf[buf.len() - 5..].as_ptr();
-    let Ok(Some(Interim::Final(answer))) = read_answer(&mut buf, &mut 0, &Method::GET, &mut HeaderMap::new()) else {
+    let Ok(Some(ResponseHead::Final(answer))) = decode_response(&mut buf, &mut 0, &Method::GET, &mut HeaderMap::new())
+    else {
         panic!("no answer");
     };
-    let mut body = BodyReader::new(answer.framing);
+    let mut body = BodyDecoder::of_response(answer.framing);
     let Ok(Piece::Data(data)) = body.next(&mut buf) else { panic!("no data") };
     assert_eq!((data.as_ptr(), &*data, body.is_over()), (lies, &b"hello"[..], true));
     // The last chunk and the end behind it are one piece too.
-    let mut body = BodyReader::new(Framing::Chunked);
+    let mut body = BodyDecoder::of_response(Framing::Chunked);
     let mut buf = BytesMut::from(&b"5\r\nhello\r\n0\r\n\r\n"[..]);
     assert_eq!((body.next(&mut buf), body.is_over()), (Ok(Piece::Data(Bytes::from_static(b"hello"))), true));
 }
@@ -338,7 +340,7 @@ fn a_request_is_what_an_origin_understands() {
         request_id: &RequestId::from_random([7; 16]),
         version: Version::HTTP_11,
     };
-    write_head(&mut out, &Method::PUT, &"/x".parse().unwrap(), &fields, Some(&ours), RequestBody::Length(12));
+    encode_request(&mut out, &Method::PUT, &"/x".parse().unwrap(), &fields, Some(&ours), RequestBody::Length(12));
     let mut room = [httparse::EMPTY_HEADER; 16];
     let mut head = httparse::Request::new(&mut room);
     assert_eq!(head.parse(&out).unwrap(), httparse::Status::Complete(out.len()));

@@ -1,4 +1,4 @@
-//! A slow and obvious parser of a whole HTTP/1 request stream, for the guard to be compared with.
+//! A slow and obvious parser of a whole HTTP/1 request stream, to compare the server with.
 //!
 //! It takes the stream apart line by line into owned text, looks fields up in a list, and knows nothing of pieces that
 //! come one by one.

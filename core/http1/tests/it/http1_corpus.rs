@@ -51,7 +51,7 @@ fn every_file_of_the_corpus_passes() {
     }
 }
 
-/// `cargo test -p sallyport-http -- --ignored write_the_corpus` writes the first files anew.
+/// `cargo test -p sallyport-http1 -- --ignored write_the_corpus` writes the first files anew.
 #[test]
 #[ignore = "writes files into fuzz/corpus"]
 fn write_the_corpus() {

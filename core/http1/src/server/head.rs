@@ -1,78 +1,105 @@
-//! One request head, read line by line as it comes.
+//! Reads one request head, line by line as it comes.
 
 use std::ops::Range;
 
-use super::{
-    GuardLimits, MAX_METHOD_BYTES, is_token_byte, is_value_byte,
+use sallyport_http::{
+    RequestRefusal,
+    connection::has_option,
+    host::Authority,
     lengths::{check_transfer_encoding, parse_content_length},
-    misplaced,
+    syntax::{is_token_byte, is_value_byte},
 };
-use crate::{RequestRefusal, host::Authority};
 
-/// A complete and faultless head.
-#[derive(Debug)]
-pub(super) struct Head {
-    /// Its length with the empty line at its end, in bytes.
-    pub(super) bytes: usize,
-    /// How its body ends.
-    pub(super) framing: Framing,
-    /// Whether it asks for a WebSocket.
-    pub(super) websocket: bool,
-}
+use super::{
+    Limits, misplaced,
+    request::{FieldSpan, RequestLine},
+};
+use crate::{body::Framing, limits::MAX_METHOD_BYTES};
 
-/// How a body ends (RFC 9112 section 6.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// There is no body.
-    Nothing,
-    /// After so many bytes; at least one.
-    Length(u64),
-    /// After its last chunk and trailers.
-    Chunked,
-}
-
-/// How far a head was read, and what it said. Ranges and offsets count from the head's first byte.
+/// How far a head was read, and what its lines say.
 #[derive(Debug, Default)]
-pub(super) struct HeadScan {
+pub(super) struct HeadDecoder {
+    /// How many bytes of the head were read.
     scanned: usize,
     line_start: usize,
-    has_begun: bool,
     after_blank_line: bool,
-    request_line: Option<RequestLine>,
-    field_count: usize,
+    /// Whether the head is faultless, once that is known.
+    outcome: Option<Result<(), RequestRefusal>>,
+    line: Option<RequestLine>,
+    fields: Vec<FieldSpan>,
     host: Option<Range<usize>>,
     content_length: Option<u64>,
     is_chunked: bool,
-    upgrade_count: usize,
-    upgrade_is_websocket: bool,
-    has_upgrade_option: bool,
+    has_close_option: bool,
+    has_keep_alive_option: bool,
+    has_expect_continue: bool,
+    takes_trailers: bool,
 }
 
-#[derive(Debug)]
-struct RequestLine {
-    is_http10: bool,
-    is_get: bool,
-    /// Where host and port are in a target in absolute form.
-    authority: Option<Range<usize>>,
-}
-
-/// How many bytes at the start of these stand for themselves in a line; the next one ends it or is refused.
+/// How many bytes at the start belong to a line. The next byte ends the line or is refused.
 fn plain_run(bytes: &[u8]) -> usize {
-    // Sixteen at a time and without a branch for each, which compilers turn into vector instructions.
+    // Sixteen at a time, without a branch for each byte: compilers make vector instructions of it.
     let is_plain = |chunk: &&[u8; 16]| chunk.iter().fold(true, |plain, byte| plain & (*byte >= b' ' && *byte != 0x7f));
     let run = 16 * bytes.as_chunks::<16>().0.iter().take_while(is_plain).count();
     run + bytes[run..].iter().take_while(|byte| is_value_byte(**byte)).count()
 }
 
-impl HeadScan {
-    /// Whether more than the empty line that may precede a request is there.
-    pub(super) fn has_begun(&self) -> bool {
-        self.has_begun
+impl HeadDecoder {
+    /// The head's length in bytes, once it is whole.
+    pub(super) fn bytes(&self) -> usize {
+        self.scanned
     }
 
-    /// Reads on in `held`, the bytes from the head's start: None while the head is incomplete.
-    pub(super) fn advance(&mut self, held: &[u8], limits: &GuardLimits) -> Result<Option<Head>, RequestRefusal> {
-        self.has_begun = !matches!(held, b"" | b"\r" | b"\r\n");
+    /// Forgets the head. The memory for the places of fields stays.
+    pub(super) fn reset(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self { fields, ..Self::default() };
+    }
+
+    /// Whether the client keeps the connection open behind the response (RFC 9112 section 9.3).
+    pub(super) fn keeps_connection(&self) -> bool {
+        !self.has_close_option && (!self.is_http10() || self.has_keep_alive_option)
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
+    pub(super) fn expects_continue(&self) -> bool {
+        self.has_expect_continue && !self.is_http10() && self.framing() != Framing::Length(0)
+    }
+
+    /// Whether the client takes trailers behind a response in chunks (RFC 9110 section 10.1.4).
+    pub(super) fn takes_trailers(&self) -> bool {
+        self.takes_trailers
+    }
+
+    /// Whether the version is HTTP/1.0.
+    pub(super) fn is_http10(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.is_http10)
+    }
+
+    /// Where the parts of a whole head are.
+    pub(super) fn parts(&self) -> (Option<&RequestLine>, &[FieldSpan]) {
+        (self.line.as_ref(), &self.fields)
+    }
+
+    /// How the body of a whole head ends (RFC 9112 section 6.3).
+    pub(super) fn framing(&self) -> Framing {
+        if self.is_chunked { Framing::Chunked } else { Framing::Length(self.content_length.unwrap_or(0)) }
+    }
+
+    /// Reads on in `held`, the bytes from the head's start. Returns whether the head is whole.
+    ///
+    /// # Errors
+    /// The head is refused. Each further call says so again.
+    pub(super) fn advance(&mut self, held: &[u8], limits: &Limits) -> Result<bool, RequestRefusal> {
+        if self.outcome.is_none() {
+            self.outcome = self.read_lines(held, limits).transpose();
+        }
+        self.outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
+    }
+
+    /// Reads the lines that are whole; `None` while the last one is missing.
+    fn read_lines(&mut self, held: &[u8], limits: &Limits) -> Result<Option<()>, RequestRefusal> {
         loop {
             let (bound, too_long) = self.line_bound(limits);
             let end = held.len().min(bound);
@@ -96,14 +123,14 @@ impl HeadScan {
             self.scanned += 2;
             self.line_start = self.scanned;
             if self.take_line(held, line, limits)? {
-                return self.finish(held).map(Some);
+                return self.check_whole(held).map(Some);
             }
         }
     }
 
-    /// Where the line that is being read must have ended, line end included, and why not if it has not.
-    fn line_bound(&self, limits: &GuardLimits) -> (usize, RequestRefusal) {
-        if self.request_line.is_some() {
+    /// Where the line under way must have ended, with its line end, and the refusal if it has not.
+    fn line_bound(&self, limits: &Limits) -> (usize, RequestRefusal) {
+        if self.line.is_some() {
             return (limits.max_head_bytes, RequestRefusal::HeadLong);
         }
         // A method, a target and a version with their spaces and line end.
@@ -117,22 +144,21 @@ impl HeadScan {
     }
 
     /// Takes a line without its end; true for the empty line that ends the head.
-    fn take_line(&mut self, held: &[u8], line: Range<usize>, limits: &GuardLimits) -> Result<bool, RequestRefusal> {
-        match (&self.request_line, line.is_empty()) {
+    fn take_line(&mut self, held: &[u8], line: Range<usize>, limits: &Limits) -> Result<bool, RequestRefusal> {
+        match (&self.line, line.is_empty()) {
             //= RFC 9112 section 2.2
             //# a server that is expecting to receive and parse a request-line SHOULD ignore at least one empty line
             (None, true) if !self.after_blank_line => self.after_blank_line = true,
-            (None, _) => self.request_line = Some(RequestLine::parse(held, line, limits)?),
+            (None, _) => self.line = Some(RequestLine::parse(held, line, limits)?),
             (Some(_), true) => return Ok(true),
             (Some(_), false) => self.take_field(held, line, limits)?,
         }
         Ok(false)
     }
 
-    fn take_field(&mut self, held: &[u8], line: Range<usize>, limits: &GuardLimits) -> Result<(), RequestRefusal> {
+    fn take_field(&mut self, held: &[u8], line: Range<usize>, limits: &Limits) -> Result<(), RequestRefusal> {
         let field = &held[line.clone()];
-        self.field_count += 1;
-        if self.field_count > limits.max_header_count {
+        if self.fields.len() == limits.max_header_count {
             return Err(RequestRefusal::TooManyFields);
         }
         if matches!(field.first(), Some(b' ' | b'\t')) {
@@ -148,16 +174,17 @@ impl HeadScan {
             return Err(if only_space { RequestRefusal::SpaceBeforeColon } else { RequestRefusal::FieldName });
         }
         // No control character but the tab comes this far, so this trims spaces and tabs alone.
-        let value = field[colon + 1..].trim_ascii();
+        let untrimmed = &field[colon + 1..];
+        let value = untrimmed.trim_ascii();
+        let value_start = line.start + colon + 1 + (untrimmed.len() - untrimmed.trim_ascii_start().len());
+        self.fields.push(FieldSpan { start: line.start, name_bytes: colon, value_start, value_bytes: value.len() });
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 if self.host.is_some() {
                     return Err(RequestRefusal::SeveralHosts);
                 }
                 Authority::parse(value)?;
-                let untrimmed = &field[colon + 1..];
-                let start = line.start + colon + 1 + (untrimmed.len() - untrimmed.trim_ascii_start().len());
-                self.host = Some(start..start + value.len());
+                self.host = Some(value_start..value_start + value.len());
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 if self.content_length.is_some() {
@@ -172,21 +199,22 @@ impl HeadScan {
                 check_transfer_encoding(value)?;
                 self.is_chunked = true;
             }
-            7 if name.eq_ignore_ascii_case(b"upgrade") => {
-                self.upgrade_count += 1;
-                self.upgrade_is_websocket = value.eq_ignore_ascii_case(b"websocket");
-            }
             10 if name.eq_ignore_ascii_case(b"connection") => {
-                self.has_upgrade_option |= crate::connection_options::has_option(value, b"upgrade");
+                self.has_close_option |= has_option(value, b"close");
+                self.has_keep_alive_option |= has_option(value, b"keep-alive");
             }
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                self.has_expect_continue |= value.eq_ignore_ascii_case(b"100-continue");
+            }
+            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= has_option(value, b"trailers"),
             _ => {}
         }
         Ok(())
     }
 
-    /// Judges the head as a whole.
-    fn finish(&self, held: &[u8]) -> Result<Head, RequestRefusal> {
-        let Some(line) = &self.request_line else { return Err(RequestRefusal::RequestLine) };
+    /// Checks what only a whole head shows.
+    fn check_whole(&self, held: &[u8]) -> Result<(), RequestRefusal> {
+        let Some(line) = &self.line else { return Err(RequestRefusal::RequestLine) };
         if self.host.is_none() && !line.is_http10 {
             return Err(RequestRefusal::MissingHost);
         }
@@ -195,28 +223,19 @@ impl HeadScan {
         {
             return Err(RequestRefusal::ConflictingHosts);
         }
-        let framing = match (self.is_chunked, self.content_length) {
+        match (self.is_chunked, self.content_length) {
             //= RFC 9112 section 6.1
             //# A server MAY reject a request that contains both Content-Length and Transfer-Encoding
-            (true, Some(_)) => return Err(RequestRefusal::BothLengths),
-            (true, None) if line.is_http10 => return Err(RequestRefusal::TransferEncodingVersion),
-            (true, None) => Framing::Chunked,
-            (false, None | Some(0)) => Framing::Nothing,
-            (false, Some(length)) => Framing::Length(length),
-        };
-        let websocket = line.is_get
-            && !line.is_http10
-            && self.upgrade_count == 1
-            && self.upgrade_is_websocket
-            && self.has_upgrade_option
-            && framing == Framing::Nothing;
-        Ok(Head { bytes: self.scanned, framing, websocket })
+            (true, Some(_)) => Err(RequestRefusal::BothLengths),
+            (true, None) if line.is_http10 => Err(RequestRefusal::TransferEncodingVersion),
+            _ => Ok(()),
+        }
     }
 }
 
 impl RequestLine {
     /// Reads `method SP target SP version` (RFC 9112 section 3).
-    fn parse(held: &[u8], range: Range<usize>, limits: &GuardLimits) -> Result<Self, RequestRefusal> {
+    fn parse(held: &[u8], range: Range<usize>, limits: &Limits) -> Result<Self, RequestRefusal> {
         let line = &held[range.clone()];
         let mut parts = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
@@ -248,16 +267,21 @@ impl RequestLine {
         let target_start = range.start + method.len() + 1;
         let authority =
             Self::check_target(method, target)?.map(|range| range.start + target_start..range.end + target_start);
-        Ok(Self { is_http10, is_get: method == b"GET", authority })
+        Ok(Self {
+            method: range.start..range.start + method.len(),
+            target: target_start..target_start + target.len(),
+            authority,
+            is_http10,
+        })
     }
 
-    /// Judges the target and says where the authority is in one of absolute form (RFC 9112 section 3.2).
+    /// Checks the target. Returns where the authority is in a target of absolute form (RFC 9112 section 3.2).
     fn check_target(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, RequestRefusal> {
-        // A fragment is none of a server's business; parsers that cut it off see another target than those that do not.
+        // A server has no use for a fragment. Parsers that cut it off see another target than others.
         if !target.iter().all(|byte| matches!(byte, b'!'..=b'~') && *byte != b'#') {
             return Err(RequestRefusal::Target);
         }
-        // Neither does RFC 3986 allow these, nor does the server's parser take them: it would answer without a word.
+        // RFC 3986 does not allow these, and `Uri` does not hold them.
         let query = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
         let (path, query) = target.split_at(query);
         if path.iter().any(|byte| matches!(byte, b'<' | b'>' | b'`'))
