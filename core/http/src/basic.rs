@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_basic_authorization_is_refused() {
+    fn invalid_authorizations_are_refused() {
         assert_eq!(parse(""), Err(BasicError::Scheme));
         assert_eq!(parse("Basic"), Err(BasicError::Scheme));
         assert_eq!(parse("Bearer abc"), Err(BasicError::Scheme));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn user_names_are_compared_whole() {
+    fn user_names_are_compared_in_full() {
         let given = Credentials::parse(encoded("ann:secret").as_bytes()).unwrap();
         assert!(given.is_username("ann"));
         assert!(!given.is_username("an") && !given.is_username("anna") && !given.is_username("Ann"));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_challenge_cannot_be_broken_out_of() {
+    fn the_challenge_escapes_the_realm() {
         assert_eq!(challenge("calm sea"), "Basic realm=\"calm sea\", charset=\"UTF-8\"");
         assert_eq!(challenge("a\"b\\c\r\né"), "Basic realm=\"abc\", charset=\"UTF-8\"");
     }

@@ -181,31 +181,31 @@ fn has_body(headers: &HeaderMap) -> bool {
 
 /// How far a request goes that says how far it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum Recipient {
     /// To the origin.
     Origin,
     /// To us: whoever passes it on answers in the place of the origin.
-    Here,
+    Edge,
 }
 
 /// Counts us among those who pass a request on, where its `Max-Forwards` means that (RFC 9110 section 7.6.2).
 ///
 /// # Errors
 /// It is no number.
-pub fn count_hop(method: &Method, headers: &mut HeaderMap) -> Result<Reach, RequestRefusal> {
+pub fn decrement_max_forwards(method: &Method, headers: &mut HeaderMap) -> Result<Recipient, RequestRefusal> {
     if *method != Method::OPTIONS && *method != Method::TRACE {
-        return Ok(Reach::Origin);
+        return Ok(Recipient::Origin);
     }
     let mut values = headers.get_all(MAX_FORWARDS).iter();
-    let Some(value) = values.next() else { return Ok(Reach::Origin) };
+    let Some(value) = values.next() else { return Ok(Recipient::Origin) };
     let digits = value.to_str().unwrap_or_default();
     if values.next().is_some() || digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(RequestRefusal::MaxForwards);
     }
     // A number too large to be read is large enough.
-    let Some(rest) = digits.parse().unwrap_or(u32::MAX).checked_sub(1) else { return Ok(Reach::Here) };
+    let Some(rest) = digits.parse().unwrap_or(u32::MAX).checked_sub(1) else { return Ok(Recipient::Edge) };
     headers.insert(MAX_FORWARDS, HeaderValue::from(rest));
-    Ok(Reach::Origin)
+    Ok(Recipient::Origin)
 }
 
 /// Whether the request is a gRPC call: its content type is `application/grpc`, alone or with a `+` or `;` after it.

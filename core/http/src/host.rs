@@ -111,13 +111,13 @@ fn check_name(name: &str) -> Result<(), HostError> {
     }
     let mut label_bytes = 0;
     for byte in name.bytes() {
-        match IN_NAME[usize::from(byte)] {
-            InName::Label => label_bytes += 1,
-            InName::Dot => {
+        match NAME_BYTES[usize::from(byte)] {
+            NameByte::Label => label_bytes += 1,
+            NameByte::Dot => {
                 check_label(label_bytes)?;
                 label_bytes = 0;
             }
-            InName::Nowhere => return Err(HostError::Name),
+            NameByte::Invalid => return Err(HostError::Name),
         }
     }
     check_label(label_bytes)
@@ -133,23 +133,23 @@ fn check_label(bytes: usize) -> Result<(), HostError> {
 
 /// Where in a name a byte may be.
 #[derive(Debug, Clone, Copy)]
-enum InName {
+enum NameByte {
     Label,
     Dot,
-    Nowhere,
+    Invalid,
 }
 
 /// The same for each byte: a host is read with every request.
-const IN_NAME: [InName; 256] = {
-    let mut all = [InName::Nowhere; 256];
+const NAME_BYTES: [NameByte; 256] = {
+    let mut all = [NameByte::Invalid; 256];
     let mut byte = 0;
     while byte < 128_u8 {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
-            all[byte as usize] = InName::Label;
+            all[byte as usize] = NameByte::Label;
         }
         byte += 1;
     }
-    all[b'.' as usize] = InName::Dot;
+    all[b'.' as usize] = NameByte::Dot;
     all
 };
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_addresses_are_taken_apart() {
+    fn names_addresses_and_ports_are_parsed() {
         assert_eq!(parse("example.com"), Ok(("example.com", None)));
         assert_eq!(parse("Example.COM.:8443"), Ok(("Example.COM", Some(8443))));
         assert_eq!(parse("127.0.0.1:80"), Ok(("127.0.0.1", Some(80))));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_with_its_reason() {
+    fn invalid_hosts_are_refused_with_their_reason() {
         let long = format!("{}.a", "x".repeat(64));
         let longer = ["x".repeat(60), "y".repeat(60), "z".repeat(60), "w".repeat(60), "v".repeat(60)].join(".");
         for (text, error) in [
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn two_spellings_of_one_place_are_the_same() {
+    fn equal_authorities_are_recognised() {
         let same = |a: &str, b: &str| {
             Authority::parse(a.as_bytes()).unwrap().is_same(&Authority::parse(b.as_bytes()).unwrap())
         };

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_its_random_bytes_in_hexadecimal() {
+    fn an_id_is_hexadecimal() {
         let id = RequestId::from_random([0x00, 0x1f, 0xa0, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(id.as_str(), "001fa0ff0102030405060708090a0b0c");
         assert_eq!(id.header_value(), id.as_str());

@@ -50,7 +50,7 @@ impl HeaderEdits {
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
     /// The host that the origin was told.
-    pub told: &'a str,
+    pub origin_host: &'a str,
     /// Where clients reach it: scheme and host, with the port.
     pub public: (&'a str, &'a str),
     /// The prefix of its paths, and what stood in its place.
@@ -66,15 +66,15 @@ pub fn public_location(headers: &mut HeaderMap, names: &Names<'_>) {
     };
     let Some(rest) = after("http://").or_else(|| after("https://")).or_else(|| after("//")) else { return };
     let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let is_own = match (Authority::parse(host.as_bytes()), Authority::parse(names.told.as_bytes())) {
-        (Ok(host), Ok(told)) => host.is_same(&told),
+    let is_own = match (Authority::parse(host.as_bytes()), Authority::parse(names.origin_host.as_bytes())) {
+        (Ok(host), Ok(origin_host)) => host.is_same(&origin_host),
         _ => false,
     };
     if !is_own {
         return;
     }
-    let (prefix, with) = names.prefixes;
-    let path = restore_prefix(path, prefix, with).unwrap_or_else(|| path.to_owned());
+    let (prefix, replacement) = names.prefixes;
+    let path = restore_prefix(path, prefix, replacement).unwrap_or_else(|| path.to_owned());
     let (scheme, host) = names.public;
     if let Ok(location) = HeaderValue::try_from([scheme, "://", host, &path].concat()) {
         headers.insert(LOCATION, location);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_removed_and_then_set() {
+    fn fields_are_removed_then_set() {
         let mut headers = HeaderMap::new();
         for (name, value) in [("server", "x"), ("x-a", "1"), ("x-a", "2"), ("x-b", "3"), ("set-cookie", "a=1")] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -106,11 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_to_the_origin_leads_to_the_public_name() {
+    fn redirects_to_the_origin_lead_to_the_public_name() {
         let moved = |location: &'static str, prefixes: (&str, &str)| {
             let mut headers = HeaderMap::new();
             headers.insert(LOCATION, HeaderValue::from_static(location));
-            let names = Names { told: "localhost:3000", public: ("https", "a.example:8443"), prefixes };
+            let names = Names { origin_host: "localhost:3000", public: ("https", "a.example:8443"), prefixes };
             public_location(&mut headers, &names);
             headers[LOCATION].to_str().unwrap().to_owned()
         };

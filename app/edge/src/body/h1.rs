@@ -21,25 +21,25 @@ pub(crate) struct State {
     /// What came and was not taken yet.
     pub(crate) frame: Option<Frame<Bytes>>,
     /// Nothing follows it.
-    pub(crate) is_whole: bool,
+    pub(crate) is_complete: bool,
     /// Nothing follows it, and something should.
-    pub(crate) failed: Option<BoxError>,
+    pub(crate) error: Option<BoxError>,
     /// How much was not taken yet, where that is known.
-    pub(crate) left: Option<u64>,
+    pub(crate) bytes_left: Option<u64>,
     /// Whoever takes the body waits for more of it.
     pub(crate) is_wanted: bool,
     /// Nobody takes it any more.
-    pub(crate) is_left: bool,
+    pub(crate) is_dropped: bool,
     /// The task that takes the body.
-    pub(crate) taker: Option<Waker>,
+    pub(crate) consumer_waker: Option<Waker>,
     /// The task of the connection.
-    pub(crate) giver: Option<Waker>,
+    pub(crate) reader_waker: Option<Waker>,
 }
 
 impl State {
     /// Whether nothing is put in any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_whole || self.failed.is_some()
+        self.is_complete || self.error.is_some()
     }
 }
 
@@ -51,17 +51,17 @@ impl Inbox {
 }
 
 /// Wakes whoever waits, unless it is the caller.
-pub(crate) fn wake_other(waiting: Option<&Waker>, cx: &Context<'_>) {
-    if let Some(waker) = waiting.filter(|waker| !waker.will_wake(cx.waker())) {
+pub(crate) fn wake_other(slot: Option<&Waker>, cx: &Context<'_>) {
+    if let Some(waker) = slot.filter(|waker| !waker.will_wake(cx.waker())) {
         waker.wake_by_ref();
     }
 }
 
 /// Has this task woken when something changes.
-pub(crate) fn wait(waiting: &mut Option<Waker>, cx: &Context<'_>) {
-    match waiting {
+pub(crate) fn store_waker(slot: &mut Option<Waker>, cx: &Context<'_>) {
+    match slot {
         Some(waker) => waker.clone_from(cx.waker()),
-        None => *waiting = Some(cx.waker().clone()),
+        None => *slot = Some(cx.waker().clone()),
     }
 }
 
@@ -76,42 +76,42 @@ impl Body for Http1Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let state = &mut *self.0.lock();
         if let Some(frame) = state.frame.take() {
-            if let (Some(left), Some(data)) = (&mut state.left, frame.data_ref()) {
+            if let (Some(left), Some(data)) = (&mut state.bytes_left, frame.data_ref()) {
                 *left = left.saturating_sub(data.len() as u64);
             }
             return Poll::Ready(Some(Ok(frame)));
         }
-        if let Some(error) = state.failed.take() {
-            state.is_whole = true;
+        if let Some(error) = state.error.take() {
+            state.is_complete = true;
             return Poll::Ready(Some(Err(error)));
         }
-        if state.is_whole {
+        if state.is_complete {
             return Poll::Ready(None);
         }
         state.is_wanted = true;
-        wait(&mut state.taker, cx);
+        store_waker(&mut state.consumer_waker, cx);
         // A connection that polls this itself looks by itself.
-        wake_other(state.giver.as_ref(), cx);
+        wake_other(state.reader_waker.as_ref(), cx);
         Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
         let state = self.0.lock();
-        state.is_whole && state.frame.is_none()
+        state.is_complete && state.frame.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.lock().left.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.0.lock().bytes_left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
 impl Drop for Http1Body {
     fn drop(&mut self) {
         let state = &mut *self.0.lock();
-        state.is_left = true;
+        state.is_dropped = true;
         state.frame = None;
-        if let Some(giver) = state.giver.take().filter(|_| !state.is_over()) {
-            giver.wake();
+        if let Some(reader_waker) = state.reader_waker.take().filter(|_| !state.is_over()) {
+            reader_waker.wake();
         }
     }
 }

@@ -15,12 +15,12 @@ use super::{upload::BoxError, upload_meter::UploadMeter};
 
 /// A task that may be waiting.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct TaskWaker {
     waker: Option<Waker>,
     is_waiting: bool,
 }
 
-impl Waiting {
+impl TaskWaker {
     /// The task waits from now on.
     pub(crate) fn wait(&mut self, cx: &Context<'_>) {
         if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -30,7 +30,7 @@ impl Waiting {
     }
 }
 
-impl Signal for Waiting {
+impl Signal for TaskWaker {
     fn signal(&mut self) {
         if std::mem::take(&mut self.is_waiting)
             && let Some(waker) = &self.waker
@@ -46,14 +46,14 @@ pub(crate) struct Http2Server(Mutex<Http2State>);
 
 #[derive(Debug)]
 pub(crate) struct Http2State {
-    pub(crate) server: Server<Waiting>,
-    pub(crate) connection: Waiting,
+    pub(crate) server: Server<TaskWaker>,
+    pub(crate) connection: TaskWaker,
 }
 
 impl Http2Server {
     /// A new server with these bounds.
     pub(crate) fn new(config: Config) -> Self {
-        Self(Mutex::new(Http2State { server: Server::new(config), connection: Waiting::default() }))
+        Self(Mutex::new(Http2State { server: Server::new(config), connection: TaskWaker::default() }))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Http2State> {
@@ -61,7 +61,7 @@ impl Http2Server {
     }
 
     /// Does something with the server, and has the connection write what that made it say.
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Server<Waiting>) -> R) -> R {
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Server<TaskWaker>) -> R) -> R {
         let mut state = self.lock();
         let result = act(&mut state.server);
         if !state.server.output().is_empty() || state.server.is_over() {
@@ -110,7 +110,7 @@ impl Body for Http2Body {
             Read::Later => return Poll::Pending,
             Read::Failed(code) => {
                 self.has_failed = true;
-                Some(Err(broke_off(code)))
+                Some(Err(stream_error(code)))
             }
         })
     }
@@ -128,11 +128,11 @@ impl Drop for Http2Body {
     fn drop(&mut self) {
         let unread = self.shared.with(|server| server.leave_upload(self.stream));
         if let Some(meter) = &self.meter {
-            meter.taken(unread);
+            meter.record_taken(unread);
         }
     }
 }
 
-fn broke_off(code: ErrorCode) -> BoxError {
+fn stream_error(code: ErrorCode) -> BoxError {
     format!("the client's stream broke off: {code}").into()
 }

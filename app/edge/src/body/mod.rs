@@ -2,7 +2,7 @@
 //!
 //! May use `util`, `lifecycle`, `policy`.
 //!
-//! A body stays whole in its [`UploadSlot`](upload::UploadSlot) until an origin has taken the connection. So an attempt that
+//! A body stays whole in its [`UploadState`](upload::UploadState) until an origin has taken the connection. So an attempt that
 //! reaches no origin costs nothing, and another origin gets the same body.
 
 pub(crate) mod h1;

@@ -84,14 +84,14 @@ impl UploadMeter {
                 && self.budget.held() < self.budget.max)
     }
 
-    fn received(&self, bytes: usize) {
+    fn record_received(&self, bytes: usize) {
         for count in [&self.held, &*self.of_party, &self.budget.total] {
             count.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
     /// So much was taken on its way to an origin.
-    pub(crate) fn taken(&self, bytes: usize) {
+    pub(crate) fn record_taken(&self, bytes: usize) {
         let left = |held: usize| Some(held.saturating_sub(bytes));
         let before = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).unwrap_or_default();
         let taken = before.min(bytes);
@@ -108,7 +108,7 @@ impl UploadMeter {
 
 impl Drop for UploadMeter {
     fn drop(&mut self) {
-        self.taken(usize::MAX);
+        self.record_taken(usize::MAX);
         let mut by_party = self.budget.by_party.lock();
         // One is in the map and one is ours.
         if Arc::strong_count(&self.of_party) == 2 {
@@ -123,8 +123,8 @@ pub(crate) struct MeteredUpload(Arc<UploadMeter>);
 
 impl MeteredUpload {
     /// So much of it was taken.
-    pub(crate) fn taken(&self, bytes: usize) {
-        self.0.taken(bytes);
+    pub(crate) fn record_taken(&self, bytes: usize) {
+        self.0.record_taken(bytes);
     }
 }
 
@@ -132,7 +132,7 @@ impl Drop for MeteredUpload {
     fn drop(&mut self) {
         // What was given up was not taken and is gone all the same: with the last upload the count begins anew.
         if self.0.uploads.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.taken(usize::MAX);
+            self.0.record_taken(usize::MAX);
         }
     }
 }
@@ -150,9 +150,9 @@ impl ReadGate {
     }
 
     /// So many bytes of uploads came.
-    pub(crate) fn received(&self, bytes: usize) {
+    pub(crate) fn record_received(&self, bytes: usize) {
         if bytes > 0 {
-            self.meter.received(bytes);
+            self.meter.record_received(bytes);
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_holds_much_waits_and_who_holds_little_does_not() {
+    async fn large_uploads_wait_and_small_ones_do_not() {
         let budget = Arc::new(UploadBudget::new(1_000_000, 200_000));
         let address = "192.0.2.1".parse().unwrap();
         let greedy = budget.meter(address);
@@ -183,7 +183,7 @@ mod tests {
         let read_on = async |gate: &mut ReadGate| {
             let open = Duration::from_secs(1);
             while tokio::time::timeout(open, poll_fn(|cx| gate.poll_open(cx))).await.is_ok() {
-                gate.received(16_384);
+                gate.record_received(16_384);
             }
         };
         read_on(&mut gate).await;
@@ -191,11 +191,11 @@ mod tests {
 
         let modest = budget.meter(address);
         assert!(modest.may_read() && budget.meter("192.0.2.2".parse().unwrap()).may_read());
-        modest.received(MAX_SPARED_BYTES);
+        modest.record_received(MAX_SPARED_BYTES);
         assert!(!modest.may_read(), "of the same address");
         drop(modest);
 
-        upload.taken(100_000);
+        upload.record_taken(100_000);
         read_on(&mut gate).await;
         assert!((200_000..200_000 + 16_384).contains(&budget.held()), "it goes on: {}", budget.held());
         drop(upload);

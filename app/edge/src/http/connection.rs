@@ -62,10 +62,10 @@ pub(crate) struct Client {
     /// What it holds of uploads, when it speaks HTTP/2.
     pub(crate) uploads: Option<Arc<UploadMeter>>,
     /// The client certificate that it was opened with, where there was one.
-    pub(crate) shown: Option<Box<ClientCertificate>>,
+    pub(crate) certificate: Option<Box<ClientCertificate>>,
     requests: AtomicU64,
     /// What its last request was for: the next one mostly is for the same.
-    last: Mutex<Option<LastRoute>>,
+    last_route: Mutex<Option<LastRoute>>,
     /// Its connection's place: kept by whatever outlives the HTTP on it, such as a WebSocket.
     _place: Option<ConnectionPlace>,
 }
@@ -85,13 +85,24 @@ impl Client {
         addr: SocketAddr,
         http2: bool,
         place: Option<ConnectionPlace>,
-        shown: Option<Box<ClientCertificate>>,
+        certificate: Option<Box<ClientCertificate>>,
     ) -> Arc<Self> {
         let fields = ClientFields::new(addr, "https", server.state.config.public_port);
         let send_timeout = server.state.config.send_timeout;
         let uploads = http2.then(|| server.uploads.meter(addr.ip()));
-        let (wire, requests, last) = (Arc::default(), AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { addr, fields, wire, http2, send_timeout, uploads, shown, requests, last, _place: place })
+        let (wire, requests, last_route) = (Arc::default(), AtomicU64::new(0), Mutex::default());
+        Arc::new(Self {
+            addr,
+            fields,
+            wire,
+            http2,
+            send_timeout,
+            uploads,
+            certificate,
+            requests,
+            last_route,
+            _place: place,
+        })
     }
 
     /// The route to this host: as it was for the request before, when that was for the same and no route has changed; else
@@ -103,9 +114,9 @@ impl Client {
         find: impl FnOnce() -> Option<Arc<SocketRoute>>,
     ) -> Option<Arc<SocketRoute>> {
         let version = routes.version();
-        let mut last = self.last.lock();
-        if let Some(known) = last.as_ref().filter(|known| known.version == version && known.host == *host) {
-            return Some(known.route.clone());
+        let mut last = self.last_route.lock();
+        if let Some(cached) = last.as_ref().filter(|cached| cached.version == version && cached.host == *host) {
+            return Some(cached.route.clone());
         }
         let route = find()?;
         *last = Some(LastRoute { host: host.detached(), version, route: route.clone() });
@@ -114,7 +125,7 @@ impl Client {
 
     /// The host that its last request was for.
     pub(crate) fn last_host(&self) -> Option<RequestHost> {
-        self.last.lock().as_ref().map(|last| last.host.clone())
+        self.last_route.lock().as_ref().map(|last| last.host.clone())
     }
 
     /// One more request came.
@@ -123,30 +134,30 @@ impl Client {
     }
 
     /// Whether as many requests came as may on one connection.
-    pub(crate) fn has_had_its_requests(&self, server: &HttpServer) -> bool {
+    pub(crate) fn has_reached_max_requests(&self, server: &HttpServer) -> bool {
         self.requests.load(Ordering::Relaxed) >= server.state.config.max_requests_per_connection
     }
 
     /// Whether no request should follow this one on an HTTP/1 connection.
     pub(crate) fn is_last_request(&self, server: &HttpServer) -> bool {
-        !self.http2 && (server.state.sends_away() || self.has_had_its_requests(server))
+        !self.http2 && (server.state.sends_away() || self.has_reached_max_requests(server))
     }
 }
 
 /// How long a client is heard whose bytes nobody wants.
-pub(crate) struct Lingering {
+pub(crate) struct LingerTimer {
     over: Pin<Box<Sleep>>,
     silence: IdleTimer,
 }
 
-impl Lingering {
+impl LingerTimer {
     /// From now on.
     pub(crate) fn new() -> Self {
         Self { over: Box::pin(tokio::time::sleep(MAX_LINGER)), silence: IdleTimer::new(MAX_LINGER_SILENCE) }
     }
 
     /// Something came.
-    pub(crate) fn moved(&mut self) {
+    pub(crate) fn mark_progress(&mut self) {
         self.silence.moved = true;
     }
 
@@ -159,45 +170,49 @@ impl Lingering {
 /// Reads, within bounds, what the client still sends, and drops it.
 pub(crate) async fn linger(mut io: impl AsyncRead + Unpin) {
     let mut scrap = vec![0; LINGER_READ_BYTES];
-    let (mut rest, mut lingering) = (MAX_LINGER_BYTES, Lingering::new());
+    let (mut rest, mut timer) = (MAX_LINGER_BYTES, LingerTimer::new());
     while rest > 0 {
         let read = poll_fn(|cx| {
             let mut room = ReadBuf::new(&mut scrap);
             match Pin::new(&mut io).poll_read(cx, &mut room) {
                 Poll::Ready(read) => Poll::Ready(read.map_or(0, |()| room.filled().len())),
-                Poll::Pending => lingering.poll_over(cx).map(|()| 0),
+                Poll::Pending => timer.poll_over(cx).map(|()| 0),
             }
         });
         match read.await {
             0 => return,
             bytes => rest = rest.saturating_sub(bytes as u64),
         }
-        lingering.moved();
+        timer.mark_progress();
     }
 }
 
 /// What a connection is looked at for beside its requests.
-pub(crate) enum Call {
+pub(crate) enum ConnectionEvent {
     /// This phase, or a later one, is reached.
-    Reached(Phase),
+    PhaseReached(Phase),
     /// It is time.
-    Look,
+    CheckDue,
 }
 
 /// The next call. It hardly ever comes, and a connection is woken for every request.
-pub(crate) fn call(phase: &watch::Receiver<Phase>, wanted: Phase, look_at: Option<Instant>) -> WakeGated<Call> {
+pub(crate) fn next_event(
+    phase: &watch::Receiver<Phase>,
+    wanted: Phase,
+    check_at: Option<Instant>,
+) -> WakeGated<ConnectionEvent> {
     let mut phase = phase.clone();
     WakeGated::new(async move {
-        let look = async {
-            match look_at {
+        let check = async {
+            match check_at {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            () = phase::reached(&mut phase, wanted) => Call::Reached(wanted),
-            () = look => Call::Look,
+            () = phase::reached(&mut phase, wanted) => ConnectionEvent::PhaseReached(wanted),
+            () = check => ConnectionEvent::CheckDue,
         }
     })
 }

@@ -14,7 +14,7 @@ use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
 
 use crate::{
     access::{AccessRevalidation, RevocationCheck, RevocationSlot, UncheckedRequest, admit::Pass},
-    body::upload::UploadSlot,
+    body::upload::UploadState,
     http::{send_bound, server::HttpServer, wire_state::WireState},
     metrics::{
         SocketMetrics,
@@ -38,7 +38,7 @@ pub(crate) struct RequestContext {
     status: u16,
     bytes_out: u64,
     bytes_in: u64,
-    upload: Option<Arc<UploadSlot>>,
+    upload: Option<Arc<UploadState>>,
     host: Option<RequestHost>,
     socket: Option<SocketId>,
     transport: Option<OriginTransport>,
@@ -57,7 +57,7 @@ pub(crate) struct RequestContext {
     /// Why it was answered by us with an error.
     refused: Option<&'static str>,
     /// By which the owner is told of it, where it was refused before there was a way for it.
-    owner: Option<OriginTransport>,
+    log_transport: Option<OriginTransport>,
     end: End,
 }
 
@@ -114,7 +114,7 @@ impl RequestContext {
             audit: None,
             first_byte: None,
             refused: None,
-            owner: None,
+            log_transport: None,
             end: End::Left,
         })
     }
@@ -140,7 +140,7 @@ impl RequestContext {
     }
 
     /// The same by the wall clock, which is asked for few requests only.
-    fn wall(&self) -> SystemTime {
+    fn began_at(&self) -> SystemTime {
         let now = SystemTime::now();
         now.checked_sub(self.began.elapsed()).unwrap_or(now)
     }
@@ -164,17 +164,18 @@ impl RequestContext {
 
     /// It outlives its answer: others see it from now on, and can cut it. What it has of the request's head is its own from
     /// now on: it would keep the buffer that the head was read into.
-    pub(crate) fn stays(&mut self, server: &HttpServer) -> Option<FlowGuard> {
+    pub(crate) fn begin_live_flow(&mut self, server: &HttpServer) -> Option<FlowGuard> {
         self.host = self.host.as_ref().map(RequestHost::detached);
         if let Ok(uri) = self.uri.to_string().parse() {
             self.uri = uri;
         }
         let route = self.route.as_ref()?;
-        let stay = server.state.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
+        let guard =
+            server.state.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.began_at()));
         if let Some(transport) = &self.transport {
-            stay.flow().goes_to(transport.origin());
+            guard.flow().goes_to(transport.origin());
         }
-        Some(stay)
+        Some(guard)
     }
 
     /// Somebody with the right to do so cut it.
@@ -249,7 +250,7 @@ impl RequestContext {
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         if matches!(self.revocation, RevocationCheck::Nothing) && pool.judges() {
-            self.revocation = RevocationCheck::UncheckedRequest(self.unasked(server.clone(), pool.clone()));
+            self.revocation = RevocationCheck::UncheckedRequest(self.unchecked_request(server.clone(), pool.clone()));
         }
         ready!(self.revocation.poll_over(cx));
         self.end = End::Revoked;
@@ -257,7 +258,7 @@ impl RequestContext {
         Poll::Ready(())
     }
 
-    fn unasked(&self, server: Arc<HttpServer>, pool: Arc<SocketPool>) -> UncheckedRequest {
+    fn unchecked_request(&self, server: Arc<HttpServer>, pool: Arc<SocketPool>) -> UncheckedRequest {
         let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(server.state.config.public_port);
         let (client, method, target) = (self.client.ip(), self.method.clone(), self.uri.path_and_query().cloned());
         UncheckedRequest { access: server.access.clone(), pool, client, port, method, target }
@@ -271,7 +272,9 @@ impl RequestContext {
     /// Its answer is under way from now on, and looked at by whoever moves it.
     pub(crate) fn begin_revocation_checks(&mut self, server: Arc<HttpServer>) {
         let revocation = match (std::mem::take(&mut self.revocation), self.pool.take()) {
-            (RevocationCheck::Nothing, Some(pool)) => RevocationCheck::UncheckedRequest(self.unasked(server, pool)),
+            (RevocationCheck::Nothing, Some(pool)) => {
+                RevocationCheck::UncheckedRequest(self.unchecked_request(server, pool))
+            }
             (revocation, _) => revocation,
         };
         if !matches!(revocation, RevocationCheck::Nothing) {
@@ -285,12 +288,12 @@ impl RequestContext {
         if self.version == Version::HTTP_2 { send_bound::with_slot(look) } else { Some(look(self.wire.revocation())) }
     }
 
-    /// Ready when whose request it is may not go on with its answer. `waits`: there is nothing of it at the moment.
-    pub(crate) fn poll_going_on(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when whose request it is may not go on with its answer. `is_waiting`: there is nothing of it at the moment.
+    pub(crate) fn poll_revoked(&mut self, is_waiting: bool, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_revocable {
             return Poll::Pending;
         }
-        let look = |slot: &RevocationSlot| if waits { slot.poll_over(cx) } else { slot.poll_known(cx) };
+        let look = |slot: &RevocationSlot| if is_waiting { slot.poll_over(cx) } else { slot.poll_known(cx) };
         ready!(self.with_slot(look).unwrap_or(Poll::Pending));
         self.end = End::Revoked;
         Poll::Ready(())
@@ -307,7 +310,7 @@ impl RequestContext {
     }
 
     /// The request has this body.
-    pub(crate) fn set_upload(&mut self, upload: Option<Arc<UploadSlot>>) {
+    pub(crate) fn set_upload(&mut self, upload: Option<Arc<UploadState>>) {
         self.upload = upload;
     }
 
@@ -317,7 +320,7 @@ impl RequestContext {
     }
 
     /// The body of a request over HTTP/2.
-    pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadSlot>> {
+    pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadState>> {
         self.upload.as_ref().filter(|_| self.version == Version::HTTP_2)
     }
 
@@ -341,10 +344,10 @@ impl RequestContext {
     }
 
     /// The owner of its socket is told that it was refused, by any way that is up.
-    pub(crate) fn tell_owner(&mut self, server: &HttpServer) {
+    pub(crate) fn set_log_transport(&mut self, server: &HttpServer) {
         if self.transport.is_none() {
             let pool = self.socket.and_then(|socket| server.state.sockets.known(socket));
-            self.owner = pool.and_then(|pool| pool.any_up());
+            self.log_transport = pool.and_then(|pool| pool.any_up());
         }
     }
 
@@ -411,19 +414,19 @@ impl RequestContext {
             None => self.uri.path_and_query().map_or("/", |target| target.as_str()),
             Some(_) => self.uri.path_and_query().map_or("/", PathAndQuery::path),
         };
-        let at = self.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at = self.began_at().duration_since(UNIX_EPOCH).unwrap_or_default();
         RequestRecord {
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
             request_id: self.id.as_str().to_owned(),
             method: self.method.as_str().to_owned(),
-            target: cut(target).to_owned(),
+            target: truncate_target(target).to_owned(),
             version: name_of(self.version).to_owned(),
             status: self.status,
             bytes_in,
             bytes_out: self.bytes_out,
             duration_us,
             client: self.client,
-            tunnel: self.transport.as_ref().or(self.owner.as_ref()).and_then(OriginTransport::tunnel),
+            tunnel: self.transport.as_ref().or(self.log_transport.as_ref()).and_then(OriginTransport::tunnel),
             omitted_before: 0,
             identity: self.identity.clone(),
             rule: self.rule.clone(),
@@ -433,7 +436,7 @@ impl RequestContext {
 }
 
 /// As much of a target as is told of a request.
-fn cut(target: &str) -> &str {
+fn truncate_target(target: &str) -> &str {
     &target[..target.floor_char_boundary(RequestRecord::MAX_TARGET_BYTES)]
 }
 
@@ -454,7 +457,7 @@ impl Drop for RequestContext {
         }
         self.wire.mark_request_ended();
         if let Some(upload) = &self.upload {
-            upload.answered();
+            upload.mark_response_ended();
             if self.end != End::Complete {
                 upload.give_up();
             }
@@ -473,7 +476,7 @@ impl Drop for RequestContext {
         let turn = self
             .transport
             .as_ref()
-            .or(self.owner.as_ref())
+            .or(self.log_transport.as_ref())
             .and_then(|transport| Some((transport, transport.log_turn()?)));
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         if let Some((transport, omitted)) = turn {
@@ -496,7 +499,7 @@ impl Drop for RequestContext {
                 host = self.host.as_ref().map_or("", RequestHost::as_str),
                 method = self.method.as_str(),
                 // Without the query, which may hold secrets; only the owner's live log shows that.
-                path = cut(self.uri.path_and_query().map_or("/", PathAndQuery::path)),
+                path = truncate_target(self.uri.path_and_query().map_or("/", PathAndQuery::path)),
                 version = name_of(self.version),
                 status = self.status,
                 bytes_in,

@@ -19,7 +19,7 @@ use sallyport_wire::{FailureReason, OpenFailure};
 
 use crate::{
     access::{AccessPage, Denial, admit::AdmissionError},
-    http::answer_body::{AnswerBody, Source},
+    http::response_body::{ResponseBody, Source},
     origins::{
         http::{exchange::Failure, forwarding::ForwardingError},
         origin::ConnectError,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// What is passed on to origins.
-const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
+const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
 /// Why a request gets no answer from an origin.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(crate) enum RequestError {
     /// Tunnels of this name are up, and none of their origins takes anything.
     NoHealthyOrigin,
     /// Who comes has to be known, and cannot be.
-    NobodyKnown,
+    IdentityUnavailable,
     /// Whose request it was may not come in any more.
     Revoked,
     /// What is said instead by whoever asks who comes.
@@ -91,9 +91,9 @@ impl From<Denial> for RequestError {
     fn from(denial: Denial) -> Self {
         match denial {
             Denial::Denied => Self::Denied,
-            Denial::NobodyKnown => Self::NobodyKnown,
+            Denial::NobodyKnown => Self::IdentityUnavailable,
             Denial::UnknownPath => Self::UnknownPath,
-            Denial::Page(answer) => Self::Own(answer),
+            Denial::Page(page) => Self::Own(page),
         }
     }
 }
@@ -150,12 +150,12 @@ impl RequestError {
     /// The word under which it is counted.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
-            Self::Own(answer) => answer.reason(),
-            other => other.words().reason,
+            Self::Own(page) => page.reason(),
+            other => other.text().reason,
         }
     }
 
-    fn words(&self) -> ErrorText {
+    fn text(&self) -> ErrorText {
         use StatusCode as S;
         match self {
             Self::Malformed(refusal) => {
@@ -257,7 +257,7 @@ impl RequestError {
                 "The address is right, but the service behind it takes no visitors at the moment.",
                 LATER,
             ),
-            Self::NobodyKnown => ErrorText::new(
+            Self::IdentityUnavailable => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "nobody-known",
                 "Nobody can come in",
@@ -272,29 +272,29 @@ impl RequestError {
                 "Ask whoever runs the service, if that is not as it should be.",
             ),
             Self::Own(_) => ErrorText::new(S::INTERNAL_SERVER_ERROR, "own-page", "No answer", "", ""),
-            Self::Origin(failure) => words_of(failure),
+            Self::Origin(failure) => text_of(failure),
         }
     }
 
     /// The answer that says so, on a page of this installation where a browser asks.
-    pub(crate) fn answer(&self, id: RequestId, headers: &HeaderMap, site: &Site) -> Response<AnswerBody> {
-        if let Self::Own(answer) = self {
-            return answer.response().map(own);
+    pub(crate) fn to_response(&self, id: RequestId, headers: &HeaderMap, site: &Site) -> Response<ResponseBody> {
+        if let Self::Own(page) = self {
+            return page.response().map(own_body);
         }
-        let words = self.words();
+        let text = self.text();
         let problem = match self {
             Self::Malformed(refusal) => Problem::refused(*refusal, id.as_str()),
             _ => Problem {
-                status: words.status,
-                code: words.reason,
-                title: words.title.into(),
-                detail: words.detail,
-                next_step: words.next_step,
+                status: text.status,
+                code: text.reason,
+                title: text.title.into(),
+                detail: text.detail,
+                next_step: text.next_step,
                 request_id: id.as_str(),
             },
         };
-        let mut answer = problem.respond(Format::wanted(headers), site).map(own);
-        let fields = answer.headers_mut();
+        let mut response = problem.respond(Format::wanted(headers), site).map(own_body);
+        let fields = response.headers_mut();
         match self {
             Self::Unauthorized(realm) => {
                 fields.insert(WWW_AUTHENTICATE, basic::challenge(realm));
@@ -311,12 +311,12 @@ impl RequestError {
             }
             _ => {}
         }
-        answer
+        response
     }
 }
 
 /// The words for what an origin did.
-fn words_of(failure: &Failure) -> ErrorText {
+fn text_of(failure: &Failure) -> ErrorText {
     use StatusCode as S;
     match failure {
         Failure::NotReached(OpenFailure { reason, .. }) => match reason {
@@ -365,9 +365,9 @@ fn words_of(failure: &Failure) -> ErrorText {
         Failure::Stale(_)
         | Failure::Unsent
         | Failure::Broken(_)
-        | Failure::Wordless(_)
-        | Failure::UncheckedRequest
-        | Failure::ForeignCoding => ErrorText::new(
+        | Failure::NoResponse(_)
+        | Failure::UnexpectedUpgrade
+        | Failure::UnknownTransferEncoding => ErrorText::new(
             S::BAD_GATEWAY,
             "origin-broken",
             "No valid answer",
@@ -413,26 +413,26 @@ fn connect_timed_out() -> ErrorText {
 }
 
 /// A body of our own bytes.
-fn own(bytes: Bytes) -> AnswerBody {
-    AnswerBody::new(Source::Own(bytes), None)
+fn own_body(bytes: Bytes) -> ResponseBody {
+    ResponseBody::new(Source::Own(bytes), None)
 }
 
 /// A short answer of our own.
-pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response<AnswerBody> {
-    let mut answer = Response::new(own(text.into()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response<ResponseBody> {
+    let mut response = Response::new(own_body(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Answers a request that goes no further than to us (RFC 9110 section 7.6.2): what may be asked, or what came of it here.
-pub(crate) fn in_place_of_origin(head: &Parts) -> Response<AnswerBody> {
+pub(crate) fn final_recipient_response(head: &Parts) -> Response<ResponseBody> {
     if head.method != Method::TRACE {
-        let mut answer = Response::new(own(Bytes::new()));
-        *answer.status_mut() = StatusCode::NO_CONTENT;
-        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
-        return answer;
+        let mut response = Response::new(own_body(Bytes::new()));
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
+        return response;
     }
     //= RFC 9110 section 9.3.8
     //# The final recipient of the request SHOULD exclude any request fields that are likely to contain sensitive data
@@ -448,17 +448,17 @@ pub(crate) fn in_place_of_origin(head: &Parts) -> Response<AnswerBody> {
 }
 
 /// Leaves the head alone, for a request that asked for no more: its length is the one that the body would have had.
-pub(crate) fn without_body(answer: &mut Response<AnswerBody>) {
-    if !answer.body().is_ours() {
+pub(crate) fn drop_body(response: &mut Response<ResponseBody>) {
+    if !response.body().is_own() {
         return;
     }
-    if let Some(length) = answer.body().size_hint().exact().filter(|length| *length > 0) {
-        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    if let Some(length) = response.body().size_hint().exact().filter(|length| *length > 0) {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
-    *answer.body_mut() = AnswerBody::new(Source::Empty, None);
+    *response.body_mut() = ResponseBody::new(Source::Empty, None);
 }
 
 /// Tells an HTTP/1 client that this answer is the last on its connection.
-pub(crate) fn close_after(answer: &mut Response<AnswerBody>) {
-    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+pub(crate) fn set_connection_close(response: &mut Response<ResponseBody>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }

@@ -7,10 +7,10 @@
 //! answers. `guarded_io` keeps malformed requests of HTTP/1 out. [`RequestContext`](context::RequestContext) follows a request
 //! to its record. An idle connection of HTTP/1 has its `GuardedIo` and nothing else after a tenth of a second.
 
-pub(crate) mod answer_body;
 pub(crate) mod connection;
 pub(crate) mod context;
 pub(crate) mod error_page;
+pub(crate) mod response_body;
 
 pub(crate) mod h1;
 pub(crate) mod h2;

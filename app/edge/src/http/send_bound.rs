@@ -33,14 +33,14 @@ pub(crate) struct SendBound<S> {
     inner: S,
     socket: fn(&S) -> &TcpStream,
     bound: Duration,
-    patience: IdleTimer,
-    suspected: bool,
+    idle_timer: IdleTimer,
+    is_suspected: bool,
 }
 
 impl<S> SendBound<S> {
     /// Bounds this connection; `socket` finds the socket in it.
     pub(crate) fn new(inner: S, bound: Duration, socket: fn(&S) -> &TcpStream) -> Self {
-        Self { inner, socket, bound, patience: IdleTimer::new(bound / 2), suspected: false }
+        Self { inner, socket, bound, idle_timer: IdleTimer::new(bound / 2), is_suspected: false }
     }
 
     /// The socket below.
@@ -50,43 +50,43 @@ impl<S> SendBound<S> {
 
     /// The connection, without the bound from now on.
     pub(crate) fn into_inner(self) -> S {
-        if self.suspected {
+        if self.is_suspected {
             let _ = sallyport_net::set_user_timeout(self.socket(), Duration::ZERO);
         }
         self.inner
     }
 
     /// Looks at the outcome of a write: what was taken, or that nothing is.
-    fn judge<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_progress<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
-            self.patience.moved = true;
-            if self.suspected {
-                self.suspected = false;
+            self.idle_timer.moved = true;
+            if self.is_suspected {
+                self.is_suspected = false;
                 let _ = sallyport_net::set_user_timeout(self.socket(), Duration::ZERO);
             }
             return outcome;
         }
-        if !(self.suspected && KERNEL_JUDGES) && self.patience.poll_over(cx).is_ready() {
-            self.patience.restart();
-            if self.suspected || (KERNEL_JUDGES && self.kernel_judges().is_err()) {
+        if !(self.is_suspected && HAS_USER_TIMEOUT) && self.idle_timer.poll_over(cx).is_ready() {
+            self.idle_timer.restart();
+            if self.is_suspected || (HAS_USER_TIMEOUT && self.set_user_timeout().is_err()) {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")));
             }
-            self.suspected = true;
-            if !KERNEL_JUDGES {
+            self.is_suspected = true;
+            if !HAS_USER_TIMEOUT {
                 // The second half of the bound.
-                let _ = self.patience.poll_over(cx);
+                let _ = self.idle_timer.poll_over(cx);
             }
         }
         Poll::Pending
     }
 
-    fn kernel_judges(&self) -> io::Result<()> {
+    fn set_user_timeout(&self) -> io::Result<()> {
         sallyport_net::set_user_timeout(self.socket(), self.bound)
     }
 }
 
 /// Whether the kernel can end a connection whose other end takes nothing.
-const KERNEL_JUDGES: bool = cfg!(any(target_os = "linux", target_os = "android"));
+const HAS_USER_TIMEOUT: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 impl<S: AsyncRead + Unpin> AsyncRead for SendBound<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -97,7 +97,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for SendBound<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for SendBound<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.judge(cx, outcome)
+        self.check_progress(cx, outcome)
     }
 
     fn poll_write_vectored(
@@ -106,7 +106,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SendBound<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.judge(cx, outcome)
+        self.check_progress(cx, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -115,12 +115,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SendBound<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.inner).poll_flush(cx);
-        self.judge(cx, outcome)
+        self.check_progress(cx, outcome)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.judge(cx, outcome)
+        self.check_progress(cx, outcome)
     }
 }
 
@@ -137,29 +137,29 @@ tokio::task_local! {
 
 struct Stream {
     /// Who is waited for.
-    waiting: Cell<Waiting>,
+    waits_for: Cell<WaitsFor>,
     /// What its answer goes on with.
     revocation: RevocationSlot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum WaitsFor {
     /// For us or the origin.
-    Here,
+    Origin,
     /// For the client, which was given something just now.
-    ClientAnew,
+    ClientAfterProgress,
     /// For the client.
     Client,
 }
 
 /// The answer has something for its client, and waits for it to be taken. Whether this is an HTTP/2 stream.
-pub(crate) fn waits_for_client() -> bool {
-    STREAM.try_with(|stream| stream.waiting.set(Waiting::ClientAnew)).is_ok()
+pub(crate) fn mark_waiting_for_client() -> bool {
+    STREAM.try_with(|stream| stream.waits_for.set(WaitsFor::ClientAfterProgress)).is_ok()
 }
 
 /// The answer has nothing for its client at the moment.
-pub(crate) fn waits_for_origin() {
-    let _ = STREAM.try_with(|stream| stream.waiting.set(Waiting::Here));
+pub(crate) fn mark_waiting_for_origin() {
+    let _ = STREAM.try_with(|stream| stream.waits_for.set(WaitsFor::Origin));
 }
 
 /// Looks at what the answer of this task's HTTP/2 stream goes on with; `None`: this task serves none.
@@ -181,10 +181,10 @@ impl StreamExecutor {
     /// Runs this one.
     pub(crate) fn execute(&self, stream: impl Future<Output = ()> + Send + 'static) {
         let bound = self.bound;
-        let of_stream = Stream { waiting: Cell::new(Waiting::Here), revocation: RevocationSlot::default() };
-        let running = STREAM.scope(of_stream, async move {
+        let scope = Stream { waits_for: Cell::new(WaitsFor::Origin), revocation: RevocationSlot::default() };
+        let running = STREAM.scope(scope, async move {
             let mut stream = pin!(stream);
-            let mut patience = IdleTimer::new(bound);
+            let mut idle_timer = IdleTimer::new(bound);
             poll_fn(|cx| {
                 if stream.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
@@ -192,16 +192,16 @@ impl StreamExecutor {
                 if STREAM.with(|stream| stream.revocation.poll_over(cx)).is_ready() {
                     return Poll::Ready(());
                 }
-                match STREAM.with(|stream| stream.waiting.get()) {
-                    Waiting::Here => {
-                        patience.moved = true;
+                match STREAM.with(|stream| stream.waits_for.get()) {
+                    WaitsFor::Origin => {
+                        idle_timer.moved = true;
                         return Poll::Pending;
                     }
-                    Waiting::ClientAnew => patience.moved = true,
-                    Waiting::Client => {}
+                    WaitsFor::ClientAfterProgress => idle_timer.moved = true,
+                    WaitsFor::Client => {}
                 }
-                STREAM.with(|stream| stream.waiting.set(Waiting::Client));
-                patience.poll_over(cx)
+                STREAM.with(|stream| stream.waits_for.set(WaitsFor::Client));
+                idle_timer.poll_over(cx)
             })
             .await;
         });

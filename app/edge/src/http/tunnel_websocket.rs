@@ -18,9 +18,9 @@ use tokio::{
 use crate::{
     client::tcp::ClientTcp,
     http::{
-        answer_body::{AnswerBody, Source},
         connection::{Client, ClientStream},
         error_page::{self, RequestError},
+        response_body::{ResponseBody, Source},
         server::HttpServer,
         upgrade::Upgrade,
     },
@@ -34,26 +34,26 @@ pub(crate) async fn serve_native(server: &HttpServer, stream: UnbufferedTlsStrea
 }
 
 /// Answers a request to the host that connectors dial. A WebSocket that is agreed on becomes a carrier.
-pub(crate) fn answer(
+pub(crate) fn respond(
     head: &Parts,
     websocket: bool,
     upgrade: &mut Option<Upgrade>,
-) -> Result<Response<AnswerBody>, RequestError> {
+) -> Result<Response<ResponseBody>, RequestError> {
     if head.uri.path() != websocket::PATH {
         return Err(RequestError::UnknownPath);
     }
-    let agreed = if websocket { websocket::agree(&head.headers) } else { Err(WebSocketRefusal::NoUpgrade) };
-    let (mut answer, headers) = match agreed {
+    let agreement = if websocket { websocket::agree(&head.headers) } else { Err(WebSocketRefusal::NoUpgrade) };
+    let (mut response, headers) = match agreement {
         Ok(headers) => {
             *upgrade = Some(Upgrade::Carrier);
-            let mut answer = Response::new(AnswerBody::new(Source::Empty, None));
-            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            (answer, headers)
+            let mut response = Response::new(ResponseBody::new(Source::Empty, None));
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            (response, headers)
         }
         Err(refusal) => (error_page::plain(refusal.status(), TEXT, format!("{refusal}\n")), refusal.headers()),
     };
-    answer.headers_mut().extend(headers);
-    Ok(answer)
+    response.headers_mut().extend(headers);
+    Ok(response)
 }
 
 /// Serves the carrier that a connection becomes once our 101 is out.

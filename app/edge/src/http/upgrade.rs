@@ -43,15 +43,21 @@ impl Upgraded {
         Self { upgrade, context }
     }
 
-    /// Begins, now that the 101 is out; `said` is what the client has said since.
-    pub(crate) fn start(self, server: &Arc<HttpServer>, client: Arc<Client>, stream: ClientStream, said: BytesMut) {
+    /// Begins, now that the 101 is out; `early_data` is what the client has said since.
+    pub(crate) fn start(
+        self,
+        server: &Arc<HttpServer>,
+        client: Arc<Client>,
+        stream: ClientStream,
+        early_data: BytesMut,
+    ) {
         let Self { upgrade, mut context } = self;
         match upgrade {
-            Upgrade::Relay(relay) => relay.start(server, client, stream, said, context),
+            Upgrade::Relay(relay) => relay.start(server, client, stream, early_data, context),
             Upgrade::Carrier => {
                 context.mark_complete();
                 drop(context);
-                tunnel_websocket::start(server.clone(), client, stream, said);
+                tunnel_websocket::start(server.clone(), client, stream, early_data);
             }
         }
     }
@@ -75,12 +81,12 @@ impl Relay {
         server: &Arc<HttpServer>,
         client: Arc<Client>,
         stream: ClientStream,
-        said: BytesMut,
+        early_data: BytesMut,
         mut context: Box<RequestContext>,
     ) {
         let running = server.state.running.enter();
         let mut phase = server.state.phase.subscribe();
-        let stay = context.stays(server);
+        let guard = context.begin_live_flow(server);
         let shards = &server.state.config.shards;
         sallyport_shards::spawn_near(shards.by_weight(Box::pin(async move {
             let (_running, _client) = (running, client);
@@ -88,15 +94,15 @@ impl Relay {
             let pace = context.pass().map(|pass| pass.meter().clone());
             let mut revocation = context.take_revocation();
             let revoked = poll_fn(|cx| revocation.poll_over(cx));
-            let live = stay.as_ref().map(|stay| stay.flow().clone());
+            let live = guard.as_ref().map(|guard| guard.flow().clone());
             let killed = async {
-                match &stay {
-                    Some(stay) => stay.cut().await,
+                match &guard {
+                    Some(guard) => guard.cut().await,
                     None => std::future::pending().await,
                 }
             };
             let ended = tokio::select! {
-                ended = self.run((stream, said), pace, live, &mut carried) => ended,
+                ended = self.run((stream, early_data), pace, live, &mut carried) => ended,
                 () = revoked => {
                     context.mark_revoked();
                     Err(io::Error::other("who it belongs to may not come in any more"))
@@ -118,45 +124,45 @@ impl Relay {
     /// Nothing is kept for bytes of which none are there: many WebSockets are open, and few of them carry anything.
     async fn run(
         self,
-        (mut client, said): (ClientStream, BytesMut),
+        (mut client, early_data): (ClientStream, BytesMut),
         pace: Option<Meter>,
         live: Option<Arc<LiveFlow>>,
         carried: &mut Carried,
     ) -> io::Result<()> {
         let _origin = self.origin;
-        let (mut origin, answered) = self.connection.into_stream();
-        let mut pace = Watched { pace, live };
-        pass_on(&mut origin, said, &mut pace, &mut carried.forth).await?;
-        pass_on(&mut client, answered, &mut pace, &mut carried.back).await?;
+        let (mut origin, early_response) = self.connection.into_stream();
+        let mut pace = MeteredPace { pace, live };
+        write_early_data(&mut origin, early_data, &mut pace, &mut carried.forth).await?;
+        write_early_data(&mut client, early_response, &mut pace, &mut carried.back).await?;
         relay(&mut client, &mut origin, &mut pace, carried).await.map_err(|broke| broke.error)
     }
 }
 
 /// Writes what came before the relay could carry it.
-async fn pass_on(
+async fn write_early_data(
     to: &mut (impl AsyncWrite + Unpin),
-    said: impl AsRef<[u8]>,
-    pace: &mut Watched,
+    early_data: impl AsRef<[u8]>,
+    pace: &mut MeteredPace,
     carried: &mut u64,
 ) -> io::Result<()> {
-    let said = said.as_ref();
-    if said.is_empty() {
+    let early_data = early_data.as_ref();
+    if early_data.is_empty() {
         return Ok(());
     }
-    pace.moved(said.len());
-    to.write_all(said).await?;
+    pace.moved(early_data.len());
+    to.write_all(early_data).await?;
     to.flush().await?;
-    *carried += said.len() as u64;
+    *carried += early_data.len() as u64;
     Ok(())
 }
 
 /// What the bytes of a WebSocket count for, and how others see it go on.
-struct Watched {
+struct MeteredPace {
     pace: Option<Meter>,
     live: Option<Arc<LiveFlow>>,
 }
 
-impl Pace for Watched {
+impl Pace for MeteredPace {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.pace.as_mut().map_or(Poll::Ready(()), |pace| pace.poll_ready(cx))
     }

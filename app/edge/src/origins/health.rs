@@ -89,7 +89,7 @@ impl Probe {
 
     /// The host that this origin is asked by.
     fn told_host(&self, origin: &Origin) -> String {
-        let told = self.told.as_ref().map(|told| forwarding::told(told, origin.handle(), self.socket_type));
+        let told = self.told.as_ref().map(|told| forwarding::origin_host(told, origin.handle(), self.socket_type));
         told.unwrap_or_else(|| self.host.clone())
     }
 }

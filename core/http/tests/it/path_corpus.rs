@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_program_reads_the_same_service_into_a_path_that_is_decided(
+    fn all_readings_of_an_unambiguous_path_lead_to_one_service(
         pieces in prop::collection::vec(piece(), 0..12),
     ) {
         path_input(format!("/{}", pieces.concat()).as_bytes());
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_text_is_decided_alike_or_not_at_all(text in "\\PC{0,40}") {
+    fn all_readings_of_arbitrary_text_agree_or_it_is_refused(text in "\\PC{0,40}") {
         path_input(format!("/{text}").as_bytes());
     }
 }

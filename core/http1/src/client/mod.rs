@@ -24,7 +24,7 @@ pub enum ResponseError {
     NotHttp,
     /// It begins as an alert of TLS does: the server expected TLS.
     #[error("it is an alert of TLS")]
-    Tls,
+    TlsAlert,
     /// Its head is malformed.
     #[error("its head is malformed: {0}")]
     Head(httparse::Error),
@@ -39,7 +39,7 @@ pub enum ResponseError {
     BadLength,
     /// Its `Transfer-Encoding` is something else than exactly `chunked`.
     #[error("it has a transfer coding that nobody asked for")]
-    ForeignCoding,
+    UnknownTransferEncoding,
     /// A chunk does not begin with its size in hexadecimal digits, or its line does not end as it must.
     #[error("a chunk of its body does not begin with a size on a line")]
     ChunkSize,
@@ -57,7 +57,7 @@ pub enum ResponseError {
     TrailersLong,
     /// The connection ended before the response did.
     #[error("it broke off")]
-    BrokenOff,
+    Incomplete,
 }
 
 impl From<ChunkError> for ResponseError {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_head_is_found_however_it_comes() {
+    fn the_end_of_a_head_is_found_for_all_line_ends() {
         for (bytes, end) in [
             (&b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody"[..], Some(25)),
             (b"a\n\nb", Some(3)),

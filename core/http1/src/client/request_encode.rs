@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_once_how_its_body_ends() {
+    fn a_head_has_one_framing() {
         let headers = fields(&[("host", "a"), ("content-length", "7"), ("x", "1"), ("x", "2")]);
         let start = "POST /p?q HTTP/1.1\r\nhost: a\r\nx: 1\r\nx: 2\r\n";
         for (body, framing) in [
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_path_or_an_asterisk() {
+    fn a_target_is_in_origin_or_asterisk_form() {
         let bare = HeaderMap::new();
         for (target, sent) in [("*", "*"), ("/", "/"), ("http://host/p?q=1", "/p?q=1"), ("http://host", "/")] {
             let head = written(&Method::OPTIONS, target, &bare, RequestBody::None);

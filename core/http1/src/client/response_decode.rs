@@ -60,7 +60,7 @@ pub fn decode_response(
     }
     let seen = buf.len().min(START.len());
     if buf[..seen] != START[..seen] {
-        return Err(if buf.first() == Some(&TLS_ALERT) { ResponseError::Tls } else { ResponseError::NotHttp });
+        return Err(if buf.first() == Some(&TLS_ALERT) { ResponseError::TlsAlert } else { ResponseError::NotHttp });
     }
     let Some(end) = end_of_lines(buf, *searched) else {
         *searched = buf.len();
@@ -116,7 +116,7 @@ fn framing(status: StatusCode, method: &Method, fields: &HeaderMap, is_http10: b
         //= RFC 9112 section 6.1
         //# A server MUST NOT apply the chunked transfer coding more than once to a message body
         if is_http10 || codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-            return Err(ResponseError::ForeignCoding);
+            return Err(ResponseError::UnknownTransferEncoding);
         }
         if fields.contains_key(CONTENT_LENGTH) {
             return Err(ResponseError::BothLengths);

@@ -39,13 +39,13 @@ impl Driven {
     }
 
     /// How many bytes were taken. Behind them begins an incomplete head, the refused message, or the wrong byte of a body.
-    pub(crate) fn taken(&self) -> usize {
+    pub(crate) fn accepted_bytes(&self) -> usize {
         self.fed - self.server.unread_bytes()
     }
 
     /// How many bytes were taken, and why the rest is refused.
     pub(crate) fn verdict(&self) -> (usize, Option<RequestRefusal>) {
-        (self.taken(), self.refusal)
+        (self.accepted_bytes(), self.refusal)
     }
 
     /// Whether the bytes that come next belong to a body.
@@ -56,11 +56,11 @@ impl Driven {
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.fed += bytes.len();
         self.server.handle_input(bytes);
-        while self.go_on() {}
+        while self.step() {}
     }
 
     /// One step; false when nothing more can be done with what came.
-    fn go_on(&mut self) -> bool {
+    fn step(&mut self) -> bool {
         if !self.is_served {
             match self.server.poll_request() {
                 None => return false,

@@ -5,7 +5,7 @@
 
 /// How much of the stream passes, and whether what comes then is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Judgement {
+pub(crate) struct Verdict {
     pub(crate) passed: usize,
     pub(crate) refused: bool,
 }
@@ -17,27 +17,27 @@ enum Step<T> {
 }
 
 /// Judges the stream with bounds as small as the inputs of the tests need them to be.
-pub(crate) fn judge(stream: &[u8], max_head_bytes: usize) -> Judgement {
+pub(crate) fn parse_stream(stream: &[u8], max_head_bytes: usize) -> Verdict {
     let mut at = 0;
     loop {
         let (head_bytes, body) = match read_head(&stream[at..], max_head_bytes) {
             Step::Done(head) => head,
-            Step::NeedsMore => return Judgement { passed: at, refused: false },
-            Step::Wrong(_) => return Judgement { passed: at, refused: true },
+            Step::NeedsMore => return Verdict { passed: at, refused: false },
+            Step::Wrong(_) => return Verdict { passed: at, refused: true },
         };
         at += head_bytes;
         match body {
             Body::Length(length) => {
                 let left = (stream.len() - at) as u64;
                 if left < length {
-                    return Judgement { passed: stream.len(), refused: false };
+                    return Verdict { passed: stream.len(), refused: false };
                 }
                 at += usize::try_from(length).unwrap();
             }
             Body::Chunked => match read_chunks(&stream[at..]) {
                 Step::Done(bytes) => at += bytes,
-                Step::NeedsMore => return Judgement { passed: stream.len(), refused: false },
-                Step::Wrong(offset) => return Judgement { passed: at + offset, refused: true },
+                Step::NeedsMore => return Verdict { passed: stream.len(), refused: false },
+                Step::Wrong(offset) => return Verdict { passed: at + offset, refused: true },
             },
         }
     }
@@ -89,11 +89,11 @@ fn read_head(bytes: &[u8], max_head_bytes: usize) -> Step<(usize, Body)> {
         }
         lines.push(line);
         // What is wrong in the lines so far is refused without waiting for the rest.
-        if judge_head(&lines, false).is_none() {
+        if check_head(&lines, false).is_none() {
             return Step::Wrong(0);
         }
     }
-    match judge_head(&lines, true) {
+    match check_head(&lines, true) {
         Some(body) => Step::Done((at, body)),
         None => Step::Wrong(0),
     }
@@ -107,7 +107,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
 
-fn judge_head(lines: &[String], is_complete: bool) -> Option<Body> {
+fn check_head(lines: &[String], is_complete: bool) -> Option<Body> {
     let words: Vec<&str> = lines[0].split(' ').collect();
     let [method, target, version] = words[..] else { return None };
     if !is_token(method) || method.len() > 32 || method == "CONNECT" || !is_version_1(version) {

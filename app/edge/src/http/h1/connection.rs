@@ -21,15 +21,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
     io::ServerIo,
-    upload::{Moved, Upload},
+    upload::{Progress, Upload},
 };
 
 use crate::{
     body::upload::{BoxError, ClientBody},
     http::{
-        answer_body::AnswerBody,
-        connection::{Client, Lingering},
+        connection::{Client, LingerTimer},
         request,
+        response_body::ResponseBody,
         server::HttpServer,
         upgrade::Upgraded,
     },
@@ -38,7 +38,7 @@ use crate::{
 
 /// Why a connection ended before its time.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum ConnectionError {
     /// The client left before its response.
     #[error("the client left")]
     Left,
@@ -51,11 +51,11 @@ pub(super) enum Broken {
 }
 
 /// How a connection came to its end.
-pub(super) enum Ended {
+pub(super) enum Outcome {
     /// The connection closes.
-    Closes,
+    Close,
     /// Another protocol follows.
-    Switches(Upgraded),
+    Switch(Upgraded),
 }
 
 /// A client's connection while it is busy.
@@ -96,26 +96,30 @@ impl<S> Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Serves one request after the other, until one is the last.
-    pub(super) async fn serve(&mut self, server: &Arc<HttpServer>, client: &Arc<Client>) -> Result<Ended, Broken> {
+    pub(super) async fn serve(
+        &mut self,
+        server: &Arc<HttpServer>,
+        client: &Arc<Client>,
+    ) -> Result<Outcome, ConnectionError> {
         loop {
-            let Some(next) = self.next_request(|| client.wire.is_closing()).await? else { return Ok(Ended::Closes) };
+            let Some(next) = self.next_request(|| client.wire.is_closing()).await? else { return Ok(Outcome::Close) };
             client.count_request();
-            let client_keeps = next.as_ref().is_ok_and(|next| next.keeps_connection);
-            let request = self.begin(next);
-            let response = self.beside(request::serve(server.clone(), client.clone(), request)).await?;
+            let client_persists = next.as_ref().is_ok_and(|next| next.keeps_connection);
+            let request = self.begin_request(next);
+            let response = self.while_reading(request::serve(server.clone(), client.clone(), request)).await?;
             let (persists, upgraded) = self.respond(response, !client.wire.is_closing()).await?;
             if let Some(upgraded) = upgraded {
-                return Ok(Ended::Switches(upgraded));
+                return Ok(Outcome::Switch(upgraded));
             }
             // Also where no request follows: an origin may take the rest of this one behind its response.
             self.finish_upload(client.send_timeout, persists).await?;
             let is_last = self.server().is_last();
             if !persists || is_last || client.wire.is_closing() {
-                if client_keeps || is_last {
+                if client_persists || is_last {
                     // The client may still send its body, or may have sent a request before it learns that none is taken.
                     client.wire.mark_unread();
                 }
-                return Ok(Ended::Closes);
+                return Ok(Outcome::Close);
             }
             // The part of this request that nobody wanted was read after all.
             client.wire.mark_read();
@@ -127,7 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) async fn next_request(
         &mut self,
         is_closing: impl Fn() -> bool,
-    ) -> Result<Option<Result<NewRequest, RequestRefusal>>, Broken> {
+    ) -> Result<Option<Result<NewRequest, RequestRefusal>>, ConnectionError> {
         poll_fn(|cx| {
             loop {
                 if let Some(next) = self.server().poll_request() {
@@ -147,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// The request to serve. One that was refused has the refusal as an extension, and nothing of the client's.
-    pub(super) fn begin(&mut self, next: Result<NewRequest, RequestRefusal>) -> Request<ClientBody> {
+    pub(super) fn begin_request(&mut self, next: Result<NewRequest, RequestRefusal>) -> Request<ClientBody> {
         let next = match next {
             Ok(next) => next,
             Err(refusal) => {
@@ -168,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Waits for `what`. Reads what the client sends meanwhile, and fails when it leaves.
-    async fn beside<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Broken> {
+    async fn while_reading<T>(&mut self, what: impl Future<Output = T>) -> Result<T, ConnectionError> {
         let mut what = pin!(what);
         poll_fn(|cx| {
             loop {
@@ -191,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Ready when there is news for the task that takes the request's body.
-    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let Some(upload) = &mut self.upload else {
             // No request follows: a client that ended its side has not left.
             if self.server().is_last() {
@@ -199,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             // Of the next request one read is enough: it shows that the client is there.
             if self.server().unread_bytes() == 0 && !ready!(self.io.poll_read(0, cx))? {
-                return Poll::Ready(Err(Broken::Left));
+                return Poll::Ready(Err(ConnectionError::Left));
             }
             return Poll::Pending;
         };
@@ -209,9 +213,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Poll::Ready(Ok(()));
         }
         match ready!(upload.poll(&mut self.io, cx)) {
-            Moved::On => {}
-            Moved::Whole => self.upload = None,
-            Moved::Given => self.give_up_upload(),
+            Progress::Part => {}
+            Progress::Complete => self.upload = None,
+            Progress::Abandoned => self.give_up_upload(),
         }
         Poll::Ready(Ok(()))
     }
@@ -226,9 +230,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// is another protocol.
     pub(super) async fn respond(
         &mut self,
-        response: Response<AnswerBody>,
+        response: Response<ResponseBody>,
         may_persist: bool,
-    ) -> Result<(bool, Option<Upgraded>), Broken> {
+    ) -> Result<(bool, Option<Upgraded>), ConnectionError> {
         let (mut head, mut body) = response.into_parts();
         date(&mut head.headers);
         let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
@@ -239,7 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let upgraded = body.take_upgraded();
         let has_body = self.server().has_response_body();
         if !has_body && upgraded.is_none() {
-            body.mark_whole();
+            body.mark_complete();
         }
         self.send(has_body.then_some(body)).await?;
         if awaited_continue {
@@ -250,11 +254,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Sends what is gathered and the rest of a response, as fast as the client takes it.
-    async fn send(&mut self, mut body: Option<AnswerBody>) -> Result<(), Broken> {
-        let mut failed = None;
+    async fn send(&mut self, mut body: Option<ResponseBody>) -> Result<(), ConnectionError> {
+        let mut failure = None;
         poll_fn(|cx| {
             loop {
-                gather(&mut body, &mut failed, self.server(), cx);
+                gather(&mut body, &mut failure, self.server(), cx);
                 let has_room = self.server().output().has_room();
                 if self.io.poll_write(cx)?.is_ready() {
                     if !has_room && body.is_some() {
@@ -262,7 +266,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                     let is_flushed = self.io.poll_flush(cx)?.is_ready();
                     if is_flushed && body.is_none() {
-                        return Poll::Ready(failed.take().map_or(Ok(()), |error| Err(Broken::Response(error))));
+                        return Poll::Ready(
+                            failure.take().map_or(Ok(()), |error| Err(ConnectionError::Response(error))),
+                        );
                     }
                 }
                 if let Some(body) = body.as_mut().filter(|_| !has_room && self.upload.is_some()) {
@@ -276,9 +282,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Reads the rest of a request's body while it is taken, and within `bound` of silence. Where it is not taken, and the
     /// connection persists, the rest is read all the same, within bounds. Otherwise no request can follow.
-    async fn finish_upload(&mut self, bound: Duration, persists: bool) -> Result<(), Broken> {
+    async fn finish_upload(&mut self, bound: Duration, persists: bool) -> Result<(), ConnectionError> {
         let mut idle = IdleTimer::new(bound);
-        let mut lingering = None;
+        let mut linger_timer = None;
         poll_fn(|cx| {
             while let Some(upload) = &self.upload {
                 let is_unwanted = upload.is_unwanted();
@@ -287,13 +293,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.give_up_upload();
                     break;
                 }
-                let lingering = is_unwanted.then(|| lingering.get_or_insert_with(Lingering::new));
-                match (self.poll_input(cx)?, lingering) {
-                    (Poll::Ready(()), Some(lingering)) => lingering.moved(),
+                let linger_timer = is_unwanted.then(|| linger_timer.get_or_insert_with(LingerTimer::new));
+                match (self.poll_input(cx)?, linger_timer) {
+                    (Poll::Ready(()), Some(linger_timer)) => linger_timer.mark_progress(),
                     (Poll::Ready(()), None) => idle.moved = true,
-                    (Poll::Pending, lingering) => {
-                        ready!(match lingering {
-                            Some(lingering) => lingering.poll_over(cx),
+                    (Poll::Pending, linger_timer) => {
+                        ready!(match linger_timer {
+                            Some(linger_timer) => linger_timer.poll_over(cx),
                             None => idle.poll_over(cx),
                         });
                         self.give_up_upload();
@@ -307,14 +313,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 }
 
 /// Gathers what there is of a response's body, while the server has room. `body` is `None` behind its last frame.
-fn gather(body: &mut Option<AnswerBody>, failed: &mut Option<BoxError>, server: &mut Server, cx: &mut Context<'_>) {
+fn gather(body: &mut Option<ResponseBody>, failure: &mut Option<BoxError>, server: &mut Server, cx: &mut Context<'_>) {
     while let Some(frames) = body
         && server.output().has_room()
     {
         let (is_over, outcome) = match Pin::new(&mut *frames).poll_frame(cx) {
             // The client has all that was announced, and does not wait for the origin to end.
             Poll::Pending if server.has_announced_bytes() => {
-                frames.mark_whole();
+                frames.mark_complete();
                 (true, server.finish(None))
             }
             Poll::Pending => return,
@@ -335,13 +341,13 @@ fn gather(body: &mut Option<AnswerBody>, failed: &mut Option<BoxError>, server: 
                     (true, server.finish(None))
                 } else {
                     server.abandon_response();
-                    *failed = Some(error);
+                    *failure = Some(error);
                     (true, Ok(()))
                 }
             }
         };
         if let Err(error) = outcome {
-            *failed = Some(error.into());
+            *failure = Some(error.into());
         }
         if is_over {
             *body = None;

@@ -25,7 +25,7 @@ const HEAD_READ_BYTES: usize = 4_096;
 
 /// How long a client may be silent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Silence {
+pub(crate) struct ClientTimeouts {
     /// Between requests.
     pub(crate) idle: Duration,
     /// From the first byte of a head to its last.
@@ -39,7 +39,7 @@ pub(crate) struct ServerIo<S> {
     socket: Option<fn(&S) -> &TcpStream>,
     pub(super) server: Server,
     state: Arc<WireState>,
-    silence: Silence,
+    timeouts: ClientTimeouts,
     /// Bytes were written and not yet flushed, or the connection is being closed.
     is_writing: bool,
     head_due: Option<Instant>,
@@ -48,15 +48,15 @@ pub(crate) struct ServerIo<S> {
 
 impl<S> ServerIo<S> {
     /// A new connection over this stream.
-    pub(crate) fn new(stream: S, state: Arc<WireState>, silence: Silence) -> Self {
-        let timer = Box::pin(tokio::time::sleep(silence.head));
+    pub(crate) fn new(stream: S, state: Arc<WireState>, timeouts: ClientTimeouts) -> Self {
+        let timer = Box::pin(tokio::time::sleep(timeouts.head));
         let server = Server::new(Limits::default());
-        Self { stream, socket: None, server, state, silence, is_writing: false, head_due: None, timer }
+        Self { stream, socket: None, server, state, timeouts, is_writing: false, head_due: None, timer }
     }
 
     /// The same with control of the socket. The last response and the end of the connection leave in one packet, and bytes
     /// that are no whole request are acknowledged at once.
-    pub(crate) fn over(mut self, socket: fn(&S) -> &TcpStream) -> Self {
+    pub(crate) fn with_socket(mut self, socket: fn(&S) -> &TcpStream) -> Self {
         self.socket = Some(socket);
         self
     }
@@ -82,12 +82,12 @@ impl<S> ServerIo<S> {
     }
 
     /// Ready with the phase in which the client was silent for too long.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let phase = self.server.phase();
         match phase {
             Phase::Idle => self.head_due = None,
             Phase::Head => {
-                let due = *self.head_due.get_or_insert_with(|| Instant::now() + self.silence.head);
+                let due = *self.head_due.get_or_insert_with(|| Instant::now() + self.timeouts.head);
                 if due < self.timer.deadline() {
                     self.timer.as_mut().reset(due);
                 }
@@ -103,8 +103,8 @@ impl<S> ServerIo<S> {
             let due = match self.head_due {
                 Some(due) => due,
                 // A response whose end is being written has its own bound.
-                None if self.is_writing => now + self.silence.idle,
-                None => self.state.quiet_until(self.silence.idle).unwrap_or(now + self.silence.idle),
+                None if self.is_writing => now + self.timeouts.idle,
+                None => self.state.quiet_until(self.timeouts.idle).unwrap_or(now + self.timeouts.idle),
             };
             if due <= now {
                 return Poll::Ready(phase);
@@ -148,7 +148,7 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
         if let Poll::Ready(read) = read {
             return Poll::Ready(read.map(|bytes| bytes > 0));
         }
-        match self.poll_silence(cx) {
+        match self.poll_timeout(cx) {
             Poll::Ready(Phase::Head) => {
                 self.server.refuse(RequestRefusal::HeadTimeout);
                 Poll::Ready(Ok(true))
@@ -278,7 +278,7 @@ pub(super) mod tests {
     pub(in crate::http::h1) fn connected() -> (DuplexStream, ServerIo<DuplexStream>) {
         let (client, server) = tokio::io::duplex(1 << 16);
         let minute = Duration::from_secs(60);
-        (client, ServerIo::new(server, Arc::default(), Silence { idle: minute, head: minute }))
+        (client, ServerIo::new(server, Arc::default(), ClientTimeouts { idle: minute, head: minute }))
     }
 
     /// Responds to the request under way without a body.
@@ -306,7 +306,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn pipelined_requests_come_one_by_one_in_whatever_pieces() {
+    async fn pipelined_requests_are_read_one_by_one() {
         let (mut client, mut io) = connected();
         let bytes = [HEAD, HEAD].concat();
         let sender = tokio::spawn(async move {
@@ -352,7 +352,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_comes_behind_the_request_before_it_and_once() {
+    async fn a_refusal_follows_the_request_before_it_once() {
         let (mut client, mut io) = connected();
         client.write_all(&[HEAD, b"GET / HTTP/1.1\r\nHost : a\r\n\r\n"].concat()).await.unwrap();
         assert!(io.wait().await.unwrap());
@@ -366,7 +366,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_that_comes_too_slowly_is_refused_and_an_idle_client_is_not() {
+    async fn a_slow_head_is_refused_and_an_idle_connection_closes() {
         let (mut client, mut io) = connected();
         assert!(!io.wait().await.unwrap(), "an idle connection closes");
         client.write_all(&HEAD[..10]).await.unwrap();
@@ -392,7 +392,7 @@ pub(super) mod tests {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[tokio::test]
-    async fn what_is_no_whole_request_is_acknowledged_at_once() {
+    async fn incomplete_requests_are_acknowledged_at_once() {
         const PARTS: [(&[u8], bool); 6] = [
             (b"POST / HTTP/1.1\r\nHost: app.test\r\n", true),
             (b"Content-Length: 5\r\n\r\n", true),
@@ -405,8 +405,8 @@ pub(super) mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         let minute = Duration::from_secs(60);
-        let io = ServerIo::new(server, Arc::default(), Silence { idle: minute, head: minute });
-        let mut io = io.over(|server| server);
+        let io = ServerIo::new(server, Arc::default(), ClientTimeouts { idle: minute, head: minute });
+        let mut io = io.with_socket(|server| server);
         for (part, at_once) in PARTS {
             // As after a response.
             io.stream.set_quickack(false).unwrap();
@@ -419,7 +419,7 @@ pub(super) mod tests {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[tokio::test]
-    async fn the_end_of_the_last_response_leaves_with_the_end_of_the_connection() {
+    async fn the_last_response_leaves_together_with_the_fin() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let minute = Duration::from_secs(60);
         let mut has_waited = false;
@@ -427,8 +427,8 @@ pub(super) mod tests {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (server, _) = listener.accept().await.unwrap();
             server.set_nodelay(true).unwrap();
-            let io = ServerIo::new(server, Arc::default(), Silence { idle: minute, head: minute });
-            let mut io = io.over(|server| server);
+            let io = ServerIo::new(server, Arc::default(), ClientTimeouts { idle: minute, head: minute });
+            let mut io = io.with_socket(|server| server);
             client.write_all(HEAD).await.unwrap();
             assert!(io.wait().await.unwrap());
             assert!(io.server.poll_request().unwrap().is_ok());
@@ -455,7 +455,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_rests_when_nothing_of_a_request_or_a_response_is_on_its_way() {
+    async fn a_connection_is_at_rest_between_requests() {
         let (mut client, mut io) = connected();
         let state = io.state.clone();
         assert!(!state.is_at_rest(), "nothing was read yet");

@@ -42,38 +42,38 @@ pub(super) struct Connection<S> {
     shared: Arc<Http2Server>,
     executor: StreamExecutor,
     gate: ReadGate,
-    pulse: Pulse,
+    keepalive: Keepalive,
     /// Whether something was written that was not flushed.
     is_unflushed: bool,
 }
 
 /// Whether the client is there.
-struct Pulse {
+struct Keepalive {
     /// How long it may be quiet before it is asked, and before it is given up when it does not answer.
     interval: Duration,
     /// How long it is until it is looked at.
-    look: Duration,
+    check_after: Duration,
     due: WakeGated<()>,
     /// How long nothing has come, by looks that are over.
     quiet: Duration,
     /// Whether the connection has given up what only a busy one needs.
-    rests: bool,
-    is_asked: bool,
+    is_resting: bool,
+    is_ping_sent: bool,
 }
 
-impl Pulse {
+impl Keepalive {
     fn new(interval: Duration) -> Self {
-        let look = REST_AFTER.min(interval / 2);
-        let due = WakeGated::new(tokio::time::sleep(look));
-        Self { interval, look, due, quiet: Duration::ZERO, rests: false, is_asked: false }
+        let check_after = REST_AFTER.min(interval / 2);
+        let due = WakeGated::new(tokio::time::sleep(check_after));
+        Self { interval, check_after, due, quiet: Duration::ZERO, is_resting: false, is_ping_sent: false }
     }
 
     /// Something came. What is done at each request must be little: after a rest alone is it looked at sooner again.
-    fn heard(&mut self) {
-        if self.rests {
+    fn record_activity(&mut self) {
+        if self.is_resting {
             *self = Self::new(self.interval);
         }
-        (self.quiet, self.is_asked) = (Duration::ZERO, false);
+        (self.quiet, self.is_ping_sent) = (Duration::ZERO, false);
     }
 }
 
@@ -84,8 +84,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Arc::new(Http2Server::new(CONFIG)),
             StreamExecutor { bound: server.state.config.send_timeout, place: Arc::default() },
         );
-        let pulse = Pulse::new(server.state.config.ping_interval);
-        Self { server, client, io, shared, executor, gate: ReadGate::new(meter), pulse, is_unflushed: false }
+        let keepalive = Keepalive::new(server.state.config.ping_interval);
+        Self { server, client, io, shared, executor, gate: ReadGate::new(meter), keepalive, is_unflushed: false }
     }
 
     /// Lets the requests come to their end that are under way, and takes no more.
@@ -125,22 +125,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn poll_read_once(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.shared.lock().server.output().len() >= MAX_OUTPUT_BYTES {
             // Whether it is there is for those to judge who write to it.
-            self.pulse.heard();
+            self.keepalive.record_activity();
             return Poll::Pending;
         }
         ready!(self.gate.poll_open(cx));
         READ.with_borrow_mut(|room| {
             let mut read = ReadBuf::new(&mut room[..]);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
-            self.pulse.heard();
+            self.keepalive.record_activity();
             sallyport_shards::weigh(read.filled().len());
-            self.take(read.filled());
+            self.handle_input(read.filled());
             Poll::Ready(Ok(read.filled().len()))
         })
     }
 
     /// Has the server look at these bytes, and sets the requests under way that they bring.
-    fn take(&mut self, bytes: &[u8]) {
+    fn handle_input(&mut self, bytes: &[u8]) {
         self.shared.lock().server.handle_input(bytes);
         // One by one, and not under the lock: a runtime that shuts down drops a task at once, which takes it again.
         while let Some(request) = self.next_request() {
@@ -152,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let server = &mut self.shared.lock().server;
             (server.received(), server.faults())
         };
-        self.gate.received(received);
+        self.gate.record_received(received);
         for (fault, times) in faults {
             self.server.state.metrics.http2_fault(fault, times);
         }
@@ -163,23 +163,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Looks whether the client is there. An error: it is not.
-    fn poll_pulse(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let pulse = &mut self.pulse;
-        while Pin::new(&mut pulse.due).poll(cx).is_ready() {
-            pulse.quiet += pulse.look;
+    fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let keepalive = &mut self.keepalive;
+        while Pin::new(&mut keepalive.due).poll(cx).is_ready() {
+            keepalive.quiet += keepalive.check_after;
             let server = &mut self.shared.lock().server;
-            if pulse.quiet >= 2 * pulse.interval {
+            if keepalive.quiet >= 2 * keepalive.interval {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the client is not there any more"));
             }
-            if pulse.quiet >= pulse.interval && !std::mem::replace(&mut pulse.is_asked, true) {
+            if keepalive.quiet >= keepalive.interval && !std::mem::replace(&mut keepalive.is_ping_sent, true) {
                 server.forget_ended();
                 server.ping();
             }
-            if !std::mem::replace(&mut pulse.rests, true) {
+            if !std::mem::replace(&mut keepalive.is_resting, true) {
                 server.rest();
             }
-            pulse.look = pulse.interval / 2;
-            pulse.due = WakeGated::new(tokio::time::sleep(pulse.look));
+            keepalive.check_after = keepalive.interval / 2;
+            keepalive.due = WakeGated::new(tokio::time::sleep(keepalive.check_after));
         }
         Ok(())
     }
@@ -203,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Poll::Ready(_) => {}
                 Poll::Pending => {
                     // What came just now may have begun another look.
-                    self.poll_pulse(cx)?;
+                    self.poll_keepalive(cx)?;
                     let mut state = self.shared.lock();
                     state.connection.wait(cx);
                     // Another thread may have had something to say since all was written.

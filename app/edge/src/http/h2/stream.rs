@@ -22,14 +22,14 @@ use crate::{
         h2::{Http2Body, Http2Server},
         upload::{BoxError, ClientBody},
     },
-    http::{answer_body::AnswerBody, connection::Client, request, send_bound, server::HttpServer},
+    http::{connection::Client, request, response_body::ResponseBody, send_bound, server::HttpServer},
     util::http_date::date,
 };
 
 /// How much a client has to take at once to be one that takes its answer, in bytes.
 const MIN_PROGRESS_BYTES: usize = 1_024;
 /// What belongs to a connection of HTTP/1 (RFC 9113 section 8.2.2).
-const OF_HTTP1: [HeaderName; 5] = [
+const HTTP1_ONLY_FIELDS: [HeaderName; 5] = [
     CONNECTION,
     TRANSFER_ENCODING,
     UPGRADE,
@@ -38,12 +38,12 @@ const OF_HTTP1: [HeaderName; 5] = [
 ];
 
 /// The answer of a stream. Dropped before its end it breaks the stream off.
-pub(super) struct Answering {
+pub(super) struct StreamResponse {
     shared: Arc<Http2Server>,
     stream: StreamId,
 }
 
-impl Drop for Answering {
+impl Drop for StreamResponse {
     fn drop(&mut self) {
         self.shared.with(|server| server.leave_answer(self.stream));
     }
@@ -68,23 +68,23 @@ pub(super) fn serve(
             HeadRefusal::Target => RequestRefusal::Target,
         });
     }
-    let answering = Answering { shared: shared.clone(), stream };
+    let stream_response = StreamResponse { shared: shared.clone(), stream };
     // In a box of its own, whose room is given up when the answer begins: that may last.
     let mut served = Box::pin(request::serve(server, client, Request::from_parts(head, body)));
     async move {
-        let answer = poll_fn(|cx| match served.as_mut().poll(cx) {
-            Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending => answering.poll_gone(cx).map(|()| None),
+        let response = poll_fn(|cx| match served.as_mut().poll(cx) {
+            Poll::Ready(response) => Poll::Ready(Some(response)),
+            Poll::Pending => stream_response.poll_closed(cx).map(|()| None),
         });
-        let Some(answer) = answer.await else { return };
+        let Some(response) = response.await else { return };
         drop(served);
-        answering.send(answer).await;
+        stream_response.send(response).await;
     }
 }
 
-impl Answering {
+impl StreamResponse {
     /// Ready when nobody wants the answer any more.
-    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let server = &mut self.shared.lock().server;
         if server.is_gone(self.stream) {
             return Poll::Ready(());
@@ -119,7 +119,7 @@ impl Answering {
             Room::Bytes(room) => {
                 let piece = data.split_to(room.min(data.len()));
                 if piece.len() >= MIN_PROGRESS_BYTES {
-                    send_bound::waits_for_client();
+                    send_bound::mark_waiting_for_client();
                 }
                 server.send_data(self.stream, piece, ends && data.is_empty());
                 Poll::Ready(Some(()))
@@ -134,26 +134,26 @@ impl Answering {
         })
     }
 
-    async fn send(&self, answer: Response<AnswerBody>) {
-        let (head, mut body) = answer.into_parts();
+    async fn send(&self, response: Response<ResponseBody>) {
+        let (head, mut body) = response.into_parts();
         if !self.send_whole(head, &mut body).await {
             return;
         }
-        let Some(mut unwanted) = body.into_unwanted() else { return };
-        send_bound::waits_for_origin();
-        poll_fn(|cx| match unwanted.poll_end(cx) {
+        let Some(mut unread) = body.into_unread() else { return };
+        send_bound::mark_waiting_for_origin();
+        poll_fn(|cx| match unread.poll_end(cx) {
             Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => self.poll_gone(cx),
+            Poll::Pending => self.poll_closed(cx),
         })
         .await;
     }
 
     /// Sends an answer to its end. Whether that was reached.
-    async fn send_whole(&self, mut head: Parts, body: &mut AnswerBody) -> bool {
+    async fn send_whole(&self, mut head: Parts, body: &mut ResponseBody) -> bool {
         date(&mut head.headers);
-        if !body.is_of_origin() {
+        if !body.is_from_origin() {
             // Those of origins have lost them on their way.
-            OF_HTTP1.iter().for_each(|name| drop(head.headers.remove(name)));
+            HTTP1_ONLY_FIELDS.iter().for_each(|name| drop(head.headers.remove(name)));
         }
         let ends = body.is_end_stream();
         if !ends
@@ -173,7 +173,7 @@ impl Answering {
         loop {
             let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-                Poll::Pending => self.poll_gone(cx).map(Err),
+                Poll::Pending => self.poll_closed(cx).map(Err),
             });
             let frame = match frame.await {
                 Ok(Some(Ok(frame))) => frame,
@@ -223,7 +223,7 @@ impl Answering {
     }
 
     fn break_off(&self, error: &BoxError) {
-        tracing::debug!(%error, "an answer broke off");
+        tracing::debug!(%error, "a response was not completed");
         self.shared.with(|server| server.break_off(self.stream, ErrorCode::INTERNAL_ERROR));
     }
 }

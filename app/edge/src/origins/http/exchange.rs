@@ -18,18 +18,18 @@ use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::time::{Instant, Sleep};
 
 use crate::{
-    body::upload::{BoxError, Upload, UploadSlot},
+    body::upload::{BoxError, Upload, UploadState},
     origins::{
         http::{
             h1::{H1Connection, H1Error},
-            response_body::Carrier,
+            response_body::ResponseCarrier,
         },
         origin::{ConnectError, H2Place},
     },
 };
 
 /// How often a request that waits for its origin is looked at: whether it may go on is seen then.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long an origin may take.
 #[derive(Debug, Clone, Copy)]
@@ -70,23 +70,23 @@ pub(crate) enum Failure {
     #[error("an idle connection to the origin had ended")]
     Unsent,
     /// The origin had the request, or part of it, and gave no proper answer.
-    #[error("the origin gave no valid answer: {0}")]
+    #[error("the origin gave no valid response: {0}")]
     Broken(BoxError),
     /// The origin took the connection, and ended it without a word.
-    #[error("the origin gave no answer: {0}")]
-    Wordless(BoxError),
+    #[error("the origin gave no response: {0}")]
+    NoResponse(BoxError),
     /// The origin speaks TLS, and its socket says that it does not.
     #[error("the origin speaks TLS, and its socket is of type http: use --type https")]
     SpeaksTls,
     /// The origin did not begin its answer in time.
-    #[error("the origin did not answer in time")]
+    #[error("the origin did not respond in time")]
     ResponseTimedOut,
     /// The origin switched protocols unasked.
     #[error("the origin switched to another protocol, which nobody asked for")]
-    UncheckedRequest,
+    UnexpectedUpgrade,
     /// The origin used a transfer coding other than chunked, which nobody asked for: we send no TE but `trailers`.
     #[error("the origin used a transfer coding that nobody asked for")]
-    ForeignCoding,
+    UnknownTransferEncoding,
     /// The client stopped sending the body of its request.
     #[error("the client stopped sending its request")]
     UploadStalled,
@@ -102,8 +102,8 @@ impl Failure {
             Self::NoStream(_) | Self::NotReached(_) | Self::Unsent => Received::Nothing,
             Self::ConnectTimedOut { sent } | Self::TunnelLost { sent, .. } => Received::unsaid(*sent),
             Self::Stale(_) => Received::Unknown,
-            Self::Broken(_) | Self::Wordless(_) | Self::SpeaksTls => Received::Some,
-            Self::UncheckedRequest | Self::ForeignCoding => Received::Some,
+            Self::Broken(_) | Self::NoResponse(_) | Self::SpeaksTls => Received::Some,
+            Self::UnexpectedUpgrade | Self::UnknownTransferEncoding => Received::Some,
             Self::ResponseTimedOut | Self::UploadStalled | Self::UploadBroken => Received::Some,
         }
     }
@@ -114,12 +114,12 @@ impl Failure {
     }
 
     /// Whether the origin took a new connection, and said nothing that HTTP knows.
-    pub(crate) fn is_wordless(&self) -> bool {
-        matches!(self, Self::Wordless(_) | Self::NoStream(ConnectError::Http2(_)))
+    pub(crate) fn has_no_response(&self) -> bool {
+        matches!(self, Self::NoResponse(_) | Self::NoStream(ConnectError::Http2(_)))
     }
 
     /// Whether the origin took no connection.
-    pub(crate) fn is_of_origin(&self) -> bool {
+    pub(crate) fn is_connect_failure(&self) -> bool {
         match self {
             Self::ConnectTimedOut { .. } | Self::NoStream(ConnectError::TimedOut) => true,
             Self::NotReached(failure) => failure.reason != FailureReason::Draining,
@@ -138,7 +138,7 @@ impl Failure {
     }
 
     /// Whether the tunnel was to blame and not the origin: another tunnel, or the same one when it is back, may do.
-    pub(crate) fn is_of_tunnel(&self) -> bool {
+    pub(crate) fn is_tunnel_failure(&self) -> bool {
         match self {
             Self::NoStream(_) | Self::TunnelLost { .. } | Self::Stale(_) | Self::Unsent => true,
             Self::NotReached(failure) => failure.reason == FailureReason::Draining,
@@ -183,7 +183,7 @@ pub(crate) struct OriginRequest<'a> {
     /// What only we say, where that is not among the header fields: of a client's request in HTTP/1.1.
     pub(crate) ours: Option<OurFields<'a>>,
     /// The body, where there is one.
-    pub(crate) upload: Option<&'a Arc<UploadSlot>>,
+    pub(crate) upload: Option<&'a Arc<UploadState>>,
     /// What attempts there may be.
     pub(crate) delivery: Delivery,
 }
@@ -199,22 +199,22 @@ impl OriginRequest<'_> {
 /// origin has taken the connection.
 pub(crate) async fn exchange(
     connection: OriginConnection,
-    question: OriginRequest<'_>,
-    patience: OriginTimeouts,
-) -> Result<(Response<()>, Carrier), Failure> {
+    request: OriginRequest<'_>,
+    timeouts: OriginTimeouts,
+) -> Result<(Response<()>, ResponseCarrier), Failure> {
     match connection {
         OriginConnection::H1 { mut connection, reused } => {
-            if !question.delivery.may_go_ahead() && !reused {
-                Box::pin(taken_h1(&mut connection, patience)).await?;
+            if !request.delivery.may_go_ahead() && !reused {
+                Box::pin(wait_accepted_h1(&mut connection, timeouts)).await?;
             }
-            over_h1(connection, reused, question, patience).await
+            over_h1(connection, reused, request, timeouts).await
         }
         OriginConnection::H2(place) => {
             let exchanged = async {
-                if !question.delivery.may_go_ahead() {
-                    taken_h2(&place, patience).await?;
+                if !request.delivery.may_go_ahead() {
+                    wait_accepted_h2(&place, timeouts).await?;
                 }
-                over_h2(place, question, patience).await
+                over_h2(place, request, timeouts).await
             };
             Box::pin(exchanged).await
         }
@@ -222,34 +222,34 @@ pub(crate) async fn exchange(
 }
 
 /// Waits until the origin has taken the connection; nothing of the request has left.
-async fn taken_h1(connection: &mut H1Connection, patience: OriginTimeouts) -> Result<(), Failure> {
+async fn wait_accepted_h1(connection: &mut H1Connection, timeouts: OriginTimeouts) -> Result<(), Failure> {
     let establishment = connection.establishment().clone();
-    let mut taken = pin!(establishment.wait());
-    let taken = tokio::time::timeout(
-        patience.connect,
+    let mut accepted = pin!(establishment.wait());
+    let accepted = tokio::time::timeout(
+        timeouts.connect,
         poll_fn(|cx| {
             let is_over = connection.poll_open(cx).is_ready();
-            match taken.as_mut().poll(cx) {
+            match accepted.as_mut().poll(cx) {
                 // What it ended with is told when the request is not taken.
                 Poll::Pending if is_over => Poll::Ready(Ok(())),
                 polled => polled,
             }
         }),
     );
-    not_taken(&establishment, taken.await)
+    check_accepted(&establishment, accepted.await)
 }
 
-/// As [`taken_h1`]; the connection has a task that reads.
-async fn taken_h2(place: &H2Place, patience: OriginTimeouts) -> Result<(), Failure> {
+/// As [`wait_accepted_h1`]; the connection has a task that reads.
+async fn wait_accepted_h2(place: &H2Place, timeouts: OriginTimeouts) -> Result<(), Failure> {
     let establishment = place.establishment();
-    not_taken(establishment, tokio::time::timeout(patience.connect, establishment.wait()).await)
+    check_accepted(establishment, tokio::time::timeout(timeouts.connect, establishment.wait()).await)
 }
 
-fn not_taken(
+fn check_accepted(
     establishment: &Establishment,
-    taken: Result<Result<(), OpenFailure>, tokio::time::error::Elapsed>,
+    accepted: Result<Result<(), OpenFailure>, tokio::time::error::Elapsed>,
 ) -> Result<(), Failure> {
-    match taken {
+    match accepted {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) if establishment.is_lost() => Err(Failure::TunnelLost { failure, sent: false }),
         Ok(Err(failure)) => Err(Failure::NotReached(failure)),
@@ -260,61 +260,68 @@ fn not_taken(
 async fn over_h1(
     mut connection: Box<H1Connection>,
     reused: bool,
-    question: OriginRequest<'_>,
-    patience: OriginTimeouts,
-) -> Result<(Response<()>, Carrier), Failure> {
+    request: OriginRequest<'_>,
+    timeouts: OriginTimeouts,
+) -> Result<(Response<()>, ResponseCarrier), Failure> {
     let establishment = connection.establishment().clone();
     // On a connection that is used again a body need not wait.
-    let body = question.body((question.upload.is_some() && !reused).then(|| establishment.clone()));
+    let body = request.body((request.upload.is_some() && !reused).then(|| establishment.clone()));
     // Where it was waited for, what came since is looked at as on one that is used again.
-    let stood = reused || establishment.peek().is_some();
-    connection.ask(stood, question.method, question.target, question.headers, question.ours.as_ref(), body);
-    let mut clock = Clock::start(&establishment, question.upload, patience);
-    let answered = poll_fn(|cx| match connection.poll_answer(question.headers, cx) {
-        Poll::Ready(answered) => Poll::Ready(Ok(answered)),
-        Poll::Pending => clock.poll_expiry(connection.alarm(), cx).map(Err),
+    let may_have_ended = reused || establishment.peek().is_some();
+    connection.begin_exchange(
+        may_have_ended,
+        request.method,
+        request.target,
+        request.headers,
+        request.ours.as_ref(),
+        body,
+    );
+    let mut clock = Clock::start(&establishment, request.upload, timeouts);
+    let outcome = poll_fn(|cx| match connection.poll_response(request.headers, cx) {
+        Poll::Ready(outcome) => Poll::Ready(Ok(outcome)),
+        Poll::Pending => clock.poll_expiry(connection.timer(), cx).map(Err),
     })
     .await?;
-    let status = answered.map_err(|error| explain_h1(error, reused, &establishment, question.upload))?;
+    let status = outcome.map_err(|error| explain_h1(error, reused, &establishment, request.upload))?;
     let mut response = Response::new(());
     *response.status_mut() = status;
-    *response.headers_mut() = std::mem::take(question.headers);
-    Ok((response, Carrier::H1(connection)))
+    *response.headers_mut() = std::mem::take(request.headers);
+    Ok((response, ResponseCarrier::H1(connection)))
 }
 
 async fn over_h2(
     mut place: H2Place,
-    question: OriginRequest<'_>,
-    patience: OriginTimeouts,
-) -> Result<(Response<()>, Carrier), Failure> {
-    let (establishment, upload) = (place.establishment().clone(), question.upload);
-    let mut request = Request::new(question.body(Some(establishment.clone())));
-    *request.method_mut() = question.method.clone();
-    *request.uri_mut() = question.target.clone();
-    *request.headers_mut() = question.headers.clone();
-    *request.version_mut() = Version::HTTP_2;
-    let mut answer = pin!(place.sender().try_send_request(request));
-    let (mut clock, mut alarm) = (Clock::start(&establishment, upload, patience), LazyTimer::default());
-    let answer = poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            return Poll::Ready(Ok(answer));
+    request: OriginRequest<'_>,
+    timeouts: OriginTimeouts,
+) -> Result<(Response<()>, ResponseCarrier), Failure> {
+    let (establishment, upload) = (place.establishment().clone(), request.upload);
+    let mut outgoing = Request::new(request.body(Some(establishment.clone())));
+    *outgoing.method_mut() = request.method.clone();
+    *outgoing.uri_mut() = request.target.clone();
+    *outgoing.headers_mut() = request.headers.clone();
+    *outgoing.version_mut() = Version::HTTP_2;
+    let mut response = pin!(place.sender().try_send_request(outgoing));
+    let (mut clock, mut timer) = (Clock::start(&establishment, upload, timeouts), LazyTimer::default());
+    let response = poll_fn(|cx| {
+        if let Poll::Ready(response) = response.as_mut().poll(cx) {
+            return Poll::Ready(Ok(response));
         }
-        clock.poll_expiry(&mut alarm, cx).map(Err)
+        clock.poll_expiry(&mut timer, cx).map(Err)
     })
     .await?;
-    let response = answer.map_err(|error| explain_h2(error, place.is_reused(), &establishment, upload))?;
+    let response = response.map_err(|error| explain_h2(error, place.is_reused(), &establishment, upload))?;
     let (mut head, body) = response.into_parts();
     // No connection has a coding of its own over HTTP/2 (RFC 9113 section 8.2.2).
     if head.headers.contains_key(TRANSFER_ENCODING) {
-        return Err(Failure::ForeignCoding);
+        return Err(Failure::UnknownTransferEncoding);
     }
     head.version = Version::HTTP_11;
     head.extensions = http::Extensions::new();
-    Ok((Response::from_parts(head, ()), Carrier::H2 { body, _place: place }))
+    Ok((Response::from_parts(head, ()), ResponseCarrier::H2 { body, _place: place }))
 }
 
 /// What the request's body and the establishment of the connection say of an exchange that failed, before all else.
-fn explain(establishment: &Establishment, upload: Option<&Arc<UploadSlot>>) -> Option<Failure> {
+fn explain(establishment: &Establishment, upload: Option<&Arc<UploadState>>) -> Option<Failure> {
     if upload.is_some_and(|upload| upload.is_broken()) {
         return Some(Failure::UploadBroken);
     }
@@ -328,15 +335,15 @@ fn explain_h1(
     error: H1Error,
     reused: bool,
     establishment: &Establishment,
-    upload: Option<&Arc<UploadSlot>>,
+    upload: Option<&Arc<UploadState>>,
 ) -> Failure {
     // An answer that began and makes no sense is the origin's fault; one that did not begin is the idle connection's.
     explain(establishment, upload).unwrap_or_else(|| match error {
         H1Error::Unsent => Failure::Unsent,
-        H1Error::Malformed(ResponseError::ForeignCoding) => Failure::ForeignCoding,
-        H1Error::Malformed(ResponseError::Tls) => Failure::SpeaksTls,
+        H1Error::Malformed(ResponseError::UnknownTransferEncoding) => Failure::UnknownTransferEncoding,
+        H1Error::Malformed(ResponseError::TlsAlert) => Failure::SpeaksTls,
         H1Error::Stream(_) | H1Error::Ended if reused => Failure::Stale(error.into()),
-        H1Error::Stream(_) | H1Error::Ended => Failure::Wordless(error.into()),
+        H1Error::Stream(_) | H1Error::Ended => Failure::NoResponse(error.into()),
         error => Failure::Broken(error.into()),
     })
 }
@@ -345,7 +352,7 @@ fn explain_h2(
     mut error: TrySendError<Request<Upload>>,
     reused: bool,
     establishment: &Establishment,
-    upload: Option<&Arc<UploadSlot>>,
+    upload: Option<&Arc<UploadState>>,
 ) -> Failure {
     if let Some(failure) = explain(establishment, upload) {
         return failure;
@@ -357,7 +364,7 @@ fn explain_h2(
     if reused && !error.is_parse() && !error.is_user() {
         Failure::Stale(error.into())
     } else {
-        Failure::Wordless(error.into())
+        Failure::NoResponse(error.into())
     }
 }
 
@@ -369,7 +376,7 @@ pub(crate) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 impl LazyTimer {
     /// Ready when it is that late. Whoever waits is woken every few seconds until then.
     fn poll_due(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let next = || due.min(Instant::now() + LOOK_AGAIN);
+        let next = || due.min(Instant::now() + RECHECK_INTERVAL);
         let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(next())));
         if due < timer.deadline() {
             timer.as_mut().reset(due);
@@ -387,31 +394,31 @@ impl LazyTimer {
 /// Watches an attempt's two bounds.
 struct Clock<'a> {
     establishment: &'a Establishment,
-    upload: Option<&'a Arc<UploadSlot>>,
-    patience: OriginTimeouts,
+    upload: Option<&'a Arc<UploadState>>,
+    timeouts: OriginTimeouts,
     /// Whether the connection is there, and the answer is waited for.
-    is_answer_due: bool,
+    is_response_due: bool,
     due: Instant,
     bytes_seen: u64,
 }
 
 impl<'a> Clock<'a> {
-    fn start(establishment: &'a Establishment, upload: Option<&'a Arc<UploadSlot>>, patience: OriginTimeouts) -> Self {
-        let is_answer_due = establishment.peek().is_some();
-        let first = if is_answer_due { patience.response } else { patience.connect };
-        Self { establishment, upload, patience, is_answer_due, due: Instant::now() + first, bytes_seen: 0 }
+    fn start(establishment: &'a Establishment, upload: Option<&'a Arc<UploadState>>, timeouts: OriginTimeouts) -> Self {
+        let is_response_due = establishment.peek().is_some();
+        let first = if is_response_due { timeouts.response } else { timeouts.connect };
+        Self { establishment, upload, timeouts, is_response_due, due: Instant::now() + first, bytes_seen: 0 }
     }
 
     /// Ready when the origin's time is over. To be polled whenever the connection was, which is when the establishment
     /// may have come: the time for the answer runs from there.
-    fn poll_expiry(&mut self, alarm: &mut LazyTimer, cx: &mut Context<'_>) -> Poll<Failure> {
-        if !self.is_answer_due && self.establishment.peek().is_some() {
-            self.is_answer_due = true;
-            self.due = Instant::now() + self.patience.response;
+    fn poll_expiry(&mut self, timer: &mut LazyTimer, cx: &mut Context<'_>) -> Poll<Failure> {
+        if !self.is_response_due && self.establishment.peek().is_some() {
+            self.is_response_due = true;
+            self.due = Instant::now() + self.timeouts.response;
         }
         loop {
-            ready!(alarm.poll_due(self.due, cx));
-            if !self.is_answer_due {
+            ready!(timer.poll_due(self.due, cx));
+            if !self.is_response_due {
                 return Poll::Ready(Failure::ConnectTimedOut { sent: true });
             }
             let bytes = self.upload.map_or(0, |upload| upload.bytes());
@@ -419,13 +426,13 @@ impl<'a> Clock<'a> {
                 return Poll::Ready(self.expired());
             }
             self.bytes_seen = bytes;
-            self.due = Instant::now() + self.patience.response;
+            self.due = Instant::now() + self.timeouts.response;
         }
     }
 
     fn expired(&self) -> Failure {
         let is_stalled =
-            |upload: &Arc<UploadSlot>| !upload.is_finished() && !upload.is_untouched() && !upload.is_broken();
+            |upload: &Arc<UploadState>| !upload.is_finished() && !upload.is_untouched() && !upload.is_broken();
         if self.upload.is_some_and(is_stalled) { Failure::UploadStalled } else { Failure::ResponseTimedOut }
     }
 }

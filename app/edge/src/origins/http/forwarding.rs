@@ -73,7 +73,7 @@ struct Served {
     group: Group,
     prefix: PathPrefix,
     /// What stands in the place of the prefix, where that is something else.
-    with: Option<PathPrefix>,
+    replacement: Option<PathPrefix>,
 }
 
 impl Forwarding {
@@ -115,30 +115,30 @@ impl Forwarding {
     pub(crate) fn target(
         &self,
         origin: OriginRef,
-        asked: &Uri,
+        original: &Uri,
         headers: &mut HeaderMap,
     ) -> Result<Uri, ForwardingError> {
         // A former attempt may have gone to an origin that has another prefix.
         headers.remove(X_FORWARDED_PREFIX);
         let served = self.paths.as_ref().and_then(|paths| paths.served.get(&origin));
-        let Some((served, with)) = served.and_then(|served| Some((served, served.with.as_ref()?))) else {
-            return Ok(asked.clone());
+        let Some((served, replacement)) = served.and_then(|served| Some((served, served.replacement.as_ref()?))) else {
+            return Ok(original.clone());
         };
-        let target = asked.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let target = path::replace_prefix(&target, served.prefix.segments().count(), with.as_str())?;
+        let target = original.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let target = path::replace_prefix(&target, served.prefix.segments().count(), replacement.as_str())?;
         if !served.prefix.is_root()
             && let Ok(prefix) = HeaderValue::from_str(served.prefix.as_str())
         {
             headers.insert(X_FORWARDED_PREFIX, prefix);
         }
-        let mut parts = asked.clone().into_parts();
+        let mut parts = original.clone().into_parts();
         parts.path_and_query = Some(target);
-        Ok(Uri::from_parts(parts).unwrap_or_else(|_| asked.clone()))
+        Ok(Uri::from_parts(parts).unwrap_or_else(|_| original.clone()))
     }
 
     /// The host that an origin is told, where that is not the public name.
-    pub(crate) fn told_host(&self, transport: &OriginTransport, socket_type: SocketType) -> Option<String> {
-        self.host.as_ref().map(|host| told(host, transport, socket_type))
+    pub(crate) fn origin_host(&self, transport: &OriginTransport, socket_type: SocketType) -> Option<String> {
+        self.host.as_ref().map(|host| origin_host(host, transport, socket_type))
     }
 
     /// Changes the header fields of an origin's answer.
@@ -146,15 +146,15 @@ impl Forwarding {
         &self,
         headers: &mut HeaderMap,
         origin: OriginRef,
-        told: Option<&str>,
+        origin_host: Option<&str>,
         host: &RequestHost,
     ) {
-        if let Some(told) = told {
+        if let Some(origin_host) = origin_host {
             let served = self.paths.as_ref().and_then(|paths| paths.served.get(&origin));
             let prefixes = served.map_or(("/", "/"), |served| {
-                (served.prefix.as_str(), served.with.as_ref().unwrap_or(&served.prefix).as_str())
+                (served.prefix.as_str(), served.replacement.as_ref().unwrap_or(&served.prefix).as_str())
             });
-            rewrite::public_location(headers, &Names { told, public: ("https", host.as_str()), prefixes });
+            rewrite::public_location(headers, &Names { origin_host, public: ("https", host.as_str()), prefixes });
         }
         self.response.apply(headers);
     }
@@ -169,8 +169,8 @@ impl Paths {
         prefixes.sort_unstable();
         prefixes.dedup();
         let served = route.paths().map(|(origin, path)| {
-            let (prefix, with) = (path.prefix.clone(), path.replacement().cloned());
-            (origin, Served { group: Group::of(&prefix), prefix, with })
+            let (prefix, replacement) = (path.prefix.clone(), path.replacement().cloned());
+            (origin, Served { group: Group::of(&prefix), prefix, replacement })
         });
         Some(Self {
             table: PathTable::new(prefixes.iter().map(|prefix| prefix.as_str())),
@@ -196,7 +196,7 @@ impl From<AmbiguousPath> for ForwardingError {
 }
 
 /// The host that the origin behind this way is told.
-pub(crate) fn told(host: &HostHeader, transport: &OriginTransport, socket_type: SocketType) -> String {
+pub(crate) fn origin_host(host: &HostHeader, transport: &OriginTransport, socket_type: SocketType) -> String {
     match host {
         HostHeader::Named(host) => host.clone(),
         HostHeader::Origin => {

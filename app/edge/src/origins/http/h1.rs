@@ -58,14 +58,14 @@ pub(crate) enum H1Error {
     #[error("{0}")]
     Stream(#[from] io::Error),
     /// The connection ended before the answer did.
-    #[error("the connection ended before the answer did")]
+    #[error("the connection ended before the response did")]
     Ended,
     /// The answer makes no sense.
     #[error("{0}")]
     Malformed(#[from] ResponseError),
     /// One head after the other came, and none was the answer's.
-    #[error("more than {MAX_INTERIM_HEADS} heads announced an answer")]
-    OnlyAnnounced,
+    #[error("more than {MAX_INTERIM_HEADS} interim responses came")]
+    TooManyInterimHeads,
 }
 
 /// What an idle connection turned out to be.
@@ -89,7 +89,7 @@ pub(crate) struct H1Connection {
     /// Where it was used last; its carrier went there where it can.
     shard: ShardId,
     idle_since: Instant,
-    alarm: LazyTimer,
+    timer: LazyTimer,
     /// What came and belongs to nothing yet.
     read: BytesMut,
     /// How much of it holds no end of a head.
@@ -99,7 +99,7 @@ pub(crate) struct H1Connection {
     /// A piece of the request's body, and what follows it.
     piece: Bytes,
     piece_end: &'static [u8],
-    upload: Option<Box<Sending>>,
+    upload: Option<Box<OutgoingBody>>,
     /// Whether all that was written has left the stream's own buffers.
     is_flushed: bool,
     stage: Stage,
@@ -107,13 +107,13 @@ pub(crate) struct H1Connection {
     interim_heads: u8,
     body: BodyDecoder,
     /// Whether it may carry another request after this one.
-    keeps: bool,
+    is_reusable: bool,
     /// Whether not all of the request was sent.
-    is_cut: bool,
+    is_request_cut: bool,
     /// How much came last, or twice as much where there was no room for more.
     last_read: usize,
     /// Whether it has room for a long answer.
-    has_much_room: bool,
+    has_large_buffer: bool,
 }
 
 /// How far an exchange is.
@@ -121,13 +121,13 @@ enum Stage {
     /// Nothing was written, and the connection is new.
     New,
     /// Nothing was written, and the connection may have ended.
-    Unproven,
+    Unverified,
     /// The request is on its way.
-    Asked,
+    Sent,
 }
 
 /// A request's body that is under way.
-struct Sending {
+struct OutgoingBody {
     body: Upload,
     /// How much is to come, where that was announced; else it goes in chunks.
     left: Option<u64>,
@@ -145,7 +145,7 @@ impl H1Connection {
             is_shared,
             shard: ShardId::here(),
             idle_since: Instant::now(),
-            alarm: LazyTimer::default(),
+            timer: LazyTimer::default(),
             read: BytesMut::new(),
             searched: 0,
             out: BytesMut::new(),
@@ -157,10 +157,10 @@ impl H1Connection {
             method: Method::GET,
             interim_heads: 0,
             body: BodyDecoder::of_response(Framing::Length(0)),
-            keeps: true,
-            is_cut: false,
+            is_reusable: true,
+            is_request_cut: false,
             last_read: 0,
-            has_much_room: false,
+            has_large_buffer: false,
         }
     }
 
@@ -170,17 +170,17 @@ impl H1Connection {
     }
 
     /// What an exchange over it sets its bounds with.
-    pub(crate) fn alarm(&mut self) -> &mut LazyTimer {
-        &mut self.alarm
+    pub(crate) fn timer(&mut self) -> &mut LazyTimer {
+        &mut self.timer
     }
 
     /// Keeps this place until the origin has taken the connection, or not.
-    pub(crate) fn holds_until_taken(&mut self, place: OpeningPlace) {
+    pub(crate) fn set_opening_place(&mut self, place: OpeningPlace) {
         self.opening = Some(Box::new(UntilTaken::new(place, self.establishment.clone())));
     }
 
     /// To be called behind each look at what came.
-    fn look_whether_taken(&mut self, cx: &mut Context<'_>) {
+    fn poll_opening(&mut self, cx: &mut Context<'_>) {
         if let Some(opening) = &mut self.opening
             && opening.poll(cx).is_ready()
         {
@@ -214,12 +214,12 @@ impl H1Connection {
     }
 
     /// It is used in the caller's shard from now on.
-    pub(crate) fn come_here(&mut self) {
+    pub(crate) fn move_to_this_shard(&mut self) {
         let here = ShardId::here();
         if here.is_shard() && here != self.shard {
             self.shard = here;
             // A timer stays with the scheduler that it was made in.
-            self.alarm = LazyTimer::default();
+            self.timer = LazyTimer::default();
         }
     }
 
@@ -228,10 +228,10 @@ impl H1Connection {
         if self.read.is_empty() { self.poll_fill(cx).map(drop) } else { Poll::Ready(()) }
     }
 
-    /// Begins an exchange; [`Self::poll_answer`] follows. `stood`: the connection may have ended by now.
-    pub(crate) fn ask(
+    /// Begins an exchange; [`Self::poll_response`] follows. `may_have_ended`: the connection may have ended by now.
+    pub(crate) fn begin_exchange(
         &mut self,
-        stood: bool,
+        may_have_ended: bool,
         method: &Method,
         target: &Uri,
         headers: &HeaderMap,
@@ -244,36 +244,36 @@ impl H1Connection {
             None => RequestBody::Chunked,
         };
         encode_request(&mut self.out, method, target, headers, ours, body);
-        let sending = |left, trailers| Some(Box::new(Sending { body: upload, left, trailers }));
+        let outgoing = |left, trailers| Some(Box::new(OutgoingBody { body: upload, left, trailers }));
         self.upload = match body {
             RequestBody::None => None,
-            RequestBody::Length(left) => sending(Some(left), Vec::new()),
-            RequestBody::Chunked => sending(None, announced_trailers(headers)),
+            RequestBody::Length(left) => outgoing(Some(left), Vec::new()),
+            RequestBody::Chunked => outgoing(None, announced_trailers(headers)),
         };
-        self.stage = if stood { Stage::Unproven } else { Stage::New };
+        self.stage = if may_have_ended { Stage::Unverified } else { Stage::New };
         self.method.clone_from(method);
         self.body = BodyDecoder::of_response(Framing::UntilClose);
-        (self.keeps, self.interim_heads) = (false, 0);
+        (self.is_reusable, self.interim_heads) = (false, 0);
     }
 
     /// Sends the request, and waits for the head of its answer: its status, while its fields take the place of `fields`.
     /// Those stay as they are where there is no answer yet.
-    pub(crate) fn poll_answer(
+    pub(crate) fn poll_response(
         &mut self,
         fields: &mut HeaderMap,
         cx: &mut Context<'_>,
     ) -> Poll<Result<StatusCode, H1Error>> {
-        let is_read = match std::mem::replace(&mut self.stage, Stage::Asked) {
+        let is_read = match std::mem::replace(&mut self.stage, Stage::Sent) {
             // The opening leaves together with the request.
             Stage::New => false,
             // What comes before anything was asked is the end of the connection, or nothing that belongs here.
-            Stage::Unproven if !self.read.is_empty() || self.poll_fill(cx).is_ready() => {
+            Stage::Unverified if !self.read.is_empty() || self.poll_fill(cx).is_ready() => {
                 return Poll::Ready(Err(H1Error::Unsent));
             }
-            Stage::Unproven => true,
-            Stage::Asked => match self.poll_head(fields, cx) {
+            Stage::Unverified => true,
+            Stage::Sent => match self.poll_head(fields, cx) {
                 Poll::Pending => true,
-                answered => return answered,
+                outcome => return outcome,
             },
         };
         if self.has_unsent()
@@ -298,16 +298,16 @@ impl H1Connection {
                 Some(ResponseHead::Informational(status)) => {
                     self.interim_heads += 1;
                     if self.interim_heads > MAX_INTERIM_HEADS {
-                        return Poll::Ready(Err(H1Error::OnlyAnnounced));
+                        return Poll::Ready(Err(H1Error::TooManyInterimHeads));
                     }
-                    if let (StatusCode::CONTINUE, Some(sending)) = (status, &self.upload) {
-                        sending.body.continue_came();
+                    if let (StatusCode::CONTINUE, Some(outgoing)) = (status, &self.upload) {
+                        outgoing.body.mark_continued();
                     }
                 }
-                Some(ResponseHead::Final(answer)) => {
-                    self.body = BodyDecoder::of_response(answer.framing);
-                    self.keeps = answer.keeps_connection;
-                    return Poll::Ready(Ok(answer.status));
+                Some(ResponseHead::Final(response)) => {
+                    self.body = BodyDecoder::of_response(response.framing);
+                    self.is_reusable = response.keeps_connection;
+                    return Poll::Ready(Ok(response.status));
                 }
                 None => {
                     if ready!(self.poll_fill(cx))? == 0 {
@@ -346,7 +346,7 @@ impl H1Connection {
                 Ok(Piece::Missing) => match ready!(self.poll_fill(cx)) {
                     Ok(0) => {
                         if !self.body.set_connection_ended() {
-                            return Poll::Ready(Some(Err(ResponseError::BrokenOff.into())));
+                            return Poll::Ready(Some(Err(ResponseError::Incomplete.into())));
                         }
                     }
                     Ok(_) => {}
@@ -358,7 +358,7 @@ impl H1Connection {
     }
 
     /// Whether the answer's body is over.
-    pub(crate) fn is_answered(&self) -> bool {
+    pub(crate) fn is_response_over(&self) -> bool {
         self.body.is_over()
     }
 
@@ -369,7 +369,7 @@ impl H1Connection {
 
     /// Whether it can carry a request.
     pub(crate) fn check_idle(&mut self) -> Idleness {
-        let is_done = self.keeps && self.body.is_over() && !self.has_unsent();
+        let is_done = self.is_reusable && self.body.is_over() && !self.has_unsent();
         // Nothing comes over a connection on which nothing is asked, but its end.
         if !is_done || !self.read.is_empty() || self.poll_fill(&mut Context::from_waker(Waker::noop())).is_ready() {
             return Idleness::Over;
@@ -380,14 +380,14 @@ impl H1Connection {
     /// It carries nothing from now on.
     pub(crate) fn rest(&mut self) {
         self.idle_since = Instant::now();
-        if std::mem::take(&mut self.has_much_room) {
+        if std::mem::take(&mut self.has_large_buffer) {
             self.read = BytesMut::new();
         }
     }
 
     /// Ends it in good order, when nothing is under way any more; what it carries else is given up.
     pub(crate) fn close(mut self) {
-        if self.body.is_over() && !self.has_unsent() && !self.is_cut {
+        if self.body.is_over() && !self.has_unsent() && !self.is_request_cut {
             let mut quiet = Context::from_waker(Waker::noop());
             // The other side's end may be there, and then the stream is over.
             let _ = self.poll_fill(&mut quiet);
@@ -411,11 +411,11 @@ impl H1Connection {
         let is_long = left > READ_BYTES;
         let room = self.read.capacity() - self.read.len();
         if room < if is_long { READ_BYTES } else { MIN_READ_BYTES } {
-            self.has_much_room |= is_long;
+            self.has_large_buffer |= is_long;
             self.read.reserve(left.clamp(READ_BYTES, MAX_READ_BYTES));
         }
         let read = pin!(self.stream.read_buf(&mut self.read)).poll(cx);
-        self.look_whether_taken(cx);
+        self.poll_opening(cx);
         let read = ready!(read)?;
         // Of a body of unknown length more is expected when as much came as there was room for.
         self.last_read = if read >= room.max(READ_BYTES) { read.saturating_mul(2) } else { read };
@@ -477,8 +477,8 @@ impl H1Connection {
 
     /// Takes a piece of the request's body from its client, where there is one now.
     fn take_piece(&mut self, cx: &mut Context<'_>) -> Result<(), H1Error> {
-        while let Some(sending) = &mut self.upload {
-            let frame = match Pin::new(&mut sending.body).poll_frame(cx) {
+        while let Some(outgoing) = &mut self.upload {
+            let frame = match Pin::new(&mut outgoing.body).poll_frame(cx) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(None) => return self.end_sending(None),
                 Poll::Ready(Some(frame)) => frame.map_err(H1Error::Upload)?,
@@ -487,10 +487,10 @@ impl H1Connection {
                 Ok(data) => data,
                 Err(frame) => return self.end_sending(frame.into_trailers().ok().as_ref()),
             };
-            let is_last = sending.body.is_end_stream();
+            let is_last = outgoing.body.is_end_stream();
             if !data.is_empty() {
                 sallyport_shards::carried(cx, data.len());
-                match &mut sending.left {
+                match &mut outgoing.left {
                     Some(left) => {
                         let rest = left.checked_sub(data.len() as u64);
                         *left = rest.ok_or_else(|| H1Error::Upload("its body is longer than was announced".into()))?;
@@ -513,11 +513,11 @@ impl H1Connection {
 
     /// Nothing comes of the request's body any more, but what lies in `piece`.
     fn end_sending(&mut self, trailers: Option<&HeaderMap>) -> Result<(), H1Error> {
-        let Some(sending) = self.upload.take() else { return Ok(()) };
-        match sending.left {
+        let Some(outgoing) = self.upload.take() else { return Ok(()) };
+        match outgoing.left {
             Some(0) => {}
             Some(_) => return Err(H1Error::Upload("its body is shorter than was announced".into())),
-            None if self.piece.is_empty() => write_last_chunk(&mut self.out, trailers, &sending.trailers),
+            None if self.piece.is_empty() => write_last_chunk(&mut self.out, trailers, &outgoing.trailers),
             None => self.piece_end = LAST_CHUNK_END,
         }
         Ok(())
@@ -528,6 +528,6 @@ impl H1Connection {
         self.upload = None;
         self.out.clear();
         (self.piece, self.piece_end) = (Bytes::new(), b"");
-        (self.is_flushed, self.keeps, self.is_cut) = (true, false, true);
+        (self.is_flushed, self.is_reusable, self.is_request_cut) = (true, false, true);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What carries an answer's body.
-pub(crate) enum Carrier {
+pub(crate) enum ResponseCarrier {
     /// A connection of its own, which goes back to its origin when the body has ended.
     H1(Box<H1Connection>),
     /// A place on a shared one.
@@ -30,7 +30,7 @@ pub(crate) enum Carrier {
     },
 }
 
-impl Carrier {
+impl ResponseCarrier {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self {
             Self::H1(connection) => connection.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into))),
@@ -50,7 +50,7 @@ impl Carrier {
     /// Whether the body is over.
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::H1(connection) => connection.is_answered(),
+            Self::H1(connection) => connection.is_response_over(),
             Self::H2 { body, .. } => body.is_end_stream(),
         }
     }
@@ -74,13 +74,13 @@ pub(crate) struct Download {
     /// How much came.
     bytes: u64,
     /// Both are there until the body has ended, or broken off.
-    carrier: Option<Carrier>,
+    carrier: Option<ResponseCarrier>,
     origin: Option<InFlight>,
 }
 
 impl Download {
     /// The body that this carrier brings.
-    pub(crate) fn new(carrier: Carrier, origin: InFlight) -> Self {
+    pub(crate) fn new(carrier: ResponseCarrier, origin: InFlight) -> Self {
         if carrier.size_hint().lower() > MAX_SHORT_ANSWER_BYTES {
             origin.origin().answers_long();
         }
@@ -88,7 +88,7 @@ impl Download {
         let (carrier, origin) = (Some(carrier), Some(origin));
         let mut download = Self { failed: None, is_broken: false, bytes: 0, carrier, origin };
         if is_over {
-            download.ended();
+            download.finish();
         }
         download
     }
@@ -106,11 +106,11 @@ impl Download {
                     sallyport_http::forward::trailers(trailers);
                 }
                 if let Some(data) = frame.data_ref() {
-                    self.came(data.len());
+                    self.record_received(data.len());
                     sallyport_shards::carried(cx, data.len());
                 }
                 if is_over {
-                    self.ended();
+                    self.finish();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -123,7 +123,7 @@ impl Download {
                 Poll::Pending
             }
             None => {
-                self.ended();
+                self.finish();
                 Poll::Ready(None)
             }
         }
@@ -137,7 +137,7 @@ impl Download {
     }
 
     /// So much more came.
-    fn came(&mut self, bytes: usize) {
+    fn record_received(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if self.bytes > MAX_SHORT_ANSWER_BYTES
             && let Some(origin) = &self.origin
@@ -146,14 +146,14 @@ impl Download {
         }
     }
 
-    fn ended(&mut self) {
+    fn finish(&mut self) {
         let origin = self.origin.take();
         if let Some(origin) = &origin
             && self.bytes <= MAX_SHORT_ANSWER_BYTES
         {
             origin.origin().answered_short();
         }
-        if let (Some(Carrier::H1(connection)), Some(origin)) = (self.carrier.take(), origin) {
+        if let (Some(ResponseCarrier::H1(connection)), Some(origin)) = (self.carrier.take(), origin) {
             origin.origin().put_back(connection);
         }
     }
@@ -165,6 +165,6 @@ impl Download {
 
     /// How long the rest of the body is.
     pub(crate) fn size_hint(&self) -> SizeHint {
-        self.carrier.as_ref().map_or_else(|| SizeHint::with_exact(0), Carrier::size_hint)
+        self.carrier.as_ref().map_or_else(|| SizeHint::with_exact(0), ResponseCarrier::size_hint)
     }
 }

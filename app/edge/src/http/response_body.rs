@@ -16,7 +16,7 @@ use sallyport_net::Pace as _;
 use tokio::time::Sleep;
 
 use crate::{
-    body::upload::{ApiBody, BoxError, ClientBody, UploadSlot},
+    body::upload::{ApiBody, BoxError, ClientBody, UploadState},
     http::{context::RequestContext, send_bound, server::HttpServer, upgrade::Upgraded, wire_state::WireState},
     origins::http::response_body::Download,
 };
@@ -24,8 +24,8 @@ use crate::{
 /// How much of an answer an HTTP/2 stream is given at once, in bytes: it counts as sent then, and waits for the client.
 const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
 /// How long, and how much in bytes, is read of a body that nobody wants before its HTTP/2 stream is reset.
-const MAX_UNWANTED_TIME: Duration = Duration::from_secs(5);
-const MAX_UNWANTED_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_UNREAD_TIME: Duration = Duration::from_secs(5);
+const MAX_UNREAD_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A request's body over HTTP/2 that nobody wants, read behind the end of its answer.
 ///
@@ -33,14 +33,14 @@ const MAX_UNWANTED_BYTES: u64 = 16 * 1024 * 1024;
 /// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it has some time to notice that it has its answer.
 pub(crate) struct UnreadBody {
     body: ClientBody,
-    slot: Arc<UploadSlot>,
+    state: Arc<UploadState>,
     rest: u64,
     timer: Pin<Box<Sleep>>,
 }
 
 impl UnreadBody {
-    fn new(body: ClientBody, slot: Arc<UploadSlot>) -> Self {
-        Self { body, slot, rest: MAX_UNWANTED_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNWANTED_TIME)) }
+    fn new(body: ClientBody, state: Arc<UploadState>) -> Self {
+        Self { body, state, rest: MAX_UNREAD_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNREAD_TIME)) }
     }
 
     /// Ready when the body has ended, or enough of it was read.
@@ -48,11 +48,11 @@ impl UnreadBody {
         while self.rest > 0 {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.slot.passed(Some(&frame), self.body.is_end_stream());
+                    self.state.record_passed(Some(&frame), self.body.is_end_stream());
                     self.rest = self.rest.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
                 }
                 Poll::Ready(None) => {
-                    self.slot.passed(None, true);
+                    self.state.record_passed(None, true);
                     break;
                 }
                 Poll::Ready(Some(Err(_))) => break,
@@ -78,28 +78,28 @@ pub(crate) enum Source {
 }
 
 /// A response body on its way to the client. When it is dropped the request is over, and recorded.
-pub(crate) struct AnswerBody {
+pub(crate) struct ResponseBody {
     source: Source,
     /// What is left of a frame that is given out in pieces.
     rest: Bytes,
     context: Option<Box<RequestContext>>,
     /// The connection that ends with it.
-    ends: Option<Arc<WireState>>,
+    closing_wire: Option<Arc<WireState>>,
 }
 
-impl AnswerBody {
+impl ResponseBody {
     /// A body from this source, which ends this request.
     pub(crate) fn new(source: Source, context: Option<Box<RequestContext>>) -> Self {
-        Self { source, rest: Bytes::new(), context, ends: None }
+        Self { source, rest: Bytes::new(), context, closing_wire: None }
     }
 
     /// Whether it was made here and not by an origin.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         matches!(self.source, Source::Own(_) | Source::Api(_))
     }
 
     /// Whether an origin's answer passes on with it.
-    pub(crate) fn is_of_origin(&self) -> bool {
+    pub(crate) fn is_from_origin(&self) -> bool {
         matches!(self.source, Source::Origin(_))
     }
 
@@ -109,19 +109,19 @@ impl AnswerBody {
             context.begin_revocation_checks(server);
         }
         self.context = Some(context);
-        send_bound::waits_for_client();
+        send_bound::mark_waiting_for_client();
         self
     }
 
     /// All that was announced of it has been given out, whatever its origin still says.
-    pub(crate) fn mark_whole(&mut self) {
+    pub(crate) fn mark_complete(&mut self) {
         if let Some(context) = &mut self.context {
             context.mark_complete();
         }
     }
 
     /// The end of HTTP on its connection.
-    pub(crate) fn switching(mut self, upgraded: Upgraded) -> Self {
+    pub(crate) fn with_upgrade(mut self, upgraded: Upgraded) -> Self {
         self.source = Source::Switch(Box::new(upgraded));
         self
     }
@@ -137,20 +137,20 @@ impl AnswerBody {
         }
     }
 
-    /// The same body, after which this connection of HTTP/1 ends; to be told behind [`AnswerBody::with_context`].
-    pub(crate) fn ending(mut self, wire: Arc<WireState>) -> Self {
-        self.ends = Some(wire);
+    /// The same body, after which this connection of HTTP/1 ends; to be told behind [`ResponseBody::with_context`].
+    pub(crate) fn with_connection_end(mut self, wire: Arc<WireState>) -> Self {
+        self.closing_wire = Some(wire);
         if self.is_end_stream() {
-            self.ends_connection();
+            self.finish_connection();
         }
         self
     }
 
     /// The body has been given out to its end. The connection ends behind it, or later: an origin may take the rest of the
     /// request after its answer.
-    fn ends_connection(&mut self) {
+    fn finish_connection(&mut self) {
         let is_whole = self.context.as_ref().is_none_or(|context| context.has_whole_request());
-        if let Some(wire) = self.ends.take().filter(|_| is_whole) {
+        if let Some(wire) = self.closing_wire.take().filter(|_| is_whole) {
             wire.mark_last_write();
         }
     }
@@ -172,7 +172,7 @@ impl AnswerBody {
             Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
             Source::Origin(download) => {
                 const REVOKED: &str = "whose request it was may not come in any more";
-                if self.context.as_mut().is_some_and(|context| context.poll_going_on(false, cx).is_ready()) {
+                if self.context.as_mut().is_some_and(|context| context.poll_revoked(false, cx).is_ready()) {
                     return Poll::Ready(Some(Err(REVOKED.into())));
                 }
                 let mut pass = self.context.as_mut().and_then(|context| context.pass());
@@ -187,7 +187,7 @@ impl AnswerBody {
                         frame
                     }
                     Poll::Pending => {
-                        ready!(self.context.as_mut().map_or(Poll::Pending, |context| context.poll_going_on(true, cx)));
+                        ready!(self.context.as_mut().map_or(Poll::Pending, |context| context.poll_revoked(true, cx)));
                         Some(Err(REVOKED.into()))
                     }
                 }
@@ -197,17 +197,17 @@ impl AnswerBody {
 
     /// What is left of the request's body over HTTP/2 and that nobody wants, when all of the answer has been given out. The
     /// request is over with it.
-    pub(crate) fn into_unwanted(self) -> Option<UnreadBody> {
-        let slot = self.context.as_ref()?.http2_upload()?.clone();
+    pub(crate) fn into_unread(self) -> Option<UnreadBody> {
+        let state = self.context.as_ref()?.http2_upload()?.clone();
         // What the origin's connection holds of the body comes back with the end of the answer.
         drop(self);
-        let body = slot.take_unread()?;
-        Some(UnreadBody::new(body, slot))
+        let body = state.take_unread()?;
+        Some(UnreadBody::new(body, state))
     }
 
     /// What is given out of a frame on this connection: all of it, or in HTTP/2 its first piece.
-    fn piece_of(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
-        let is_http2 = send_bound::waits_for_client();
+    fn split_frame(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let is_http2 = send_bound::mark_waiting_for_client();
         if !is_http2 || frame.data_ref().is_none_or(|data| data.len() <= MAX_H2_PIECE_BYTES) {
             return frame;
         }
@@ -221,7 +221,7 @@ impl AnswerBody {
     }
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -231,16 +231,16 @@ impl Body for AnswerBody {
             match this.poll_source(cx) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
-                    send_bound::waits_for_origin();
+                    send_bound::mark_waiting_for_origin();
                     return Poll::Pending;
                 }
             }
         } else {
             Some(Ok(Frame::data(std::mem::take(&mut this.rest))))
         };
-        let frame = frame.map(|frame| frame.map(|frame| this.piece_of(frame)));
-        if this.ends.is_some() && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream()) {
-            this.ends_connection();
+        let frame = frame.map(|frame| frame.map(|frame| this.split_frame(frame)));
+        if this.closing_wire.is_some() && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream()) {
+            this.finish_connection();
         }
         if let Some(context) = &mut this.context {
             match &frame {
@@ -276,7 +276,7 @@ impl Body for AnswerBody {
     }
 }
 
-impl Drop for AnswerBody {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
         if let Some(mut context) = self.context.take() {
             if self.is_end_stream() {
