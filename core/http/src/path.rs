@@ -1,31 +1,31 @@
-//! Which service of a name a path is for, and the path by which that service knows it.
+//! The service that serves a path, and the rewriting of paths for that service.
 //!
-//! A path goes on to an origin as the client wrote it. Programs read some paths differently: `/a/../b`, `/a%2fb`, `//a`,
-//! `/a;x`. So a path is decided here only where every reading of it leads to the same service, and refused otherwise:
-//! rules about paths, this choice and the origin never mean three different paths. Each segment that can still decide
-//! must be plain, and no later one may lead back up.
+//! Origins get a path as the client wrote it, and programs read some paths differently: `/a/../b`, `/a%2fb`, `//a`,
+//! `/a;x`. So a path is accepted only if every reading leads to the same service. Access rules, the choice of a service
+//! and the origin then agree on the path. Every segment that can still decide must be plain, and no later segment may
+//! lead upwards.
 
 use std::borrow::Cow;
 
 use http::uri::PathAndQuery;
 
-/// How often a path is decoded that is encoded more than once; one that has more layers is refused.
+/// How often a repeatedly encoded path is decoded. A path with more layers is refused.
 const MAX_LAYERS: usize = 3;
 
-/// Programs do not agree which path it is.
+/// The path can be read in more than one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the path can be read in more than one way")]
 pub struct AmbiguousPath;
 
-/// The prefixes of paths that the services of one name have.
+/// The path prefixes of the services of one name.
 #[derive(Debug, Clone, Default)]
 pub struct PathTable {
-    /// Each by its segments, with its place among those that were given; the longest first.
+    /// Index and segments of each prefix, longest first.
     prefixes: Vec<(usize, Vec<String>)>,
 }
 
 impl PathTable {
-    /// The table of these prefixes. Each begins with a slash, and has plain segments.
+    /// A table of these prefixes. Each begins with a slash, and has plain segments.
     pub fn new<'a>(prefixes: impl IntoIterator<Item = &'a str>) -> Self {
         let segments = |prefix: &str| prefix.split('/').filter(|one| !one.is_empty()).map(str::to_owned).collect();
         let mut prefixes: Vec<(usize, Vec<String>)> =
@@ -34,11 +34,11 @@ impl PathTable {
         Self { prefixes }
     }
 
-    /// The place of the longest prefix that the path lies beneath, by whole segments. `*`, the target of OPTIONS, lies
-    /// beneath the root alone.
+    /// The index of the longest prefix of the path, by whole segments; `None` if no prefix matches. `*`, the target of
+    /// OPTIONS, matches only the root.
     ///
     /// # Errors
-    /// Programs do not agree which service the path is for.
+    /// Readings of the path lead to different services.
     pub fn find(&self, path: &str) -> Result<Option<usize>, AmbiguousPath> {
         let Some(rest) = path.strip_prefix('/') else {
             return if path == "*" { Ok(self.longest_match(&[])) } else { Err(AmbiguousPath) };
@@ -50,7 +50,7 @@ impl PathTable {
             if has_parent_reference(raw, &decoded)? {
                 return Err(AmbiguousPath);
             }
-            // The end of a path that ends in a slash is no segment.
+            // A trailing slash ends no segment.
             let is_end = decoded.is_empty() && segments.peek().is_none();
             if !is_end && self.may_match_longer(&first) {
                 if !is_plain(&decoded) {
@@ -62,7 +62,7 @@ impl PathTable {
         Ok(self.longest_match(&first))
     }
 
-    /// Whether a longer prefix begins like this: then the next segment decides.
+    /// Whether a longer prefix begins with `path`, so that the next segment decides.
     fn may_match_longer(&self, path: &[Cow<'_, str>]) -> bool {
         let begins =
             |prefix: &[String]| prefix.len() > path.len() && path.iter().zip(prefix).all(|(one, wanted)| one == wanted);
@@ -77,7 +77,7 @@ impl PathTable {
     }
 }
 
-/// A segment without its percent-encoding; refused where that is malformed, or hides what no path has.
+/// Decodes the percent-encoding of a segment. Refuses malformed encodings and control characters.
 fn decode(raw: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     if !raw.contains('%') {
         return if raw.chars().any(char::is_control) { Err(AmbiguousPath) } else { Ok(Cow::Borrowed(raw)) };
@@ -94,7 +94,7 @@ fn decode(raw: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
             bytes.push(*first);
         }
     }
-    // What is no UTF-8 may be a slash or a dot to a program that decodes it loosely.
+    // A lenient decoder could read invalid UTF-8 as a slash or a dot.
     let decoded = String::from_utf8(bytes).map_err(|_| AmbiguousPath)?;
     if decoded.chars().any(char::is_control) { Err(AmbiguousPath) } else { Ok(Cow::Owned(decoded)) }
 }
@@ -104,15 +104,15 @@ fn decode_hex(digits: [u8; 2]) -> Option<u8> {
     Some(hex(digits[0])? << 4 | hex(digits[1])?)
 }
 
-/// Whether every program takes the decoded segment for itself, and for one segment.
+/// Whether every program reads the decoded segment as this one segment.
 fn is_plain(segment: &str) -> bool {
     let is_trimmed = |last: char| last == '.' || last.is_whitespace();
     !segment.is_empty() && !segment.contains(['/', '\\', '%', ';']) && !segment.ends_with(is_trimmed)
 }
 
-/// Whether some program goes up a level at the segment, in whichever layer of encoding that stands.
+/// Whether some program goes up a level at the segment, in any layer of encoding.
 fn has_parent_reference(raw: &str, decoded: &str) -> Result<bool, AmbiguousPath> {
-    // Most segments have neither.
+    // Most segments have none of these.
     if !decoded.contains(['.', '\\']) && !decoded.contains('%') {
         return Ok(false);
     }
@@ -129,7 +129,7 @@ fn has_parent_reference(raw: &str, decoded: &str) -> Result<bool, AmbiguousPath>
     Err(AmbiguousPath)
 }
 
-/// Whether it has a backslash, or a segment that is nothing but dots once parameters and blanks are taken off it.
+/// Whether the text has a backslash, or a segment of only dots before parameters and blanks.
 fn has_dots(text: &str) -> bool {
     let is_dots = |segment: &str| {
         let name = segment.split(';').next().unwrap_or_default();
@@ -138,7 +138,7 @@ fn has_dots(text: &str) -> bool {
     text.contains('\\') || text.split('/').any(is_dots)
 }
 
-/// The text decoded once more, as far as it can be; none where nothing in it is encoded.
+/// Decodes the text once more; `None` if nothing is encoded. Leaves malformed encodings unchanged.
 fn decode_again(text: &str) -> Option<String> {
     if !text.contains('%') {
         return None;
@@ -161,11 +161,10 @@ fn decode_again(text: &str) -> Option<String> {
     is_encoded.then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The target by which an origin knows what was asked for: the first `segments` of the path are replaced by the prefix
-/// `replacement`, and the rest stays as it was written.
+/// Replaces the first `segments` of the path by `replacement`, and leaves the rest as written.
 ///
 /// # Errors
-/// The rest begins with an empty segment, which programs read differently where it stands first.
+/// The rest begins with an empty segment, which programs read differently at the start of a path.
 pub fn replace_prefix(
     target: &PathAndQuery,
     segments: usize,
@@ -189,7 +188,8 @@ pub fn replace_prefix(
     [replacement, path, mark, query].concat().parse().map_err(|_| AmbiguousPath)
 }
 
-/// The same the other way: the path of a redirect of the origin, as clients know it; none where it is not beneath `replacement`.
+/// The reverse of [`replace_prefix`], for the path of an origin's redirect; `None` if the path is not beneath
+/// `replacement`.
 pub(crate) fn restore_prefix(path: &str, prefix: &str, replacement: &str) -> Option<String> {
     let rest = path.strip_prefix(replacement.trim_end_matches('/'))?;
     if !(rest.is_empty() || rest.starts_with(['/', '?', '#'])) {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn encodings_behind_the_prefix_are_accepted() {
-        // Behind the prefixes, and without a way up, these are the origin's own business.
+        // Behind the prefix and without a way up, such segments concern only the origin.
         for path in [
             "/api/a%2Fb",
             "/api/a;x=1",
@@ -303,7 +303,7 @@ mod tests {
         }
         assert_eq!(found(&["/", "/api/v2"], "/files/a;b"), Ok(Some(0)), "no prefix begins with /files");
         assert_eq!(found(&["/", "/api/v2"], "/api/a;b"), Err(AmbiguousPath));
-        // Where one prefix alone is the root, no segment decides anything.
+        // If the root is the only prefix, no segment decides.
         for path in ["//x", "/a;b", "/a%2Fb"] {
             assert_eq!(found(&["/"], path), Ok(Some(0)), "{path}");
         }

@@ -1,4 +1,4 @@
-//! Header fields on their way to an origin and back.
+//! Header fields that are forwarded to origins and clients.
 
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
@@ -19,7 +19,7 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-/// What the origin gets of the fields.
+/// The fields at the origin, for these fields of a client.
 fn forwarded(fields: &[(&str, &str)], client: &str, websocket: bool, origin: NextHop) -> HeaderMap {
     let mut headers = headers(fields);
     let client = ClientFields::new(client.parse().unwrap(), "https", 8443);
@@ -37,7 +37,7 @@ fn forwarded(fields: &[(&str, &str)], client: &str, websocket: bool, origin: Nex
     read_head(&written(&headers, &ours))
 }
 
-/// The head that an origin of HTTP/1.1 gets.
+/// The request head for an HTTP/1.1 origin.
 fn written(headers: &HeaderMap, ours: &OurFields<'_>) -> BytesMut {
     let mut head = BytesMut::from("GET / HTTP/1.1\r\n");
     for (name, value) in headers {
@@ -48,7 +48,7 @@ fn written(headers: &HeaderMap, ours: &OurFields<'_>) -> BytesMut {
     head
 }
 
-/// The fields of a head as it is written.
+/// The fields of an encoded head.
 fn read_head(head: &[u8]) -> HeaderMap {
     let mut room = [httparse::EMPTY_HEADER; 100];
     let mut request = httparse::Request::new(&mut room);
@@ -66,7 +66,7 @@ fn to_http1(fields: &[(&str, &str)]) -> HeaderMap {
     forwarded(fields, "192.0.2.7:1234", false, NextHop::Http1)
 }
 
-/// The names that we set, sorted.
+/// The names of the fields that the edge sets, sorted.
 const OURS: [&str; 8] = [
     "forwarded",
     "via",
@@ -141,7 +141,7 @@ fn max_forwards_is_decremented_for_options_and_trace() {
             assert_eq!(hops(method.clone(), bad).0, Err(RequestRefusal::MaxForwards), "{bad:?}");
         }
     }
-    // For others it means nothing.
+    // For other methods, Max-Forwards has no meaning.
     assert_eq!(hops(Method::GET, &["0"]), (Ok(Recipient::Origin), "0".into()));
 }
 
@@ -216,7 +216,7 @@ fn override_fields_are_dropped_in_every_spelling() {
         let mut got = headers(&[(name, "evil"), kept]);
         trailers(&mut got);
         assert_eq!(got.len(), 1, "{name} as a trailer");
-        assert!(to_http1(&[(name, "x")]).contains_key(name), "{name} goes on where no rule asks");
+        assert!(to_http1(&[(name, "x")]).contains_key(name), "{name} is kept without drop_overrides");
     }
 }
 
@@ -259,7 +259,7 @@ fn hop_by_hop_fields_are_dropped() {
     let mut names: Vec<&str> = got.keys().map(HeaderName::as_str).filter(|name| !OURS.contains(name)).collect();
     names.sort_unstable();
     assert_eq!(names, ["authorization", "content-length", "expect", "host", "trailer"]);
-    assert_eq!(got["x-forwarded-for"], "192.0.2.7", "naming it in Connection does not take ours away");
+    assert_eq!(got["x-forwarded-for"], "192.0.2.7", "Connection cannot remove the edge's field");
 }
 
 #[test]
@@ -410,7 +410,7 @@ proptest! {
             c if *upper => c.to_ascii_uppercase(),
             c => c,
         }).collect();
-        // Twice, as fields, to an origin of either version, and as trailers.
+        // Each field twice, to an origin of either version, and as trailers.
         let fields = [(&spelled[..], "evil"), ("a", "kept"), (&spelled[..], "evil"), ("connection", "close")];
         for hop in [NextHop::Http1, NextHop::Http2] {
             let got = forwarded(&fields, "192.0.2.7:9", false, hop);

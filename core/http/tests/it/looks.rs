@@ -1,4 +1,4 @@
-//! How pages look: whose they are, and whether everybody can read them.
+//! The style, the content policy and the installation's identity on pages.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use sallyport_http::page::{
 };
 use sha2::{Digest, Sha256};
 
-/// The colours of a page that is light, and of one that is dark.
+/// The colours of the light and of the dark scheme.
 fn colours() -> [HashMap<&'static str, [f64; 3]>; 2] {
     let (light, rest) = STYLE.split_once("@media(prefers-color-scheme:dark)").unwrap();
     let dark = rest.split("}}").next().unwrap();
@@ -21,7 +21,7 @@ fn colours() -> [HashMap<&'static str, [f64; 3]>; 2] {
     })
 }
 
-/// `a34a24` or `fff`, as parts of one.
+/// `a34a24` or `fff` as channels from 0 to 1.
 fn channels(colour: &str) -> [f64; 3] {
     let wide: String = if colour.len() == 3 { colour.chars().flat_map(|c| [c, c]).collect() } else { colour.into() };
     assert_eq!(wide.len(), 6, "{colour}");
@@ -62,7 +62,7 @@ fn contrast_meets_wcag_in_both_colour_schemes() {
             assert!(ratio >= least, "{scheme}: {front} on {back} has {ratio:.2}, and {least} is the least");
         }
     }
-    // No rule has colours of its own beside these.
+    // All other rules use these colours.
     for style in [STYLE.rsplit_once("}}").unwrap().1, FORM_STYLE] {
         assert!(!style.contains('#') && !style.contains("rgb"), "{style}");
     }

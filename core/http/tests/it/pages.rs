@@ -1,4 +1,4 @@
-//! What clients see when something goes wrong.
+//! Error responses and pages.
 
 use http::{HeaderMap, HeaderValue, StatusCode, header::ACCEPT};
 use sallyport_http::{
@@ -68,7 +68,7 @@ fn a_page_is_escaped_and_self_contained() {
     {
         assert!(body.contains(text), "{text}");
     }
-    // The one address in it is the mark in a tab, with the picture in it.
+    // The only address in the page is the `data:` URL of the icon.
     let loaded: Vec<&str> = body.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(matches!(loaded[..], [icon] if icon.starts_with("data:image/svg+xml;base64,")), "{loaded:?}");
     for text in ["<script", "src=", "url(", "@import", "http://", "https://", "style=", "onclick"] {
@@ -164,7 +164,7 @@ fn a_page_with_actions_has_no_script_and_limits_form_targets() {
     assert!(
         policy.contains("default-src 'none'") && policy.ends_with("form-action 'self' https://login.localhost:8443")
     );
-    // What most want does not look like the other one.
+    // The first action has the emphasised style.
     let text = std::str::from_utf8(both.body()).unwrap();
     assert!(text.contains("<button class=\"\">Out</button>") && text.contains("<a class=\"act other\""), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Parsed requests, of HTTP/1 and HTTP/2.
+//! Checks of parsed requests, of HTTP/1 and HTTP/2.
 
 use RequestRefusal as No;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
@@ -16,7 +16,7 @@ fn check(method: &str, uri: &str, version: Version, fields: &[(&str, &str)]) -> 
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     let (uri, fields) = (uri.parse::<Uri>().unwrap(), headers(fields));
     let result = check_request(&method, &uri, version, &fields, None);
-    // What is known already is no other.
+    // The known host does not change the result.
     for known in ["a", "b", "other.example:8443"] {
         let known = RequestHost::from_value(&HeaderValue::from_static(known)).unwrap().detached();
         assert_eq!(check_request(&method, &uri, version, &fields, Some(&known)), result);

@@ -1,4 +1,4 @@
-//! The server against a list of requests that some server was once fooled by.
+//! Requests that other servers have misread, and the verdicts of this server.
 
 use RequestRefusal as No;
 use http::StatusCode;
@@ -19,10 +19,10 @@ fn passes(bytes: impl AsRef<[u8]>) {
     assert_eq!(Driven::of(bytes).verdict(), (bytes.len(), None), "{:?}", String::from_utf8_lossy(bytes));
 }
 
-/// The message that begins after `before` is refused, and nothing of it is taken.
+/// The message is refused completely.
 #[track_caller]
 fn head_is_refused(name: &str, bytes: impl AsRef<[u8]>, refusal: RequestRefusal) {
-    // Behind a good request too: that one is taken whole.
+    // Also behind a valid request, which is accepted.
     let good = b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n";
     for before in [&b""[..], good] {
         let all = [before, bytes.as_ref()].concat();
@@ -30,7 +30,7 @@ fn head_is_refused(name: &str, bytes: impl AsRef<[u8]>, refusal: RequestRefusal)
         assert_eq!(driven.verdict(), (before.len(), Some(refusal)), "{name}: {:?}", String::from_utf8_lossy(&all));
         assert!(!driven.is_in_body(), "{name}");
         assert_eq!(driven.server.phase(), Phase::Refused, "{name}");
-        // It stays refused, whatever comes.
+        // Later bytes do not change the refusal.
         let requests = driven.log.len();
         driven.feed(good);
         assert_eq!((driven.verdict(), driven.log.len()), ((before.len(), Some(refusal)), requests), "{name}");
@@ -321,7 +321,7 @@ fn heads_are_bounded() {
     }
 }
 
-/// The body is refused at the byte that is marked with `|`.
+/// The body is refused at the byte that `|` marks.
 #[track_caller]
 fn chunks_are_refused(name: &str, body: &str, refusal: RequestRefusal) {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -399,7 +399,7 @@ fn trailers_are_bounded() {
 
 #[test]
 fn chunk_sizes_do_not_carry_over() {
-    // A leftover of one chunk's size or digits must not reach the next one's.
+    // The size of a chunk must not affect the next one.
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let body = format!("{}{}0\r\n\r\n", "a\r\n0123456789\r\n".repeat(20), "0000000000000001\r\nx\r\n");
     passes(format!("{head}{body}GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -417,7 +417,7 @@ fn bytes_behind_a_request_are_not_read_before_its_response() {
     respond(&mut server, StatusCode::SWITCHING_PROTOCOLS);
     assert_eq!(server.phase(), Phase::Switched);
     server.handle_input(b"\0");
-    assert!(server.poll_request().is_none(), "there is no way back");
+    assert!(server.poll_request().is_none(), "the connection stays switched");
     assert_eq!(server.into_unread(), "\u{81}anything\0\0");
 }
 

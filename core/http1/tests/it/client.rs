@@ -1,5 +1,4 @@
-//! HTTP/1.1 as a client of an origin speaks it: what is an answer, what is refused, and that it does not matter in which
-//! pieces it comes.
+//! The client's side of HTTP/1.1: valid and refused responses, in pieces of any size.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
@@ -13,7 +12,7 @@ use sallyport_http1::{
     write_last_chunk,
 };
 
-/// Numbers that look random, the same in every run.
+/// Reproducible pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -26,7 +25,7 @@ impl Numbers {
 /// Names and values.
 type Fields = Vec<(String, Vec<u8>)>;
 
-/// What was made of all that an origin sent.
+/// The result of decoding all bytes of an origin.
 #[derive(Debug, Default, PartialEq)]
 struct Read {
     informational: Vec<u16>,
@@ -42,7 +41,7 @@ fn listed(fields: &HeaderMap) -> Fields {
     fields.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
 }
 
-/// Reads what comes in these pieces, and then the end of the connection.
+/// Decodes these pieces, and then the end of the connection.
 fn read(method: &Method, pieces: &[&[u8]]) -> Read {
     let (mut read, mut buf, mut searched) = (Read::default(), BytesMut::new(), 0);
     let (mut fields, mut body) = (HeaderMap::new(), None::<BodyDecoder>);
@@ -155,9 +154,9 @@ fn responses_end_where_rfc_9112_says() {
         let read = read(&method.parse().unwrap(), &[response]);
         let shown = String::from_utf8_lossy(response);
         assert_eq!(read.error, None, "{shown}");
-        let (Response { framing: said, keeps_connection, .. }, _) = read.head.clone().unwrap();
-        let of_a_length = matches!((said, framing), (Framing::Length(_), Framing::Length(_)));
-        assert!(of_a_length || said == framing, "{said:?} {shown}");
+        let (Response { framing: found, keeps_connection, .. }, _) = read.head.clone().unwrap();
+        let of_a_length = matches!((found, framing), (Framing::Length(_), Framing::Length(_)));
+        assert!(of_a_length || found == framing, "{found:?} {shown}");
         assert_eq!(
             (keeps_connection, &*read.body, read.is_over, &*read.rest),
             (keeps, body, true, &b""[..]),
@@ -297,7 +296,7 @@ fn small_bodies_are_returned_in_one_piece_without_a_copy() {
     let mut body = BodyDecoder::of_response(response.framing);
     let Ok(Piece::Data(data)) = body.next(&mut buf) else { panic!("no data") };
     assert_eq!((data.as_ptr(), &*data, body.is_over()), (address, &b"hello"[..], true));
-    // The last chunk and the end behind it are one piece too.
+    // The last data comes together with the end of the body.
     let mut body = BodyDecoder::of_response(Framing::Chunked);
     let mut buf = BytesMut::from(&b"5\r\nhello\r\n0\r\n\r\n"[..]);
     assert_eq!((body.next(&mut buf), body.is_over()), (Ok(Piece::Data(Bytes::from_static(b"hello"))), true));
@@ -348,7 +347,7 @@ fn an_encoded_request_is_parsed_by_another_parser() {
     assert_eq!((head.method, head.path, head.version, head.headers.len()), (Some("PUT"), Some("/x"), Some(1), 10));
 }
 
-/// Something between an answer and garbage.
+/// Random bytes that resemble a response.
 fn generated(numbers: &mut Numbers) -> Vec<u8> {
     const PARTS: [&[u8]; 30] = [
         b"HTTP/1.1 100 Continue\r\n\r\n",
@@ -413,7 +412,7 @@ fn decoding_does_not_depend_on_the_pieces() {
         let in_pieces = read(&method, &pieces);
         if at_once.error.is_some() {
             bad += 1;
-            // What came before the error may have been given out already, and the error may be another one.
+            // The pieces before the error may have been returned, and the error may differ.
             assert!(in_pieces.error.is_some(), "{:?}", String::from_utf8_lossy(&bytes));
             continue;
         }

@@ -1,4 +1,4 @@
-//! What holds of the server for every input.
+//! Properties of the server for random input.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use sallyport_http::RequestRefusal;
@@ -6,11 +6,11 @@ use sallyport_http1::server::{Limits, Server};
 
 use crate::{drive::Driven, reference};
 
-/// Bounds small enough for random inputs to reach them.
+/// Limits that random input reaches.
 const LIMITS: Limits = Limits { max_head_bytes: 400, max_target_bytes: 16_384, max_header_count: 100 };
 
-/// What a server makes of a stream that comes in the given pieces: how much it takes, why it refuses the rest, and what it
-/// reads. Checks on the way that no more is ever held than the limits say.
+/// Feeds pieces to a server. Returns how many bytes are accepted, why the rest is refused, and the log. Checks the
+/// bound on unread bytes.
 fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (usize, Option<RequestRefusal>, Vec<String>) {
     let mut driven = Driven::new(LIMITS);
     for piece in pieces {
@@ -24,7 +24,7 @@ fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (usize, Option<Reques
     (driven.accepted_bytes(), driven.refusal, driven.log)
 }
 
-/// Pieces of requests, good and bad, that random streams are put together from.
+/// Valid and invalid fragments of requests.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     let words = vec![
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -88,7 +88,7 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Bytes that are shown as text when a test fails.
+/// Bytes, shown as text when a test fails.
 #[derive(Clone)]
 struct Stream(Vec<u8>);
 
@@ -98,7 +98,7 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// A stream of fragments, some of its bytes changed.
+/// A stream of fragments, with some bytes changed.
 fn stream() -> impl Strategy<Value = Stream> {
     (vec(fragment(), 1..16), vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)).prop_map(|(fragments, changes)| {
         let mut bytes = fragments.concat();
@@ -169,7 +169,7 @@ fn a_head_in_pieces_is_parsed_once() {
     let (host, last) = (head.find("a\r\n").unwrap(), head.len() - 1);
     server.handle_input(&head.as_bytes()[..last]);
     assert!(!server.has_request());
-    // A line that was read would be refused now: a server that does not look again does not see it.
+    // A server that parses the head again would refuse this byte.
     server.input_mut()[host] = b'@';
     server.handle_input(&head.as_bytes()[last..]);
     assert_eq!(server.poll_request().unwrap().unwrap().head.headers["host"], "@");

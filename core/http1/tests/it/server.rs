@@ -1,4 +1,4 @@
-//! HTTP/1.1 as a server speaks it with clients: how requests are read, and how responses are written.
+//! The server's side of HTTP/1.1: requests are read, and responses are written.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
@@ -22,10 +22,10 @@ fn fields(all: &[(&str, &str)]) -> HeaderMap {
     map
 }
 
-/// A server whose first request was taken.
+/// A server that has read its first request.
 fn read(bytes: &str) -> (NewRequest, Server) {
     let mut server = Server::new(Limits::default());
-    // What was there before is no part of the request.
+    // Recycled fields must not appear in the request.
     server.recycle(fields(&[("old", "1")]));
     server.handle_input(bytes.as_bytes());
     (server.poll_request().unwrap().unwrap(), server)
@@ -155,7 +155,7 @@ fn continue_is_sent_once_and_only_while_it_is_awaited() {
     assert_eq!(server.poll_body(), Ok(Piece::Data(Bytes::from_static(b"hel"))));
     assert!(!server.awaits_continue());
 
-    // A client that was told nothing may send its body behind the response or not: the connection closes.
+    // Without `100 Continue` the client may or may not send its body: the connection closes.
     let (_, mut server) = read(head);
     assert!(!crate::drive::respond(&mut server, StatusCode::OK));
     assert!(written(&mut server).ends_with("connection: close\r\n\r\n"));
@@ -200,7 +200,7 @@ fn a_malformed_body_is_refused_and_its_request_gets_a_response() {
     assert!(server.poll_request().is_none());
 }
 
-/// A response, and the request that it is for.
+/// A response and its request.
 struct Case {
     status: u16,
     fields: &'static [(&'static str, &'static str)],
@@ -213,7 +213,7 @@ struct Case {
 const OK: Case =
     Case { status: 200, fields: &[], length: Some(2), is_head: false, is_http10: false, may_persist: true };
 
-/// The head that is written, how the body ends, and whether the connection stays open.
+/// The encoded head, the framing of the body, and whether the connection persists.
 fn sent(case: &Case) -> (String, &'static str, bool) {
     let method = if case.is_head { "HEAD" } else { "GET" };
     let version = if case.is_http10 { "HTTP/1.0\r\nConnection: keep-alive" } else { "HTTP/1.1" };
@@ -254,7 +254,7 @@ fn a_response_has_one_framing() {
             "chunked",
         ),
         (Case { length: None, is_http10: true, fields: CHUNKS, ..OK }, "HTTP/1.0 200 OK\r\n\r\n", "until close"),
-        // What the body would have been is said where it is not sent.
+        // Without a body, the head announces the body that a GET would have.
         (
             Case { is_head: true, length: Some(0), fields: LENGTH, ..OK },
             "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n",
@@ -299,7 +299,7 @@ fn a_response_has_the_connection_option() {
         (Case { may_persist: false, ..OK }, Some("close"), false),
         (Case { fields: CLOSE, ..OK }, Some("close"), false),
         (Case { fields: CLOSE, may_persist: false, ..OK }, Some("close"), false),
-        // In HTTP/1.0 it is the other way round.
+        // An HTTP/1.0 connection closes by default.
         (Case { is_http10: true, ..OK }, Some("keep-alive"), true),
         (Case { is_http10: true, may_persist: false, ..OK }, None, false),
         (Case { is_http10: true, length: None, ..OK }, None, false),
@@ -311,7 +311,7 @@ fn a_response_has_the_connection_option() {
     }
 }
 
-/// Whether a body in chunks is read to its end when it comes in two pieces.
+/// Whether a chunked body is accepted when it comes in two pieces.
 fn is_accepted(body: &str, at: usize) -> bool {
     let mut driven = Driven::of("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     driven.feed(&body.as_bytes()[..at]);
@@ -335,7 +335,7 @@ fn line_bounds_do_not_depend_on_the_pieces() {
         assert_eq!(trailers.len(), length);
         let body = format!("0\r\n{trailers}");
         for at in [0, 3, 4, 100, body.len() - 3, body.len() - 2, body.len() - 1, body.len()] {
-            // The last line feed is not counted.
+            // The final line feed is not counted.
             assert_eq!(is_accepted(&body, at), length <= MAX_TRAILER_BYTES + 1, "{length}, {at}");
         }
     }
