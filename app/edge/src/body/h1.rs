@@ -1,4 +1,4 @@
-//! The body of a request that came over HTTP/1: where its connection puts it, and where it is taken from.
+//! The body of an HTTP/1 request: an inbox that the connection fills and the request path empties.
 
 use std::{
     pin::Pin,
@@ -12,52 +12,51 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::upload::BoxError;
 
-/// What a connection and whoever takes the body have in common.
+/// The inbox of one body, shared by the connection, which reads the body, and its consumer.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Mutex<State>);
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// What came and was not taken yet.
+    /// The frame that was read and not yet consumed.
     pub(crate) frame: Option<Frame<Bytes>>,
-    /// Nothing follows it.
+    /// Whether the body has ended behind `frame`.
     pub(crate) is_complete: bool,
-    /// Nothing follows it, and something should.
+    /// Why the body ended early.
     pub(crate) error: Option<BoxError>,
-    /// How much was not taken yet, where that is known.
+    /// How many bytes are not yet consumed; `None` for a chunked body.
     pub(crate) bytes_left: Option<u64>,
-    /// Whoever takes the body waits for more of it.
+    /// Whether the consumer waits for a frame.
     pub(crate) is_wanted: bool,
-    /// Nobody takes it any more.
+    /// Whether the consumer has dropped the body.
     pub(crate) is_dropped: bool,
-    /// The task that takes the body.
+    /// The waker of the task that consumes the body.
     pub(crate) consumer_waker: Option<Waker>,
-    /// The task of the connection.
+    /// The waker of the connection's task.
     pub(crate) reader_waker: Option<Waker>,
 }
 
 impl State {
-    /// Whether nothing is put in any more.
+    /// Whether no further frame is put into the inbox.
     pub(crate) fn is_over(&self) -> bool {
         self.is_complete || self.error.is_some()
     }
 }
 
 impl Inbox {
-    /// The state, for as long as the guard lives.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }
 }
 
-/// Wakes whoever waits, unless it is the caller.
+/// Wakes the task behind `slot`, unless that task is the caller.
 pub(crate) fn wake_other(slot: Option<&Waker>, cx: &Context<'_>) {
     if let Some(waker) = slot.filter(|waker| !waker.will_wake(cx.waker())) {
         waker.wake_by_ref();
     }
 }
 
-/// Has this task woken when something changes.
+/// Stores the waker of the caller's task in `slot`.
 pub(crate) fn store_waker(slot: &mut Option<Waker>, cx: &Context<'_>) {
     match slot {
         Some(waker) => waker.clone_from(cx.waker()),
@@ -65,7 +64,7 @@ pub(crate) fn store_waker(slot: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// A request's body, for whoever takes it.
+/// The body of an HTTP/1 request, as its consumer sees it.
 #[derive(Debug)]
 pub(crate) struct Http1Body(pub(crate) Arc<Inbox>);
 
@@ -90,7 +89,7 @@ impl Body for Http1Body {
         }
         state.is_wanted = true;
         store_waker(&mut state.consumer_waker, cx);
-        // A connection that polls this itself looks by itself.
+        // The connection's task reads the inbox after each poll of the request, and needs no wake.
         wake_other(state.reader_waker.as_ref(), cx);
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! The body of a request that came over HTTP/2, and the server of its connection, which the tasks of its streams share.
+//! The body of an HTTP/2 request, and the server of its connection, which the tasks of all streams share.
 
 use std::{
     pin::Pin,
@@ -13,7 +13,7 @@ use sallyport_http2::{Config, ErrorCode, Read, Server, Signal, StreamId};
 
 use super::{upload::BoxError, upload_meter::UploadMeter};
 
-/// A task that may be waiting.
+/// The waker of a task, with a flag that says whether the task waits.
 #[derive(Debug, Default)]
 pub(crate) struct TaskWaker {
     waker: Option<Waker>,
@@ -21,7 +21,7 @@ pub(crate) struct TaskWaker {
 }
 
 impl TaskWaker {
-    /// The task waits from now on.
+    /// Marks the task as waiting.
     pub(crate) fn wait(&mut self, cx: &Context<'_>) {
         if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             self.waker = Some(cx.waker().clone());
@@ -40,7 +40,7 @@ impl Signal for TaskWaker {
     }
 }
 
-/// A connection's server, and who writes what it says.
+/// The HTTP/2 server of one connection, with the waker of the task that writes its output.
 #[derive(Debug)]
 pub(crate) struct Http2Server(Mutex<Http2State>);
 
@@ -60,7 +60,7 @@ impl Http2Server {
         self.0.lock()
     }
 
-    /// Does something with the server, and has the connection write what that made it say.
+    /// Calls `act` on the server, and wakes the connection if there is output to write.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Server<TaskWaker>) -> R) -> R {
         let mut state = self.lock();
         let result = act(&mut state.server);
@@ -71,12 +71,12 @@ impl Http2Server {
     }
 }
 
-/// What a client sends on a stream. What it sends when this was dropped is dropped too.
+/// The body of an HTTP/2 request. Once dropped, the server discards the rest of the body.
 #[derive(Debug)]
 pub(crate) struct Http2Body {
     shared: Arc<Http2Server>,
     stream: StreamId,
-    /// Counts what is held of it, and of others.
+    /// Counts the bytes in memory, of this body and of others.
     meter: Option<Arc<UploadMeter>>,
     has_failed: bool,
 }

@@ -1,6 +1,6 @@
-//! The body of a request on its way to an origin.
+//! A request body on its way from the client to an origin.
 //!
-//! Nothing is buffered: a frame is taken from the client when the origin has room for it.
+//! The body is not buffered: a frame is taken from the client when the origin has room for the frame.
 
 use std::{
     cell::Cell,
@@ -30,23 +30,23 @@ use super::{
 
 use crate::{policy::limits::Meter, util::idle_timer::IdleTimer};
 
-/// Any error that ends a body before its end.
+/// An error that ends a body early.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-/// A body made elsewhere, such as the API's.
+/// A response body of the API's handler.
 pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How long a client that expects `100 Continue` waits for the origin's word before its body is taken regardless
-/// (RFC 9110 section 10.1.1: a client may not wait indefinitely, and neither do we for it).
+/// How long a body with `Expect: 100-continue` waits for the origin's `100 Continue`. The body is then sent without it
+/// (RFC 9110 section 10.1.1: a client does not wait indefinitely).
 const MAX_EXPECTATION_WAIT: Duration = Duration::from_secs(1);
 
-/// A request's body, as its client sends it.
+/// The body of a client's request.
 #[derive(Debug)]
 pub(crate) enum ClientBody {
-    /// There is none.
+    /// The request has no body.
     Empty,
-    /// Over HTTP/1.
+    /// A body over HTTP/1.
     Http1(Http1Body),
-    /// Over HTTP/2.
+    /// A body over HTTP/2.
     Http2(Http2Body),
 }
 
@@ -79,10 +79,10 @@ impl Body for ClientBody {
     }
 }
 
-/// What the request path and the origin connection share of one request body.
+/// The state of one request body, shared by the request path and the connection to the origin.
 ///
-/// The client's body lies here until the origin has taken the connection, so that it can be taken back whole for
-/// another origin.
+/// The client's body stays here until an origin has accepted the connection. If the attempt fails before, another
+/// origin gets the complete body.
 #[derive(Debug)]
 pub(crate) struct UploadState {
     untouched: Mutex<Option<ClientBody>>,
@@ -102,18 +102,18 @@ pub(crate) struct UploadState {
 }
 
 thread_local! {
-    /// The body for an HTTP/2 origin that this thread has just looked at for the first time.
+    /// The body for an HTTP/2 origin that this thread has just polled for the first time.
     static FIRST_POLLED: Cell<Option<Arc<UploadState>>> = const { Cell::new(None) };
 }
 
-/// The body for an HTTP/2 origin that is being set under way in this thread, once: a connection looks at a body before it starts
-/// what sends it.
+/// Takes the body for an HTTP/2 origin that this thread has just polled for the first time. hyper polls a body once
+/// before it spawns the task that sends the body; so the executor learns which body the task sends.
 pub(crate) fn take_first_polled() -> Option<Arc<UploadState>> {
     FIRST_POLLED.take()
 }
 
 impl UploadState {
-    /// The slot of this body, counted by the meter of an HTTP/2 connection; none when the request has no body.
+    /// The state of this body; `None` if the request has no body. `meter` is that of an HTTP/2 connection.
     pub(crate) fn of(body: ClientBody, meter: Option<&Arc<UploadMeter>>) -> Option<Arc<Self>> {
         if body.is_end_stream() {
             return None;
@@ -136,12 +136,12 @@ impl UploadState {
         }))
     }
 
-    /// Body bytes taken from the client so far.
+    /// How many bytes of the body were taken from the client.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing of the body was taken yet.
+    /// Whether no part of the body was taken yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.untouched.lock().is_some()
     }
@@ -156,17 +156,17 @@ impl UploadState {
         self.is_broken.load(Ordering::Relaxed)
     }
 
-    /// The body is counted here, and held back while its socket has used what it may.
+    /// Sets the meter of the socket, which counts the body and delays it when the socket's limit is reached.
     pub(crate) fn set_meter(&self, meter: Meter) {
         let _ = self.meter.set(meter);
     }
 
-    /// How long the client may send nothing of it once its answer has ended; for an origin that may go on reading.
+    /// Sets how long the client may send nothing once the response has ended. For HTTP/2 origins, which may read on.
     pub(crate) fn set_max_silence(&self, max_silence: Duration) {
         let _ = self.max_silence.set(max_silence);
     }
 
-    /// The client waits for `100 Continue`, which the origin may say.
+    /// Records that the client waits for `100 Continue`.
     pub(crate) fn set_expects_continue(&self) {
         self.expects_continue.store(true, Ordering::Relaxed);
     }
@@ -180,19 +180,19 @@ impl UploadState {
         self.untouched.lock().take()
     }
 
-    /// Nobody wants the rest of the body.
+    /// Keeps the rest of a body that the origin does not read.
     fn put_unread(&self, body: ClientBody) {
         if !body.is_end_stream() {
             *self.unread.lock() = Some(body);
         }
     }
 
-    /// The body, or the rest of it, that nobody wants.
+    /// Takes the body, or the rest of it, that no origin reads.
     pub(crate) fn take_unread(&self) -> Option<ClientBody> {
         self.take().or_else(|| self.unread.lock().take())
     }
 
-    /// Looks at a frame of the body that is passed on.
+    /// Counts a frame that was passed on.
     pub(crate) fn record_passed(&self, frame: Option<&Frame<Bytes>>, is_last: bool) {
         let data = frame.and_then(Frame::data_ref).map_or(0, Bytes::len);
         self.bytes.fetch_add(data as u64, Ordering::Relaxed);
@@ -204,12 +204,12 @@ impl UploadState {
         }
     }
 
-    /// The answer has come to its end.
+    /// Records that the response has ended.
     pub(crate) fn mark_response_ended(&self) {
         self.is_response_over.store(true, Ordering::Release);
     }
 
-    /// The answer broke off: nobody waits for what the origin makes of the body, and the client may not go on with it.
+    /// Gives the body up because the response was not completed. Wakes the task that sends the body, which then stops.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
         self.given_up.notify_waiters();
@@ -218,20 +218,20 @@ impl UploadState {
     /// Resolves when the body has been given up.
     pub(crate) async fn until_given_up(&self) {
         let mut given_up = pin!(self.given_up.notified());
-        // Whoever gives it up after this wakes us.
+        // Registered before the check, so that no `give_up` is missed.
         given_up.as_mut().enable();
         if !self.is_given_up.load(Ordering::Acquire) {
             given_up.await;
         }
     }
 
-    /// Whether an origin's HTTP/2 connection sends it.
+    /// Whether an HTTP/2 connection sends the body.
     fn is_for_http2(&self) -> bool {
         self.max_silence.get().is_some()
     }
 }
 
-/// A request body on its way to an origin.
+/// A request body, as the connection to an origin polls it.
 pub(crate) struct Upload {
     state: Option<Arc<UploadState>>,
     stage: UploadStage,
@@ -239,17 +239,17 @@ pub(crate) struct Upload {
     is_polled: bool,
 }
 
-/// What stands between the client's body and the origin.
+/// What an [`Upload`] waits for.
 enum UploadStage {
-    /// The origin's connection may not be there yet.
+    /// The origin may not have accepted the connection yet.
     Origin(Establishment),
-    /// It is being waited for.
+    /// The establishment of the connection is being polled.
     Waiting(Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>),
-    /// The origin is there, but may yet say that it does not want the body.
+    /// The origin has accepted the connection, and may still refuse the body.
     Expectation(Pin<Box<Sleep>>),
-    /// Nothing; the body is still in its slot.
+    /// The body may be taken from its state.
     Clear,
-    /// Nothing; the body flows, and may not stop for ever once it is answered.
+    /// The body is being sent. The timer bounds the client's silence once the response has ended.
     Open(ClientBody, Option<IdleTimer>),
 }
 
@@ -260,7 +260,7 @@ impl std::fmt::Debug for Upload {
 }
 
 impl Upload {
-    /// The body in the slot, to be sent once the origin took the connection. `None`: the connection is known to stand.
+    /// The body in `state`, sent once the origin has accepted the connection. `establishment` is `None` if it has.
     pub(crate) fn new(state: Option<Arc<UploadState>>, establishment: Option<Establishment>) -> Self {
         let stage = match (&state, establishment) {
             (Some(_), Some(establishment)) => UploadStage::Origin(establishment),
@@ -271,7 +271,7 @@ impl Upload {
         Self { state, stage, meter, is_polled: false }
     }
 
-    /// The origin said `100 Continue`.
+    /// Records that the origin sent `100 Continue`.
     pub(crate) fn mark_continued(&self) {
         if let Some(state) = &self.state {
             state.is_continued.store(true, Ordering::Release);
@@ -333,7 +333,7 @@ impl Body for Upload {
                         if polled.is_pending() && idle_timer.poll_over(cx).is_ready() {
                             state.is_broken.store(true, Ordering::Relaxed);
                             return Poll::Ready(Some(Err(
-                                "the request is answered, and its body stopped coming".into()
+                                "the response has ended, and the request body stopped".into()
                             )));
                         }
                     }
@@ -391,7 +391,7 @@ pub struct ApiRequestBody {
 }
 
 impl ApiRequestBody {
-    /// The body in this slot.
+    /// The body in `state`.
     pub(crate) fn new(state: Option<Arc<UploadState>>) -> Self {
         let body = state.as_ref().and_then(|state| state.take());
         Self { state, body }

@@ -1,4 +1,4 @@
-//! What clients are told when a request is not answered by an origin.
+//! The responses of the edge to requests that no origin answers.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -26,49 +26,49 @@ use crate::{
     },
 };
 
-/// What is passed on to origins.
+/// The methods that are forwarded to origins, for `Allow`.
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
-/// Why a request gets no answer from an origin.
+/// Why no origin answers a request.
 #[derive(Debug)]
 pub(crate) enum RequestError {
-    /// It is malformed.
+    /// The request is malformed.
     Malformed(RequestRefusal),
-    /// Its head did not come whole in time.
+    /// The head of the request did not arrive in time.
     HeadTimeout,
-    /// It names no socket.
+    /// The host names no socket.
     UnknownName(String),
-    /// Its connection was opened for another name, with a certificate that counts there alone.
+    /// The client certificate of the connection is valid for another host only.
     Misdirected,
-    /// It names a path that we do not answer at our own name.
+    /// The path does not exist under the edge's own name.
     UnknownPath,
-    /// Its socket has no service for the path.
+    /// No service of the socket serves the path.
     NoPath,
-    /// Programs do not agree which path it names, and so which service of its socket it is for.
+    /// Programs read the path in different ways, which lead to different services of the socket.
     AmbiguousPath,
-    /// Only clients on this machine may ask that.
+    /// Only clients on this machine may send the request.
     LocalOnly,
-    /// Its client's address is not let in.
+    /// The socket admits no client of this address.
     Denied,
-    /// Its socket has used what it may; with how long to wait.
+    /// A limit of the socket is reached; another try may succeed after this time.
     Limited(Duration),
-    /// It needs a user name and a password.
+    /// The request needs a user name and a password for this realm.
     Unauthorized(String),
-    /// Its address failed to give a good password too often.
+    /// Too many wrong passwords came from the address; the next try is possible after this many seconds.
     TooManyFailures(u64),
-    /// There is too much to do right now.
+    /// The edge is overloaded.
     Busy,
     /// The socket has no tunnel.
     NoTunnel,
-    /// Tunnels of this name are up, and none of their origins takes anything.
+    /// Tunnels of the socket are up, but none of its origins takes requests.
     NoHealthyOrigin,
-    /// Who comes has to be known, and cannot be.
+    /// The socket needs an identity, and the edge has no data of logins.
     IdentityUnavailable,
-    /// Whose request it was may not come in any more.
+    /// The access of the client was revoked.
     Revoked,
-    /// What is said instead by whoever asks who comes.
+    /// The identity check answers with a page of its own.
     Own(AccessPage),
-    /// No origin gave an answer; this is what the last one did.
+    /// No origin responded; this is the failure of the last attempt.
     Origin(Failure),
 }
 
@@ -113,11 +113,11 @@ impl From<RequestRefusal> for RequestError {
     }
 }
 
-/// What a visitor can do about a service that does not answer.
+/// What a visitor can do about a service that does not respond.
 const LATER: &str = "Try again later. If it stays so, tell whoever runs the service.";
 
-/// The words for one kind of error, for visitors: those who run the service find the reason by its word and the request's
-/// id in their log, in the live view and in `sallyport flow log`.
+/// The text for one kind of error, for visitors. Operators find the cause by the reason and the request's id in their
+/// log, in the live view and in `sallyport flow log`.
 struct ErrorText {
     status: StatusCode,
     reason: &'static str,
@@ -139,7 +139,7 @@ impl ErrorText {
 }
 
 impl RequestError {
-    /// Whether the connection that the request came over is of no more use.
+    /// Whether the connection of the request cannot be used again.
     pub(crate) fn ends_connection(&self) -> bool {
         matches!(
             self,
@@ -147,7 +147,7 @@ impl RequestError {
         )
     }
 
-    /// The word under which it is counted.
+    /// The label of the metric.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Own(page) => page.reason(),
@@ -276,7 +276,7 @@ impl RequestError {
         }
     }
 
-    /// The answer that says so, on a page of this installation where a browser asks.
+    /// The response: HTML, JSON, text or a gRPC status, as `headers` ask for.
     pub(crate) fn to_response(&self, id: RequestId, headers: &HeaderMap, site: &Site) -> Response<ResponseBody> {
         if let Self::Own(page) = self {
             return page.response().map(own_body);
@@ -315,7 +315,7 @@ impl RequestError {
     }
 }
 
-/// The words for what an origin did.
+/// The text for a failed attempt.
 fn text_of(failure: &Failure) -> ErrorText {
     use StatusCode as S;
     match failure {
@@ -391,7 +391,7 @@ fn text_of(failure: &Failure) -> ErrorText {
     }
 }
 
-/// The words for a service that cannot be reached: a visitor can do nothing with the reason, which is in its word.
+/// The text for a service that cannot be reached. A visitor can do nothing with the cause, which is in `reason`.
 fn not_running(reason: &'static str) -> ErrorText {
     ErrorText::new(
         StatusCode::BAD_GATEWAY,
@@ -412,12 +412,11 @@ fn connect_timed_out() -> ErrorText {
     )
 }
 
-/// A body of our own bytes.
 fn own_body(bytes: Bytes) -> ResponseBody {
     ResponseBody::new(Source::Own(bytes), None)
 }
 
-/// A short answer of our own.
+/// A short response that is not cached.
 pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response<ResponseBody> {
     let mut response = Response::new(own_body(text.into()));
     *response.status_mut() = status;
@@ -426,7 +425,8 @@ pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Byte
     response
 }
 
-/// Answers a request that goes no further than to us (RFC 9110 section 7.6.2): what may be asked, or what came of it here.
+/// The response of the edge as final recipient of a request (RFC 9110 section 7.6.2): the allowed methods for OPTIONS,
+/// the received head for TRACE.
 pub(crate) fn final_recipient_response(head: &Parts) -> Response<ResponseBody> {
     if head.method != Method::TRACE {
         let mut response = Response::new(own_body(Bytes::new()));
@@ -447,7 +447,7 @@ pub(crate) fn final_recipient_response(head: &Parts) -> Response<ResponseBody> {
     plain(StatusCode::OK, "message/http", text)
 }
 
-/// Leaves the head alone, for a request that asked for no more: its length is the one that the body would have had.
+/// Drops the body of a response to HEAD. Keeps the `Content-Length` that the body has.
 pub(crate) fn drop_body(response: &mut Response<ResponseBody>) {
     if !response.body().is_own() {
         return;
@@ -458,7 +458,7 @@ pub(crate) fn drop_body(response: &mut Response<ResponseBody>) {
     *response.body_mut() = ResponseBody::new(Source::Empty, None);
 }
 
-/// Tells an HTTP/1 client that this answer is the last on its connection.
+/// Announces that an HTTP/1 connection closes behind this response.
 pub(crate) fn set_connection_close(response: &mut Response<ResponseBody>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }

@@ -1,4 +1,4 @@
-//! The path of a request, from its head to its record: [`serve`] is the whole of it, step by step.
+//! The path of a request, from its head to its record: [`serve`] takes the steps in order.
 
 use std::{
     future::{Future, poll_fn},
@@ -53,7 +53,7 @@ use crate::{
     policy::basic_auth::Access,
 };
 
-/// Serves one request: it goes to an origin and its answer comes back, or the client is told why not.
+/// Serves one request: forwards it to an origin, or answers with an error.
 pub(crate) async fn serve(
     server: Arc<HttpServer>,
     client: Arc<Client>,
@@ -92,7 +92,7 @@ pub(crate) async fn serve(
         let (route, pool) = find_socket(&server, &client, &host, &span)?;
         context.set_route(&server, &route);
         context.set_socket(route.id, pool.metrics(|| server.state.metrics.of_socket(route.name.as_str())));
-        // 4. May they?
+        // 4. Check access.
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
         access::let_login_arrive(&server.access, &head).await;
         let arrival =
@@ -122,7 +122,7 @@ pub(crate) async fn serve(
             // 5. Choose an origin.
             let origin = choose_origin(&server, &pool, &mut attempts, &context, &span).await?;
             if let Some(forwarding) = forwarding {
-                // Its paths may have changed since the request came.
+                // The paths of the origin may have changed since the request came.
                 if forwarding.group_of(origin.origin().handle().origin()) != Some(group) {
                     continue;
                 }
@@ -136,7 +136,7 @@ pub(crate) async fn serve(
                 Ok(connection) => {
                     let pending = connection.pending_establishment();
                     let mut forwarded = pin!(forward(&server, &client, connection, attempts.delivery, &mut outgoing));
-                    // Dropped before what is forwarded, and with it where the client leaves.
+                    // Dropped before `forwarded`, also when the client leaves.
                     let opening = pending.map(|pending| Opening::new(&pool, origin.origin(), pending));
                     let outcome =
                         poll_fn(|cx| poll_unless_revoked(&server, &pool, &mut context, forwarded.as_mut(), cx)).await;
@@ -163,7 +163,7 @@ pub(crate) async fn serve(
                 }
             }
         };
-        // 8. Answer.
+        // 8. Respond.
         if let Some(forwarding) = forwarding {
             let (origin, origin_host) = (origin.origin().handle().origin(), outgoing.origin_host.as_deref());
             forwarding.edit_response(response.headers_mut(), origin, origin_host, &outgoing.host);
@@ -188,7 +188,7 @@ pub(crate) async fn serve(
         error_page::set_connection_close(&mut response);
     }
 
-    // 9. Record it, once its body, or what it was upgraded to, has come to its end.
+    // 9. Record the request when its body, or the protocol after an upgrade, has ended.
     context.record_status(response.status());
     span.record("status", response.status().as_u16());
     response.map(|body| match upgraded {
@@ -200,7 +200,7 @@ pub(crate) async fn serve(
     })
 }
 
-/// What the client can read, kept for an error page.
+/// The header fields that decide the format of an error page.
 struct AcceptedMedia {
     accept: Option<HeaderValue>,
     content_type: Option<HeaderValue>,
@@ -217,7 +217,7 @@ impl AcceptedMedia {
     }
 }
 
-/// Step 1. The context follows the request to its end.
+/// Step 1. Makes the context, which follows the request to its end.
 fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContext> {
     let metrics = server.no_socket.clone();
     let mut context = RequestContext::new(
@@ -234,12 +234,12 @@ fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContex
     context
 }
 
-/// Why a request was refused before it could be read, when it was.
+/// Why the request was refused before it could be parsed, if it was.
 fn refused(head: &Parts) -> Option<RequestRefusal> {
     head.extensions.get().copied()
 }
 
-/// The span under which everything about the request is traced.
+/// The tracing span of the request.
 fn span_of(context: &RequestContext, head: &Parts) -> Span {
     tracing::debug_span!(
         target: "request",
@@ -255,7 +255,7 @@ fn span_of(context: &RequestContext, head: &Parts) -> Span {
     )
 }
 
-/// Step 2. What was refused unread has its refusal with it; everything else is looked at here.
+/// Step 2. Returns the refusal of an unparsed request, and checks a parsed one.
 fn refuse_malformed(client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, RequestError> {
     if let Some(refused) = refused(head) {
         return Err(match refused {
@@ -272,7 +272,7 @@ fn refuse_malformed(client: &Client, head: &Parts, span: &Span) -> Result<Reques
     Ok(host)
 }
 
-/// Step 3.
+/// Step 3. Finds the socket's route and its pool of origins.
 fn find_socket(
     server: &HttpServer,
     client: &Client,
@@ -289,7 +289,7 @@ fn find_socket(
     Ok((route, pool))
 }
 
-/// Step 4. The credentials are for us alone, and go no further.
+/// Step 4. Checks user name and password, and removes them from the request.
 async fn check_access(
     server: &HttpServer,
     client: &Client,
@@ -306,7 +306,7 @@ async fn check_access(
     }
 }
 
-/// A request as it goes to an origin; kept until one has answered.
+/// A request as origins get it, kept until an origin responds.
 struct Outgoing {
     method: Method,
     uri: Uri,
@@ -316,11 +316,11 @@ struct Outgoing {
     websocket: bool,
     host: RequestHost,
     id: RequestId,
-    /// The target as the client asked for it, where the origin knows it by another.
+    /// The requested target, if the origin gets another one.
     original_uri: Option<Uri>,
-    /// The host that the origin is told, where that is another than the client's.
+    /// The `Host` for the origin, if it differs from the requested host.
     origin_host: Option<String>,
-    /// That the client speaks.
+    /// The HTTP version of the client.
     version: Version,
 }
 
@@ -345,7 +345,7 @@ impl Outgoing {
         let expects = head.version != Version::HTTP_10
             && head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         match &upload {
-            // The origin's connection would go on after the answer; over HTTP/1 it ends.
+            // An HTTP/2 connection to the origin stays open after the response; an HTTP/1 connection closes.
             Some(upload) if hop == NextHop::Http2 => upload.set_max_silence(client.send_timeout),
             Some(upload) if expects => upload.set_expects_continue(),
             _ => {}
@@ -369,7 +369,7 @@ impl Outgoing {
         Self { method, uri, headers, upload, hop, websocket, host, id, original_uri: None, origin_host: None, version }
     }
 
-    /// It goes to this origin, which may know the path and the host by other names.
+    /// Sets target and host to those that this origin expects.
     fn address_to(
         &mut self,
         forwarding: &Forwarding,
@@ -398,12 +398,12 @@ impl Outgoing {
     }
 }
 
-/// Whether the client takes trailers, which we pass on.
+/// Whether the client accepts trailers.
 fn wants_trailers(headers: &HeaderMap) -> bool {
     headers.get(TE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// The target in the form that the next hop wants (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
+/// The target in the form for the next hop (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
 fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) -> Uri {
     if hop == NextHop::Http1 && uri.authority().is_none() {
         return uri;
@@ -421,14 +421,14 @@ fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) 
     Uri::from_parts(parts).unwrap_or(uri)
 }
 
-/// What was tried for one request.
+/// The attempts of one request.
 struct OriginAttempts {
     delivery: Delivery,
     tried: Attempts<u64>,
-    /// The origins that it is for.
+    /// The group of origins that may serve the request.
     group: Group,
     last: Option<Failure>,
-    /// The same origin once more, over a new connection.
+    /// The origin of the last attempt, to be tried again over a new connection.
     again: Option<InFlight>,
 }
 
@@ -438,7 +438,10 @@ impl OriginAttempts {
         Self { delivery, tried: Attempts::default(), group, last: None, again: None }
     }
 
-    /// Whether another attempt may follow this failure; if not, it is what the client is told.
+    /// Records a failed attempt.
+    ///
+    /// # Errors
+    /// The failure, if no other attempt may follow.
     fn failed(
         &mut self,
         server: &HttpServer,
@@ -460,7 +463,7 @@ impl OriginAttempts {
     }
 }
 
-/// Step 5. Where no tunnel is up but one may be expected, the request waits for it.
+/// Step 5. Chooses an origin. Waits if no tunnel is up and one is expected.
 async fn choose_origin(
     server: &HttpServer,
     pool: &SocketPool,
@@ -491,7 +494,7 @@ async fn choose_origin(
     }
 }
 
-/// Step 6.
+/// Step 6. Opens a connection to the origin, or takes an idle one.
 async fn open_or_reuse(
     server: &HttpServer,
     client: &Client,
@@ -510,7 +513,7 @@ async fn open_or_reuse(
                 None => {
                     let place = origin.opening_place(client.addr.ip());
                     let place = tokio::time::timeout(server.state.config.connect_timeout, Box::pin(place)).await;
-                    // It says nothing of the origin.
+                    // The timeout says nothing about the origin.
                     let place = place.map_err(|_| ConnectError::from(OpenError::NoRoom(TooManyStreams)))?;
                     let mut connection = origin.connect_h1(client.addr, server_name, shared)?;
                     connection.set_opening_place(place);
@@ -526,7 +529,7 @@ async fn open_or_reuse(
     }
 }
 
-/// Step 7.
+/// Step 7. Sends the request, and waits for the head of the response.
 async fn forward(
     server: &HttpServer,
     client: &Client,
@@ -542,7 +545,7 @@ async fn forward(
     exchange::exchange(connection, request, timeouts).await
 }
 
-/// Polls this for as long as whose request it is may go on with it.
+/// Polls `what` until the access of the client is revoked; then returns `None`.
 fn poll_unless_revoked<T>(
     server: &Arc<HttpServer>,
     pool: &Arc<SocketPool>,
@@ -556,7 +559,7 @@ fn poll_unless_revoked<T>(
     }
 }
 
-/// Step 8, when an origin answered.
+/// Step 8. Makes the response to the client from that of an origin.
 fn response_of(
     context: &RequestContext,
     pool: &SocketPool,
@@ -581,7 +584,7 @@ fn response_of(
     Ok(Response::from_parts(head, ResponseBody::new(source, None)))
 }
 
-/// Step 8, when none did.
+/// Step 8. Makes the error response if no origin responded.
 fn error_response(
     server: &HttpServer,
     client: &Client,
@@ -590,14 +593,14 @@ fn error_response(
     accepted: &AcceptedMedia,
     has_body: bool,
 ) -> Response<ResponseBody> {
-    // A malformed body breaks off, and the attempt with it: the body is the reason.
+    // A malformed body makes the attempt fail. The error page names the cause, not the attempt.
     let error = match (client.wire.refused(), &error) {
         (Some(refusal), RequestError::Origin(_)) => RequestError::Malformed(refusal),
         _ => error,
     };
     server.state.metrics.refused(error.reason());
     context.record_refusal(error.reason());
-    tracing::debug!(id = %context.id(), reason = error.reason(), ?error, "a request was not answered by an origin");
+    tracing::debug!(id = %context.id(), reason = error.reason(), ?error, "the edge answered a request with an error");
     if has_body {
         client.wire.mark_unread();
     }

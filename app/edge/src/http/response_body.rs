@@ -1,6 +1,6 @@
-//! The body of an answer on its way to a client.
+//! The body of a response on its way to a client.
 //!
-//! Nothing is buffered: a frame is taken from the origin when the client has room for it.
+//! The body is not buffered: a frame is taken from the origin when the client has room for the frame.
 
 use std::{
     future::Future,
@@ -21,16 +21,17 @@ use crate::{
     origins::http::response_body::Download,
 };
 
-/// How much of an answer an HTTP/2 stream is given at once, in bytes: it counts as sent then, and waits for the client.
+/// How many bytes of a response an HTTP/2 stream gets at once. The stream counts them as sent, and then waits for the
+/// client.
 const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
-/// How long, and how much in bytes, is read of a body that nobody wants before its HTTP/2 stream is reset.
+/// How long, and how many bytes, an unread request body is read before its HTTP/2 stream is reset.
 const MAX_UNREAD_TIME: Duration = Duration::from_secs(5);
 const MAX_UNREAD_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A request's body over HTTP/2 that nobody wants, read behind the end of its answer.
+/// The unread request body of an HTTP/2 stream whose response has ended, read within bounds.
 ///
-/// A client that is still sending when its stream is reset may take that for a failure, although the reset comes after
-/// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it has some time to notice that it has its answer.
+/// A client that still sends when its stream is reset may report a failure, although the response was complete and the
+/// reset says NO_ERROR (RFC 9113 section 8.1). Reading on gives the client time to see the response.
 pub(crate) struct UnreadBody {
     body: ClientBody,
     state: Arc<UploadState>,
@@ -43,7 +44,7 @@ impl UnreadBody {
         Self { body, state, rest: MAX_UNREAD_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNREAD_TIME)) }
     }
 
-    /// Ready when the body has ended, or enough of it was read.
+    /// Ready when the body has ended, or a bound is reached.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.rest > 0 {
             match Pin::new(&mut self.body).poll_frame(cx) {
@@ -63,47 +64,47 @@ impl UnreadBody {
     }
 }
 
-/// Where the bytes of an answer come from.
+/// The source of a response's bytes.
 pub(crate) enum Source {
-    /// There are none.
+    /// The response has no body.
     Empty,
-    /// From us.
+    /// Bytes of the edge itself.
     Own(Bytes),
-    /// From the API's handler.
+    /// The API's handler.
     Api(ApiBody),
-    /// From an origin.
+    /// An origin.
     Origin(Download),
-    /// Nowhere: the connection goes on as something else.
+    /// None: another protocol follows on the connection.
     Switch(Box<Upgraded>),
 }
 
-/// A response body on its way to the client. When it is dropped the request is over, and recorded.
+/// A response body on its way to the client. Dropping it ends the request, and records the request.
 pub(crate) struct ResponseBody {
     source: Source,
-    /// What is left of a frame that is given out in pieces.
+    /// The rest of a frame that is sent in pieces.
     rest: Bytes,
     context: Option<Box<RequestContext>>,
-    /// The connection that ends with it.
+    /// The connection that closes behind the body.
     closing_wire: Option<Arc<WireState>>,
 }
 
 impl ResponseBody {
-    /// A body from this source, which ends this request.
+    /// A body from this source, which ends the request of this context.
     pub(crate) fn new(source: Source, context: Option<Box<RequestContext>>) -> Self {
         Self { source, rest: Bytes::new(), context, closing_wire: None }
     }
 
-    /// Whether it was made here and not by an origin.
+    /// Whether the edge made the body itself.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.source, Source::Own(_) | Source::Api(_))
     }
 
-    /// Whether an origin's answer passes on with it.
+    /// Whether the body comes from an origin.
     pub(crate) fn is_from_origin(&self) -> bool {
         matches!(self.source, Source::Origin(_))
     }
 
-    /// The same body; its end is the end of the request that this context stands for.
+    /// Ties the body to its request: the end of the body ends the request.
     pub(crate) fn with_context(mut self, mut context: Box<RequestContext>, server: Arc<HttpServer>) -> Self {
         if !self.is_end_stream() {
             context.begin_revocation_checks(server);
@@ -113,20 +114,20 @@ impl ResponseBody {
         self
     }
 
-    /// All that was announced of it has been given out, whatever its origin still says.
+    /// Records that all announced bytes were sent, whatever the origin still sends.
     pub(crate) fn mark_complete(&mut self) {
         if let Some(context) = &mut self.context {
             context.mark_complete();
         }
     }
 
-    /// The end of HTTP on its connection.
+    /// Replaces the body by the protocol that follows on the connection.
     pub(crate) fn with_upgrade(mut self, upgraded: Upgraded) -> Self {
         self.source = Source::Switch(Box::new(upgraded));
         self
     }
 
-    /// What its connection goes on as, when that is something else.
+    /// Takes the protocol that follows on the connection, if any.
     pub(crate) fn take_upgraded(&mut self) -> Option<Upgraded> {
         if !matches!(self.source, Source::Switch(_)) {
             return None;
@@ -137,7 +138,7 @@ impl ResponseBody {
         }
     }
 
-    /// The same body, after which this connection of HTTP/1 ends; to be told behind [`ResponseBody::with_context`].
+    /// Closes the HTTP/1 connection behind the body. To be called after [`ResponseBody::with_context`].
     pub(crate) fn with_connection_end(mut self, wire: Arc<WireState>) -> Self {
         self.closing_wire = Some(wire);
         if self.is_end_stream() {
@@ -146,8 +147,8 @@ impl ResponseBody {
         self
     }
 
-    /// The body has been given out to its end. The connection ends behind it, or later: an origin may take the rest of the
-    /// request after its answer.
+    /// Marks the next write as the connection's last one, if the request body has ended. If not, the connection closes
+    /// later: an origin may read the request after its response.
     fn finish_connection(&mut self) {
         let is_whole = self.context.as_ref().is_none_or(|context| context.has_whole_request());
         if let Some(wire) = self.closing_wire.take().filter(|_| is_whole) {
@@ -155,7 +156,7 @@ impl ResponseBody {
         }
     }
 
-    /// Sends on of the request while its client takes nothing of the answer.
+    /// Sends more of the request while the client does not read the response.
     pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
         if let Source::Origin(download) = &mut self.source {
             download.poll_upload(cx);
@@ -171,7 +172,7 @@ impl ResponseBody {
             },
             Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
             Source::Origin(download) => {
-                const REVOKED: &str = "whose request it was may not come in any more";
+                const REVOKED: &str = "the access of the client was revoked";
                 if self.context.as_mut().is_some_and(|context| context.poll_revoked(false, cx).is_ready()) {
                     return Poll::Ready(Some(Err(REVOKED.into())));
                 }
@@ -195,17 +196,17 @@ impl ResponseBody {
         })
     }
 
-    /// What is left of the request's body over HTTP/2 and that nobody wants, when all of the answer has been given out. The
-    /// request is over with it.
+    /// Ends the request, and returns the unread rest of its HTTP/2 body, if any. To be called when the response has
+    /// been sent.
     pub(crate) fn into_unread(self) -> Option<UnreadBody> {
         let state = self.context.as_ref()?.http2_upload()?.clone();
-        // What the origin's connection holds of the body comes back with the end of the answer.
+        // Dropping the response returns what the connection to the origin holds of the body.
         drop(self);
         let body = state.take_unread()?;
         Some(UnreadBody::new(body, state))
     }
 
-    /// What is given out of a frame on this connection: all of it, or in HTTP/2 its first piece.
+    /// The frame to send now: the whole frame, or its first piece over HTTP/2.
     fn split_frame(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
         let is_http2 = send_bound::mark_waiting_for_client();
         if !is_http2 || frame.data_ref().is_none_or(|data| data.len() <= MAX_H2_PIECE_BYTES) {
@@ -253,8 +254,8 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // An answer that is a head alone ends with it, whatever the client still sends: gRPC has its status there
-        // (Trailers-Only), and takes it from nowhere else when a frame follows.
+        // A response without a body ends with its head. gRPC clients read the status there (Trailers-Only) only if no
+        // frame follows.
         if !self.rest.is_empty() {
             return false;
         }

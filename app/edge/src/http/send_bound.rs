@@ -1,9 +1,8 @@
-//! A bound on clients that stop taking their answers.
+//! Bounds on clients that do not read their responses.
 //!
-//! A client that reads nothing holds its answer's origin for as long as its connection lives. [`SendBound`] ends a
-//! connection whose client takes none of the bytes that wait for it; [`StreamExecutor`] ends a single HTTP/2 stream
-//! whose client grants it no window while others go on. Neither counts while there is nothing to send: a quiet
-//! WebSocket or stream of events lives on.
+//! Such a client holds the origin of its response for as long as its connection lives. [`SendBound`] ends a connection
+//! whose client reads nothing. [`StreamExecutor`] ends a single HTTP/2 stream whose client grants no window. Both
+//! bounds count only while there are bytes to send, so a quiet WebSocket or event stream is not affected.
 
 use std::{
     cell::Cell,
@@ -24,11 +23,11 @@ use tokio::{
 
 use crate::{access::RevocationSlot, util::idle_timer::IdleTimer};
 
-/// A client's connection that ends when the client takes nothing of what waits for it for this long.
+/// A client's connection that ends if the client reads none of the waiting bytes for `bound`.
 ///
-/// That no room came up in the kernel's buffer does not say that the client takes nothing: a slow one may need minutes
-/// for a third of a large buffer. So the connection is only suspected after half of the bound, and the kernel, which
-/// sees every acknowledgement, judges it by TCP_USER_TIMEOUT. Without that option it ends after the bound itself.
+/// A full kernel buffer does not prove that the client reads nothing: a slow client may need minutes for a third of a
+/// large buffer. After half of the bound, the connection therefore sets TCP_USER_TIMEOUT, and the kernel, which sees
+/// every acknowledgement, decides. Without that option the connection ends after the bound.
 pub(crate) struct SendBound<S> {
     inner: S,
     socket: fn(&S) -> &TcpStream,
@@ -38,17 +37,17 @@ pub(crate) struct SendBound<S> {
 }
 
 impl<S> SendBound<S> {
-    /// Bounds this connection; `socket` finds the socket in it.
+    /// Bounds this connection. `socket` finds the TCP socket in `inner`.
     pub(crate) fn new(inner: S, bound: Duration, socket: fn(&S) -> &TcpStream) -> Self {
         Self { inner, socket, bound, idle_timer: IdleTimer::new(bound / 2), is_suspected: false }
     }
 
-    /// The socket below.
+    /// The TCP socket below.
     pub(crate) fn socket(&self) -> &TcpStream {
         (self.socket)(&self.inner)
     }
 
-    /// The connection, without the bound from now on.
+    /// The connection, without the bound.
     pub(crate) fn into_inner(self) -> S {
         if self.is_suspected {
             let _ = sallyport_net::set_user_timeout(self.socket(), Duration::ZERO);
@@ -56,7 +55,7 @@ impl<S> SendBound<S> {
         self.inner
     }
 
-    /// Looks at the outcome of a write: what was taken, or that nothing is.
+    /// Checks the outcome of a write against the bound.
     fn check_progress<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.idle_timer.moved = true;
@@ -69,11 +68,11 @@ impl<S> SendBound<S> {
         if !(self.is_suspected && HAS_USER_TIMEOUT) && self.idle_timer.poll_over(cx).is_ready() {
             self.idle_timer.restart();
             if self.is_suspected || (HAS_USER_TIMEOUT && self.set_user_timeout().is_err()) {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")));
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")));
             }
             self.is_suspected = true;
             if !HAS_USER_TIMEOUT {
-                // The second half of the bound.
+                // Starts the second half of the bound.
                 let _ = self.idle_timer.poll_over(cx);
             }
         }
@@ -85,7 +84,7 @@ impl<S> SendBound<S> {
     }
 }
 
-/// Whether the kernel can end a connection whose other end takes nothing.
+/// Whether the kernel has TCP_USER_TIMEOUT.
 const HAS_USER_TIMEOUT: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 impl<S: AsyncRead + Unpin> AsyncRead for SendBound<S> {
@@ -136,49 +135,48 @@ tokio::task_local! {
 }
 
 struct Stream {
-    /// Who is waited for.
+    /// Which side the response waits for.
     waits_for: Cell<WaitsFor>,
-    /// What its answer goes on with.
+    /// The revocation check of the response.
     revocation: RevocationSlot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitsFor {
-    /// For us or the origin.
+    /// The edge or the origin.
     Origin,
-    /// For the client, which was given something just now.
+    /// The client, which got bytes just now.
     ClientAfterProgress,
-    /// For the client.
+    /// The client.
     Client,
 }
 
-/// The answer has something for its client, and waits for it to be taken. Whether this is an HTTP/2 stream.
+/// Records that the response waits for its client. Returns whether this task serves an HTTP/2 stream.
 pub(crate) fn mark_waiting_for_client() -> bool {
     STREAM.try_with(|stream| stream.waits_for.set(WaitsFor::ClientAfterProgress)).is_ok()
 }
 
-/// The answer has nothing for its client at the moment.
+/// Records that the response has nothing to send at the moment.
 pub(crate) fn mark_waiting_for_origin() {
     let _ = STREAM.try_with(|stream| stream.waits_for.set(WaitsFor::Origin));
 }
 
-/// Looks at what the answer of this task's HTTP/2 stream goes on with; `None`: this task serves none.
+/// Calls `look` with the revocation slot of this task's HTTP/2 stream. `None` if the task serves no stream.
 pub(crate) fn with_slot<R>(look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
     STREAM.try_with(|stream| look(&stream.revocation)).ok()
 }
 
-/// Runs the streams of an HTTP/2 connection, and drops those whose client takes nothing for so long, and those that may
-/// not go on.
+/// Runs the streams of an HTTP/2 connection. Drops streams whose client reads nothing for `bound`, and revoked streams.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamExecutor {
-    /// How long.
+    /// How long a client may read nothing.
     pub(crate) bound: Duration,
-    /// Where their connection is, and they are.
+    /// The shard on which the connection and its streams run.
     pub(crate) place: Arc<ShardLocation>,
 }
 
 impl StreamExecutor {
-    /// Runs this one.
+    /// Spawns a stream.
     pub(crate) fn execute(&self, stream: impl Future<Output = ()> + Send + 'static) {
         let bound = self.bound;
         let scope = Stream { waits_for: Cell::new(WaitsFor::Origin), revocation: RevocationSlot::default() };

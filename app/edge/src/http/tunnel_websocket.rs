@@ -1,4 +1,4 @@
-//! Connectors' connections: how the carriers of tunnels come in, by our ALPN or as a WebSocket on `tunnel.<domain>`.
+//! Carriers of tunnels: connections of connectors by ALPN, or as a WebSocket on `tunnel.<domain>`.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -28,12 +28,12 @@ use crate::{
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Serves a carrier that came with our ALPN.
+/// Serves a carrier that was negotiated by ALPN.
 pub(crate) async fn serve_native(server: &HttpServer, stream: UnbufferedTlsStream<ClientTcp>, peer: SocketAddr) {
     serve(server, stream, peer, "tcp", |stream| Some(stream.get_ref().get_ref().get_ref().get_ref())).await;
 }
 
-/// Answers a request to the host that connectors dial. A WebSocket that is agreed on becomes a carrier.
+/// Responds to a request on `tunnel.<domain>`. An accepted WebSocket upgrade becomes a carrier.
 pub(crate) fn respond(
     head: &Parts,
     websocket: bool,
@@ -56,11 +56,11 @@ pub(crate) fn respond(
     Ok(response)
 }
 
-/// Serves the carrier that a connection becomes once our 101 is out.
+/// Serves the carrier that a connection becomes when the 101 response is written.
 pub(crate) fn start(server: Arc<HttpServer>, client: Arc<Client>, stream: ClientStream, early: BytesMut) {
     sallyport_shards::spawn_near(async move {
         let peer = client.addr;
-        // How long a connector may pause is for the tunnel's own keepalive to say.
+        // The tunnel's own keepalive bounds the silence of a connector, so the send bound ends here.
         let io = (*stream).into_inner();
         let carrier = Box::pin(WebSocketCarrier::accepted(io, early.into())).await;
         serve(&server, carrier, peer, "websocket", |carrier| Some(carrier.get_ref().socket())).await;
@@ -68,8 +68,8 @@ pub(crate) fn start(server: Arc<HttpServer>, client: Arc<Client>, stream: Client
     });
 }
 
-/// Hands a carrier to the tunnels. `tcp` finds its TCP connection, where it has one of its own: a leg then has a place
-/// among the legs' connections, since it outlives this call, and the place that it came in by is free again.
+/// Passes a carrier to the tunnels. `tcp` finds its own TCP connection, if there is one. A leg gets a place among the
+/// legs, because it outlives this call, which releases the place of the connection.
 pub(crate) async fn serve<S>(
     server: &HttpServer,
     carrier: S,
@@ -85,7 +85,7 @@ pub(crate) async fn serve<S>(
         if let Some(congestion) = &server.state.config.tunnel_congestion
             && let Err(error) = congestion.set(tcp)
         {
-            tracing::debug!(%error, %congestion, "a tunnel's connection keeps the kernel's congestion control");
+            tracing::debug!(%error, %congestion, "the congestion control of a tunnel's connection could not be set");
         }
         if kind != CarrierKind::Leg {
             let _ = set_notsent_lowat(tcp, CONTROL_NOTSENT_BYTES);

@@ -1,4 +1,4 @@
-//! WebSockets: after a 101, of the origin or of our own, connections carry bytes that are no HTTP any more.
+//! Connections after a 101 response: WebSockets to origins, and carriers of tunnels.
 
 use std::{
     future::poll_fn,
@@ -23,27 +23,27 @@ use crate::{
     policy::limits::Meter,
 };
 
-/// What becomes of a connection after our 101.
+/// The protocol that follows on a connection.
 pub(crate) enum Upgrade {
-    /// It goes on to the origin that said 101.
+    /// A WebSocket, relayed to the origin that sent the 101.
     Relay(Relay),
-    /// It is a connector's, and carries a tunnel.
+    /// The carrier of a tunnel.
     Carrier,
 }
 
-/// An upgrade that was agreed on.
+/// An accepted upgrade.
 pub(crate) struct Upgraded {
     upgrade: Upgrade,
     context: Box<RequestContext>,
 }
 
 impl Upgraded {
-    /// This becomes of the connection; the context is that of the request that asked for it.
+    /// An upgrade of the request with this context.
     pub(crate) fn new(upgrade: Upgrade, context: Box<RequestContext>) -> Self {
         Self { upgrade, context }
     }
 
-    /// Begins, now that the 101 is out; `early_data` is what the client has said since.
+    /// Begins the protocol when the 101 is written. `early_data` is what the client has sent since.
     pub(crate) fn start(
         self,
         server: &Arc<HttpServer>,
@@ -63,19 +63,19 @@ impl Upgraded {
     }
 }
 
-/// The origin's side of a WebSocket that was agreed on.
+/// The origin's side of a WebSocket.
 pub(crate) struct Relay {
     connection: Box<H1Connection>,
     origin: InFlight,
 }
 
 impl Relay {
-    /// A relay to this origin, over the connection that said 101.
+    /// A relay over the connection that sent the 101.
     pub(crate) fn new(connection: Box<H1Connection>, origin: InFlight) -> Self {
         Self { connection, origin }
     }
 
-    /// Carries bytes both ways until both sides have ended, one has failed, or the server has no more time.
+    /// Relays bytes both ways until both sides have ended, one side fails, or the relay is cut.
     fn start(
         self,
         server: &Arc<HttpServer>,
@@ -105,11 +105,11 @@ impl Relay {
                 ended = self.run((stream, early_data), pace, live, &mut carried) => ended,
                 () = revoked => {
                     context.mark_revoked();
-                    Err(io::Error::other("who it belongs to may not come in any more"))
+                    Err(io::Error::other("the access of the client was revoked"))
                 }
                 () = killed => {
                     context.mark_killed();
-                    Err(io::Error::other("somebody cut it"))
+                    Err(io::Error::other("the flow was cut"))
                 }
                 () = crate::lifecycle::phase::cut(&mut phase) => Err(io::Error::other("the server shuts down")),
             };
@@ -121,7 +121,7 @@ impl Relay {
         })));
     }
 
-    /// Nothing is kept for bytes of which none are there: many WebSockets are open, and few of them carry anything.
+    /// Relays without buffers for idle directions: many WebSockets are open, and few carry bytes.
     async fn run(
         self,
         (mut client, early_data): (ClientStream, BytesMut),
@@ -138,7 +138,7 @@ impl Relay {
     }
 }
 
-/// Writes what came before the relay could carry it.
+/// Writes bytes that came before the relay began.
 async fn write_early_data(
     to: &mut (impl AsyncWrite + Unpin),
     early_data: impl AsRef<[u8]>,
@@ -156,7 +156,7 @@ async fn write_early_data(
     Ok(())
 }
 
-/// What the bytes of a WebSocket count for, and how others see it go on.
+/// Counts the relayed bytes against the socket's limits, and for the live flow.
 struct MeteredPace {
     pace: Option<Meter>,
     live: Option<Arc<LiveFlow>>,

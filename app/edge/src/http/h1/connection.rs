@@ -1,4 +1,4 @@
-//! Serves one request after the other: reads it, has it served, and writes the response.
+//! A busy HTTP/1 connection: reads a request, serves it, writes the response, and repeats.
 
 use std::{
     future::{Future, poll_fn},
@@ -36,7 +36,7 @@ use crate::{
     util::{http_date::date, idle_timer::IdleTimer},
 };
 
-/// Why a connection ended before its time.
+/// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectionError {
     /// The client left before its response.
@@ -45,23 +45,23 @@ pub(super) enum ConnectionError {
     /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The response failed.
-    #[error("a response broke off: {0}")]
+    /// The body of the response failed.
+    #[error("a response was not completed: {0}")]
     Response(BoxError),
 }
 
-/// How a connection came to its end.
+/// How a connection ended.
 pub(super) enum Outcome {
     /// The connection closes.
     Close,
-    /// Another protocol follows.
+    /// Another protocol follows on the connection.
     Switch(Upgraded),
 }
 
-/// A client's connection while it is busy.
+/// A client's connection while requests run.
 pub(super) struct Connection<S> {
     io: ServerIo<S>,
-    /// The rest of the body of the request under way.
+    /// The unread rest of the request body.
     upload: Option<Upload>,
     /// Whether `100 Continue` waits to be written.
     has_continue: bool,
@@ -72,18 +72,18 @@ impl<S> Connection<S> {
         Self { io, upload: None, has_continue: false }
     }
 
-    /// Lets no request follow this one. A client that has ended its side has not left.
+    /// Makes the current request the last one. A client that has ended its side then does not count as gone.
     pub(super) fn set_last(&mut self) {
         self.server().set_last();
     }
 
-    /// The connection without what only requests need. Between requests nothing is lost.
+    /// The connection without the memory that only requests need. To be called between requests.
     pub(super) fn into_io(mut self) -> ServerIo<S> {
         self.server().rest();
         self.io
     }
 
-    /// The stream after an upgrade, and the bytes that were read for the protocol that follows.
+    /// The stream after an upgrade, and the bytes that were read for the next protocol.
     pub(super) fn into_upgraded(self) -> (S, BytesMut) {
         let (stream, server) = self.io.into_parts();
         (stream, server.into_unread())
@@ -95,7 +95,7 @@ impl<S> Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Serves one request after the other, until one is the last.
+    /// Serves requests until one is the last.
     pub(super) async fn serve(
         &mut self,
         server: &Arc<HttpServer>,
@@ -111,23 +111,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Some(upgraded) = upgraded {
                 return Ok(Outcome::Switch(upgraded));
             }
-            // Also where no request follows: an origin may take the rest of this one behind its response.
+            // Also if no request follows: an origin may read the rest of the request after its response.
             self.finish_upload(client.send_timeout, persists).await?;
             let is_last = self.server().is_last();
             if !persists || is_last || client.wire.is_closing() {
                 if client_persists || is_last {
-                    // The client may still send its body, or may have sent a request before it learns that none is taken.
+                    // The client may still send its body, or a request that will not be served.
                     client.wire.mark_unread();
                 }
                 return Ok(Outcome::Close);
             }
-            // The part of this request that nobody wanted was read after all.
+            // The unwanted rest of the body has been read.
             client.wire.mark_read();
         }
     }
 
-    /// The next request, or the refusal in its place; `None` when the client has left, or when the connection is closing and
-    /// no byte of a request came.
+    /// The next request, or its refusal. `None` if the client has left, or if the connection is closing and no byte of
+    /// a request came.
     pub(super) async fn next_request(
         &mut self,
         is_closing: impl Fn() -> bool,
@@ -150,7 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// The request to serve. One that was refused has the refusal as an extension, and nothing of the client's.
+    /// The request to serve. A refused request has the refusal as an extension, and no other content.
     pub(super) fn begin_request(&mut self, next: Result<NewRequest, RequestRefusal>) -> Request<ClientBody> {
         let next = match next {
             Ok(next) => next,
@@ -171,7 +171,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Request::from_parts(next.head, body)
     }
 
-    /// Waits for `what`. Reads what the client sends meanwhile, and fails when it leaves.
+    /// Waits for `what`, and reads meanwhile. Fails if the client leaves.
     async fn while_reading<T>(&mut self, what: impl Future<Output = T>) -> Result<T, ConnectionError> {
         let mut what = pin!(what);
         poll_fn(|cx| {
@@ -186,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// Writes `100 Continue`, where it waits.
+    /// Writes `100 Continue`, if it waits.
     fn write_continue(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.has_continue && self.io.poll_write(cx)?.is_ready() {
             self.has_continue = self.io.poll_flush(cx)?.is_pending();
@@ -194,14 +194,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Ready when there is news for the task that takes the request's body.
+    /// Ready when the consumer of the request body can proceed.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let Some(upload) = &mut self.upload else {
-            // No request follows: a client that ended its side has not left.
+            // No request follows: a client that has ended its side has not left.
             if self.server().is_last() {
                 return Poll::Pending;
             }
-            // Of the next request one read is enough: it shows that the client is there.
+            // One read of the next request shows that the client is there.
             if self.server().unread_bytes() == 0 && !ready!(self.io.poll_read(0, cx))? {
                 return Poll::Ready(Err(ConnectionError::Left));
             }
@@ -220,14 +220,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Leaves the rest of the request's body unread: no request can follow.
+    /// Leaves the rest of the request body unread, so no request can follow.
     fn give_up_upload(&mut self) {
         self.upload = None;
         self.server().set_last();
     }
 
-    /// Writes a response. Returns whether the connection stays open behind it, and what follows on the connection when that
-    /// is another protocol.
+    /// Writes a response. Returns whether the connection persists, and the protocol that follows, if any.
     pub(super) async fn respond(
         &mut self,
         response: Response<ResponseBody>,
@@ -247,13 +246,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         self.send(has_body.then_some(body)).await?;
         if awaited_continue {
-            // The body may never come.
+            // The client may never send the body.
             self.upload = None;
         }
         Ok((persists, upgraded))
     }
 
-    /// Sends what is gathered and the rest of a response, as fast as the client takes it.
+    /// Writes the gathered bytes and the rest of a response, as fast as the client reads.
     async fn send(&mut self, mut body: Option<ResponseBody>) -> Result<(), ConnectionError> {
         let mut failure = None;
         poll_fn(|cx| {
@@ -280,8 +279,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// Reads the rest of a request's body while it is taken, and within `bound` of silence. Where it is not taken, and the
-    /// connection persists, the rest is read all the same, within bounds. Otherwise no request can follow.
+    /// Reads the rest of the request body. While it is consumed, the client may pause for `bound`. If it is not
+    /// consumed and the connection persists, the rest is discarded within bounds. Otherwise no request can follow.
     async fn finish_upload(&mut self, bound: Duration, persists: bool) -> Result<(), ConnectionError> {
         let mut idle = IdleTimer::new(bound);
         let mut linger_timer = None;
@@ -289,7 +288,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             while let Some(upload) = &self.upload {
                 let is_unwanted = upload.is_unwanted();
                 if is_unwanted && !persists {
-                    // The rest is read behind the end of our side, which the client may wait for.
+                    // The rest is read after the shutdown of this side, which the client may wait for.
                     self.give_up_upload();
                     break;
                 }
@@ -312,13 +311,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Gathers what there is of a response's body, while the server has room. `body` is `None` behind its last frame.
+/// Gathers frames of a response body while the server has room. Sets `body` to `None` behind the last frame.
 fn gather(body: &mut Option<ResponseBody>, failure: &mut Option<BoxError>, server: &mut Server, cx: &mut Context<'_>) {
     while let Some(frames) = body
         && server.output().has_room()
     {
         let (is_over, outcome) = match Pin::new(&mut *frames).poll_frame(cx) {
-            // The client has all that was announced, and does not wait for the origin to end.
+            // The client has all announced bytes, and need not wait for the end of the origin's stream.
             Poll::Pending if server.has_announced_bytes() => {
                 frames.mark_complete();
                 (true, server.finish(None))
@@ -336,7 +335,7 @@ fn gather(body: &mut Option<ResponseBody>, failure: &mut Option<BoxError>, serve
             }
             Poll::Ready(None) => (true, server.finish(None)),
             Poll::Ready(Some(Err(error))) => {
-                // What came before the error is sent all the same.
+                // The bytes before the error are sent.
                 if server.has_announced_bytes() {
                     (true, server.finish(None))
                 } else {

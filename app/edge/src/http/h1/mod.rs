@@ -1,5 +1,5 @@
-//! HTTP/1 with clients: [`sallyport_http1::server::Server`] makes requests of their bytes, one after the other, all in the
-//! task of their connection.
+//! HTTP/1 with clients, by [`sallyport_http1::server::Server`]. All requests of a connection run in its task, one after
+//! the other.
 
 mod connection;
 pub(crate) mod io;
@@ -34,14 +34,14 @@ use crate::{
     },
 };
 
-/// How long a connection rests before it gives up what only requests need; how often a busy one is looked at.
+/// How long a connection is at rest before it releases the memory of requests, and how often a busy one is checked.
 const REST_AFTER: Duration = Duration::from_millis(100);
 const BUSY_PERIOD: Duration = Duration::from_secs(1);
 
 /// Serves HTTP/1 on this connection until it ends.
 ///
-/// An idle connection has its [`ServerIo`] and nothing else. All else is several times as large: it comes with a request, and
-/// goes when the connection rests.
+/// An idle connection keeps only its [`ServerIo`]. The state of requests is several times as large. It is allocated for
+/// a request, and freed when the connection rests.
 pub(crate) async fn serve(
     server: Arc<HttpServer>,
     io: ClientStream,
@@ -76,7 +76,7 @@ pub(crate) async fn serve(
                 return;
             }
             Err(error) => {
-                tracing::debug!(%error, "an HTTP/1 connection broke off");
+                tracing::debug!(%error, "an HTTP/1 connection failed");
                 return;
             }
         }
@@ -87,7 +87,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Serves until the connection ends, or has been at rest for [`REST_AFTER`]: then it is given back.
+/// Serves until the connection ends, or has been at rest for [`REST_AFTER`]. Returns a connection at rest.
 async fn serve_until_rest(
     server: &Arc<HttpServer>,
     client: &Arc<Client>,
@@ -137,8 +137,8 @@ async fn serve_until_rest(
     None
 }
 
-/// Answers one request, and ends the connection behind it. Whoever ends its side behind the request has the answer all the
-/// same. Returns whether there was one.
+/// Responds to one request, and closes the connection. A client that ends its side behind the request gets the response
+/// too. Returns whether a response was written.
 pub(crate) async fn respond_once<S: AsyncRead + AsyncWrite + Unpin>(
     io: ServerIo<S>,
     wire: &WireState,
@@ -156,7 +156,7 @@ pub(crate) async fn respond_once<S: AsyncRead + AsyncWrite + Unpin>(
     };
     match outcome {
         Ok(has_responded) => {
-            // Whatever else the client sends is not for us, and must not take the answer along (RFC 9112 section 9.6).
+            // Further bytes of the client are not read, and must not reset the connection (RFC 9112 section 9.6).
             wire.mark_unread();
             end(connection.into_io(), wire).await;
             has_responded
@@ -168,7 +168,7 @@ pub(crate) async fn respond_once<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Ends a connection behind its last answer.
+/// Closes a connection behind its last response.
 async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut io: ServerIo<S>, wire: &WireState) {
     let _ = tokio::time::timeout(MAX_CLOSE, io.shutdown()).await;
     if wire.has_unread() {

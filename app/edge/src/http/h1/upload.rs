@@ -1,4 +1,4 @@
-//! The body of a request over HTTP/1. Its connection reads a piece when the last one was taken.
+//! The body of an HTTP/1 request, on the side of its connection: a piece is read when the last one was consumed.
 
 use std::{
     sync::Arc,
@@ -19,10 +19,10 @@ use crate::{
 
 use super::io::ServerIo;
 
-/// How much is read of a body at once, in bytes: a record of TLS, and more where the body is known to be long.
+/// How many bytes of a body are read at once: one TLS record, or more of a long body.
 const READ_BYTES: usize = 16 * 1024;
 const MAX_READ_BYTES: usize = 64 * 1024;
-/// The rest of the body is lost with its connection. The task that takes the body gets an error.
+/// Gives the consumer an error, because the rest of the body is lost with its connection.
 impl Drop for Upload {
     fn drop(&mut self) {
         let state = &mut *self.inbox.lock();
@@ -35,26 +35,26 @@ impl Drop for Upload {
     }
 }
 
-/// What became of a body.
+/// What a poll of a body did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// A part of it came.
+    /// A part of the body was read.
     Part,
-    /// All of it was read.
+    /// The whole body was read.
     Complete,
-    /// The rest of it will not be read: no request can follow.
+    /// The rest of the body will not be read, so no request can follow.
     Abandoned,
 }
 
-/// A request's body, on the side of the connection that reads it.
+/// A request body, on the side of the connection that reads it.
 pub(super) struct Upload {
     inbox: Arc<Inbox>,
-    /// How much was read and dropped, in bytes, since the body is not wanted.
+    /// How many bytes were discarded since the consumer dropped the body.
     dropped: u64,
 }
 
 impl Upload {
-    /// The body of the request that began, whose first bytes may be there.
+    /// The body of the request that began. Its first bytes may be in the server.
     pub(super) fn new<S>(framing: Framing, io: &mut ServerIo<S>) -> (Http1Body, Option<Self>) {
         let inbox = Arc::<Inbox>::default();
         if let Framing::Length(bytes) = framing {
@@ -66,12 +66,12 @@ impl Upload {
         (Http1Body(inbox), (!is_complete).then_some(upload))
     }
 
-    /// Whether the body is waited for.
+    /// Whether the consumer waits for a frame.
     pub(super) fn is_wanted(&self) -> bool {
         self.inbox.lock().is_wanted
     }
 
-    /// Reads on where that is wanted: ready when there is news for the task that takes the body.
+    /// Reads while the consumer waits. Ready when the consumer can proceed.
     pub(super) fn poll<S: AsyncRead + Unpin>(&mut self, io: &mut ServerIo<S>, cx: &mut Context<'_>) -> Poll<Progress> {
         loop {
             {
@@ -92,7 +92,7 @@ impl Upload {
             let room = read_room(server);
             let failed: BoxError = match ready!(io.poll_read(room, cx)) {
                 Ok(true) => continue,
-                Ok(false) => "the client ended its request before its end".into(),
+                Ok(false) => "the client closed the connection within its request".into(),
                 Err(error) => error.into(),
             };
             let state = &mut *self.inbox.lock();
@@ -103,16 +103,16 @@ impl Upload {
         self.poll_unwanted(io, cx)
     }
 
-    /// Whether nothing takes the body any more.
+    /// Whether the consumer has dropped the body.
     pub(super) fn is_unwanted(&self) -> bool {
         self.inbox.lock().is_dropped
     }
 
-    /// Gives out the next piece of what was read; `None` when more has to come first.
+    /// Puts the next piece of the read bytes into the inbox; `None` if more bytes are needed.
     fn give_piece(&self, server: &mut Server, wire: &WireState) -> Option<Progress> {
         let piece = server.poll_body();
         if let Err(refusal) = &piece {
-            // Before the body fails: the error page names the refusal.
+            // Set before the body fails, so that the error page names the refusal.
             wire.set_refused(*refusal);
         }
         let state = &mut *self.inbox.lock();
@@ -132,7 +132,7 @@ impl Upload {
         Some(if state.is_complete { Progress::Complete } else { Progress::Part })
     }
 
-    /// Reads a body that is not wanted, within a bound: ready when a part of it came, or no more will be read.
+    /// Discards a body without a consumer, within a bound. Ready when a part was read, or no more will be.
     fn poll_unwanted<S: AsyncRead + Unpin>(&mut self, io: &mut ServerIo<S>, cx: &mut Context<'_>) -> Poll<Progress> {
         loop {
             let (server, wire) = io.server_and_state();
@@ -159,7 +159,7 @@ impl Upload {
     }
 }
 
-/// How much is read at once, in bytes.
+/// How many bytes are read at once.
 fn read_room(server: &Server) -> usize {
     let left = server.body_bytes_left().map_or(READ_BYTES, |left| usize::try_from(left).unwrap_or(usize::MAX));
     left.clamp(READ_BYTES, MAX_READ_BYTES)
@@ -190,7 +190,7 @@ mod tests {
         Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(|frame| frame.into_data().unwrap())))
     }
 
-    /// A request whose head and first bytes of a body came.
+    /// A connection that has read the head and the first bytes of a body.
     fn begun(length: u64, received: &str) -> ServerIo<tokio::io::DuplexStream> {
         let (_, mut io) = connected();
         io.server.handle_input(

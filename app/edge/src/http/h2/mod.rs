@@ -1,5 +1,4 @@
-//! HTTP/2 with clients: what [`sallyport_http2::Server`] makes of their bytes becomes requests, each in a task of its
-//! own.
+//! HTTP/2 with clients, by [`sallyport_http2::Server`]. Each request has a task of its own.
 
 mod connection;
 mod stream;
@@ -30,11 +29,11 @@ use crate::{
 const MAX_CONCURRENT_STREAMS: u32 = 200;
 /// The longest header list, in bytes as RFC 9113 section 6.5.2 counts them.
 const MAX_HEADER_LIST_BYTES: u32 = 65_536;
-/// How much one stream may send ahead of the origin, in bytes.
+/// How many bytes one stream may send ahead of the origin.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// How much all streams of a connection may send ahead, in bytes.
+/// How many bytes all streams of a connection may send ahead.
 const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-/// How much of all answers may wait to be written to a client, in bytes, before they wait for it.
+/// How many bytes of responses may wait to be written to a client, before the responses wait.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
 
 const CONFIG: Config = Config {
@@ -45,8 +44,8 @@ const CONFIG: Config = Config {
     max_output_bytes: MAX_OUTPUT_BYTES,
 };
 
-/// Serves HTTP/2 on this connection until it ends; `guard` is given back then. Connections rest for long, so what is moved in
-/// here is held once.
+/// Serves HTTP/2 on this connection until it ends, and then drops `guard`. The arguments are moved out of the async
+/// block, because a future would hold them twice for the life of the connection.
 pub(crate) fn serve<S>(
     server: Arc<HttpServer>,
     io: S,
@@ -74,7 +73,7 @@ where
     }
 }
 
-/// Serves until the connection has come to its end, or the server has no more time for it: then it says false.
+/// Serves until the connection has ended. Returns false if the connection is cut.
 async fn until_end<S>(server: &HttpServer, client: &Client, connection: &mut Connection<S>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -108,7 +107,7 @@ where
             next_event(&phase, Phase::Lingering, check_at)
         } else {
             Pin::new(&mut *connection).shut_down();
-            // A client that does not say that it knows is not waited for.
+            // A client that does not confirm the shutdown is not waited for.
             let again = (!std::mem::replace(&mut is_shutting_down, true))
                 .then(|| Instant::now() + server.state.config.ping_interval);
             next_event(&phase, Phase::Cut, again)

@@ -1,4 +1,4 @@
-//! One stream: its request is served, and its answer sent as fast as the client takes it.
+//! One HTTP/2 stream: serves its request, and sends the response as fast as the client reads.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,9 +26,9 @@ use crate::{
     util::http_date::date,
 };
 
-/// How much a client has to take at once to be one that takes its answer, in bytes.
+/// How many bytes a client must take at once to count as reading its response.
 const MIN_PROGRESS_BYTES: usize = 1_024;
-/// What belongs to a connection of HTTP/1 (RFC 9113 section 8.2.2).
+/// The fields that are specific to an HTTP/1 connection (RFC 9113 section 8.2.2).
 const HTTP1_ONLY_FIELDS: [HeaderName; 5] = [
     CONNECTION,
     TRANSFER_ENCODING,
@@ -37,7 +37,7 @@ const HTTP1_ONLY_FIELDS: [HeaderName; 5] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// The answer of a stream. Dropped before its end it breaks the stream off.
+/// The response of a stream. Dropped early, it resets the stream.
 pub(super) struct StreamResponse {
     shared: Arc<Http2Server>,
     stream: StreamId,
@@ -49,7 +49,7 @@ impl Drop for StreamResponse {
     }
 }
 
-/// Serves the request of a stream, until it is answered or nobody wants the answer.
+/// Serves the request of a stream, until the response is sent or the client resets the stream.
 pub(super) fn serve(
     server: Arc<HttpServer>,
     client: Arc<Client>,
@@ -69,7 +69,7 @@ pub(super) fn serve(
         });
     }
     let stream_response = StreamResponse { shared: shared.clone(), stream };
-    // In a box of its own, whose room is given up when the answer begins: that may last.
+    // Boxed, so that its memory is freed when the response begins, which may last long.
     let mut served = Box::pin(request::serve(server, client, Request::from_parts(head, body)));
     async move {
         let response = poll_fn(|cx| match served.as_mut().poll(cx) {
@@ -83,7 +83,7 @@ pub(super) fn serve(
 }
 
 impl StreamResponse {
-    /// Ready when nobody wants the answer any more.
+    /// Ready when the stream is closed.
     fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let server = &mut self.shared.lock().server;
         if server.is_gone(self.stream) {
@@ -95,7 +95,7 @@ impl StreamResponse {
         Poll::Pending
     }
 
-    /// Sends the head, once it may be sent; it `ends` with it. `None`: nobody wants it any more.
+    /// Sends the head when that is allowed; `ends` if no body follows. `None` if the stream is closed.
     fn poll_send_head(&self, head: &Parts, ends: bool, cx: &mut Context<'_>) -> Poll<Option<()>> {
         self.shared.with(|server| {
             if server.is_gone(self.stream) {
@@ -112,8 +112,7 @@ impl StreamResponse {
         })
     }
 
-    /// Sends as much of this as there is room for, once there is any; `ends` with the last of it. `None`: nobody wants
-    /// it any more.
+    /// Sends as much of `data` as the window allows; `ends` with its last byte. `None` if the stream is closed.
     fn poll_send(&self, data: &mut Bytes, ends: bool, cx: &mut Context<'_>) -> Poll<Option<()>> {
         self.shared.with(|server| match server.room(self.stream) {
             Room::Bytes(room) => {
@@ -148,11 +147,11 @@ impl StreamResponse {
         .await;
     }
 
-    /// Sends an answer to its end. Whether that was reached.
+    /// Sends a response. Returns whether it was sent completely.
     async fn send_whole(&self, mut head: Parts, body: &mut ResponseBody) -> bool {
         date(&mut head.headers);
         if !body.is_from_origin() {
-            // Those of origins have lost them on their way.
+            // Responses of origins have lost these fields before.
             HTTP1_ONLY_FIELDS.iter().for_each(|name| drop(head.headers.remove(name)));
         }
         let ends = body.is_end_stream();
@@ -207,7 +206,7 @@ impl StreamResponse {
         }
     }
 
-    /// Sends a piece of the body, as there comes to be room for it; `ends` with it. `None`: nobody wants it any more.
+    /// Sends a piece of the body as the window allows; `ends` with its last byte. `None` if the stream is closed.
     async fn send_data(&self, mut data: Bytes, ends: bool) -> Option<()> {
         if data.is_empty() && ends {
             self.end();
