@@ -1,4 +1,4 @@
-//! One attempt: a request to one origin, up to the head of its answer.
+//! One attempt: sends a request to one origin, and waits for the head of the response.
 
 use std::{
     future::{Future, poll_fn},
@@ -28,75 +28,75 @@ use crate::{
     },
 };
 
-/// How often a request that waits for its origin is looked at: whether it may go on is seen then.
+/// How often the task of a waiting request is woken at least, so that it sees a revocation.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long an origin may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OriginTimeouts {
-    /// To take the connection.
+    /// To accept the connection.
     pub(crate) connect: Duration,
-    /// To begin its answer, counted from the last sign of life of the request's body.
+    /// To begin its response, counted from the last progress of the request body.
     pub(crate) response: Duration,
 }
 
-/// Why an attempt gave no answer.
+/// Why an attempt gave no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The tunnel could not open a stream: nothing was sent.
+    /// The tunnel opened no stream; nothing was sent.
     #[error("{0}")]
     NoStream(#[from] ConnectError),
-    /// The connector said that it did not reach the origin: nothing was sent to it.
+    /// The connector did not reach the origin; the origin got nothing.
     #[error("{0}")]
     NotReached(OpenFailure),
-    /// Nobody said in time whether the origin was reached.
-    #[error("the origin did not take the connection in time")]
+    /// The connector did not report in time whether it reached the origin.
+    #[error("the origin did not accept the connection in time")]
     ConnectTimedOut {
-        /// Whether anything of the request had left by then.
+        /// Whether a part of the request was sent.
         sent: bool,
     },
-    /// The tunnel broke before it was known whether the origin was reached.
+    /// The tunnel broke before the connector reported whether it reached the origin.
     #[error("{failure}")]
     TunnelLost {
-        /// How.
+        /// The failure of the tunnel.
         failure: OpenFailure,
-        /// Whether anything of the request had left by then.
+        /// Whether a part of the request was sent.
         sent: bool,
     },
-    /// An idle connection turned out to be dead; what of the request was sent is not known.
+    /// An idle connection had ended. How much of the request the origin got is unknown.
     #[error("an idle connection to the origin had ended: {0}")]
     Stale(BoxError),
-    /// An idle connection turned out to be dead before anything was sent.
+    /// An idle connection had ended before the request was sent.
     #[error("an idle connection to the origin had ended")]
     Unsent,
-    /// The origin had the request, or part of it, and gave no proper answer.
+    /// The origin got the request, or a part, and sent no valid response.
     #[error("the origin gave no valid response: {0}")]
     Broken(BoxError),
-    /// The origin took the connection, and ended it without a word.
+    /// The origin accepted the connection, and closed it without a response.
     #[error("the origin gave no response: {0}")]
     NoResponse(BoxError),
-    /// The origin speaks TLS, and its socket says that it does not.
+    /// The origin speaks TLS, but the type of its socket is `http`.
     #[error("the origin speaks TLS, and its socket is of type http: use --type https")]
     SpeaksTls,
-    /// The origin did not begin its answer in time.
+    /// The origin did not begin its response in time.
     #[error("the origin did not respond in time")]
     ResponseTimedOut,
-    /// The origin switched protocols unasked.
-    #[error("the origin switched to another protocol, which nobody asked for")]
+    /// The origin switched protocols without an upgrade request.
+    #[error("the origin switched to another protocol without a request to do so")]
     UnexpectedUpgrade,
-    /// The origin used a transfer coding other than chunked, which nobody asked for: we send no TE but `trailers`.
-    #[error("the origin used a transfer coding that nobody asked for")]
+    /// The origin used a transfer coding other than chunked, although the request has no `TE` but `trailers`.
+    #[error("the origin used a transfer coding other than chunked")]
     UnknownTransferEncoding,
-    /// The client stopped sending the body of its request.
-    #[error("the client stopped sending its request")]
+    /// The client stopped sending the request body.
+    #[error("the client stopped sending the body of its request")]
     UploadStalled,
-    /// The client's body ended in an error.
-    #[error("the request broke off")]
+    /// The request body ended in an error.
+    #[error("the body of the request was not completed")]
     UploadBroken,
 }
 
 impl Failure {
-    /// What the origin has got of the request.
+    /// How much of the request the origin got.
     pub(crate) fn received(&self) -> Received {
         match self {
             Self::NoStream(_) | Self::NotReached(_) | Self::Unsent => Received::Nothing,
@@ -108,17 +108,17 @@ impl Failure {
         }
     }
 
-    /// Whether only an idle connection was to blame, so that the same origin deserves a new one.
+    /// Whether only an idle connection failed, so that the same origin gets another attempt.
     pub(crate) fn is_stale(&self) -> bool {
         matches!(self, Self::Stale(_) | Self::Unsent)
     }
 
-    /// Whether the origin took a new connection, and said nothing that HTTP knows.
+    /// Whether the origin accepted a new connection, and sent nothing that is HTTP.
     pub(crate) fn has_no_response(&self) -> bool {
         matches!(self, Self::NoResponse(_) | Self::NoStream(ConnectError::Http2(_)))
     }
 
-    /// Whether the origin took no connection.
+    /// Whether the origin did not accept the connection.
     pub(crate) fn is_connect_failure(&self) -> bool {
         match self {
             Self::ConnectTimedOut { .. } | Self::NoStream(ConnectError::TimedOut) => true,
@@ -127,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// What it says of an origin that took no connection.
+    /// The kind of failure for the ejection of origins. For failures to connect.
     pub(crate) fn as_ejection(&self) -> ejection::Failure {
         let is_silent = match self {
             Self::NotReached(failure) => failure.reason == FailureReason::TimedOut,
@@ -137,7 +137,7 @@ impl Failure {
         if is_silent { ejection::Failure::Silent } else { ejection::Failure::Connect }
     }
 
-    /// Whether the tunnel was to blame and not the origin: another tunnel, or the same one when it is back, may do.
+    /// Whether the tunnel failed and not the origin. Another tunnel, or the same one later, may succeed.
     pub(crate) fn is_tunnel_failure(&self) -> bool {
         match self {
             Self::NoStream(_) | Self::TunnelLost { .. } | Self::Stale(_) | Self::Unsent => true,
@@ -149,19 +149,19 @@ impl Failure {
 
 /// A connection for one request.
 pub(crate) enum OriginConnection {
-    /// Of its own.
+    /// An HTTP/1.1 connection, for this request alone.
     H1 {
         /// The connection.
         connection: Box<H1Connection>,
-        /// Whether it has carried requests before.
+        /// Whether the connection has carried requests before.
         reused: bool,
     },
-    /// A place on a shared one.
+    /// A place on a shared HTTP/2 connection.
     H2(H2Place),
 }
 
 impl OriginConnection {
-    /// Whether the origin was reached, while that is not known.
+    /// The establishment of the connection; `None` once its outcome is known.
     pub(crate) fn pending_establishment(&self) -> Option<Establishment> {
         let establishment = match self {
             Self::H1 { reused: true, .. } => return None,
@@ -172,31 +172,31 @@ impl OriginConnection {
     }
 }
 
-/// What an origin is asked.
+/// A request to an origin.
 pub(crate) struct OriginRequest<'a> {
     /// The method.
     pub(crate) method: &'a Method,
     /// The path with its query; over HTTP/2 with scheme and authority.
     pub(crate) target: &'a Uri,
-    /// The header fields. When an answer came their place is free for others.
+    /// The header fields. The fields of the response replace them.
     pub(crate) headers: &'a mut HeaderMap,
-    /// What only we say, where that is not among the header fields: of a client's request in HTTP/1.1.
+    /// The fields that only the edge sets, if they are not in `headers`: over HTTP/1.1.
     pub(crate) ours: Option<OurFields<'a>>,
-    /// The body, where there is one.
+    /// The body, if any.
     pub(crate) upload: Option<&'a Arc<UploadState>>,
-    /// What attempts there may be.
+    /// Which attempts are allowed.
     pub(crate) delivery: Delivery,
 }
 
 impl OriginRequest<'_> {
-    /// The body for one attempt. It waits for the connection, when that is not known to stand.
+    /// The body for one attempt. The body waits for `establishment`, if its outcome is unknown.
     fn body(&self, establishment: Option<Establishment>) -> Upload {
         Upload::new(self.upload.cloned(), establishment)
     }
 }
 
-/// Sends the request over the connection and waits for the answer's head. A request that may not be repeated is sent when the
-/// origin has taken the connection.
+/// Sends the request and waits for the head of the response. A request that must not be repeated is sent only after the
+/// origin has accepted the connection.
 pub(crate) async fn exchange(
     connection: OriginConnection,
     request: OriginRequest<'_>,
@@ -221,7 +221,7 @@ pub(crate) async fn exchange(
     }
 }
 
-/// Waits until the origin has taken the connection; nothing of the request has left.
+/// Waits until the origin has accepted the connection. Nothing of the request is sent before.
 async fn wait_accepted_h1(connection: &mut H1Connection, timeouts: OriginTimeouts) -> Result<(), Failure> {
     let establishment = connection.establishment().clone();
     let mut accepted = pin!(establishment.wait());
@@ -230,7 +230,7 @@ async fn wait_accepted_h1(connection: &mut H1Connection, timeouts: OriginTimeout
         poll_fn(|cx| {
             let is_over = connection.poll_open(cx).is_ready();
             match accepted.as_mut().poll(cx) {
-                // What it ended with is told when the request is not taken.
+                // The connection has ended: sending the request gives the error.
                 Poll::Pending if is_over => Poll::Ready(Ok(())),
                 polled => polled,
             }
@@ -239,7 +239,7 @@ async fn wait_accepted_h1(connection: &mut H1Connection, timeouts: OriginTimeout
     check_accepted(&establishment, accepted.await)
 }
 
-/// As [`wait_accepted_h1`]; the connection has a task that reads.
+/// Like [`wait_accepted_h1`], for a connection whose task reads.
 async fn wait_accepted_h2(place: &H2Place, timeouts: OriginTimeouts) -> Result<(), Failure> {
     let establishment = place.establishment();
     check_accepted(establishment, tokio::time::timeout(timeouts.connect, establishment.wait()).await)
@@ -264,9 +264,9 @@ async fn over_h1(
     timeouts: OriginTimeouts,
 ) -> Result<(Response<()>, ResponseCarrier), Failure> {
     let establishment = connection.establishment().clone();
-    // On a connection that is used again a body need not wait.
+    // On a reused connection the body need not wait.
     let body = request.body((request.upload.is_some() && !reused).then(|| establishment.clone()));
-    // Where it was waited for, what came since is looked at as on one that is used again.
+    // After a wait, the connection may have ended, like a reused one.
     let may_have_ended = reused || establishment.peek().is_some();
     connection.begin_exchange(
         may_have_ended,
@@ -311,7 +311,7 @@ async fn over_h2(
     .await?;
     let response = response.map_err(|error| explain_h2(error, place.is_reused(), &establishment, upload))?;
     let (mut head, body) = response.into_parts();
-    // No connection has a coding of its own over HTTP/2 (RFC 9113 section 8.2.2).
+    // HTTP/2 has no transfer codings (RFC 9113 section 8.2.2).
     if head.headers.contains_key(TRANSFER_ENCODING) {
         return Err(Failure::UnknownTransferEncoding);
     }
@@ -320,7 +320,7 @@ async fn over_h2(
     Ok((Response::from_parts(head, ()), ResponseCarrier::H2 { body, _place: place }))
 }
 
-/// What the request's body and the establishment of the connection say of an exchange that failed, before all else.
+/// The cause of a failed exchange, if the request body or the establishment of the connection is the cause.
 fn explain(establishment: &Establishment, upload: Option<&Arc<UploadState>>) -> Option<Failure> {
     if upload.is_some_and(|upload| upload.is_broken()) {
         return Some(Failure::UploadBroken);
@@ -330,14 +330,15 @@ fn explain(establishment: &Establishment, upload: Option<&Arc<UploadState>>) -> 
     Some(if is_lost { Failure::TunnelLost { failure, sent: true } } else { Failure::NotReached(failure) })
 }
 
-/// What the error of a connection means for the request.
+/// The failure that a connection's error means.
 fn explain_h1(
     error: H1Error,
     reused: bool,
     establishment: &Establishment,
     upload: Option<&Arc<UploadState>>,
 ) -> Failure {
-    // An answer that began and makes no sense is the origin's fault; one that did not begin is the idle connection's.
+    // A malformed response is the origin's fault. A missing response on a reused connection means that the connection
+    // had ended.
     explain(establishment, upload).unwrap_or_else(|| match error {
         H1Error::Unsent => Failure::Unsent,
         H1Error::Malformed(ResponseError::UnknownTransferEncoding) => Failure::UnknownTransferEncoding,
@@ -368,13 +369,13 @@ fn explain_h2(
     }
 }
 
-/// A timer that a connection keeps from one exchange to the next, and that is set again only when it fires: so a bound
-/// that is never reached costs next to nothing.
+/// A timer that a connection keeps between exchanges. The timer is set again only when it fires, so a bound that is not
+/// reached costs almost nothing.
 #[derive(Debug, Default)]
 pub(crate) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
 impl LazyTimer {
-    /// Ready when it is that late. Whoever waits is woken every few seconds until then.
+    /// Ready at `due`. Wakes the task every [`RECHECK_INTERVAL`] until then.
     fn poll_due(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let next = || due.min(Instant::now() + RECHECK_INTERVAL);
         let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(next())));
@@ -391,12 +392,12 @@ impl LazyTimer {
     }
 }
 
-/// Watches an attempt's two bounds.
+/// The timeouts of one attempt.
 struct Clock<'a> {
     establishment: &'a Establishment,
     upload: Option<&'a Arc<UploadState>>,
     timeouts: OriginTimeouts,
-    /// Whether the connection is there, and the answer is waited for.
+    /// Whether the origin has accepted the connection, so that the response is awaited.
     is_response_due: bool,
     due: Instant,
     bytes_seen: u64,
@@ -409,8 +410,8 @@ impl<'a> Clock<'a> {
         Self { establishment, upload, timeouts, is_response_due, due: Instant::now() + first, bytes_seen: 0 }
     }
 
-    /// Ready when the origin's time is over. To be polled whenever the connection was, which is when the establishment
-    /// may have come: the time for the answer runs from there.
+    /// Ready when a timeout is exceeded. To be polled after each poll of the connection: the time for the response
+    /// begins when the origin has accepted the connection.
     fn poll_expiry(&mut self, timer: &mut LazyTimer, cx: &mut Context<'_>) -> Poll<Failure> {
         if !self.is_response_due && self.establishment.peek().is_some() {
             self.is_response_due = true;
