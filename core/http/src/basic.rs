@@ -4,35 +4,35 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::HeaderValue;
 use subtle::ConstantTimeEq;
 
-/// The longest `Authorization` value that is read, in bytes.
+/// The longest `Authorization` value that is parsed, in bytes.
 pub const MAX_AUTHORIZATION_BYTES: usize = 4_096;
 
-/// A user name and a password, as a client gave them.
+/// The user name and the password of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     text: String,
     colon: usize,
 }
 
-/// Why an `Authorization` value holds no user name and password.
+/// Why an `Authorization` value is no valid Basic authorization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BasicError {
-    /// It is of another scheme.
+    /// The scheme is not `Basic`.
     #[error("the authorization is not of the scheme basic")]
     Scheme,
-    /// It is longer than [`MAX_AUTHORIZATION_BYTES`].
+    /// The value is longer than [`MAX_AUTHORIZATION_BYTES`].
     #[error("the authorization is longer than {MAX_AUTHORIZATION_BYTES} bytes")]
     Long,
-    /// It is not base64 (RFC 4648 section 4).
+    /// The credentials are not base64 (RFC 4648 section 4).
     #[error("the authorization is not base64")]
     Base64,
-    /// It decodes to something else than `user:password` in UTF-8 without control characters.
+    /// The credentials are not `user:password` in UTF-8 without control characters.
     #[error("the authorization is not a user name, a colon and a password in utf-8")]
     Malformed,
 }
 
 impl Credentials {
-    /// Reads the value of an `Authorization` field. The first colon ends the user name, which cannot have one.
+    /// Parses the value of an `Authorization` field. The first colon ends the user name, which cannot contain one.
     ///
     /// # Errors
     /// The first rule that the value breaks.
@@ -67,8 +67,8 @@ impl Credentials {
         &self.text[self.colon + 1..]
     }
 
-    /// Whether the user name is this one, in a time that does not tell how much of it is right. Check the password
-    /// all the same when it is not, so that a wrong name costs as much as a wrong password.
+    /// Compares the user name in constant time. If it differs, check a password all the same, so that a wrong name
+    /// costs as much as a wrong password.
     #[must_use]
     pub fn is_username(&self, expected: &str) -> bool {
         self.username().as_bytes().ct_eq(expected.as_bytes()).into()
@@ -81,8 +81,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// The `WWW-Authenticate` value that asks for a user name and a password. Characters of the realm that a quoted
-/// string of ASCII cannot have are left out.
+/// The `WWW-Authenticate` value for this realm. Leaves out the characters that a quoted ASCII string cannot contain.
 #[must_use]
 pub fn challenge(realm: &str) -> HeaderValue {
     let realm: String = realm.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\')).collect();
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_basic_authorization_is_refused() {
+    fn invalid_authorizations_are_refused() {
         assert_eq!(parse(""), Err(BasicError::Scheme));
         assert_eq!(parse("Basic"), Err(BasicError::Scheme));
         assert_eq!(parse("Bearer abc"), Err(BasicError::Scheme));
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn user_names_are_compared_whole() {
+    fn user_names_are_compared_in_full() {
         let given = Credentials::parse(encoded("ann:secret").as_bytes()).unwrap();
         assert!(given.is_username("ann"));
         assert!(!given.is_username("an") && !given.is_username("anna") && !given.is_username("Ann"));
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_challenge_cannot_be_broken_out_of() {
+    fn the_challenge_escapes_the_realm() {
         assert_eq!(challenge("calm sea"), "Basic realm=\"calm sea\", charset=\"UTF-8\"");
         assert_eq!(challenge("a\"b\\c\r\né"), "Basic realm=\"abc\", charset=\"UTF-8\"");
     }

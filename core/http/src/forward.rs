@@ -1,7 +1,7 @@
-//! Header fields on their way: from a client to an origin, and from an origin to a client.
+//! The header fields of forwarded requests and responses.
 //!
-//! Hop-by-hop fields end here (RFC 9110 section 7.6.1). Fields by which an origin learns who its client is are only
-//! ever ours: what a client sent under such a name, in any spelling, is dropped before ours are set.
+//! Hop-by-hop fields are dropped (RFC 9110 section 7.6.1). Only the edge sets the fields that describe the client:
+//! fields of a client with such names, in any spelling, are dropped first.
 
 use std::net::SocketAddr;
 
@@ -21,23 +21,24 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-/// The field that carries a request's id, to origins and to clients.
+/// The field with a request's id, for origins and clients.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What is told of a client, made once for its connection: the same for all its requests.
+/// The values that describe a client. Made once for a connection, because they are the same for all its requests.
 #[derive(Debug, Clone)]
 pub struct ClientFields {
     address: HeaderValue,
     scheme: HeaderValue,
     port: HeaderValue,
-    /// The same as lines of HTTP/1.1, and the beginning of one more, to which the host of each request is added.
+    /// The values as lines of HTTP/1.1, and the start of the `Forwarded` line, which the host of each request
+    /// completes.
     lines: Box<str>,
-    /// Where in there `for=192.0.2.1;proto=https;host="` begins.
+    /// Where `for=192.0.2.1;proto=https;host="` begins in `lines`.
     forwarded_at: usize,
 }
 
 impl ClientFields {
-    /// The fields for a client that came from `client` to our public `port` by `scheme` ("https" or "http").
+    /// The fields for the address `client`, the public `port`, and the `scheme` ("https" or "http").
     #[must_use]
     pub fn new(client: SocketAddr, scheme: &'static str, port: u16) -> Self {
         let address = client.ip().to_canonical();
@@ -45,7 +46,7 @@ impl ClientFields {
         //= RFC 7239 section 6
         //# Note that an IPv6 address is always enclosed in square brackets
         let (opening, closing) = if address.is_ipv6() { ("\"[", "]\"") } else { ("", "") };
-        // Put together by hand: each new connection has this, and formatting takes several times as long.
+        // Built without formatting, which takes several times as long: each connection needs these values.
         let mut lines = String::with_capacity(192);
         let mut line = |name: HeaderName, value: &str| {
             lines.extend([name.as_str(), ": ", value, "\r\n"]);
@@ -68,7 +69,7 @@ impl ClientFields {
 
     /// The `Forwarded` value (RFC 7239 section 4) for a request to this host.
     fn forwarded(&self, host: &RequestHost) -> HeaderValue {
-        // A checked host has neither a quote nor a backslash in it, so it needs no escaping.
+        // A checked host has neither a quote nor a backslash, so it needs no escape.
         let (start, host) = (&self.lines[self.forwarded_at..], host.value().as_bytes());
         let mut value = BytesMut::with_capacity(start.len() + host.len() + 1);
         value.put_slice(start.as_bytes());
@@ -78,27 +79,27 @@ impl ClientFields {
     }
 }
 
-/// The fields of a request that are only ours to set.
+/// The fields of a request that only the edge sets.
 #[derive(Debug, Clone, Copy)]
 pub struct OurFields<'a> {
     /// The client.
     pub client: &'a ClientFields,
-    /// The host that the request is for, from [`check_request`](crate::refuse::check_request).
+    /// The requested host, from [`check_request`](crate::refuse::check_request).
     pub host: &'a RequestHost,
     /// The request's id.
     pub request_id: &'a RequestId,
-    /// The version that the request came in.
+    /// The HTTP version of the client.
     pub version: Version,
 }
 
 impl OurFields<'_> {
-    /// How many bytes [`Self::write`] writes, or a few more.
+    /// An upper bound on the bytes that [`Self::write`] writes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.client.lines.len() + 2 * self.host.value().len() + RequestId::BYTES + 96
     }
 
-    /// Writes them as lines of HTTP/1.1.
+    /// Writes the fields as lines of HTTP/1.1.
     pub fn write(&self, out: &mut BytesMut) {
         let host = self.host.value().as_bytes();
         out.put_slice(self.client.lines.as_bytes());
@@ -113,8 +114,7 @@ impl OurFields<'_> {
         out.put_slice(b"\r\n");
     }
 
-    /// Our place among those who have passed the request on; those before us stand in fields of their own. No host is named: the
-    /// origin hears of no inner one.
+    /// The edge's entry in `Via`, behind those of earlier hops. The entry has a pseudonym in place of the edge's host.
     //= RFC 9110 section 7.6.3
     //# An HTTP-to-HTTP gateway MUST send an appropriate Via header field in each inbound request message
     fn via(&self) -> &'static str {
@@ -138,7 +138,7 @@ impl OurFields<'_> {
     }
 }
 
-/// Which version of HTTP a message goes on in.
+/// The HTTP version of the next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextHop {
     /// HTTP/1.1.
@@ -147,20 +147,20 @@ pub enum NextHop {
     Http2,
 }
 
-/// What [`request_headers`] needs to know of a request.
+/// The context of [`request_headers`].
 #[derive(Debug, Clone, Copy)]
 pub struct ForwardContext<'a> {
-    /// What only we say.
+    /// The fields that only the edge sets.
     pub ours: OurFields<'a>,
-    /// Whether this is a WebSocket upgrade that goes on as one: see [`is_websocket_upgrade`].
+    /// Whether the request is a forwarded WebSocket upgrade: see [`is_websocket_upgrade`].
     pub websocket: bool,
-    /// How the origin is spoken to.
+    /// The HTTP version of the origin.
     pub origin: NextHop,
 }
 
-/// Whether the request asks for a WebSocket (RFC 6455 section 4.1): a GET in HTTP/1.1 with `Upgrade: websocket` and
-/// nothing else in Upgrade, `upgrade` among the connection options, and no body, which could be lost between the two
-/// protocols. No other protocol is upgraded to.
+/// Whether the request is a WebSocket upgrade (RFC 6455 section 4.1): an HTTP/1.1 GET with `Upgrade: websocket` alone,
+/// and with `upgrade` in `Connection`. A request with a body is none, because the body could be lost between the
+/// protocols. Other protocols are not upgraded to.
 #[must_use]
 pub fn is_websocket_upgrade(method: &Method, version: Version, headers: &HeaderMap) -> bool {
     if *method != Method::GET || version != Version::HTTP_11 {
@@ -173,42 +173,42 @@ pub fn is_websocket_upgrade(method: &Method, version: Version, headers: &HeaderM
         && !has_body(headers)
 }
 
-/// Whether a request of HTTP/1.1 says that it has a body (RFC 9112 section 6.3).
+/// Whether an HTTP/1.1 request announces a body (RFC 9112 section 6.3).
 fn has_body(headers: &HeaderMap) -> bool {
     let is_above_zero = |len: &HeaderValue| len.as_bytes().iter().any(|digit| *digit != b'0');
     headers.contains_key(TRANSFER_ENCODING) || headers.get_all(CONTENT_LENGTH).iter().any(is_above_zero)
 }
 
-/// How far a request goes that says how far it may.
+/// The recipient of a request with `Max-Forwards`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// To the origin.
+pub enum Recipient {
+    /// The origin.
     Origin,
-    /// To us: whoever passes it on answers in the place of the origin.
-    Here,
+    /// The edge, which responds in place of the origin.
+    Edge,
 }
 
-/// Counts us among those who pass a request on, where its `Max-Forwards` means that (RFC 9110 section 7.6.2).
+/// Decrements `Max-Forwards` of OPTIONS and TRACE requests, and returns the recipient (RFC 9110 section 7.6.2).
 ///
 /// # Errors
-/// It is no number.
-pub fn count_hop(method: &Method, headers: &mut HeaderMap) -> Result<Reach, RequestRefusal> {
+/// `Max-Forwards` is not one number.
+pub fn decrement_max_forwards(method: &Method, headers: &mut HeaderMap) -> Result<Recipient, RequestRefusal> {
     if *method != Method::OPTIONS && *method != Method::TRACE {
-        return Ok(Reach::Origin);
+        return Ok(Recipient::Origin);
     }
     let mut values = headers.get_all(MAX_FORWARDS).iter();
-    let Some(value) = values.next() else { return Ok(Reach::Origin) };
+    let Some(value) = values.next() else { return Ok(Recipient::Origin) };
     let digits = value.to_str().unwrap_or_default();
     if values.next().is_some() || digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(RequestRefusal::MaxForwards);
     }
-    // A number too large to be read is large enough.
-    let Some(rest) = digits.parse().unwrap_or(u32::MAX).checked_sub(1) else { return Ok(Reach::Here) };
+    // A number that does not fit allows enough hops.
+    let Some(rest) = digits.parse().unwrap_or(u32::MAX).checked_sub(1) else { return Ok(Recipient::Edge) };
     headers.insert(MAX_FORWARDS, HeaderValue::from(rest));
-    Ok(Reach::Origin)
+    Ok(Recipient::Origin)
 }
 
-/// Whether the request is a gRPC call: its content type is `application/grpc`, alone or with a `+` or `;` after it.
+/// Whether the request is a gRPC call: its content type is `application/grpc`, alone or before `+`, `;` or a space.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     const TYPE: &[u8] = b"application/grpc";
@@ -217,12 +217,11 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     )
 }
 
-/// Turns the header fields of a client's request into those that the origin gets. An HTTP/1.1 origin gets our own beside
-/// them: [`write_head`](OurFields::write) writes these fields without putting them into the map first.
+/// Turns the header fields of a client's request into those for the origin.
 ///
-/// `Expect` is left to the caller. `Host` is what the client sent; an HTTP/2 origin gets it in `:authority`, which the
-/// caller sets, and then the field itself is left out. The cookies that an HTTP/2 client sent one by one are joined
-/// (RFC 9113 section 8.2.3).
+/// For an HTTP/1.1 origin, the fields of `ours` are not inserted: [`OurFields::write`] writes them. `Expect` is left to
+/// the caller. `Host` stays as the client sent it. For an HTTP/2 origin `Host` is removed, and the caller sets
+/// `:authority`. The cookie fields of an HTTP/2 client are joined (RFC 9113 section 8.2.3).
 pub fn request_headers(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
     let wants_trailers = context.origin == NextHop::Http2
         && headers.get_all(TE).iter().any(|value| has_option(value.as_bytes(), b"trailers"));
@@ -246,8 +245,8 @@ pub fn request_headers(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
     }
 }
 
-/// Turns the header fields of an origin's response into those that the client gets. `websocket` says that this is the
-/// 101 answer to a [WebSocket upgrade](is_websocket_upgrade).
+/// Turns the header fields of an origin's response into those for the client. `websocket` says that the response is the
+/// 101 to a [WebSocket upgrade](is_websocket_upgrade).
 pub fn response_headers(headers: &mut HeaderMap, request_id: &HeaderValue, websocket: bool) {
     //= RFC 9112 section 6.3
     //# An intermediary that chooses to forward the message MUST first remove the received Content-Length field
@@ -262,14 +261,14 @@ pub fn response_headers(headers: &mut HeaderMap, request_id: &HeaderValue, webso
     headers.insert(X_REQUEST_ID, request_id.clone());
 }
 
-/// Drops from a trailer section what has no place in one: hop-by-hop fields, fields of framing and routing
-/// (RFC 9110 section 6.5.1), and every field that is only ours to set.
+/// Drops the trailer fields that must not be trailers: hop-by-hop fields, fields of framing and routing (RFC 9110
+/// section 6.5.1), and fields that only the edge sets.
 pub fn trailers(headers: &mut HeaderMap) {
     strip(headers, |name| is_reserved(name) || is_override(name) || matches!(name, "host" | "content-length"));
 }
 
-/// Drops every field by which a request says that its method or its path is another: for a request that was let in for
-/// those that it has. The names are those that frameworks and proxies listen to, in every spelling.
+/// Drops every field that overrides the method or the path, in every spelling that frameworks and proxies accept. A
+/// request is admitted by its real method and path, so an origin must not see others.
 pub fn drop_overrides(headers: &mut HeaderMap) {
     let doomed: Vec<HeaderName> = headers.keys().filter(|name| is_override(name.as_str())).cloned().collect();
     for name in doomed {
@@ -277,7 +276,7 @@ pub fn drop_overrides(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether an origin could take the value of the field with this name for the request's method or path.
+/// Whether an origin could read the method or the path of a request from the field with this name.
 #[must_use]
 pub fn is_override(name: &str) -> bool {
     const OVERRIDES: [&[u8]; 8] = [
@@ -293,12 +292,12 @@ pub fn is_override(name: &str) -> bool {
     name.starts_with('x') && OVERRIDES.iter().any(|one| is_folded(name.as_bytes(), one))
 }
 
-/// Removes hop-by-hop fields, those that Connection names, and those that the caller picks.
+/// Removes hop-by-hop fields, those that `Connection` names, and those that `also` selects.
 fn strip(headers: &mut HeaderMap, also: impl Fn(&str) -> bool) {
     let mut doomed: Vec<HeaderName> = Vec::new();
     for value in headers.get_all(CONNECTION) {
         for option in value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-            // A client must not take away what frames and routes its own request.
+            // A client must not remove the framing and the routing of its own request.
             let is_needed = option.eq_ignore_ascii_case(b"host") || option.eq_ignore_ascii_case(b"content-length");
             if !is_needed && !is_usual_option(option) {
                 doomed.extend(HeaderName::from_bytes(option));
@@ -312,7 +311,7 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&str) -> bool) {
     }
 }
 
-/// Connection options that name no field, or one that is dropped anyway.
+/// Whether a connection option names no field, or one that is dropped in any case.
 fn is_usual_option(option: &[u8]) -> bool {
     [&b"keep-alive"[..], b"close", b"upgrade", b"te"].iter().any(|usual| option.eq_ignore_ascii_case(usual))
 }
@@ -329,8 +328,9 @@ fn is_hop_by_hop(name: &str) -> bool {
     }
 }
 
-/// Whether an origin could take the field for one of ours. Servers that hand fields on as environment variables turn
-/// `-` into `_`, some of them every other character too; so any character that is no letter and no digit counts as `-`.
+/// Whether an origin could mistake the field for one that the edge sets. Servers that turn fields into environment
+/// variables change `-` into `_`, and some change other characters too. So every character that is neither a letter nor
+/// a digit counts as `-`.
 fn is_reserved(name: &str) -> bool {
     let name = name.as_bytes();
     match name.first() {
@@ -339,9 +339,9 @@ fn is_reserved(name: &str) -> bool {
                 || [&b"x-forwarded"[..], b"x-real-ip", b"x-request-id"].iter().any(|ours| is_folded(name, ours))
         }
         Some(b'f') => is_folded(name, b"forwarded"),
-        // The secret of a machine is for us, whoever it was sent to by mistake.
+        // The secret of a machine is for the edge, even if sent to another socket.
         Some(b's') => starts_folded(name, b"sallyport-token-"),
-        // Not ours, but these two spelled otherwise can only be meant to confuse somebody about the framing.
+        // Other spellings of these two fields could confuse an origin about the framing.
         Some(b'c') => name != b"content-length" && is_folded(name, b"content-length"),
         Some(b't') => is_folded(name, b"transfer-encoding"),
         _ => false,

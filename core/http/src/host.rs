@@ -1,4 +1,4 @@
-//! Hosts: what `Host` and `:authority` may be, and which socket's label a name holds.
+//! Host names: what `Host` and `:authority` may contain, and the socket's label in a name.
 
 use std::{borrow::Cow, net::Ipv6Addr};
 
@@ -10,27 +10,27 @@ pub const MAX_LABEL_BYTES: usize = 63;
 /// Why a text is no host with an optional port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// Nothing is there.
+    /// The text is empty.
     #[error("the host is empty")]
     Empty,
-    /// It has a user name: `user@host`.
+    /// The host has a user name: `user@host`.
     #[error("the host has a user name in it")]
     UserInfo,
-    /// A character or shape that a host name or address cannot have.
+    /// The host has a character or a form that names and addresses do not have.
     #[error("the host is no name and no address")]
     Name,
     /// The name or one of its labels is too long.
     #[error("the host is longer than {MAX_HOST_BYTES} bytes, or a label of it longer than {MAX_LABEL_BYTES}")]
     Length,
-    /// What follows the colon is no port.
+    /// The text behind the colon is no port.
     #[error("the port is no number from 0 to 65535")]
     Port,
 }
 
-/// A host and a port, as `Host`, `:authority` and absolute targets carry them (RFC 9110 section 7.2).
+/// A host and an optional port, as in `Host`, `:authority` and absolute targets (RFC 9110 section 7.2).
 ///
-/// Only names of letters, digits, `-`, `_` and dots, IPv4 addresses and bracketed IPv6 addresses are taken: what else
-/// RFC 3986 would let pass (percent-encoding, sub-delimiters) names no host that anybody can be sent to.
+/// Names may have letters, digits, `-`, `_` and dots. IPv4 addresses and bracketed IPv6 addresses are accepted too. The
+/// percent-encoding and the sub-delimiters of RFC 3986 are refused, because no reachable host has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Authority<'a> {
     host: &'a str,
@@ -38,13 +38,13 @@ pub struct Authority<'a> {
 }
 
 impl<'a> Authority<'a> {
-    /// Reads `host` or `host:port`.
+    /// Parses `host` or `host:port`.
     ///
     /// # Errors
     /// The first rule that the text breaks.
     pub fn parse(text: &'a [u8]) -> Result<Self, HostError> {
         let text = std::str::from_utf8(text).map_err(|_| HostError::Name)?;
-        // No part of what passes may have an `@` in it.
+        // No valid host or port contains `@`.
         Self::read(text).map_err(|error| if text.contains('@') { HostError::UserInfo } else { error })
     }
 
@@ -72,19 +72,19 @@ impl<'a> Authority<'a> {
         Ok(Self { host, port })
     }
 
-    /// The name or address as it was written, without a trailing dot; IPv6 addresses keep their brackets.
+    /// The name or address as written, without a trailing dot. IPv6 addresses keep their brackets.
     #[must_use]
     pub fn host(&self) -> &'a str {
         self.host
     }
 
-    /// The port, when one was written.
+    /// The port, if one is written.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// Whether both stand for the same place; a port left out is one of the two that HTTP has by default (80, 443).
+    /// Whether both name the same host and port. A missing port equals both default ports of HTTP, 80 and 443.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let is_default = |port: Option<u16>| port.is_none_or(|port| port == 80 || port == 443);
@@ -111,13 +111,13 @@ fn check_name(name: &str) -> Result<(), HostError> {
     }
     let mut label_bytes = 0;
     for byte in name.bytes() {
-        match IN_NAME[usize::from(byte)] {
-            InName::Label => label_bytes += 1,
-            InName::Dot => {
+        match NAME_BYTES[usize::from(byte)] {
+            NameByte::Label => label_bytes += 1,
+            NameByte::Dot => {
                 check_label(label_bytes)?;
                 label_bytes = 0;
             }
-            InName::Nowhere => return Err(HostError::Name),
+            NameByte::Invalid => return Err(HostError::Name),
         }
     }
     check_label(label_bytes)
@@ -131,32 +131,32 @@ fn check_label(bytes: usize) -> Result<(), HostError> {
     }
 }
 
-/// Where in a name a byte may be.
+/// What a byte of a name is.
 #[derive(Debug, Clone, Copy)]
-enum InName {
+enum NameByte {
     Label,
     Dot,
-    Nowhere,
+    Invalid,
 }
 
-/// The same for each byte: a host is read with every request.
-const IN_NAME: [InName; 256] = {
-    let mut all = [InName::Nowhere; 256];
+/// The class of each byte, as a table because every request has a host.
+const NAME_BYTES: [NameByte; 256] = {
+    let mut all = [NameByte::Invalid; 256];
     let mut byte = 0;
     while byte < 128_u8 {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
-            all[byte as usize] = InName::Label;
+            all[byte as usize] = NameByte::Label;
         }
         byte += 1;
     }
-    all[b'.' as usize] = InName::Dot;
+    all[b'.' as usize] = NameByte::Dot;
     all
 };
 
-/// The one label that stands before the domain: `wandering-shape-7752` of `Wandering-Shape-7752.localhost` under
-/// `localhost`, in lower case. None for the domain itself, for deeper names and for names elsewhere.
+/// The single label before the domain, in lower case: `wandering-shape-7752` of `Wandering-Shape-7752.localhost` under
+/// `localhost`. `None` for the domain itself, for deeper names, and for other names.
 ///
-/// `host` has no port and no trailing dot, as [`Authority::host`] gives it; the domain is lower case.
+/// `host` has no port and no trailing dot, as returned by [`Authority::host`]. `domain` is lower case.
 #[must_use]
 pub fn label_under<'a>(host: &'a str, domain: &str) -> Option<Cow<'a, str>> {
     let label_bytes = host.len().checked_sub(domain.len() + 1)?;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_addresses_are_taken_apart() {
+    fn names_addresses_and_ports_are_parsed() {
         assert_eq!(parse("example.com"), Ok(("example.com", None)));
         assert_eq!(parse("Example.COM.:8443"), Ok(("Example.COM", Some(8443))));
         assert_eq!(parse("127.0.0.1:80"), Ok(("127.0.0.1", Some(80))));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_with_its_reason() {
+    fn invalid_hosts_are_refused_with_their_reason() {
         let long = format!("{}.a", "x".repeat(64));
         let longer = ["x".repeat(60), "y".repeat(60), "z".repeat(60), "w".repeat(60), "v".repeat(60)].join(".");
         for (text, error) in [
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn two_spellings_of_one_place_are_the_same() {
+    fn equal_authorities_are_recognised() {
         let same = |a: &str, b: &str| {
             Authority::parse(a.as_bytes()).unwrap().is_same(&Authority::parse(b.as_bytes()).unwrap())
         };

@@ -1,11 +1,11 @@
-//! `Content-Length` and `Transfer-Encoding` of a request: what they may say.
+//! Checks of `Content-Length` and `Transfer-Encoding` in requests.
 
 use crate::{RequestRefusal, limits::MAX_BODY_BYTES, syntax::is_token_byte};
 
-/// A `Content-Length` in bytes (RFC 9110 section 8.6): digits alone.
+/// Parses a `Content-Length` in bytes (RFC 9110 section 8.6), which has only digits.
 ///
 /// # Errors
-/// The value has a sign, a space or a list, or is more than [`MAX_BODY_BYTES`].
+/// The value has a sign, a space or a list, or exceeds [`MAX_BODY_BYTES`].
 pub fn parse_content_length(value: &[u8]) -> Result<u64, RequestRefusal> {
     if value.contains(&b',') {
         return Err(RequestRefusal::SeveralContentLengths);

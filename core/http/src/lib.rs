@@ -1,14 +1,13 @@
-//! The rules of HTTP at a front door: which requests are refused, which header fields are passed on, what an error
-//! looks like.
+//! The rules of HTTP at the edge: which requests are refused, how header fields are forwarded, and error pages.
 //!
-//! Everything here is pure: bytes and header maps in, verdicts and header maps out. Nothing reads a clock or a random
+//! The crate is pure: it maps bytes and header fields to decisions and header fields, and reads no clock and no random
 //! source.
 //!
-//! - [`refuse`] judges a parsed request, of any HTTP version, and says which host it is for.
-//! - [`forward`] turns a client's header fields into those that an origin gets, and back.
-//! - [`path`] says which service of a name a path is for; [`rewrite`] makes the changes that an owner has set.
-//! - [`host`] takes host names apart, [`basic`] reads basic authentication, [`page`] writes error pages.
-//! - [`limits`], [`lengths`], [`syntax`] and [`connection`] are rules that the servers of HTTP/1 and HTTP/2 share.
+//! - [`refuse`] checks a parsed request of any HTTP version, and returns the requested host.
+//! - [`forward`] turns the header fields of clients into those for origins, and back.
+//! - [`path`] finds the service that serves a path; [`rewrite`] applies the changes of a socket's owner.
+//! - [`host`] parses hosts, [`basic`] parses basic authentication, [`page`] writes error pages.
+//! - [`limits`], [`lengths`], [`syntax`] and [`connection`] are rules that the HTTP/1 and HTTP/2 servers share.
 
 pub mod basic;
 pub mod connection;

@@ -1,4 +1,4 @@
-//! Bounds on a request's head that hold for every version of HTTP.
+//! Bounds on request heads of every HTTP version.
 
 /// The longest request target, in bytes. A longer one gets status 414.
 pub const MAX_TARGET_BYTES: usize = 16_384;

@@ -1,31 +1,31 @@
-//! Which service of a name a path is for, and the path by which that service knows it.
+//! The service that serves a path, and the rewriting of paths for that service.
 //!
-//! A path goes on to an origin as the client wrote it. Programs read some paths differently: `/a/../b`, `/a%2fb`, `//a`,
-//! `/a;x`. So a path is decided here only where every reading of it leads to the same service, and refused otherwise:
-//! rules about paths, this choice and the origin never mean three different paths. Each segment that can still decide
-//! must be plain, and no later one may lead back up.
+//! Origins get a path as the client wrote it, and programs read some paths differently: `/a/../b`, `/a%2fb`, `//a`,
+//! `/a;x`. So a path is accepted only if every reading leads to the same service. Access rules, the choice of a service
+//! and the origin then agree on the path. Every segment that can still decide must be plain, and no later segment may
+//! lead upwards.
 
 use std::borrow::Cow;
 
 use http::uri::PathAndQuery;
 
-/// How often a path is decoded that is encoded more than once; one that has more layers is refused.
+/// How often a repeatedly encoded path is decoded. A path with more layers is refused.
 const MAX_LAYERS: usize = 3;
 
-/// Programs do not agree which path it is.
+/// The path can be read in more than one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the path can be read in more than one way")]
 pub struct AmbiguousPath;
 
-/// The prefixes of paths that the services of one name have.
+/// The path prefixes of the services of one name.
 #[derive(Debug, Clone, Default)]
 pub struct PathTable {
-    /// Each by its segments, with its place among those that were given; the longest first.
+    /// Index and segments of each prefix, longest first.
     prefixes: Vec<(usize, Vec<String>)>,
 }
 
 impl PathTable {
-    /// The table of these prefixes. Each begins with a slash, and has plain segments.
+    /// A table of these prefixes. Each begins with a slash, and has plain segments.
     pub fn new<'a>(prefixes: impl IntoIterator<Item = &'a str>) -> Self {
         let segments = |prefix: &str| prefix.split('/').filter(|one| !one.is_empty()).map(str::to_owned).collect();
         let mut prefixes: Vec<(usize, Vec<String>)> =
@@ -34,42 +34,42 @@ impl PathTable {
         Self { prefixes }
     }
 
-    /// The place of the longest prefix that the path lies beneath, by whole segments. `*`, the target of OPTIONS, lies
-    /// beneath the root alone.
+    /// The index of the longest prefix of the path, by whole segments; `None` if no prefix matches. `*`, the target of
+    /// OPTIONS, matches only the root.
     ///
     /// # Errors
-    /// Programs do not agree which service the path is for.
+    /// Readings of the path lead to different services.
     pub fn find(&self, path: &str) -> Result<Option<usize>, AmbiguousPath> {
         let Some(rest) = path.strip_prefix('/') else {
-            return if path == "*" { Ok(self.longest(&[])) } else { Err(AmbiguousPath) };
+            return if path == "*" { Ok(self.longest_match(&[])) } else { Err(AmbiguousPath) };
         };
         let mut first: Vec<Cow<'_, str>> = Vec::new();
         let mut segments = rest.split('/').peekable();
         while let Some(raw) = segments.next() {
             let decoded = decode(raw)?;
-            if leads_up(raw, &decoded)? {
+            if has_parent_reference(raw, &decoded)? {
                 return Err(AmbiguousPath);
             }
-            // The end of a path that ends in a slash is no segment.
+            // A trailing slash ends no segment.
             let is_end = decoded.is_empty() && segments.peek().is_none();
-            if !is_end && self.may_go_on(&first) {
+            if !is_end && self.may_match_longer(&first) {
                 if !is_plain(&decoded) {
                     return Err(AmbiguousPath);
                 }
                 first.push(decoded);
             }
         }
-        Ok(self.longest(&first))
+        Ok(self.longest_match(&first))
     }
 
-    /// Whether a longer prefix begins like this: then the next segment decides.
-    fn may_go_on(&self, path: &[Cow<'_, str>]) -> bool {
+    /// Whether a longer prefix begins with `path`, so that the next segment decides.
+    fn may_match_longer(&self, path: &[Cow<'_, str>]) -> bool {
         let begins =
             |prefix: &[String]| prefix.len() > path.len() && path.iter().zip(prefix).all(|(one, wanted)| one == wanted);
         self.prefixes.iter().any(|(_, prefix)| begins(prefix))
     }
 
-    fn longest(&self, path: &[Cow<'_, str>]) -> Option<usize> {
+    fn longest_match(&self, path: &[Cow<'_, str>]) -> Option<usize> {
         let is_beneath = |prefix: &[String]| {
             prefix.len() <= path.len() && prefix.iter().zip(path).all(|(wanted, segment)| wanted == segment)
         };
@@ -77,7 +77,7 @@ impl PathTable {
     }
 }
 
-/// A segment without its percent-encoding; refused where that is malformed, or hides what no path has.
+/// Decodes the percent-encoding of a segment. Refuses malformed encodings and control characters.
 fn decode(raw: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     if !raw.contains('%') {
         return if raw.chars().any(char::is_control) { Err(AmbiguousPath) } else { Ok(Cow::Borrowed(raw)) };
@@ -88,31 +88,31 @@ fn decode(raw: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
         rest = behind;
         if *first == b'%' {
             let (digits, behind) = rest.split_first_chunk::<2>().ok_or(AmbiguousPath)?;
-            bytes.push(byte_of(*digits).ok_or(AmbiguousPath)?);
+            bytes.push(decode_hex(*digits).ok_or(AmbiguousPath)?);
             rest = behind;
         } else {
             bytes.push(*first);
         }
     }
-    // What is no UTF-8 may be a slash or a dot to a program that decodes it loosely.
+    // A lenient decoder could read invalid UTF-8 as a slash or a dot.
     let decoded = String::from_utf8(bytes).map_err(|_| AmbiguousPath)?;
     if decoded.chars().any(char::is_control) { Err(AmbiguousPath) } else { Ok(Cow::Owned(decoded)) }
 }
 
-fn byte_of(digits: [u8; 2]) -> Option<u8> {
+fn decode_hex(digits: [u8; 2]) -> Option<u8> {
     let hex = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(hex(digits[0])? << 4 | hex(digits[1])?)
 }
 
-/// Whether every program takes the decoded segment for itself, and for one segment.
+/// Whether every program reads the decoded segment as this one segment.
 fn is_plain(segment: &str) -> bool {
-    let is_cut = |last: char| last == '.' || last.is_whitespace();
-    !segment.is_empty() && !segment.contains(['/', '\\', '%', ';']) && !segment.ends_with(is_cut)
+    let is_trimmed = |last: char| last == '.' || last.is_whitespace();
+    !segment.is_empty() && !segment.contains(['/', '\\', '%', ';']) && !segment.ends_with(is_trimmed)
 }
 
-/// Whether some program goes up a level at the segment, in whichever layer of encoding that stands.
-fn leads_up(raw: &str, decoded: &str) -> Result<bool, AmbiguousPath> {
-    // Most segments have neither.
+/// Whether some program goes up a level at the segment, in any layer of encoding.
+fn has_parent_reference(raw: &str, decoded: &str) -> Result<bool, AmbiguousPath> {
+    // Most segments have none of these.
     if !decoded.contains(['.', '\\']) && !decoded.contains('%') {
         return Ok(false);
     }
@@ -121,7 +121,7 @@ fn leads_up(raw: &str, decoded: &str) -> Result<bool, AmbiguousPath> {
         if has_dots(raw) || has_dots(&layer) {
             return Ok(true);
         }
-        match once_more(&layer) {
+        match decode_again(&layer) {
             Some(inner) => layer = Cow::Owned(inner),
             None => return Ok(false),
         }
@@ -129,7 +129,7 @@ fn leads_up(raw: &str, decoded: &str) -> Result<bool, AmbiguousPath> {
     Err(AmbiguousPath)
 }
 
-/// Whether it has a backslash, or a segment that is nothing but dots once parameters and blanks are taken off it.
+/// Whether the text has a backslash, or a segment of only dots before parameters and blanks.
 fn has_dots(text: &str) -> bool {
     let is_dots = |segment: &str| {
         let name = segment.split(';').next().unwrap_or_default();
@@ -138,8 +138,8 @@ fn has_dots(text: &str) -> bool {
     text.contains('\\') || text.split('/').any(is_dots)
 }
 
-/// The text decoded once more, as far as it can be; none where nothing in it is encoded.
-fn once_more(text: &str) -> Option<String> {
+/// Decodes the text once more; `None` if nothing is encoded. Leaves malformed encodings unchanged.
+fn decode_again(text: &str) -> Option<String> {
     if !text.contains('%') {
         return None;
     }
@@ -148,7 +148,7 @@ fn once_more(text: &str) -> Option<String> {
     let mut is_encoded = false;
     while let Some((first, behind)) = rest.split_first() {
         rest = behind;
-        let inner = behind.split_first_chunk::<2>().and_then(|(digits, behind)| Some((byte_of(*digits)?, behind)));
+        let inner = behind.split_first_chunk::<2>().and_then(|(digits, behind)| Some((decode_hex(*digits)?, behind)));
         match inner {
             Some((byte, behind)) if *first == b'%' => {
                 bytes.push(byte);
@@ -161,12 +161,15 @@ fn once_more(text: &str) -> Option<String> {
     is_encoded.then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The target by which an origin knows what was asked for: the first `segments` of the path are replaced by the prefix
-/// `with`, and the rest stays as it was written.
+/// Replaces the first `segments` of the path by `replacement`, and leaves the rest as written.
 ///
 /// # Errors
-/// The rest begins with an empty segment, which programs read differently where it stands first.
-pub fn replace_prefix(target: &PathAndQuery, segments: usize, with: &str) -> Result<PathAndQuery, AmbiguousPath> {
+/// The rest begins with an empty segment, which programs read differently at the start of a path.
+pub fn replace_prefix(
+    target: &PathAndQuery,
+    segments: usize,
+    replacement: &str,
+) -> Result<PathAndQuery, AmbiguousPath> {
     let path = target.path();
     if !path.starts_with('/') {
         return Ok(target.clone());
@@ -179,15 +182,16 @@ pub fn replace_prefix(target: &PathAndQuery, segments: usize, with: &str) -> Res
     if rest.starts_with("//") {
         return Err(AmbiguousPath);
     }
-    let with = with.trim_end_matches('/');
-    let path = if with.is_empty() && rest.is_empty() { "/" } else { rest };
+    let replacement = replacement.trim_end_matches('/');
+    let path = if replacement.is_empty() && rest.is_empty() { "/" } else { rest };
     let (mark, query) = target.query().map_or(("", ""), |query| ("?", query));
-    [with, path, mark, query].concat().parse().map_err(|_| AmbiguousPath)
+    [replacement, path, mark, query].concat().parse().map_err(|_| AmbiguousPath)
 }
 
-/// The same the other way: the path of a redirect of the origin, as clients know it; none where it is not beneath `with`.
-pub(crate) fn restore_prefix(path: &str, prefix: &str, with: &str) -> Option<String> {
-    let rest = path.strip_prefix(with.trim_end_matches('/'))?;
+/// The reverse of [`replace_prefix`], for the path of an origin's redirect; `None` if the path is not beneath
+/// `replacement`.
+pub(crate) fn restore_prefix(path: &str, prefix: &str, replacement: &str) -> Option<String> {
+    let rest = path.strip_prefix(replacement.trim_end_matches('/'))?;
     if !(rest.is_empty() || rest.starts_with(['/', '?', '#'])) {
         return None;
     }
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_be_for_another_service_is_refused() {
+    fn ambiguous_paths_are_refused() {
         for path in [
             "//api",
             "/x/../api",
@@ -282,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_change_the_choice_is_let_through() {
-        // Behind the prefixes, and without a way up, these are the origin's own business.
+    fn encodings_behind_the_prefix_are_accepted() {
+        // Behind the prefix and without a way up, such segments concern only the origin.
         for path in [
             "/api/a%2Fb",
             "/api/a;x=1",
@@ -299,18 +303,18 @@ mod tests {
         }
         assert_eq!(found(&["/", "/api/v2"], "/files/a;b"), Ok(Some(0)), "no prefix begins with /files");
         assert_eq!(found(&["/", "/api/v2"], "/api/a;b"), Err(AmbiguousPath));
-        // Where one prefix alone is the root, no segment decides anything.
+        // If the root is the only prefix, no segment decides.
         for path in ["//x", "/a;b", "/a%2Fb"] {
             assert_eq!(found(&["/"], path), Ok(Some(0)), "{path}");
         }
     }
 
     #[test]
-    fn a_prefix_is_replaced_and_the_rest_stays_as_it_was_written() {
-        let replaced = |target: &str, segments, with: &str| {
-            replace_prefix(&target.parse().unwrap(), segments, with).map(|target| target.to_string())
+    fn a_prefix_is_replaced_and_the_rest_is_unchanged() {
+        let replaced = |target: &str, segments, replacement: &str| {
+            replace_prefix(&target.parse().unwrap(), segments, replacement).map(|target| target.to_string())
         };
-        for (target, segments, with, expected) in [
+        for (target, segments, replacement, expected) in [
             ("/api/x?y=1", 1, "/", "/x?y=1"),
             ("/api", 1, "/", "/"),
             ("/api?y", 1, "/", "/?y"),
@@ -323,15 +327,15 @@ mod tests {
             ("/", 0, "/v2", "/v2/"),
             ("*", 0, "/v2", "*"),
         ] {
-            assert_eq!(replaced(target, segments, with), Ok(expected.to_owned()), "{target} {with}");
+            assert_eq!(replaced(target, segments, replacement), Ok(expected.to_owned()), "{target} {replacement}");
         }
         assert_eq!(replaced("/api//x", 1, "/"), Err(AmbiguousPath));
         assert_eq!(replaced("/api//x", 1, "/v2"), Err(AmbiguousPath));
     }
 
     #[test]
-    fn a_redirect_leads_back_beneath_the_prefix() {
-        for (path, prefix, with, expected) in [
+    fn the_prefix_is_restored_in_redirects() {
+        for (path, prefix, replacement, expected) in [
             ("/x?y", "/api", "/", Some("/api/x?y")),
             ("/", "/api", "/", Some("/api/")),
             ("", "/api", "/", Some("/api")),
@@ -342,7 +346,7 @@ mod tests {
             ("/v22", "/api", "/v2", None),
             ("/x", "/api", "/v2", None),
         ] {
-            assert_eq!(restore_prefix(path, prefix, with).as_deref(), expected, "{path}");
+            assert_eq!(restore_prefix(path, prefix, replacement).as_deref(), expected, "{path}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which parsed requests are refused, and which host the others are for.
+//! Checks of parsed requests.
 
 use http::{
     HeaderMap, HeaderValue, Method, Uri, Version,
@@ -22,7 +22,7 @@ impl From<HostError> for RequestRefusal {
     }
 }
 
-/// The host that a request is for. Cheap to clone.
+/// The requested host. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHost {
     value: HeaderValue,
@@ -31,23 +31,23 @@ pub struct RequestHost {
 }
 
 impl RequestHost {
-    /// Takes a Host field's value.
+    /// Parses the value of a `Host` field.
     ///
     /// # Errors
-    /// It is no host with an optional port.
+    /// The value is no host with an optional port.
     pub fn from_value(value: &HeaderValue) -> Result<Self, RequestRefusal> {
         let authority = Authority::parse(value.as_bytes())?;
         Ok(Self { value: value.clone(), name_bytes: authority.host().len(), port: authority.port() })
     }
 
-    /// The same in memory of its own: its value may lie in the buffer that a request was read into.
+    /// A copy in its own memory: the value may lie in the read buffer of a request.
     #[must_use]
     pub fn detached(&self) -> Self {
         let value = HeaderValue::from_bytes(self.value.as_bytes()).unwrap_or_else(|_| self.value.clone());
         Self { value, ..*self }
     }
 
-    /// Host and port as the client wrote them; what the origin gets as its Host.
+    /// Host and port as the client wrote them, for the `Host` to the origin.
     #[must_use]
     pub fn value(&self) -> &HeaderValue {
         &self.value
@@ -66,29 +66,29 @@ impl RequestHost {
         self.as_str().get(..self.name_bytes).unwrap_or_default()
     }
 
-    /// The port, when the client wrote one.
+    /// The port, if the client wrote one.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// Whether this is the given name, in whatever case.
+    /// Whether the host has this name, in any case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
         self.value.as_bytes().get(..self.name_bytes).is_some_and(|own| own.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// The one label before the domain, in lower case: see [`label_under`].
+    /// The single label before the domain, in lower case: see [`label_under`].
     #[must_use]
     pub fn label_under(&self, domain: &str) -> Option<std::borrow::Cow<'_, str>> {
         label_under(self.name(), domain)
     }
 }
 
-/// Judges a parsed request and says which host it is for.
+/// Checks a parsed request, and returns the requested host.
 ///
-/// The server of HTTP/1 has checked the bytes before. What a parsed request still shows is checked here again. For HTTP/2
-/// this is the check. `known` is the host of an earlier request: an equal one is not parsed again.
+/// The HTTP/1 server has checked the bytes of its requests before. For HTTP/2 this is the only check. `known` is the
+/// host of an earlier request: an equal host is not parsed again.
 ///
 /// # Errors
 /// The first rule that the request breaks.
@@ -107,7 +107,7 @@ pub fn check_request(
         return Err(RequestRefusal::Version);
     }
     check_target(method, uri, is_http2)?;
-    // A browser sends every cookie as a field of its own in HTTP/2 (RFC 9113 section 8.2.3): those count as one.
+    // Browsers send every cookie as a field of its own in HTTP/2 (RFC 9113 section 8.2.3). These count as one.
     let cookies = if is_http2 { headers.get_all(COOKIE).iter().count().saturating_sub(1) } else { 0 };
     if headers.len() - cookies > MAX_HEADER_COUNT {
         return Err(RequestRefusal::TooManyFields);
@@ -130,7 +130,7 @@ fn check_target(method: &Method, uri: &Uri, is_http2: bool) -> Result<(), Reques
     }
     match uri.scheme_str() {
         Some("http" | "https") => Ok(()),
-        // The authority form is for CONNECT alone; HTTP/2 has the scheme in a field of its own.
+        // The authority form is for CONNECT alone. The `Uri` of an HTTP/2 request may lack its scheme.
         None if uri.authority().is_none() || is_http2 => Ok(()),
         _ => Err(RequestRefusal::Target),
     }

@@ -1,10 +1,10 @@
-//! The id that a request carries through logs, headers and error pages.
+//! The id of a request, in logs, header fields and error pages.
 
 use std::fmt;
 
 use http::HeaderValue;
 
-/// 128 random bits as 32 lower-case hexadecimal digits; kept in place, copied freely.
+/// The id: 128 random bits as 32 lower-case hexadecimal digits, without a heap allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId([u8; Self::BYTES]);
 
@@ -12,7 +12,7 @@ impl RequestId {
     /// The length of the text, in bytes.
     pub const BYTES: usize = 32;
 
-    /// The id made of the given random bytes.
+    /// The id of these random bytes.
     #[must_use]
     pub fn from_random(random: [u8; 16]) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -29,8 +29,8 @@ impl RequestId {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The id as a header's value. In HTTP/2 it is a literal that is never indexed (RFC 7541, section 6.2.3): no other
-    /// message has it, so that in the table of header fields it would only drive out what comes again.
+    /// The id as a field value. Sensitive, so that HTTP/2 sends a never indexed literal (RFC 7541 section 6.2.3): the
+    /// value does not recur, and would displace useful entries of the table.
     #[must_use]
     pub fn header_value(&self) -> HeaderValue {
         let mut value = HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static("-"));
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_its_random_bytes_in_hexadecimal() {
+    fn an_id_is_hexadecimal() {
         let id = RequestId::from_random([0x00, 0x1f, 0xa0, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(id.as_str(), "001fa0ff0102030405060708090a0b0c");
         assert_eq!(id.header_value(), id.as_str());

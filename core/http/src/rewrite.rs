@@ -1,4 +1,4 @@
-//! What an owner changes in messages that pass: header fields, the host, and redirects that name the origin's own host.
+//! The changes of a socket's owner to forwarded messages: header edits, and redirects that name the origin's own host.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -7,7 +7,7 @@ use http::{
 
 use crate::{host::Authority, path::restore_prefix};
 
-/// Header fields that are removed and set, in this order.
+/// Header fields to remove, and then to set.
 #[derive(Debug, Clone, Default)]
 pub struct HeaderEdits {
     remove: Vec<HeaderName>,
@@ -15,7 +15,7 @@ pub struct HeaderEdits {
 }
 
 impl HeaderEdits {
-    /// The edits of these names and values; what is none of either is left out.
+    /// The edits of these names and values. Invalid names and values are ignored.
     pub fn new<'a>(
         remove: impl IntoIterator<Item = &'a str>,
         set: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -24,18 +24,18 @@ impl HeaderEdits {
         let field = |(field, value): (&str, &str)| Some((name(field)?, HeaderValue::from_str(value).ok()?));
         let set: Vec<_> = set.into_iter().filter_map(field).collect();
         let mut remove: Vec<_> = remove.into_iter().filter_map(name).collect();
-        // What is set takes the place of what is there, but for a cookie, which is another one.
+        // A set field replaces existing ones. `Set-Cookie` adds a cookie instead.
         remove.extend(set.iter().map(|(name, _)| name.clone()).filter(|name| *name != SET_COOKIE));
         Self { remove, set }
     }
 
-    /// Whether they change nothing.
+    /// Whether the edits change nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty()
     }
 
-    /// Makes them.
+    /// Applies the edits.
     pub fn apply(&self, headers: &mut HeaderMap) {
         for name in &self.remove {
             headers.remove(name);
@@ -46,18 +46,18 @@ impl HeaderEdits {
     }
 }
 
-/// How an origin knows itself, and how its clients know it.
+/// The names of an origin, for itself and for its clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
-    /// The host that the origin was told.
-    pub told: &'a str,
-    /// Where clients reach it: scheme and host, with the port.
+    /// The `Host` that the origin got.
+    pub origin_host: &'a str,
+    /// The public scheme and host, with the port.
     pub public: (&'a str, &'a str),
-    /// The prefix of its paths, and what stood in its place.
+    /// The public path prefix, and its replacement for the origin.
     pub prefixes: (&'a str, &'a str),
 }
 
-/// A redirect to the origin's own host leads to the public name instead. One that names another host, or none, stays.
+/// Changes a redirect to the origin's own host into one to the public name. Other redirects stay unchanged.
 pub fn public_location(headers: &mut HeaderMap, names: &Names<'_>) {
     let Some(location) = headers.get(LOCATION).and_then(|value| value.to_str().ok()) else { return };
     let after = |scheme: &str| {
@@ -66,15 +66,15 @@ pub fn public_location(headers: &mut HeaderMap, names: &Names<'_>) {
     };
     let Some(rest) = after("http://").or_else(|| after("https://")).or_else(|| after("//")) else { return };
     let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let is_own = match (Authority::parse(host.as_bytes()), Authority::parse(names.told.as_bytes())) {
-        (Ok(host), Ok(told)) => host.is_same(&told),
+    let is_own = match (Authority::parse(host.as_bytes()), Authority::parse(names.origin_host.as_bytes())) {
+        (Ok(host), Ok(origin_host)) => host.is_same(&origin_host),
         _ => false,
     };
     if !is_own {
         return;
     }
-    let (prefix, with) = names.prefixes;
-    let path = restore_prefix(path, prefix, with).unwrap_or_else(|| path.to_owned());
+    let (prefix, replacement) = names.prefixes;
+    let path = restore_prefix(path, prefix, replacement).unwrap_or_else(|| path.to_owned());
     let (scheme, host) = names.public;
     if let Ok(location) = HeaderValue::try_from([scheme, "://", host, &path].concat()) {
         headers.insert(LOCATION, location);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_removed_and_then_set() {
+    fn fields_are_removed_then_set() {
         let mut headers = HeaderMap::new();
         for (name, value) in [("server", "x"), ("x-a", "1"), ("x-a", "2"), ("x-b", "3"), ("set-cookie", "a=1")] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -106,11 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_to_the_origin_leads_to_the_public_name() {
+    fn redirects_to_the_origin_lead_to_the_public_name() {
         let moved = |location: &'static str, prefixes: (&str, &str)| {
             let mut headers = HeaderMap::new();
             headers.insert(LOCATION, HeaderValue::from_static(location));
-            let names = Names { told: "localhost:3000", public: ("https", "a.example:8443"), prefixes };
+            let names = Names { origin_host: "localhost:3000", public: ("https", "a.example:8443"), prefixes };
             public_location(&mut headers, &names);
             headers[LOCATION].to_str().unwrap().to_owned()
         };

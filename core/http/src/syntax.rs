@@ -1,4 +1,4 @@
-//! Bytes that RFC 9110 allows in names and values of fields.
+//! The bytes of field names and field values (RFC 9110).
 
 /// Whether the byte may be in a token (RFC 9110 section 5.6.2).
 #[must_use]
@@ -22,7 +22,7 @@ static TOKEN: [bool; 256] = {
     table
 };
 
-/// Whether the byte may be in a field's value (RFC 9110 section 5.5): no control character but the tab.
+/// Whether the byte may be in a field value (RFC 9110 section 5.5): no control character but the tab.
 #[must_use]
 pub const fn is_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..=0xff)

@@ -1,4 +1,4 @@
-//! The body of a request that came over HTTP/2, and the server of its connection, which the tasks of its streams share.
+//! The body of an HTTP/2 request, and the server of its connection, which the tasks of all streams share.
 
 use std::{
     pin::Pin,
@@ -13,15 +13,15 @@ use sallyport_http2::{Config, ErrorCode, Read, Server, Signal, StreamId};
 
 use super::{upload::BoxError, upload_meter::UploadMeter};
 
-/// A task that may be waiting.
+/// The waker of a task, with a flag that says whether the task waits.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct TaskWaker {
     waker: Option<Waker>,
     is_waiting: bool,
 }
 
-impl Waiting {
-    /// The task waits from now on.
+impl TaskWaker {
+    /// Marks the task as waiting.
     pub(crate) fn wait(&mut self, cx: &Context<'_>) {
         if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             self.waker = Some(cx.waker().clone());
@@ -30,7 +30,7 @@ impl Waiting {
     }
 }
 
-impl Signal for Waiting {
+impl Signal for TaskWaker {
     fn signal(&mut self) {
         if std::mem::take(&mut self.is_waiting)
             && let Some(waker) = &self.waker
@@ -40,28 +40,28 @@ impl Signal for Waiting {
     }
 }
 
-/// A connection's server, and who writes what it says.
+/// The HTTP/2 server of one connection, with the waker of the task that writes its output.
 #[derive(Debug)]
 pub(crate) struct Http2Server(Mutex<Http2State>);
 
 #[derive(Debug)]
 pub(crate) struct Http2State {
-    pub(crate) server: Server<Waiting>,
-    pub(crate) connection: Waiting,
+    pub(crate) server: Server<TaskWaker>,
+    pub(crate) connection: TaskWaker,
 }
 
 impl Http2Server {
     /// A new server with these bounds.
     pub(crate) fn new(config: Config) -> Self {
-        Self(Mutex::new(Http2State { server: Server::new(config), connection: Waiting::default() }))
+        Self(Mutex::new(Http2State { server: Server::new(config), connection: TaskWaker::default() }))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Http2State> {
         self.0.lock()
     }
 
-    /// Does something with the server, and has the connection write what that made it say.
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Server<Waiting>) -> R) -> R {
+    /// Calls `act` on the server, and wakes the connection if there is output to write.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Server<TaskWaker>) -> R) -> R {
         let mut state = self.lock();
         let result = act(&mut state.server);
         if !state.server.output().is_empty() || state.server.is_over() {
@@ -71,12 +71,12 @@ impl Http2Server {
     }
 }
 
-/// What a client sends on a stream. What it sends when this was dropped is dropped too.
+/// The body of an HTTP/2 request. Once dropped, the server discards the rest of the body.
 #[derive(Debug)]
 pub(crate) struct Http2Body {
     shared: Arc<Http2Server>,
     stream: StreamId,
-    /// Counts what is held of it, and of others.
+    /// Counts the bytes in memory, of this body and of others.
     meter: Option<Arc<UploadMeter>>,
     has_failed: bool,
 }
@@ -110,7 +110,7 @@ impl Body for Http2Body {
             Read::Later => return Poll::Pending,
             Read::Failed(code) => {
                 self.has_failed = true;
-                Some(Err(broke_off(code)))
+                Some(Err(stream_error(code)))
             }
         })
     }
@@ -128,11 +128,11 @@ impl Drop for Http2Body {
     fn drop(&mut self) {
         let unread = self.shared.with(|server| server.leave_upload(self.stream));
         if let Some(meter) = &self.meter {
-            meter.taken(unread);
+            meter.record_taken(unread);
         }
     }
 }
 
-fn broke_off(code: ErrorCode) -> BoxError {
+fn stream_error(code: ErrorCode) -> BoxError {
     format!("the client's stream broke off: {code}").into()
 }

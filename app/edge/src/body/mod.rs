@@ -1,9 +1,9 @@
-//! Bodies of requests on their way to an origin, over HTTP/1.1 and HTTP/2, and the memory that they may hold.
+//! Request bodies between a client and an origin, over HTTP/1.1 and HTTP/2, and the bounds on their memory.
 //!
 //! May use `util`, `lifecycle`, `policy`.
 //!
-//! A body stays whole in its [`UploadSlot`](upload::UploadSlot) until an origin has taken the connection. So an attempt that
-//! reaches no origin costs nothing, and another origin gets the same body.
+//! A body stays complete in its [`UploadState`](upload::UploadState) until an origin has accepted the connection. So an
+//! attempt that reaches no origin loses nothing, and another origin gets the same body.
 
 pub(crate) mod h1;
 pub(crate) mod h2;

@@ -1,6 +1,6 @@
-//! The body of a request on its way to an origin.
+//! A request body on its way from the client to an origin.
 //!
-//! Nothing is buffered: a frame is taken from the client when the origin has room for it.
+//! The body is not buffered: a frame is taken from the client when the origin has room for the frame.
 
 use std::{
     cell::Cell,
@@ -30,23 +30,23 @@ use super::{
 
 use crate::{policy::limits::Meter, util::idle_timer::IdleTimer};
 
-/// Any error that ends a body before its end.
+/// An error that ends a body early.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-/// A body made elsewhere, such as the API's.
+/// A response body of the API's handler.
 pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How long a client that expects `100 Continue` waits for the origin's word before its body is taken regardless
-/// (RFC 9110 section 10.1.1: a client may not wait indefinitely, and neither do we for it).
+/// How long a body with `Expect: 100-continue` waits for the origin's `100 Continue`. The body is then sent without it
+/// (RFC 9110 section 10.1.1: a client does not wait indefinitely).
 const MAX_EXPECTATION_WAIT: Duration = Duration::from_secs(1);
 
-/// A request's body, as its client sends it.
+/// The body of a client's request.
 #[derive(Debug)]
 pub(crate) enum ClientBody {
-    /// There is none.
+    /// The request has no body.
     Empty,
-    /// Over HTTP/1.
+    /// A body over HTTP/1.
     Http1(Http1Body),
-    /// Over HTTP/2.
+    /// A body over HTTP/2.
     Http2(Http2Body),
 }
 
@@ -79,137 +79,137 @@ impl Body for ClientBody {
     }
 }
 
-/// What the request path and the origin connection share of one request body.
+/// The state of one request body, shared by the request path and the connection to the origin.
 ///
-/// The client's body lies here until the origin has taken the connection, so that it can be taken back whole for
-/// another origin.
+/// The client's body stays here until an origin has accepted the connection. If the attempt fails before, another
+/// origin gets the complete body.
 #[derive(Debug)]
-pub(crate) struct UploadSlot {
-    waiting: Mutex<Option<ClientBody>>,
+pub(crate) struct UploadState {
+    untouched: Mutex<Option<ClientBody>>,
     unread: Mutex<Option<ClientBody>>,
     bytes: AtomicU64,
-    finished: AtomicBool,
-    broken: AtomicBool,
-    continued: AtomicBool,
-    answered: AtomicBool,
+    is_finished: AtomicBool,
+    is_broken: AtomicBool,
+    is_continued: AtomicBool,
+    is_response_over: AtomicBool,
     size: SizeHint,
-    expects: AtomicBool,
-    silence: OnceLock<Duration>,
-    pace: OnceLock<Meter>,
-    metered: Option<MeteredUpload>,
+    expects_continue: AtomicBool,
+    max_silence: OnceLock<Duration>,
+    meter: OnceLock<Meter>,
+    client_meter: Option<MeteredUpload>,
     is_given_up: AtomicBool,
     given_up: Notify,
 }
 
 thread_local! {
-    /// The body for an HTTP/2 origin that this thread has just looked at for the first time.
-    static FIRST_LOOK: Cell<Option<Arc<UploadSlot>>> = const { Cell::new(None) };
+    /// The body for an HTTP/2 origin that this thread has just polled for the first time.
+    static FIRST_POLLED: Cell<Option<Arc<UploadState>>> = const { Cell::new(None) };
 }
 
-/// The body for an HTTP/2 origin that is being set under way in this thread, once: a connection looks at a body before it starts
-/// what sends it.
-pub(crate) fn take_first_look() -> Option<Arc<UploadSlot>> {
-    FIRST_LOOK.take()
+/// Takes the body for an HTTP/2 origin that this thread has just polled for the first time. hyper polls a body once
+/// before it spawns the task that sends the body; so the executor learns which body the task sends.
+pub(crate) fn take_first_polled() -> Option<Arc<UploadState>> {
+    FIRST_POLLED.take()
 }
 
-impl UploadSlot {
-    /// The slot of this body, counted by the meter of an HTTP/2 connection; none when the request has no body.
+impl UploadState {
+    /// The state of this body; `None` if the request has no body. `meter` is that of an HTTP/2 connection.
     pub(crate) fn of(body: ClientBody, meter: Option<&Arc<UploadMeter>>) -> Option<Arc<Self>> {
         if body.is_end_stream() {
             return None;
         }
         Some(Arc::new(Self {
             size: body.size_hint(),
-            waiting: Mutex::new(Some(body)),
+            untouched: Mutex::new(Some(body)),
             unread: Mutex::default(),
             bytes: AtomicU64::new(0),
-            finished: AtomicBool::new(false),
-            broken: AtomicBool::new(false),
-            continued: AtomicBool::new(false),
-            answered: AtomicBool::new(false),
-            expects: AtomicBool::new(false),
-            silence: OnceLock::new(),
-            pace: OnceLock::new(),
-            metered: meter.map(UploadMeter::begin),
+            is_finished: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
+            is_continued: AtomicBool::new(false),
+            is_response_over: AtomicBool::new(false),
+            expects_continue: AtomicBool::new(false),
+            max_silence: OnceLock::new(),
+            meter: OnceLock::new(),
+            client_meter: meter.map(UploadMeter::begin),
             is_given_up: AtomicBool::new(false),
             given_up: Notify::new(),
         }))
     }
 
-    /// Body bytes taken from the client so far.
+    /// How many bytes of the body were taken from the client.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing of the body was taken yet.
+    /// Whether no part of the body was taken yet.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.waiting.lock().is_some()
+        self.untouched.lock().is_some()
     }
 
     /// Whether the whole body was taken.
     pub(crate) fn is_finished(&self) -> bool {
-        self.finished.load(Ordering::Relaxed)
+        self.is_finished.load(Ordering::Relaxed)
     }
 
     /// Whether the client's side of the body ended in an error.
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
+        self.is_broken.load(Ordering::Relaxed)
     }
 
-    /// The body is counted here, and held back while its socket has used what it may.
+    /// Sets the meter of the socket, which counts the body and delays it when the socket's limit is reached.
     pub(crate) fn set_meter(&self, meter: Meter) {
-        let _ = self.pace.set(meter);
+        let _ = self.meter.set(meter);
     }
 
-    /// How long the client may send nothing of it once its answer has ended; for an origin that may go on reading.
-    pub(crate) fn bound_silence(&self, silence: Duration) {
-        let _ = self.silence.set(silence);
+    /// Sets how long the client may send nothing once the response has ended. For HTTP/2 origins, which may read on.
+    pub(crate) fn set_max_silence(&self, max_silence: Duration) {
+        let _ = self.max_silence.set(max_silence);
     }
 
-    /// The client waits for `100 Continue`, which the origin may say.
-    pub(crate) fn expect_continue(&self) {
-        self.expects.store(true, Ordering::Relaxed);
+    /// Records that the client waits for `100 Continue`.
+    pub(crate) fn set_expects_continue(&self) {
+        self.expects_continue.store(true, Ordering::Relaxed);
     }
 
     /// Whether the client waits for `100 Continue`.
     pub(crate) fn expects_continue(&self) -> bool {
-        self.expects.load(Ordering::Relaxed)
+        self.expects_continue.load(Ordering::Relaxed)
     }
 
     fn take(&self) -> Option<ClientBody> {
-        self.waiting.lock().take()
+        self.untouched.lock().take()
     }
 
-    /// Nobody wants the rest of the body.
+    /// Keeps the rest of a body that the origin does not read.
     fn put_unread(&self, body: ClientBody) {
         if !body.is_end_stream() {
             *self.unread.lock() = Some(body);
         }
     }
 
-    /// The body, or the rest of it, that nobody wants.
+    /// Takes the body, or the rest of it, that no origin reads.
     pub(crate) fn take_unread(&self) -> Option<ClientBody> {
         self.take().or_else(|| self.unread.lock().take())
     }
 
-    /// Looks at a frame of the body that is passed on.
-    pub(crate) fn passed(&self, frame: Option<&Frame<Bytes>>, is_last: bool) {
+    /// Counts a frame that was passed on.
+    pub(crate) fn record_passed(&self, frame: Option<&Frame<Bytes>>, is_last: bool) {
         let data = frame.and_then(Frame::data_ref).map_or(0, Bytes::len);
         self.bytes.fetch_add(data as u64, Ordering::Relaxed);
-        if let Some(metered) = &self.metered {
-            metered.taken(data);
+        if let Some(client_meter) = &self.client_meter {
+            client_meter.record_taken(data);
         }
         if is_last {
-            self.finished.store(true, Ordering::Relaxed);
+            self.is_finished.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The answer has come to its end.
-    pub(crate) fn answered(&self) {
-        self.answered.store(true, Ordering::Release);
+    /// Records that the response has ended.
+    pub(crate) fn mark_response_ended(&self) {
+        self.is_response_over.store(true, Ordering::Release);
     }
 
-    /// The answer broke off: nobody waits for what the origin makes of the body, and the client may not go on with it.
+    /// Gives the body up because the response was not completed. Wakes the task that sends the body, which then stops.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
         self.given_up.notify_waiters();
@@ -218,68 +218,68 @@ impl UploadSlot {
     /// Resolves when the body has been given up.
     pub(crate) async fn until_given_up(&self) {
         let mut given_up = pin!(self.given_up.notified());
-        // Whoever gives it up after this wakes us.
+        // Registered before the check, so that no `give_up` is missed.
         given_up.as_mut().enable();
         if !self.is_given_up.load(Ordering::Acquire) {
             given_up.await;
         }
     }
 
-    /// Whether an origin's HTTP/2 connection sends it.
+    /// Whether an HTTP/2 connection sends the body.
     fn is_for_http2(&self) -> bool {
-        self.silence.get().is_some()
+        self.max_silence.get().is_some()
     }
 }
 
-/// A request body on its way to an origin.
+/// A request body, as the connection to an origin polls it.
 pub(crate) struct Upload {
-    shared: Option<Arc<UploadSlot>>,
-    gate: UploadStage,
-    pace: Option<Meter>,
-    is_looked_at: bool,
+    state: Option<Arc<UploadState>>,
+    stage: UploadStage,
+    meter: Option<Meter>,
+    is_polled: bool,
 }
 
-/// What stands between the client's body and the origin.
+/// What an [`Upload`] waits for.
 enum UploadStage {
-    /// The origin's connection may not be there yet.
+    /// The origin may not have accepted the connection yet.
     Origin(Establishment),
-    /// It is being waited for.
+    /// The establishment of the connection is being polled.
     Waiting(Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>),
-    /// The origin is there, but may yet say that it does not want the body.
+    /// The origin has accepted the connection, and may still refuse the body.
     Expectation(Pin<Box<Sleep>>),
-    /// Nothing; the body is still in its slot.
+    /// The body may be taken from its state.
     Clear,
-    /// Nothing; the body flows, and may not stop for ever once it is answered.
+    /// The body is being sent. The timer bounds the client's silence once the response has ended.
     Open(ClientBody, Option<IdleTimer>),
 }
 
 impl std::fmt::Debug for Upload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Upload").field("shared", &self.shared).finish_non_exhaustive()
+        f.debug_struct("Upload").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 impl Upload {
-    /// The body in the slot, to be sent once the origin took the connection. `None`: the connection is known to stand.
-    pub(crate) fn new(shared: Option<Arc<UploadSlot>>, establishment: Option<Establishment>) -> Self {
-        let gate = match (&shared, establishment) {
+    /// The body in `state`, sent once the origin has accepted the connection. `establishment` is `None` if it has.
+    pub(crate) fn new(state: Option<Arc<UploadState>>, establishment: Option<Establishment>) -> Self {
+        let stage = match (&state, establishment) {
             (Some(_), Some(establishment)) => UploadStage::Origin(establishment),
-            (Some(slot), None) => Self::after_origin(slot),
+            (Some(state), None) => Self::after_origin(state),
             (None, _) => UploadStage::Clear,
         };
-        let pace = shared.as_ref().and_then(|slot| slot.pace.get().cloned());
-        Self { shared, gate, pace, is_looked_at: false }
+        let meter = state.as_ref().and_then(|state| state.meter.get().cloned());
+        Self { state, stage, meter, is_polled: false }
     }
 
-    /// The origin said `100 Continue`.
-    pub(crate) fn continue_came(&self) {
-        if let Some(slot) = &self.shared {
-            slot.continued.store(true, Ordering::Release);
+    /// Records that the origin sent `100 Continue`.
+    pub(crate) fn mark_continued(&self) {
+        if let Some(state) = &self.state {
+            state.is_continued.store(true, Ordering::Release);
         }
     }
 
-    fn after_origin(slot: &UploadSlot) -> UploadStage {
-        if slot.expects_continue() {
+    fn after_origin(state: &UploadState) -> UploadStage {
+        if state.expects_continue() {
             UploadStage::Expectation(Box::pin(tokio::time::sleep(MAX_EXPECTATION_WAIT)))
         } else {
             UploadStage::Clear
@@ -293,45 +293,47 @@ impl Body for Upload {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let Some(slot) = &this.shared else { return Poll::Ready(None) };
-        if !std::mem::replace(&mut this.is_looked_at, true) && slot.is_for_http2() {
-            FIRST_LOOK.set(Some(slot.clone()));
+        let Some(state) = &this.state else { return Poll::Ready(None) };
+        if !std::mem::replace(&mut this.is_polled, true) && state.is_for_http2() {
+            FIRST_POLLED.set(Some(state.clone()));
         }
         loop {
-            match &mut this.gate {
+            match &mut this.stage {
                 UploadStage::Origin(establishment) => match establishment.peek() {
-                    Some(Ok(())) => this.gate = Self::after_origin(slot),
+                    Some(Ok(())) => this.stage = Self::after_origin(state),
                     Some(Err(failure)) => return Poll::Ready(Some(Err(failure.into()))),
                     None => {
                         let establishment = establishment.clone();
-                        this.gate = UploadStage::Waiting(Box::pin(async move { Ok(establishment.wait().await?) }));
+                        this.stage = UploadStage::Waiting(Box::pin(async move { Ok(establishment.wait().await?) }));
                     }
                 },
                 UploadStage::Waiting(wait) => match ready!(wait.as_mut().poll(cx)) {
-                    Ok(()) => this.gate = Self::after_origin(slot),
+                    Ok(()) => this.stage = Self::after_origin(state),
                     Err(failure) => return Poll::Ready(Some(Err(failure))),
                 },
                 UploadStage::Expectation(sleep) => {
-                    if !slot.continued.load(Ordering::Acquire) {
+                    if !state.is_continued.load(Ordering::Acquire) {
                         ready!(sleep.as_mut().poll(cx));
                     }
-                    this.gate = UploadStage::Clear;
+                    this.stage = UploadStage::Clear;
                 }
-                UploadStage::Clear => match slot.take() {
-                    Some(body) => this.gate = UploadStage::Open(body, slot.silence.get().copied().map(IdleTimer::new)),
+                UploadStage::Clear => match state.take() {
+                    Some(body) => {
+                        this.stage = UploadStage::Open(body, state.max_silence.get().copied().map(IdleTimer::new))
+                    }
                     None => return Poll::Ready(Some(Err("the request body went to another origin".into()))),
                 },
-                UploadStage::Open(body, patience) => {
-                    if let Some(pace) = &mut this.pace {
-                        ready!(pace.poll_ready(cx));
+                UploadStage::Open(body, idle_timer) => {
+                    if let Some(meter) = &mut this.meter {
+                        ready!(meter.poll_ready(cx));
                     }
                     let polled = Pin::new(&mut *body).poll_frame(cx);
-                    if let Some(patience) = patience {
-                        patience.moved |= polled.is_ready() || !slot.answered.load(Ordering::Acquire);
-                        if polled.is_pending() && patience.poll_over(cx).is_ready() {
-                            slot.broken.store(true, Ordering::Relaxed);
+                    if let Some(idle_timer) = idle_timer {
+                        idle_timer.moved |= polled.is_ready() || !state.is_response_over.load(Ordering::Acquire);
+                        if polled.is_pending() && idle_timer.poll_over(cx).is_ready() {
+                            state.is_broken.store(true, Ordering::Relaxed);
                             return Poll::Ready(Some(Err(
-                                "the request is answered, and its body stopped coming".into()
+                                "the response has ended, and the request body stopped".into()
                             )));
                         }
                     }
@@ -341,13 +343,13 @@ impl Body for Upload {
                             if let Some(trailers) = frame.trailers_mut() {
                                 sallyport_http::forward::trailers(trailers);
                             }
-                            if let (Some(pace), Some(data)) = (&mut this.pace, frame.data_ref()) {
-                                pace.moved(data.len());
+                            if let (Some(meter), Some(data)) = (&mut this.meter, frame.data_ref()) {
+                                meter.moved(data.len());
                             }
-                            slot.passed(Some(frame), body.is_end_stream());
+                            state.record_passed(Some(frame), body.is_end_stream());
                         }
-                        Some(Err(_)) => slot.broken.store(true, Ordering::Relaxed),
-                        None => slot.passed(None, true),
+                        Some(Err(_)) => state.is_broken.store(true, Ordering::Relaxed),
+                        None => state.record_passed(None, true),
                     }
                     return Poll::Ready(frame);
                 }
@@ -356,16 +358,16 @@ impl Body for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.gate {
+        match &self.stage {
             UploadStage::Open(body, _) => body.is_end_stream(),
-            _ => self.shared.is_none(),
+            _ => self.state.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match (&self.gate, &self.shared) {
+        match (&self.stage, &self.state) {
             (UploadStage::Open(body, _), _) => body.size_hint(),
-            (_, Some(slot)) => slot.size,
+            (_, Some(state)) => state.size,
             (_, None) => SizeHint::with_exact(0),
         }
     }
@@ -373,10 +375,10 @@ impl Body for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let (Some(slot), UploadStage::Open(body, _)) =
-            (&self.shared, std::mem::replace(&mut self.gate, UploadStage::Clear))
+        if let (Some(state), UploadStage::Open(body, _)) =
+            (&self.state, std::mem::replace(&mut self.stage, UploadStage::Clear))
         {
-            slot.put_unread(body);
+            state.put_unread(body);
         }
     }
 }
@@ -384,15 +386,15 @@ impl Drop for Upload {
 /// The body of a request to the API.
 #[derive(Debug)]
 pub struct ApiRequestBody {
-    slot: Option<Arc<UploadSlot>>,
+    state: Option<Arc<UploadState>>,
     body: Option<ClientBody>,
 }
 
 impl ApiRequestBody {
-    /// The body in this slot.
-    pub(crate) fn new(slot: Option<Arc<UploadSlot>>) -> Self {
-        let body = slot.as_ref().and_then(|slot| slot.take());
-        Self { slot, body }
+    /// The body in `state`.
+    pub(crate) fn new(state: Option<Arc<UploadState>>) -> Self {
+        let body = state.as_ref().and_then(|state| state.take());
+        Self { state, body }
     }
 }
 
@@ -402,12 +404,12 @@ impl Body for ApiRequestBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let (Some(slot), Some(body)) = (&this.slot, &mut this.body) else { return Poll::Ready(None) };
+        let (Some(state), Some(body)) = (&this.state, &mut this.body) else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
         match &frame {
-            Some(Ok(frame)) => slot.passed(Some(frame), body.is_end_stream()),
-            Some(Err(_)) => slot.broken.store(true, Ordering::Relaxed),
-            None => slot.passed(None, true),
+            Some(Ok(frame)) => state.record_passed(Some(frame), body.is_end_stream()),
+            Some(Err(_)) => state.is_broken.store(true, Ordering::Relaxed),
+            None => state.record_passed(None, true),
         }
         Poll::Ready(frame)
     }
@@ -423,8 +425,8 @@ impl Body for ApiRequestBody {
 
 impl Drop for ApiRequestBody {
     fn drop(&mut self) {
-        if let (Some(slot), Some(body)) = (&self.slot, self.body.take()) {
-            slot.put_unread(body);
+        if let (Some(state), Some(body)) = (&self.state, self.body.take()) {
+            state.put_unread(body);
         }
     }
 }

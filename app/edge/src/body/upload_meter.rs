@@ -1,9 +1,9 @@
-//! How much of clients' uploads over HTTP/2 is held in memory, and its bounds.
+//! Bounds on the memory that uploads over HTTP/2 hold.
 //!
-//! The windows of HTTP/2 let each client send megabytes ahead of an origin that does not read. For one client that is
-//! what makes uploads fast; for hundreds it would be all memory there is. So what has come and was not taken is counted,
-//! and past a bound those connections that hold more than a little are not read from until their origins have caught up.
-//! One that stays so does not answer pings either, and ends.
+//! The windows of HTTP/2 let each client send megabytes ahead of an origin that does not read. One such client is
+//! harmless; hundreds would fill the memory. So the bytes that were received and not yet consumed are counted. Beyond a
+//! bound, connections that hold more than [`MAX_SPARED_BYTES`] are not read until their origins catch up. The answers
+//! to pings are not read either, so a connection that stays paused ends.
 
 use std::{
     collections::HashMap,
@@ -22,16 +22,16 @@ use tokio::time::Sleep;
 
 use crate::lifecycle::counts::party;
 
-/// How much of all uploads is held at once, in bytes; beyond it each connection has [`MAX_SPARED_BYTES`].
+/// The bound on the bytes of all uploads. Beyond the bound, each connection may hold [`MAX_SPARED_BYTES`].
 const MAX_UPLOAD_BYTES_HELD: usize = 256 * 1024 * 1024;
-/// How much of the uploads of one address is held at once, in bytes.
+/// The bound on the bytes of the uploads of one address.
 const MAX_UPLOAD_BYTES_HELD_PER_ADDRESS: usize = 32 * 1024 * 1024;
-/// What each connection may hold whatever the others do, in bytes: who sends little is not held up by who sends much.
+/// How many bytes each connection may hold regardless of others, so that large uploads do not delay small ones.
 const MAX_SPARED_BYTES: usize = 64 * 1024;
-/// How long a connection waits before it is looked at again.
+/// How long a connection is paused before the bounds are checked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What all connections hold.
+/// The count of all connections.
 #[derive(Debug)]
 pub(crate) struct UploadBudget {
     max: usize,
@@ -51,12 +51,12 @@ impl UploadBudget {
         Self { max, max_per_party, total: AtomicUsize::new(0), by_party: Mutex::default() }
     }
 
-    /// How many bytes are held now.
+    /// How many bytes are held.
     pub(crate) fn held(&self) -> usize {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// The count of one connection from this address.
+    /// The meter of a new connection from this address.
     pub(crate) fn meter(self: &Arc<Self>, address: IpAddr) -> Arc<UploadMeter> {
         let party = party(address);
         let mut by_party = self.by_party.lock();
@@ -67,7 +67,7 @@ impl UploadBudget {
     }
 }
 
-/// What one connection holds.
+/// The count of one connection.
 #[derive(Debug)]
 pub(crate) struct UploadMeter {
     budget: Arc<UploadBudget>,
@@ -84,14 +84,14 @@ impl UploadMeter {
                 && self.budget.held() < self.budget.max)
     }
 
-    fn received(&self, bytes: usize) {
+    fn record_received(&self, bytes: usize) {
         for count in [&self.held, &*self.of_party, &self.budget.total] {
             count.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    /// So much was taken on its way to an origin.
-    pub(crate) fn taken(&self, bytes: usize) {
+    /// Records bytes that were consumed.
+    pub(crate) fn record_taken(&self, bytes: usize) {
         let left = |held: usize| Some(held.saturating_sub(bytes));
         let before = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).unwrap_or_default();
         let taken = before.min(bytes);
@@ -99,7 +99,7 @@ impl UploadMeter {
         self.budget.total.fetch_sub(taken, Ordering::Relaxed);
     }
 
-    /// One more upload runs on this connection.
+    /// Counts one more upload on this connection.
     pub(crate) fn begin(self: &Arc<Self>) -> MeteredUpload {
         self.uploads.fetch_add(1, Ordering::Relaxed);
         MeteredUpload(self.clone())
@@ -108,51 +108,51 @@ impl UploadMeter {
 
 impl Drop for UploadMeter {
     fn drop(&mut self) {
-        self.taken(usize::MAX);
+        self.record_taken(usize::MAX);
         let mut by_party = self.budget.by_party.lock();
-        // One is in the map and one is ours.
+        // One reference is in the map, and one here.
         if Arc::strong_count(&self.of_party) == 2 {
             by_party.remove(&self.party);
         }
     }
 }
 
-/// An upload that runs.
+/// An upload of a connection, counted until dropped.
 #[derive(Debug)]
 pub(crate) struct MeteredUpload(Arc<UploadMeter>);
 
 impl MeteredUpload {
-    /// So much of it was taken.
-    pub(crate) fn taken(&self, bytes: usize) {
-        self.0.taken(bytes);
+    /// Records bytes of the upload that were consumed.
+    pub(crate) fn record_taken(&self, bytes: usize) {
+        self.0.record_taken(bytes);
     }
 }
 
 impl Drop for MeteredUpload {
     fn drop(&mut self) {
-        // What was given up was not taken and is gone all the same: with the last upload the count begins anew.
+        // Discarded bytes were never recorded as consumed: the last upload resets the count.
         if self.0.uploads.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.taken(usize::MAX);
+            self.0.record_taken(usize::MAX);
         }
     }
 }
 
-/// What is between an HTTP/2 connection and its being read: a client that has sent too much ahead waits.
+/// Pauses the reads of an HTTP/2 connection whose uploads hold too much memory.
 pub(crate) struct ReadGate {
     meter: Arc<UploadMeter>,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl ReadGate {
-    /// Of the connection with this meter.
+    /// The gate of the connection with this meter.
     pub(crate) fn new(meter: Arc<UploadMeter>) -> Self {
         Self { meter, pause: None }
     }
 
-    /// So many bytes of uploads came.
-    pub(crate) fn received(&self, bytes: usize) {
+    /// Records bytes of uploads that were received.
+    pub(crate) fn record_received(&self, bytes: usize) {
         if bytes > 0 {
-            self.meter.received(bytes);
+            self.meter.record_received(bytes);
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_holds_much_waits_and_who_holds_little_does_not() {
+    async fn large_uploads_wait_and_small_ones_do_not() {
         let budget = Arc::new(UploadBudget::new(1_000_000, 200_000));
         let address = "192.0.2.1".parse().unwrap();
         let greedy = budget.meter(address);
@@ -183,7 +183,7 @@ mod tests {
         let read_on = async |gate: &mut ReadGate| {
             let open = Duration::from_secs(1);
             while tokio::time::timeout(open, poll_fn(|cx| gate.poll_open(cx))).await.is_ok() {
-                gate.received(16_384);
+                gate.record_received(16_384);
             }
         };
         read_on(&mut gate).await;
@@ -191,13 +191,13 @@ mod tests {
 
         let modest = budget.meter(address);
         assert!(modest.may_read() && budget.meter("192.0.2.2".parse().unwrap()).may_read());
-        modest.received(MAX_SPARED_BYTES);
+        modest.record_received(MAX_SPARED_BYTES);
         assert!(!modest.may_read(), "of the same address");
         drop(modest);
 
-        upload.taken(100_000);
+        upload.record_taken(100_000);
         read_on(&mut gate).await;
-        assert!((200_000..200_000 + 16_384).contains(&budget.held()), "it goes on: {}", budget.held());
+        assert!((200_000..200_000 + 16_384).contains(&budget.held()), "reads continue: {}", budget.held());
         drop(upload);
         assert_eq!(budget.held(), 0, "what was given up is gone");
         drop(gate);

@@ -1,4 +1,4 @@
-//! Step 9 of the path: what remains of a request when it is over.
+//! The record of a request, step 9 of the request path.
 
 use std::{
     net::SocketAddr,
@@ -14,7 +14,7 @@ use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
 
 use crate::{
     access::{AccessRevalidation, RevocationCheck, RevocationSlot, UncheckedRequest, admit::Pass},
-    body::upload::UploadSlot,
+    body::upload::UploadState,
     http::{send_bound, server::HttpServer, wire_state::WireState},
     metrics::{
         SocketMetrics,
@@ -25,7 +25,7 @@ use crate::{
     record::audit::{self, Audited, Use},
 };
 
-/// A request that runs. Its end is recorded once, however it comes.
+/// A request from its beginning to its record. Dropping the context records the end once.
 pub(crate) struct RequestContext {
     began: Instant,
     id: RequestId,
@@ -38,7 +38,7 @@ pub(crate) struct RequestContext {
     status: u16,
     bytes_out: u64,
     bytes_in: u64,
-    upload: Option<Arc<UploadSlot>>,
+    upload: Option<Arc<UploadState>>,
     host: Option<RequestHost>,
     socket: Option<SocketId>,
     transport: Option<OriginTransport>,
@@ -52,26 +52,26 @@ pub(crate) struct RequestContext {
     is_revocable: bool,
     route: Option<Arc<SocketRoute>>,
     audit: Option<Audited>,
-    /// How long the first byte of an origin's answer took.
+    /// How long the first byte of an origin's response took.
     first_byte: Option<Duration>,
-    /// Why it was answered by us with an error.
+    /// Why the edge answered with an error.
     refused: Option<&'static str>,
-    /// By which the owner is told of it, where it was refused before there was a way for it.
-    owner: Option<OriginTransport>,
+    /// A transport to the socket's owner for the live log, if the request was refused before an origin was chosen.
+    log_transport: Option<OriginTransport>,
     end: End,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The client went away before the end of its answer.
+    /// The client left before the end of the response.
     Left,
-    /// The answer was sent whole.
+    /// The response was sent completely.
     Complete,
-    /// The answer broke off.
+    /// The response failed.
     Broken,
-    /// Whose request it was may not come in any more.
+    /// The access of the client was revoked.
     Revoked,
-    /// Somebody with the right to do so cut it.
+    /// An authorised person cut the request.
     Killed,
 }
 
@@ -114,7 +114,7 @@ impl RequestContext {
             audit: None,
             first_byte: None,
             refused: None,
-            owner: None,
+            log_transport: None,
             end: End::Left,
         })
     }
@@ -124,12 +124,12 @@ impl RequestContext {
         self.id
     }
 
-    /// Nothing is known of what the client asked for: it could not be read.
+    /// Replaces the target by `*`, because the request could not be read.
     pub(crate) fn clear_target(&mut self) {
         self.uri = Uri::from_static("*");
     }
 
-    /// The path that is asked for; `*` when that could not be read.
+    /// The requested path; `*` if the request could not be read.
     pub(crate) fn path(&self) -> &str {
         self.uri.path()
     }
@@ -139,50 +139,51 @@ impl RequestContext {
         self.began
     }
 
-    /// The same by the wall clock, which is asked for few requests only.
-    fn wall(&self) -> SystemTime {
+    /// When the request began, by the wall clock. Only some requests need it.
+    fn began_at(&self) -> SystemTime {
         let now = SystemTime::now();
         now.checked_sub(self.began.elapsed()).unwrap_or(now)
     }
 
-    /// The host that the request is for.
+    /// Sets the requested host.
     pub(crate) fn set_host(&mut self, host: &RequestHost) {
         self.host = Some(host.clone());
     }
 
-    /// The socket that the request is for, and where it is counted.
+    /// Sets the requested socket and its metrics.
     pub(crate) fn set_socket(&mut self, socket: SocketId, metrics: Arc<SocketMetrics>) {
         self.socket = Some(socket);
         self.metrics = metrics;
     }
 
-    /// The route that it takes; where that is wanted, the audit log has its end.
+    /// Sets the request's route, and prepares the audit record if the route is audited.
     pub(crate) fn set_route(&mut self, server: &HttpServer, route: &Arc<SocketRoute>) {
         self.route = Some(route.clone());
         self.audit = Audited::when_wanted(&server.state, route, SystemTime::now);
     }
 
-    /// It outlives its answer: others see it from now on, and can cut it. What it has of the request's head is its own from
-    /// now on: it would keep the buffer that the head was read into.
-    pub(crate) fn stays(&mut self, server: &HttpServer) -> Option<FlowGuard> {
+    /// Makes the request visible as a live flow, which can be cut. For a connection that outlives its response. Copies
+    /// the parts of the request head, which would otherwise keep the read buffer alive.
+    pub(crate) fn begin_live_flow(&mut self, server: &HttpServer) -> Option<FlowGuard> {
         self.host = self.host.as_ref().map(RequestHost::detached);
         if let Ok(uri) = self.uri.to_string().parse() {
             self.uri = uri;
         }
         let route = self.route.as_ref()?;
-        let stay = server.state.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
+        let guard =
+            server.state.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.began_at()));
         if let Some(transport) = &self.transport {
-            stay.flow().goes_to(transport.origin());
+            guard.flow().goes_to(transport.origin());
         }
-        Some(stay)
+        Some(guard)
     }
 
-    /// Somebody with the right to do so cut it.
+    /// Records that an authorised person cut the request.
     pub(crate) fn mark_killed(&mut self) {
         self.end = End::Killed;
     }
 
-    /// How it went, in a word.
+    /// The outcome, for the audit log and the list of recent requests.
     fn verdict(&self) -> &'static str {
         match (self.end, self.status) {
             (End::Killed, _) => "killed",
@@ -197,7 +198,7 @@ impl RequestContext {
         }
     }
 
-    /// Writes it to the audit log, where that is wanted.
+    /// Writes the audit record, if the route is audited.
     fn audit(&mut self, bytes_in: u64) {
         let Some(audit) = self.audit.take() else { return };
         audit.record(Use {
@@ -208,13 +209,13 @@ impl RequestContext {
             bytes_out: self.bytes_out,
             verdict: self.verdict(),
             identity: self.identity.as_deref().map(|identity| (identity, self.provider.as_deref())),
-            // What let it in is not what cut it.
+            // The rule that admitted the request is not what cut the request.
             rule: self.rule.as_deref().filter(|_| !matches!(self.end, End::Killed | End::Revoked)),
             http: Some((self.method.as_str(), self.uri.path(), self.status)),
         });
     }
 
-    /// The request has a place among those of its socket, up to its end.
+    /// Sets the request's place within the socket's limits, kept until the end.
     pub(crate) fn set_pass(&mut self, pass: Pass) {
         if let Some(upload) = &self.upload {
             upload.set_meter(pass.meter().clone());
@@ -222,26 +223,26 @@ impl RequestContext {
         self.pass = Some(pass);
     }
 
-    /// It was decided by this rule whether they may come in.
+    /// Records the rule that admitted or refused the request.
     pub(crate) fn record_decision(&mut self, who: Option<&Identity>, rule: String) {
         let identity = who.map(Identity::label);
         self.provider = who.map(|who| who.provider().to_owned());
-        tracing::debug!(id = %self.id, identity, rule, "a request was judged");
+        tracing::debug!(id = %self.id, identity, rule, "the policies decided on a request");
         (self.identity, self.rule) = (identity, Some(rule));
     }
 
-    /// It may go on for as long as this says.
+    /// Sets the check that repeats the admission decision.
     pub(crate) fn set_revalidation(&mut self, revalidation: Option<AccessRevalidation>) {
         self.revocation = revalidation.map_or(RevocationCheck::Nothing, RevocationCheck::of);
     }
 
-    /// The revocation check, for a connection that outlives its request.
+    /// Takes the revocation check, for a connection that outlives its request.
     pub(crate) fn take_revocation(&mut self) -> RevocationCheck {
         std::mem::take(&mut self.revocation)
     }
 
-    /// Resolves when the request may not wait for an origin any more. A request admitted before the socket had policies is
-    /// evaluated when they appear.
+    /// Ready when a request that waits for an origin is revoked. A request admitted before the socket had policies is
+    /// evaluated when policies appear.
     pub(crate) fn poll_over(
         &mut self,
         server: &Arc<HttpServer>,
@@ -249,7 +250,7 @@ impl RequestContext {
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         if matches!(self.revocation, RevocationCheck::Nothing) && pool.judges() {
-            self.revocation = RevocationCheck::UncheckedRequest(self.unasked(server.clone(), pool.clone()));
+            self.revocation = RevocationCheck::UncheckedRequest(self.unchecked_request(server.clone(), pool.clone()));
         }
         ready!(self.revocation.poll_over(cx));
         self.end = End::Revoked;
@@ -257,21 +258,23 @@ impl RequestContext {
         Poll::Ready(())
     }
 
-    fn unasked(&self, server: Arc<HttpServer>, pool: Arc<SocketPool>) -> UncheckedRequest {
+    fn unchecked_request(&self, server: Arc<HttpServer>, pool: Arc<SocketPool>) -> UncheckedRequest {
         let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(server.state.config.public_port);
         let (client, method, target) = (self.client.ip(), self.method.clone(), self.uri.path_and_query().cloned());
         UncheckedRequest { access: server.access.clone(), pool, client, port, method, target }
     }
 
-    /// An origin of this pool has answered.
+    /// Sets the pool of the origin that responded.
     pub(crate) fn set_pool(&mut self, pool: Arc<SocketPool>) {
         self.pool = Some(pool);
     }
 
-    /// Its answer is under way from now on, and looked at by whoever moves it.
+    /// Moves the revocation check to where the response is written. To be called when the response begins.
     pub(crate) fn begin_revocation_checks(&mut self, server: Arc<HttpServer>) {
         let revocation = match (std::mem::take(&mut self.revocation), self.pool.take()) {
-            (RevocationCheck::Nothing, Some(pool)) => RevocationCheck::UncheckedRequest(self.unasked(server, pool)),
+            (RevocationCheck::Nothing, Some(pool)) => {
+                RevocationCheck::UncheckedRequest(self.unchecked_request(server, pool))
+            }
             (revocation, _) => revocation,
         };
         if !matches!(revocation, RevocationCheck::Nothing) {
@@ -280,53 +283,54 @@ impl RequestContext {
         }
     }
 
-    /// What is under way of this request: of a stream in HTTP/2, of the connection else.
+    /// Calls `look` with the slot of the revocation check: that of the stream over HTTP/2, that of the connection over
+    /// HTTP/1.
     fn with_slot<R>(&self, look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
         if self.version == Version::HTTP_2 { send_bound::with_slot(look) } else { Some(look(self.wire.revocation())) }
     }
 
-    /// Ready when whose request it is may not go on with its answer. `waits`: there is nothing of it at the moment.
-    pub(crate) fn poll_going_on(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the access of the client is revoked. `is_waiting` says that the response has no bytes at the moment.
+    pub(crate) fn poll_revoked(&mut self, is_waiting: bool, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_revocable {
             return Poll::Pending;
         }
-        let look = |slot: &RevocationSlot| if waits { slot.poll_over(cx) } else { slot.poll_known(cx) };
+        let look = |slot: &RevocationSlot| if is_waiting { slot.poll_over(cx) } else { slot.poll_known(cx) };
         ready!(self.with_slot(look).unwrap_or(Poll::Pending));
         self.end = End::Revoked;
         Poll::Ready(())
     }
 
-    /// Which origin it should go to.
+    /// Which origin the request prefers.
     pub(crate) fn hint(&self) -> &AffinityHint {
         self.pass.as_ref().map_or(&AffinityHint::Any, Pass::hint)
     }
 
-    /// What counts the bytes of its answer.
+    /// Counts the bytes of the response against the socket's limits.
     pub(crate) fn pass(&mut self) -> Option<&mut Pass> {
         self.pass.as_mut()
     }
 
-    /// The request has this body.
-    pub(crate) fn set_upload(&mut self, upload: Option<Arc<UploadSlot>>) {
+    /// Sets the request's body.
+    pub(crate) fn set_upload(&mut self, upload: Option<Arc<UploadState>>) {
         self.upload = upload;
     }
 
-    /// Whether nothing of the request is still to come.
+    /// Whether the request body has been read completely.
     pub(crate) fn has_whole_request(&self) -> bool {
         self.upload.as_ref().is_none_or(|upload| upload.is_finished())
     }
 
-    /// The body of a request over HTTP/2.
-    pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadSlot>> {
+    /// The body, if the request came over HTTP/2.
+    pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadState>> {
         self.upload.as_ref().filter(|_| self.version == Version::HTTP_2)
     }
 
-    /// The way to the origin that answered, or was asked last and failed: its owner wants to know of either.
+    /// Sets the transport of the origin that responded, or that failed last. The request log goes to its connector.
     pub(crate) fn set_transport(&mut self, transport: OriginTransport) {
         self.transport = Some(transport);
     }
 
-    /// The status of the answer.
+    /// Records the status of the response.
     pub(crate) fn record_status(&mut self, status: http::StatusCode) {
         self.status = status.as_u16();
         if self.refused.is_none() {
@@ -334,25 +338,25 @@ impl RequestContext {
         }
     }
 
-    /// It is answered by us with an error, for this reason.
+    /// Records that the edge answers with an error, for this reason.
     pub(crate) fn record_refusal(&mut self, reason: &'static str) {
         self.refused = Some(reason);
         self.metrics.counts.refused(reason);
     }
 
-    /// The owner of its socket is told that it was refused, by any way that is up.
-    pub(crate) fn tell_owner(&mut self, server: &HttpServer) {
+    /// Chooses a transport for the live log of a refused request: any that is up.
+    pub(crate) fn set_log_transport(&mut self, server: &HttpServer) {
         if self.transport.is_none() {
             let pool = self.socket.and_then(|socket| server.state.sockets.known(socket));
-            self.owner = pool.and_then(|pool| pool.any_up());
+            self.log_transport = pool.and_then(|pool| pool.any_up());
         }
     }
 
-    /// Counts it as a use of its socket, and keeps it for those who ask what ended lately.
+    /// Counts the request for its socket, and keeps an entry in the list of recent requests.
     fn record_use(&mut self, duration: Duration, duration_us: u64, bytes: (u64, u64)) {
         let (ended, origin) = (self.began + duration, self.transport.as_ref().map(OriginTransport::origin));
         let first_byte = self.first_byte;
-        // What a connection that was upgraded took is how long somebody stayed.
+        // The duration of an upgraded connection is no response time.
         let took = (self.status != 101).then_some(duration);
         self.metrics.counts.used(&socket_counts::Use { ended, took, first_byte, origin, bytes });
         let metrics = self.metrics.clone();
@@ -370,60 +374,60 @@ impl RequestContext {
         });
     }
 
-    /// So many bytes of the answer's body went out.
+    /// Records bytes of the response body that were sent.
     pub(crate) fn record_sent(&mut self, bytes: usize) {
         self.bytes_out += bytes as u64;
     }
 
-    /// So many bytes travelled over a connection that is no HTTP any more.
+    /// Records bytes that were relayed after an upgrade.
     pub(crate) fn record_relayed(&mut self, bytes_in: u64, bytes_out: u64) {
         self.bytes_in += bytes_in;
         self.bytes_out += bytes_out;
     }
 
-    /// The answer was sent whole.
+    /// Records that the response was sent completely.
     pub(crate) fn mark_complete(&mut self) {
         if self.end == End::Left {
             self.end = End::Complete;
         }
     }
 
-    /// The answer broke off.
+    /// Records that the response failed.
     pub(crate) fn mark_broken(&mut self) {
         if self.end != End::Revoked {
             self.end = End::Broken;
         }
     }
 
-    /// Whose request it was may not come in any more.
+    /// Records that the access of the client was revoked.
     pub(crate) fn mark_revoked(&mut self) {
         self.end = End::Revoked;
     }
 
-    /// The request is over.
+    /// Ends and records the request.
     pub(crate) fn record(self: Box<Self>) {
         drop(self);
     }
 
     fn to_record(&self, bytes_in: u64, duration_us: u64) -> RequestRecord {
-        // What strangers put into a query is not for others to read.
+        // The query of a refused request may hold secrets of a stranger, so the owner does not see it.
         let target = match self.refused.filter(|_| self.transport.is_none()) {
             None => self.uri.path_and_query().map_or("/", |target| target.as_str()),
             Some(_) => self.uri.path_and_query().map_or("/", PathAndQuery::path),
         };
-        let at = self.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at = self.began_at().duration_since(UNIX_EPOCH).unwrap_or_default();
         RequestRecord {
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
             request_id: self.id.as_str().to_owned(),
             method: self.method.as_str().to_owned(),
-            target: cut(target).to_owned(),
+            target: truncate_target(target).to_owned(),
             version: name_of(self.version).to_owned(),
             status: self.status,
             bytes_in,
             bytes_out: self.bytes_out,
             duration_us,
             client: self.client,
-            tunnel: self.transport.as_ref().or(self.owner.as_ref()).and_then(OriginTransport::tunnel),
+            tunnel: self.transport.as_ref().or(self.log_transport.as_ref()).and_then(OriginTransport::tunnel),
             omitted_before: 0,
             identity: self.identity.clone(),
             rule: self.rule.clone(),
@@ -432,8 +436,8 @@ impl RequestContext {
     }
 }
 
-/// As much of a target as is told of a request.
-fn cut(target: &str) -> &str {
+/// The target, truncated to the length that records hold.
+fn truncate_target(target: &str) -> &str {
     &target[..target.floor_char_boundary(RequestRecord::MAX_TARGET_BYTES)]
 }
 
@@ -454,7 +458,7 @@ impl Drop for RequestContext {
         }
         self.wire.mark_request_ended();
         if let Some(upload) = &self.upload {
-            upload.answered();
+            upload.mark_response_ended();
             if self.end != End::Complete {
                 upload.give_up();
             }
@@ -463,7 +467,7 @@ impl Drop for RequestContext {
             }
         }
         if self.status == 0 {
-            // The client left before there was an answer; what nginx calls 499.
+            // The client left before a response: nginx logs 499.
             self.status = 499;
         }
         let duration = self.began.elapsed();
@@ -473,7 +477,7 @@ impl Drop for RequestContext {
         let turn = self
             .transport
             .as_ref()
-            .or(self.owner.as_ref())
+            .or(self.log_transport.as_ref())
             .and_then(|transport| Some((transport, transport.log_turn()?)));
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         if let Some((transport, omitted)) = turn {
@@ -495,8 +499,8 @@ impl Drop for RequestContext {
                 client = %self.wire.peer(self.client),
                 host = self.host.as_ref().map_or("", RequestHost::as_str),
                 method = self.method.as_str(),
-                // Without the query, which may hold secrets; only the owner's live log shows that.
-                path = cut(self.uri.path_and_query().map_or("/", PathAndQuery::path)),
+                // Without the query, which may hold secrets. Only the owner's live log has the query.
+                path = truncate_target(self.uri.path_and_query().map_or("/", PathAndQuery::path)),
                 version = name_of(self.version),
                 status = self.status,
                 bytes_in,

@@ -1,4 +1,4 @@
-//! What clients are told when a request is not answered by an origin.
+//! The responses of the edge to requests that no origin answers.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -19,56 +19,56 @@ use sallyport_wire::{FailureReason, OpenFailure};
 
 use crate::{
     access::{AccessPage, Denial, admit::AdmissionError},
-    http::answer_body::{AnswerBody, Source},
+    http::response_body::{ResponseBody, Source},
     origins::{
         http::{exchange::Failure, forwarding::ForwardingError},
         origin::ConnectError,
     },
 };
 
-/// What is passed on to origins.
-const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
+/// The methods that are forwarded to origins, for `Allow`.
+const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
-/// Why a request gets no answer from an origin.
+/// Why no origin answers a request.
 #[derive(Debug)]
 pub(crate) enum RequestError {
-    /// It is malformed.
+    /// The request is malformed.
     Malformed(RequestRefusal),
-    /// Its head did not come whole in time.
+    /// The head of the request did not arrive in time.
     HeadTimeout,
-    /// It names no socket.
+    /// The host names no socket.
     UnknownName(String),
-    /// Its connection was opened for another name, with a certificate that counts there alone.
+    /// The client certificate of the connection is valid for another host only.
     Misdirected,
-    /// It names a path that we do not answer at our own name.
+    /// The path does not exist under the edge's own name.
     UnknownPath,
-    /// Its socket has no service for the path.
+    /// No service of the socket serves the path.
     NoPath,
-    /// Programs do not agree which path it names, and so which service of its socket it is for.
+    /// Programs read the path in different ways, which lead to different services of the socket.
     AmbiguousPath,
-    /// Only clients on this machine may ask that.
+    /// Only clients on this machine may send the request.
     LocalOnly,
-    /// Its client's address is not let in.
+    /// The socket admits no client of this address.
     Denied,
-    /// Its socket has used what it may; with how long to wait.
+    /// A limit of the socket is reached; another try may succeed after this time.
     Limited(Duration),
-    /// It needs a user name and a password.
+    /// The request needs a user name and a password for this realm.
     Unauthorized(String),
-    /// Its address failed to give a good password too often.
+    /// Too many wrong passwords came from the address; the next try is possible after this many seconds.
     TooManyFailures(u64),
-    /// There is too much to do right now.
+    /// The edge is overloaded.
     Busy,
     /// The socket has no tunnel.
     NoTunnel,
-    /// Tunnels of this name are up, and none of their origins takes anything.
+    /// Tunnels of the socket are up, but none of its origins takes requests.
     NoHealthyOrigin,
-    /// Who comes has to be known, and cannot be.
-    NobodyKnown,
-    /// Whose request it was may not come in any more.
+    /// The socket needs an identity, and the edge has no data of logins.
+    IdentityUnavailable,
+    /// The access of the client was revoked.
     Revoked,
-    /// What is said instead by whoever asks who comes.
+    /// The identity check answers with a page of its own.
     Own(AccessPage),
-    /// No origin gave an answer; this is what the last one did.
+    /// No origin responded; this is the failure of the last attempt.
     Origin(Failure),
 }
 
@@ -91,9 +91,9 @@ impl From<Denial> for RequestError {
     fn from(denial: Denial) -> Self {
         match denial {
             Denial::Denied => Self::Denied,
-            Denial::NobodyKnown => Self::NobodyKnown,
+            Denial::NobodyKnown => Self::IdentityUnavailable,
             Denial::UnknownPath => Self::UnknownPath,
-            Denial::Page(answer) => Self::Own(answer),
+            Denial::Page(page) => Self::Own(page),
         }
     }
 }
@@ -113,11 +113,11 @@ impl From<RequestRefusal> for RequestError {
     }
 }
 
-/// What a visitor can do about a service that does not answer.
+/// What a visitor can do about a service that does not respond.
 const LATER: &str = "Try again later. If it stays so, tell whoever runs the service.";
 
-/// The words for one kind of error, for visitors: those who run the service find the reason by its word and the request's
-/// id in their log, in the live view and in `sallyport flow log`.
+/// The text for one kind of error, for visitors. Operators find the cause by the reason and the request's id in their
+/// log, in the live view and in `sallyport flow log`.
 struct ErrorText {
     status: StatusCode,
     reason: &'static str,
@@ -139,7 +139,7 @@ impl ErrorText {
 }
 
 impl RequestError {
-    /// Whether the connection that the request came over is of no more use.
+    /// Whether the connection of the request cannot be used again.
     pub(crate) fn ends_connection(&self) -> bool {
         matches!(
             self,
@@ -147,15 +147,15 @@ impl RequestError {
         )
     }
 
-    /// The word under which it is counted.
+    /// The label of the metric.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
-            Self::Own(answer) => answer.reason(),
-            other => other.words().reason,
+            Self::Own(page) => page.reason(),
+            other => other.text().reason,
         }
     }
 
-    fn words(&self) -> ErrorText {
+    fn text(&self) -> ErrorText {
         use StatusCode as S;
         match self {
             Self::Malformed(refusal) => {
@@ -257,7 +257,7 @@ impl RequestError {
                 "The address is right, but the service behind it takes no visitors at the moment.",
                 LATER,
             ),
-            Self::NobodyKnown => ErrorText::new(
+            Self::IdentityUnavailable => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "nobody-known",
                 "Nobody can come in",
@@ -272,29 +272,29 @@ impl RequestError {
                 "Ask whoever runs the service, if that is not as it should be.",
             ),
             Self::Own(_) => ErrorText::new(S::INTERNAL_SERVER_ERROR, "own-page", "No answer", "", ""),
-            Self::Origin(failure) => words_of(failure),
+            Self::Origin(failure) => text_of(failure),
         }
     }
 
-    /// The answer that says so, on a page of this installation where a browser asks.
-    pub(crate) fn answer(&self, id: RequestId, headers: &HeaderMap, site: &Site) -> Response<AnswerBody> {
-        if let Self::Own(answer) = self {
-            return answer.response().map(own);
+    /// The response: HTML, JSON, text or a gRPC status, as `headers` ask for.
+    pub(crate) fn to_response(&self, id: RequestId, headers: &HeaderMap, site: &Site) -> Response<ResponseBody> {
+        if let Self::Own(page) = self {
+            return page.response().map(own_body);
         }
-        let words = self.words();
+        let text = self.text();
         let problem = match self {
             Self::Malformed(refusal) => Problem::refused(*refusal, id.as_str()),
             _ => Problem {
-                status: words.status,
-                code: words.reason,
-                title: words.title.into(),
-                detail: words.detail,
-                next_step: words.next_step,
+                status: text.status,
+                code: text.reason,
+                title: text.title.into(),
+                detail: text.detail,
+                next_step: text.next_step,
                 request_id: id.as_str(),
             },
         };
-        let mut answer = problem.respond(Format::wanted(headers), site).map(own);
-        let fields = answer.headers_mut();
+        let mut response = problem.respond(Format::wanted(headers), site).map(own_body);
+        let fields = response.headers_mut();
         match self {
             Self::Unauthorized(realm) => {
                 fields.insert(WWW_AUTHENTICATE, basic::challenge(realm));
@@ -311,12 +311,12 @@ impl RequestError {
             }
             _ => {}
         }
-        answer
+        response
     }
 }
 
-/// The words for what an origin did.
-fn words_of(failure: &Failure) -> ErrorText {
+/// The text for a failed attempt.
+fn text_of(failure: &Failure) -> ErrorText {
     use StatusCode as S;
     match failure {
         Failure::NotReached(OpenFailure { reason, .. }) => match reason {
@@ -365,9 +365,9 @@ fn words_of(failure: &Failure) -> ErrorText {
         Failure::Stale(_)
         | Failure::Unsent
         | Failure::Broken(_)
-        | Failure::Wordless(_)
-        | Failure::UncheckedRequest
-        | Failure::ForeignCoding => ErrorText::new(
+        | Failure::NoResponse(_)
+        | Failure::UnexpectedUpgrade
+        | Failure::UnknownTransferEncoding => ErrorText::new(
             S::BAD_GATEWAY,
             "origin-broken",
             "No valid answer",
@@ -391,7 +391,7 @@ fn words_of(failure: &Failure) -> ErrorText {
     }
 }
 
-/// The words for a service that cannot be reached: a visitor can do nothing with the reason, which is in its word.
+/// The text for a service that cannot be reached. A visitor can do nothing with the cause, which is in `reason`.
 fn not_running(reason: &'static str) -> ErrorText {
     ErrorText::new(
         StatusCode::BAD_GATEWAY,
@@ -412,27 +412,27 @@ fn connect_timed_out() -> ErrorText {
     )
 }
 
-/// A body of our own bytes.
-fn own(bytes: Bytes) -> AnswerBody {
-    AnswerBody::new(Source::Own(bytes), None)
+fn own_body(bytes: Bytes) -> ResponseBody {
+    ResponseBody::new(Source::Own(bytes), None)
 }
 
-/// A short answer of our own.
-pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response<AnswerBody> {
-    let mut answer = Response::new(own(text.into()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+/// A short response that is not cached.
+pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response<ResponseBody> {
+    let mut response = Response::new(own_body(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
-/// Answers a request that goes no further than to us (RFC 9110 section 7.6.2): what may be asked, or what came of it here.
-pub(crate) fn in_place_of_origin(head: &Parts) -> Response<AnswerBody> {
+/// The response of the edge as final recipient of a request (RFC 9110 section 7.6.2): the allowed methods for OPTIONS,
+/// the received head for TRACE.
+pub(crate) fn final_recipient_response(head: &Parts) -> Response<ResponseBody> {
     if head.method != Method::TRACE {
-        let mut answer = Response::new(own(Bytes::new()));
-        *answer.status_mut() = StatusCode::NO_CONTENT;
-        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
-        return answer;
+        let mut response = Response::new(own_body(Bytes::new()));
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
+        return response;
     }
     //= RFC 9110 section 9.3.8
     //# The final recipient of the request SHOULD exclude any request fields that are likely to contain sensitive data
@@ -447,18 +447,18 @@ pub(crate) fn in_place_of_origin(head: &Parts) -> Response<AnswerBody> {
     plain(StatusCode::OK, "message/http", text)
 }
 
-/// Leaves the head alone, for a request that asked for no more: its length is the one that the body would have had.
-pub(crate) fn without_body(answer: &mut Response<AnswerBody>) {
-    if !answer.body().is_ours() {
+/// Drops the body of a response to HEAD. Keeps the `Content-Length` that the body has.
+pub(crate) fn drop_body(response: &mut Response<ResponseBody>) {
+    if !response.body().is_own() {
         return;
     }
-    if let Some(length) = answer.body().size_hint().exact().filter(|length| *length > 0) {
-        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    if let Some(length) = response.body().size_hint().exact().filter(|length| *length > 0) {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
-    *answer.body_mut() = AnswerBody::new(Source::Empty, None);
+    *response.body_mut() = ResponseBody::new(Source::Empty, None);
 }
 
-/// Tells an HTTP/1 client that this answer is the last on its connection.
-pub(crate) fn close_after(answer: &mut Response<AnswerBody>) {
-    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+/// Announces that an HTTP/1 connection closes behind this response.
+pub(crate) fn set_connection_close(response: &mut Response<ResponseBody>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }

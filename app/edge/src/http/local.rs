@@ -1,5 +1,4 @@
-//! What the server answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
-//! everything else.
+//! Requests to the edge's own name, `api.<domain>`: health, metrics, and the API.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,11 +7,11 @@ use sallyport_http::RequestHost;
 use sallyport_model::ClientAddr;
 
 use crate::{
-    body::upload::{ApiRequestBody, UploadSlot},
+    body::upload::{ApiRequestBody, UploadState},
     http::{
-        answer_body::{AnswerBody, Source},
         connection::Client,
         error_page::{self, RequestError},
+        response_body::{ResponseBody, Source},
         server::HttpServer,
     },
 };
@@ -21,39 +20,39 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What a monitoring system asks for.
-const WATCHED: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+/// The paths that a monitoring system requests.
+const MONITORING_PATHS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 
-/// Whether a monitoring system on this machine asks, which names the machine by its address: it cannot always say another name
-/// than the one that it connects to. No socket has such a name.
-pub(crate) fn is_watched(client: &Client, head: &Parts, host: &RequestHost) -> bool {
+/// Whether a monitoring system on this machine sends the request. Such systems may name the machine by its loopback
+/// address, because some cannot set another host. No socket has such a name.
+pub(crate) fn is_monitoring_request(client: &Client, head: &Parts, host: &RequestHost) -> bool {
     let name = host.name().trim_start_matches('[').trim_end_matches(']');
-    WATCHED.contains(&head.uri.path())
+    MONITORING_PATHS.contains(&head.uri.path())
         && client.addr.ip().to_canonical().is_loopback()
         && name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// For how long browsers come by TLS alone that have been here: a year. This is about our own hosts; what is beneath the domain else
-/// is for the owners of sockets to say.
-const BY_TLS_ALONE: HeaderValue = HeaderValue::from_static("max-age=31536000");
+/// How long browsers use only TLS for the edge's own hosts: one year. Other hosts of the domain belong to the owners of
+/// sockets.
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// Has browsers come to this host of ours by TLS alone from now on (RFC 6797). Not under `localhost`: there others may serve the same
-/// host by plain HTTP at another port, and browsers would not let them.
-pub(crate) fn by_tls_alone(server: &HttpServer, mut answer: Response<AnswerBody>) -> Response<AnswerBody> {
+/// Adds `Strict-Transport-Security` (RFC 6797), except under `localhost`. There another server may serve the same host
+/// by plain HTTP at another port, and browsers would refuse it.
+pub(crate) fn with_hsts(server: &HttpServer, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     let domain = &server.state.config.domain;
     if domain != "localhost" && !domain.ends_with(".localhost") {
-        answer.headers_mut().insert(STRICT_TRANSPORT_SECURITY, BY_TLS_ALONE);
+        response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, HSTS);
     }
-    answer
+    response
 }
 
-/// Answers a request to our own name.
-pub(crate) async fn answer(
+/// Responds to a request to the edge's own name.
+pub(crate) async fn respond(
     server: &HttpServer,
     client: &Client,
     head: Parts,
-    upload: Option<Arc<UploadSlot>>,
-) -> Result<Response<AnswerBody>, RequestError> {
+    upload: Option<Arc<UploadState>>,
+) -> Result<Response<ResponseBody>, RequestError> {
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match head.uri.path() {
         "/healthz" if is_read => {
@@ -69,34 +68,34 @@ pub(crate) async fn answer(
             }
         }),
         "/metrics" if is_read => metrics(server, client).await,
-        _ => Ok(pass_on(server, client, head, upload).await),
+        _ => Ok(call_api(server, client, head, upload).await),
     }
 }
 
-/// Has the API's handler answer, which serves the place where people log in too.
-pub(crate) async fn pass_on(
+/// Passes a request to the API's handler, which also serves the login page.
+pub(crate) async fn call_api(
     server: &HttpServer,
     client: &Client,
     head: Parts,
-    upload: Option<Arc<UploadSlot>>,
-) -> Response<AnswerBody> {
+    upload: Option<Arc<UploadState>>,
+) -> Response<ResponseBody> {
     let request = Request::from_parts(head, ApiRequestBody::new(upload));
-    (server.api)(request, ClientAddr(client.addr)).await.map(|body| AnswerBody::new(Source::Api(body), None))
+    (server.api)(request, ClientAddr(client.addr)).await.map(|body| ResponseBody::new(Source::Api(body), None))
 }
 
-/// Whether new requests are welcome, or why not: words that need no escape in JSON.
+/// Whether new requests are welcome. The error is the reason, which needs no escape in JSON.
 async fn ready(server: &HttpServer) -> Result<(), &'static str> {
     if server.state.sends_away() {
         return Err("draining");
     }
     match server.readiness.get() {
-        Some(asker) => asker.ready().await,
+        Some(check) => check.ready().await,
         None => Ok(()),
     }
 }
 
-/// The metrics, for clients on this machine: they name every socket.
-async fn metrics(server: &HttpServer, client: &Client) -> Result<Response<AnswerBody>, RequestError> {
+/// The metrics, for clients on this machine only: the metrics name every socket.
+async fn metrics(server: &HttpServer, client: &Client) -> Result<Response<ResponseBody>, RequestError> {
     if !client.addr.ip().to_canonical().is_loopback() {
         return Err(RequestError::LocalOnly);
     }

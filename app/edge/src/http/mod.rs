@@ -1,16 +1,16 @@
-//! HTTP with clients: from the first byte of a request to the last byte of its answer.
+//! HTTP with clients: from the first byte of a request to the last byte of its response.
 //!
 //! May use every room below: `access`, `record`, `state`, `origins`, `body`, `policy`, `client`, `metrics`, `config`,
 //! `lifecycle`, `util`.
 //!
-//! The path of a request is [`request::serve`]: one function of nine named steps. `h1` and `h2` bring requests in and write
-//! answers. `guarded_io` keeps malformed requests of HTTP/1 out. [`RequestContext`](context::RequestContext) follows a request
-//! to its record. An idle connection of HTTP/1 has its `GuardedIo` and nothing else after a tenth of a second.
+//! [`request::serve`] takes a request through its nine named steps. `h1` and `h2` read requests and write responses.
+//! [`RequestContext`](context::RequestContext) follows a request to its record. An idle HTTP/1 connection keeps only
+//! its [`ServerIo`](h1::io::ServerIo) after a tenth of a second.
 
-pub(crate) mod answer_body;
 pub(crate) mod connection;
 pub(crate) mod context;
 pub(crate) mod error_page;
+pub(crate) mod response_body;
 
 pub(crate) mod h1;
 pub(crate) mod h2;

@@ -1,4 +1,4 @@
-//! The path of a request, from its head to its record: [`serve`] is the whole of it, step by step.
+//! The path of a request, from its head to its record: [`serve`] takes the steps in order.
 
 use std::{
     future::{Future, poll_fn},
@@ -17,7 +17,7 @@ use sallyport_http::{
     RequestHost, RequestId, RequestRefusal,
     basic::Credentials,
     connection::keeps_connection,
-    forward::{self, ForwardContext, NextHop, OurFields, Reach},
+    forward::{self, ForwardContext, NextHop, OurFields, Recipient},
     refuse,
 };
 use sallyport_model::{Identity, OriginProtocol, SocketRoute, SocketType};
@@ -27,13 +27,13 @@ use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
     access::{self, admit},
-    body::upload::{ClientBody, UploadSlot},
+    body::upload::{ClientBody, UploadState},
     http::{
-        answer_body::{AnswerBody, Source},
         connection::Client,
         context::RequestContext,
         error_page::{self, RequestError},
         local,
+        response_body::{ResponseBody, Source},
         server::HttpServer,
         tunnel_websocket,
         upgrade::{Relay, Upgrade, Upgraded},
@@ -43,7 +43,7 @@ use crate::{
         http::{
             exchange::{self, Failure, OriginConnection, OriginRequest, OriginTimeouts},
             forwarding::{self, Forwarding, Group},
-            response_body::{Carrier, Download},
+            response_body::{Download, ResponseCarrier},
         },
         opening::Opening,
         origin::{ConnectError, InFlight, Origin},
@@ -53,15 +53,15 @@ use crate::{
     policy::basic_auth::Access,
 };
 
-/// Serves one request: it goes to an origin and its answer comes back, or the client is told why not.
+/// Serves one request: forwards it to an origin, or answers with an error.
 pub(crate) async fn serve(
     server: Arc<HttpServer>,
     client: Arc<Client>,
     request: Request<ClientBody>,
-) -> Response<AnswerBody> {
+) -> Response<ResponseBody> {
     let websocket = forward::is_websocket_upgrade(request.method(), request.version(), request.headers());
     let (mut head, body) = request.into_parts();
-    let (asked, upload) = (AcceptedMedia::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
+    let (accepted, upload) = (AcceptedMedia::of(&head.headers), UploadState::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
     let is_head = head.method == Method::HEAD;
     let stays_open = client.http2 || keeps_connection(&head.headers, head.version == Version::HTTP_10);
@@ -76,33 +76,33 @@ pub(crate) async fn serve(
         // 2. Refuse what is malformed.
         let host = refuse_malformed(&client, &head, &span)?;
         context.set_host(&host);
-        if host.is(&server.api_host) || local::is_watched(&client, &head, &host) {
+        if host.is(&server.api_host) || local::is_monitoring_request(&client, &head, &host) {
             head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
-            let answer = Box::pin(local::answer(&server, &client, head, upload)).await;
-            return answer.map(|answer| local::by_tls_alone(&server, answer));
+            let response = Box::pin(local::respond(&server, &client, head, upload)).await;
+            return response.map(|response| local::with_hsts(&server, response));
         }
         if host.is(&server.login_host) {
             head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
-            return Ok(local::by_tls_alone(&server, local::pass_on(&server, &client, head, upload).await));
+            return Ok(local::with_hsts(&server, local::call_api(&server, &client, head, upload).await));
         }
         if host.is(&server.tunnel_host) {
-            return tunnel_websocket::answer(&head, websocket, &mut upgraded);
+            return tunnel_websocket::respond(&head, websocket, &mut upgraded);
         }
         // 3. Find the socket.
         let (route, pool) = find_socket(&server, &client, &host, &span)?;
         context.set_route(&server, &route);
         context.set_socket(route.id, pool.metrics(|| server.state.metrics.of_socket(route.name.as_str())));
-        // 4. May they?
+        // 4. Check access.
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
         access::let_login_arrive(&server.access, &head).await;
-        let source =
-            access::RequestSource { address: client.addr.ip(), certificate: client.shown.as_deref(), id: context.id() };
+        let (address, certificate) = (client.addr.ip(), client.certificate.as_deref());
+        let source = access::RequestSource { address, certificate, id: context.id() };
         let mut record = |who: Option<&Identity>, rule| context.record_decision(who, rule);
         let access = &server.access;
         let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;
         check_access(&server, &client, &route, &mut head).await?;
-        if forward::count_hop(&head.method, &mut head.headers)? == Reach::Here {
-            return Ok(error_page::in_place_of_origin(&head));
+        if forward::decrement_max_forwards(&head.method, &mut head.headers)? == Recipient::Edge {
+            return Ok(error_page::final_recipient_response(&head));
         }
         let forwarding = rules.forwarding();
         let group = forwarding.map_or(Ok(Group::ROOT), |forwarding| forwarding.group(head.uri.path()))?;
@@ -122,11 +122,11 @@ pub(crate) async fn serve(
             // 5. Choose an origin.
             let origin = choose_origin(&server, &pool, &mut attempts, &context, &span).await?;
             if let Some(forwarding) = forwarding {
-                // Its paths may have changed since the request came.
+                // The paths of the origin may have changed since the request came.
                 if forwarding.group_of(origin.origin().handle().origin()) != Some(group) {
                     continue;
                 }
-                outgoing.go_by(forwarding, route.socket_type, origin.origin())?;
+                outgoing.address_to(forwarding, route.socket_type, origin.origin())?;
             }
             context.set_transport(origin.origin().handle().clone());
             // 6. Open a connection to it, or reuse one.
@@ -136,16 +136,16 @@ pub(crate) async fn serve(
                 Ok(connection) => {
                     let pending = connection.pending_establishment();
                     let mut forwarded = pin!(forward(&server, &client, connection, attempts.delivery, &mut outgoing));
-                    // Dropped before what is forwarded, and with it where the client leaves.
+                    // Dropped before `forwarded`, also when the client leaves.
                     let opening = pending.map(|pending| Opening::new(&pool, origin.origin(), pending));
                     let outcome =
-                        poll_fn(|cx| while_allowed(&server, &pool, &mut context, forwarded.as_mut(), cx)).await;
+                        poll_fn(|cx| poll_unless_revoked(&server, &pool, &mut context, forwarded.as_mut(), cx)).await;
                     if let Some(opening) = opening {
                         opening.settle();
                     }
                     outcome
                         .ok_or(RequestError::Revoked)?
-                        .and_then(|answered| tls_detection::check_answer(&route, answered))
+                        .and_then(|exchanged| tls_detection::check_answer(&route, exchanged))
                 }
                 Err(failure) => Err(failure),
             };
@@ -156,51 +156,51 @@ pub(crate) async fn serve(
                 }
                 Err(failure) => {
                     let failure = tls_detection::explain(&route, origin.origin(), &outgoing.host, failure).await;
-                    if failure.is_of_origin() {
+                    if failure.is_connect_failure() {
                         pool.failed(origin.origin(), failure.as_ejection());
                     }
                     attempts.failed(&server, &context, &outgoing, origin, failure)?;
                 }
             }
         };
-        // 8. Answer.
+        // 8. Respond.
         if let Some(forwarding) = forwarding {
-            let (origin, told) = (origin.origin().handle().origin(), outgoing.told.as_deref());
-            forwarding.edit_response(response.headers_mut(), origin, told, &outgoing.host);
+            let (origin, origin_host) = (origin.origin().handle().origin(), outgoing.origin_host.as_deref());
+            forwarding.edit_response(response.headers_mut(), origin, origin_host, &outgoing.host);
         }
         access::filter_answer_cookies(&server.access, principal.as_deref(), &outgoing.host, response.headers_mut());
-        let mut answer = answer_with(&context, &pool, response, carrier, origin, websocket, &mut upgraded)?;
+        let mut response = response_of(&context, &pool, response, carrier, origin, websocket, &mut upgraded)?;
         if let Some(principal) = &mut principal {
-            principal.renew(answer.headers_mut());
+            principal.renew(response.headers_mut());
         }
         context.set_pool(pool);
-        Ok(answer)
+        Ok(response)
     };
-    let mut answer = match steps.instrument(span.clone()).await {
-        Ok(answer) => answer,
-        Err(error) => tell(&server, &client, &mut context, error, &asked, has_body),
+    let mut response = match steps.instrument(span.clone()).await {
+        Ok(response) => response,
+        Err(error) => error_response(&server, &client, &mut context, error, &accepted, has_body),
     };
     if is_head {
-        error_page::without_body(&mut answer);
+        error_page::drop_body(&mut response);
     }
     let is_last = upgraded.is_none() && (!stays_open || client.is_last_request(&server));
     if is_last {
-        error_page::close_after(&mut answer);
+        error_page::set_connection_close(&mut response);
     }
 
-    // 9. Record it, once its body, or what it was upgraded to, has come to its end.
-    context.record_status(answer.status());
-    span.record("status", answer.status().as_u16());
-    answer.map(|body| match upgraded {
-        Some(upgrade) => body.switching(Upgraded::new(upgrade, context)),
+    // 9. Record the request when its body, or the protocol after an upgrade, has ended.
+    context.record_status(response.status());
+    span.record("status", response.status().as_u16());
+    response.map(|body| match upgraded {
+        Some(upgrade) => body.with_upgrade(Upgraded::new(upgrade, context)),
         None => {
             let body = body.with_context(context, server);
-            if is_last { body.ending(client.wire.clone()) } else { body }
+            if is_last { body.with_connection_end(client.wire.clone()) } else { body }
         }
     })
 }
 
-/// What the client can read, kept for an error page.
+/// The header fields that decide the format of an error page.
 struct AcceptedMedia {
     accept: Option<HeaderValue>,
     content_type: Option<HeaderValue>,
@@ -217,7 +217,7 @@ impl AcceptedMedia {
     }
 }
 
-/// Step 1. The context follows the request to its end.
+/// Step 1. Makes the context, which follows the request to its end.
 fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContext> {
     let metrics = server.no_socket.clone();
     let mut context = RequestContext::new(
@@ -234,12 +234,12 @@ fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContex
     context
 }
 
-/// Why a request was refused before it could be read, when it was.
+/// Why the request was refused before it could be parsed, if it was.
 fn refused(head: &Parts) -> Option<RequestRefusal> {
     head.extensions.get().copied()
 }
 
-/// The span under which everything about the request is traced.
+/// The tracing span of the request.
 fn span_of(context: &RequestContext, head: &Parts) -> Span {
     tracing::debug_span!(
         target: "request",
@@ -255,7 +255,7 @@ fn span_of(context: &RequestContext, head: &Parts) -> Span {
     )
 }
 
-/// Step 2. What was refused unread has its refusal with it; everything else is looked at here.
+/// Step 2. Returns the refusal of an unparsed request, and checks a parsed one.
 fn refuse_malformed(client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, RequestError> {
     if let Some(refused) = refused(head) {
         return Err(match refused {
@@ -265,14 +265,14 @@ fn refuse_malformed(client: &Client, head: &Parts, span: &Span) -> Result<Reques
     }
     let known = client.last_host();
     let host = refuse::check_request(&head.method, &head.uri, head.version, &head.headers, known.as_ref())?;
-    if client.shown.as_ref().is_some_and(|shown| !shown.is_for(host.name())) {
+    if client.certificate.as_ref().is_some_and(|certificate| !certificate.is_for(host.name())) {
         return Err(RequestError::Misdirected);
     }
     span.record("host", host.as_str());
     Ok(host)
 }
 
-/// Step 3.
+/// Step 3. Finds the socket's route and its pool of origins.
 fn find_socket(
     server: &HttpServer,
     client: &Client,
@@ -289,7 +289,7 @@ fn find_socket(
     Ok((route, pool))
 }
 
-/// Step 4. The credentials are for us alone, and go no further.
+/// Step 4. Checks user name and password, and removes them from the request.
 async fn check_access(
     server: &HttpServer,
     client: &Client,
@@ -306,21 +306,21 @@ async fn check_access(
     }
 }
 
-/// A request as it goes to an origin; kept until one has answered.
+/// A request as origins get it, kept until an origin responds.
 struct Outgoing {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-    upload: Option<Arc<UploadSlot>>,
+    upload: Option<Arc<UploadState>>,
     hop: NextHop,
     websocket: bool,
     host: RequestHost,
     id: RequestId,
-    /// The target as the client asked for it, where the origin knows it by another.
-    asked: Option<Uri>,
-    /// The host that the origin is told, where that is another than the client's.
-    told: Option<String>,
-    /// That the client speaks.
+    /// The requested target, if the origin gets another one.
+    original_uri: Option<Uri>,
+    /// The `Host` for the origin, if it differs from the requested host.
+    origin_host: Option<String>,
+    /// The HTTP version of the client.
     version: Version,
 }
 
@@ -330,7 +330,7 @@ impl Outgoing {
         route: &SocketRoute,
         host: RequestHost,
         mut head: Parts,
-        upload: Option<Arc<UploadSlot>>,
+        upload: Option<Arc<UploadState>>,
         websocket: bool,
         id: RequestId,
     ) -> Self {
@@ -345,9 +345,9 @@ impl Outgoing {
         let expects = head.version != Version::HTTP_10
             && head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         match &upload {
-            // The origin's connection would go on after the answer; over HTTP/1 it ends.
-            Some(upload) if hop == NextHop::Http2 => upload.bound_silence(client.send_timeout),
-            Some(upload) if expects => upload.expect_continue(),
+            // An HTTP/2 connection to the origin stays open after the response; an HTTP/1 connection closes.
+            Some(upload) if hop == NextHop::Http2 => upload.set_max_silence(client.send_timeout),
+            Some(upload) if expects => upload.set_expects_continue(),
             _ => {}
         }
         if !upload.as_ref().is_some_and(|upload| upload.expects_continue()) {
@@ -366,23 +366,28 @@ impl Outgoing {
         }
         let uri = uri_for(hop, route.socket_type, &host, head.uri);
         let (method, headers) = (head.method, head.headers);
-        Self { method, uri, headers, upload, hop, websocket, host, id, asked: None, told: None, version }
+        Self { method, uri, headers, upload, hop, websocket, host, id, original_uri: None, origin_host: None, version }
     }
 
-    /// It goes to this origin, which may know the path and the host by other names.
-    fn go_by(&mut self, forwarding: &Forwarding, socket_type: SocketType, origin: &Origin) -> Result<(), RequestError> {
+    /// Sets target and host to those that this origin expects.
+    fn address_to(
+        &mut self,
+        forwarding: &Forwarding,
+        socket_type: SocketType,
+        origin: &Origin,
+    ) -> Result<(), RequestError> {
         let transport = origin.handle();
-        let asked = self.asked.get_or_insert_with(|| self.uri.clone());
-        self.uri = forwarding.target(transport.origin(), asked, &mut self.headers)?;
-        self.told = forwarding.told_host(transport, socket_type);
-        if let Some(told) = &self.told {
+        let original = self.original_uri.get_or_insert_with(|| self.uri.clone());
+        self.uri = forwarding.target(transport.origin(), original, &mut self.headers)?;
+        self.origin_host = forwarding.origin_host(transport, socket_type);
+        if let Some(origin_host) = &self.origin_host {
             match self.hop {
                 NextHop::Http1 => {
-                    if let Ok(host) = HeaderValue::from_str(told) {
+                    if let Ok(host) = HeaderValue::from_str(origin_host) {
                         self.headers.insert(HOST, host);
                     }
                 }
-                NextHop::Http2 => self.uri = forwarding::with_host(std::mem::take(&mut self.uri), told),
+                NextHop::Http2 => self.uri = forwarding::with_host(std::mem::take(&mut self.uri), origin_host),
             }
         }
         Ok(())
@@ -393,12 +398,12 @@ impl Outgoing {
     }
 }
 
-/// Whether the client takes trailers, which we pass on.
+/// Whether the client accepts trailers.
 fn wants_trailers(headers: &HeaderMap) -> bool {
     headers.get(TE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// The target in the form that the next hop wants (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
+/// The target in the form for the next hop (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
 fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) -> Uri {
     if hop == NextHop::Http1 && uri.authority().is_none() {
         return uri;
@@ -416,14 +421,14 @@ fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) 
     Uri::from_parts(parts).unwrap_or(uri)
 }
 
-/// What was tried for one request.
+/// The attempts of one request.
 struct OriginAttempts {
     delivery: Delivery,
     tried: Attempts<u64>,
-    /// The origins that it is for.
+    /// The group of origins that may serve the request.
     group: Group,
     last: Option<Failure>,
-    /// The same origin once more, over a new connection.
+    /// The origin of the last attempt, to be tried again over a new connection.
     again: Option<InFlight>,
 }
 
@@ -433,7 +438,10 @@ impl OriginAttempts {
         Self { delivery, tried: Attempts::default(), group, last: None, again: None }
     }
 
-    /// Whether another attempt may follow this failure; if not, it is what the client is told.
+    /// Records a failed attempt.
+    ///
+    /// # Errors
+    /// The failure, if no other attempt may follow.
     fn failed(
         &mut self,
         server: &HttpServer,
@@ -443,8 +451,8 @@ impl OriginAttempts {
         failure: Failure,
     ) -> Result<(), RequestError> {
         let next = self.delivery.handle_end(failure.received(), outgoing.is_untouched(), failure.is_stale());
-        let asked = origin.origin().handle().origin();
-        tracing::debug!(id = %context.id(), origin = %asked, ?next, %failure, "an attempt failed");
+        let tried = origin.origin().handle().origin();
+        tracing::debug!(id = %context.id(), origin = %tried, ?next, %failure, "an attempt failed");
         match next {
             Next::Nothing => return Err(failure.into()),
             Next::SameOrigin => self.again = Some(origin),
@@ -455,7 +463,7 @@ impl OriginAttempts {
     }
 }
 
-/// Step 5. Where no tunnel is up but one may be expected, the request waits for it.
+/// Step 5. Chooses an origin. Waits if no tunnel is up and one is expected.
 async fn choose_origin(
     server: &HttpServer,
     pool: &SocketPool,
@@ -471,21 +479,22 @@ async fn choose_origin(
             span.record("tunnel", tracing::field::display(origin.origin().handle().origin()));
             return Ok(origin);
         }
-        let is_unwell = pool.is_unwell(attempts.group);
-        let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
-        if is_unwell
-            || !is_hopeful
+        let is_unhealthy = pool.is_unwell(attempts.group);
+        let may_recover =
+            !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_tunnel_failure);
+        if is_unhealthy
+            || !may_recover
             || !Box::pin(server.state.sockets.hold(pool, attempts.group, &attempts.tried, context.began())).await
         {
-            let nobody = || {
-                if is_unwell { RequestError::NoHealthyOrigin } else { RequestError::NoTunnel }
+            let unavailable = || {
+                if is_unhealthy { RequestError::NoHealthyOrigin } else { RequestError::NoTunnel }
             };
-            return Err(attempts.last.take().map_or_else(nobody, RequestError::Origin));
+            return Err(attempts.last.take().map_or_else(unavailable, RequestError::Origin));
         }
     }
 }
 
-/// Step 6.
+/// Step 6. Opens a connection to the origin, or takes an idle one.
 async fn open_or_reuse(
     server: &HttpServer,
     client: &Client,
@@ -504,10 +513,10 @@ async fn open_or_reuse(
                 None => {
                     let place = origin.opening_place(client.addr.ip());
                     let place = tokio::time::timeout(server.state.config.connect_timeout, Box::pin(place)).await;
-                    // It says nothing of the origin.
+                    // The timeout says nothing about the origin.
                     let place = place.map_err(|_| ConnectError::from(OpenError::NoRoom(TooManyStreams)))?;
                     let mut connection = origin.connect_h1(client.addr, server_name, shared)?;
-                    connection.holds_until_taken(place);
+                    connection.set_opening_place(place);
                     Ok(OriginConnection::H1 { connection, reused: false })
                 }
             }
@@ -520,24 +529,24 @@ async fn open_or_reuse(
     }
 }
 
-/// Step 7.
+/// Step 7. Sends the request, and waits for the head of the response.
 async fn forward(
     server: &HttpServer,
     client: &Client,
     connection: OriginConnection,
     delivery: Delivery,
     outgoing: &mut Outgoing,
-) -> Result<(Response<()>, Carrier), Failure> {
+) -> Result<(Response<()>, ResponseCarrier), Failure> {
     let Outgoing { method, uri, headers, upload, host, id, version, .. } = outgoing;
     let ours = Some(OurFields { client: &client.fields, host, request_id: id, version: *version });
-    let question = OriginRequest { method, target: uri, headers, ours, upload: upload.as_ref(), delivery };
-    let patience =
+    let request = OriginRequest { method, target: uri, headers, ours, upload: upload.as_ref(), delivery };
+    let timeouts =
         OriginTimeouts { connect: server.state.config.connect_timeout, response: server.state.config.response_timeout };
-    exchange::exchange(connection, question, patience).await
+    exchange::exchange(connection, request, timeouts).await
 }
 
-/// Polls this for as long as whose request it is may go on with it.
-fn while_allowed<T>(
+/// Polls `what` until the access of the client is revoked; then returns `None`.
+fn poll_unless_revoked<T>(
     server: &Arc<HttpServer>,
     pool: &Arc<SocketPool>,
     context: &mut RequestContext,
@@ -550,57 +559,57 @@ fn while_allowed<T>(
     }
 }
 
-/// Step 8, when an origin answered.
-fn answer_with(
+/// Step 8. Makes the response to the client from that of an origin.
+fn response_of(
     context: &RequestContext,
     pool: &SocketPool,
     response: Response<()>,
-    carrier: Carrier,
+    carrier: ResponseCarrier,
     origin: InFlight,
     websocket: bool,
     upgraded: &mut Option<Upgrade>,
-) -> Result<Response<AnswerBody>, RequestError> {
+) -> Result<Response<ResponseBody>, RequestError> {
     let (mut head, ()) = response.into_parts();
     let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
     forward::response_headers(&mut head.headers, &context.id().header_value(), switched && websocket);
     context.hint().set_cookie(|| pool.code(origin.origin()), &mut head.headers);
     let source = match carrier {
-        Carrier::H1(connection) if switched && websocket => {
+        ResponseCarrier::H1(connection) if switched && websocket => {
             *upgraded = Some(Upgrade::Relay(Relay::new(connection, origin)));
             Source::Empty
         }
-        _ if switched => return Err(Failure::UncheckedRequest.into()),
+        _ if switched => return Err(Failure::UnexpectedUpgrade.into()),
         carrier => Source::Origin(Download::new(carrier, origin)),
     };
-    Ok(Response::from_parts(head, AnswerBody::new(source, None)))
+    Ok(Response::from_parts(head, ResponseBody::new(source, None)))
 }
 
-/// Step 8, when none did.
-fn tell(
+/// Step 8. Makes the error response if no origin responded.
+fn error_response(
     server: &HttpServer,
     client: &Client,
     context: &mut RequestContext,
     error: RequestError,
-    asked: &AcceptedMedia,
+    accepted: &AcceptedMedia,
     has_body: bool,
-) -> Response<AnswerBody> {
-    // A malformed body breaks off, and the attempt with it: the body is the reason.
+) -> Response<ResponseBody> {
+    // A malformed body makes the attempt fail. The error page names the cause, not the attempt.
     let error = match (client.wire.refused(), &error) {
         (Some(refusal), RequestError::Origin(_)) => RequestError::Malformed(refusal),
         _ => error,
     };
     server.state.metrics.refused(error.reason());
     context.record_refusal(error.reason());
-    tracing::debug!(id = %context.id(), reason = error.reason(), ?error, "a request was not answered by an origin");
+    tracing::debug!(id = %context.id(), reason = error.reason(), ?error, "the edge answered a request with an error");
     if has_body {
         client.wire.mark_unread();
     }
-    let mut answer = error.answer(context.id(), &asked.headers(), &server.state.site());
-    if answer.status().is_client_error() || answer.status().is_server_error() {
-        context.tell_owner(server);
+    let mut response = error.to_response(context.id(), &accepted.headers(), &server.state.site());
+    if response.status().is_client_error() || response.status().is_server_error() {
+        context.set_log_transport(server);
     }
     if error.ends_connection() && !client.http2 {
-        error_page::close_after(&mut answer);
+        error_page::set_connection_close(&mut response);
     }
-    answer
+    response
 }

@@ -1,9 +1,8 @@
-//! A bound on clients that stop taking their answers.
+//! Bounds on clients that do not read their responses.
 //!
-//! A client that reads nothing holds its answer's origin for as long as its connection lives. [`SendBound`] ends a
-//! connection whose client takes none of the bytes that wait for it; [`StreamExecutor`] ends a single HTTP/2 stream
-//! whose client grants it no window while others go on. Neither counts while there is nothing to send: a quiet
-//! WebSocket or stream of events lives on.
+//! Such a client holds the origin of its response for as long as its connection lives. [`SendBound`] ends a connection
+//! whose client reads nothing. [`StreamExecutor`] ends a single HTTP/2 stream whose client grants no window. Both
+//! bounds count only while there are bytes to send, so a quiet WebSocket or event stream is not affected.
 
 use std::{
     cell::Cell,
@@ -24,69 +23,69 @@ use tokio::{
 
 use crate::{access::RevocationSlot, util::idle_timer::IdleTimer};
 
-/// A client's connection that ends when the client takes nothing of what waits for it for this long.
+/// A client's connection that ends if the client reads none of the waiting bytes for `bound`.
 ///
-/// That no room came up in the kernel's buffer does not say that the client takes nothing: a slow one may need minutes
-/// for a third of a large buffer. So the connection is only suspected after half of the bound, and the kernel, which
-/// sees every acknowledgement, judges it by TCP_USER_TIMEOUT. Without that option it ends after the bound itself.
+/// A full kernel buffer does not prove that the client reads nothing: a slow client may need minutes for a third of a
+/// large buffer. After half of the bound, the connection therefore sets TCP_USER_TIMEOUT, and the kernel, which sees
+/// every acknowledgement, decides. Without that option the connection ends after the bound.
 pub(crate) struct SendBound<S> {
     inner: S,
     socket: fn(&S) -> &TcpStream,
     bound: Duration,
-    patience: IdleTimer,
-    suspected: bool,
+    idle_timer: IdleTimer,
+    is_suspected: bool,
 }
 
 impl<S> SendBound<S> {
-    /// Bounds this connection; `socket` finds the socket in it.
+    /// Bounds this connection. `socket` finds the TCP socket in `inner`.
     pub(crate) fn new(inner: S, bound: Duration, socket: fn(&S) -> &TcpStream) -> Self {
-        Self { inner, socket, bound, patience: IdleTimer::new(bound / 2), suspected: false }
+        Self { inner, socket, bound, idle_timer: IdleTimer::new(bound / 2), is_suspected: false }
     }
 
-    /// The socket below.
+    /// The TCP socket below.
     pub(crate) fn socket(&self) -> &TcpStream {
         (self.socket)(&self.inner)
     }
 
-    /// The connection, without the bound from now on.
+    /// The connection, without the bound.
     pub(crate) fn into_inner(self) -> S {
-        if self.suspected {
+        if self.is_suspected {
             let _ = sallyport_net::set_user_timeout(self.socket(), Duration::ZERO);
         }
         self.inner
     }
 
-    /// Looks at the outcome of a write: what was taken, or that nothing is.
-    fn judge<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Checks the outcome of a write against the bound.
+    fn check_progress<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
-            self.patience.moved = true;
-            if self.suspected {
-                self.suspected = false;
+            self.idle_timer.moved = true;
+            if self.is_suspected {
+                self.is_suspected = false;
                 let _ = sallyport_net::set_user_timeout(self.socket(), Duration::ZERO);
             }
             return outcome;
         }
-        if !(self.suspected && KERNEL_JUDGES) && self.patience.poll_over(cx).is_ready() {
-            self.patience.restart();
-            if self.suspected || (KERNEL_JUDGES && self.kernel_judges().is_err()) {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")));
+        if !(self.is_suspected && HAS_USER_TIMEOUT) && self.idle_timer.poll_over(cx).is_ready() {
+            self.idle_timer.restart();
+            if self.is_suspected || (HAS_USER_TIMEOUT && self.set_user_timeout().is_err()) {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")));
             }
-            self.suspected = true;
-            if !KERNEL_JUDGES {
-                // The second half of the bound.
-                let _ = self.patience.poll_over(cx);
+            self.is_suspected = true;
+            if !HAS_USER_TIMEOUT {
+                // Starts the second half of the bound.
+                let _ = self.idle_timer.poll_over(cx);
             }
         }
         Poll::Pending
     }
 
-    fn kernel_judges(&self) -> io::Result<()> {
+    fn set_user_timeout(&self) -> io::Result<()> {
         sallyport_net::set_user_timeout(self.socket(), self.bound)
     }
 }
 
-/// Whether the kernel can end a connection whose other end takes nothing.
-const KERNEL_JUDGES: bool = cfg!(any(target_os = "linux", target_os = "android"));
+/// Whether the kernel has TCP_USER_TIMEOUT.
+const HAS_USER_TIMEOUT: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 impl<S: AsyncRead + Unpin> AsyncRead for SendBound<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -97,7 +96,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for SendBound<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for SendBound<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.judge(cx, outcome)
+        self.check_progress(cx, outcome)
     }
 
     fn poll_write_vectored(
@@ -106,7 +105,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SendBound<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.judge(cx, outcome)
+        self.check_progress(cx, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -115,12 +114,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SendBound<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.inner).poll_flush(cx);
-        self.judge(cx, outcome)
+        self.check_progress(cx, outcome)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.judge(cx, outcome)
+        self.check_progress(cx, outcome)
     }
 }
 
@@ -136,55 +135,54 @@ tokio::task_local! {
 }
 
 struct Stream {
-    /// Who is waited for.
-    waiting: Cell<Waiting>,
-    /// What its answer goes on with.
+    /// Which side the response waits for.
+    waits_for: Cell<WaitsFor>,
+    /// The revocation check of the response.
     revocation: RevocationSlot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiting {
-    /// For us or the origin.
-    Here,
-    /// For the client, which was given something just now.
-    ClientAnew,
-    /// For the client.
+enum WaitsFor {
+    /// The edge or the origin.
+    Origin,
+    /// The client, which got bytes just now.
+    ClientAfterProgress,
+    /// The client.
     Client,
 }
 
-/// The answer has something for its client, and waits for it to be taken. Whether this is an HTTP/2 stream.
-pub(crate) fn waits_for_client() -> bool {
-    STREAM.try_with(|stream| stream.waiting.set(Waiting::ClientAnew)).is_ok()
+/// Records that the response waits for its client. Returns whether this task serves an HTTP/2 stream.
+pub(crate) fn mark_waiting_for_client() -> bool {
+    STREAM.try_with(|stream| stream.waits_for.set(WaitsFor::ClientAfterProgress)).is_ok()
 }
 
-/// The answer has nothing for its client at the moment.
-pub(crate) fn waits_for_origin() {
-    let _ = STREAM.try_with(|stream| stream.waiting.set(Waiting::Here));
+/// Records that the response has nothing to send at the moment.
+pub(crate) fn mark_waiting_for_origin() {
+    let _ = STREAM.try_with(|stream| stream.waits_for.set(WaitsFor::Origin));
 }
 
-/// Looks at what the answer of this task's HTTP/2 stream goes on with; `None`: this task serves none.
+/// Calls `look` with the revocation slot of this task's HTTP/2 stream. `None` if the task serves no stream.
 pub(crate) fn with_slot<R>(look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
     STREAM.try_with(|stream| look(&stream.revocation)).ok()
 }
 
-/// Runs the streams of an HTTP/2 connection, and drops those whose client takes nothing for so long, and those that may
-/// not go on.
+/// Runs the streams of an HTTP/2 connection. Drops streams whose client reads nothing for `bound`, and revoked streams.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamExecutor {
-    /// How long.
+    /// How long a client may read nothing.
     pub(crate) bound: Duration,
-    /// Where their connection is, and they are.
+    /// The shard on which the connection and its streams run.
     pub(crate) place: Arc<ShardLocation>,
 }
 
 impl StreamExecutor {
-    /// Runs this one.
+    /// Spawns a stream.
     pub(crate) fn execute(&self, stream: impl Future<Output = ()> + Send + 'static) {
         let bound = self.bound;
-        let of_stream = Stream { waiting: Cell::new(Waiting::Here), revocation: RevocationSlot::default() };
-        let running = STREAM.scope(of_stream, async move {
+        let scope = Stream { waits_for: Cell::new(WaitsFor::Origin), revocation: RevocationSlot::default() };
+        let running = STREAM.scope(scope, async move {
             let mut stream = pin!(stream);
-            let mut patience = IdleTimer::new(bound);
+            let mut idle_timer = IdleTimer::new(bound);
             poll_fn(|cx| {
                 if stream.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
@@ -192,16 +190,16 @@ impl StreamExecutor {
                 if STREAM.with(|stream| stream.revocation.poll_over(cx)).is_ready() {
                     return Poll::Ready(());
                 }
-                match STREAM.with(|stream| stream.waiting.get()) {
-                    Waiting::Here => {
-                        patience.moved = true;
+                match STREAM.with(|stream| stream.waits_for.get()) {
+                    WaitsFor::Origin => {
+                        idle_timer.moved = true;
                         return Poll::Pending;
                     }
-                    Waiting::ClientAnew => patience.moved = true,
-                    Waiting::Client => {}
+                    WaitsFor::ClientAfterProgress => idle_timer.moved = true,
+                    WaitsFor::Client => {}
                 }
-                STREAM.with(|stream| stream.waiting.set(Waiting::Client));
-                patience.poll_over(cx)
+                STREAM.with(|stream| stream.waits_for.set(WaitsFor::Client));
+                idle_timer.poll_over(cx)
             })
             .await;
         });

@@ -1,4 +1,4 @@
-//! What the requests of all clients share.
+//! The state that all requests share.
 
 use std::{
     future::Future,
@@ -23,22 +23,21 @@ use crate::{
     util::ids,
 };
 
-/// Answers requests to `api.<domain>`, and to `login.<domain>` where people log in. Made by whoever puts edge and control into
-/// one process.
+/// Serves requests to `api.<domain>` and `login.<domain>`. The process that runs edge and control provides it.
 pub type ApiService = Arc<
     dyn Fn(Request<ApiRequestBody>, ClientAddr) -> Pin<Box<dyn Future<Output = Response<ApiBody>> + Send>>
         + Send
         + Sync,
 >;
 
-/// Lines for `/healthz`, which everybody may read; empty when all is as it should be.
+/// Lines for `/healthz`, which is public. Empty if all is well.
 pub type HealthNotes = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// HTTP with all clients of an edge.
+/// The HTTP server of an edge, for all clients.
 pub(crate) struct HttpServer {
     /// The state that all rooms share.
     pub(crate) state: Arc<EdgeState>,
-    /// Who may come in.
+    /// Decides on admission.
     pub(crate) access: Arc<Access>,
     /// `api.<domain>`.
     pub(crate) api_host: String,
@@ -46,25 +45,26 @@ pub(crate) struct HttpServer {
     pub(crate) login_host: String,
     /// `tunnel.<domain>`, which connectors dial.
     pub(crate) tunnel_host: String,
-    /// Answers requests to the API.
+    /// Serves requests to the API.
     pub(crate) api: ApiService,
     /// Checks user names and passwords.
     pub(crate) basic_auth: BasicAuthenticator,
-    /// What is counted of requests that belong to no socket.
+    /// The metrics of requests without a socket.
     pub(crate) no_socket: Arc<SocketMetrics>,
-    /// What uploads over HTTP/2 may hold.
+    /// Bounds the memory of uploads over HTTP/2.
     pub(crate) uploads: Arc<UploadBudget>,
-    /// The tunnels, for those that come as WebSockets.
+    /// The tunnels, for connectors that come over WebSockets.
     pub(crate) tunnels: EdgeTunnels,
-    /// Legs of tunnels, which have shown a secret: they and clients take no place from one another.
+    /// Bounds the legs of tunnels, which showed a secret. Legs and clients have separate bounds, so neither displaces
+    /// the other.
     pub(crate) legs: Arc<Connections>,
-    /// Whom `/readyz` asks, beside the edge itself.
+    /// The check behind `/readyz`, in addition to the state of the edge.
     pub(crate) readiness: OnceLock<ReadinessCheck>,
-    /// What `/healthz` says besides that the edge is well.
+    /// Further lines of `/healthz`.
     pub(crate) health: OnceLock<HealthNotes>,
-    /// What `/healthz` says of other edges.
+    /// The lines of `/healthz` about other edges.
     pub(crate) mesh_health: OnceLock<HealthNotes>,
-    /// What `/metrics` shows.
+    /// The text of `/metrics`.
     pub(crate) exposition: Exposition,
 }
 

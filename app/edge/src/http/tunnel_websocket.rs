@@ -1,4 +1,4 @@
-//! Connectors' connections: how the carriers of tunnels come in, by our ALPN or as a WebSocket on `tunnel.<domain>`.
+//! Carriers of tunnels: connections of connectors by ALPN, or as a WebSocket on `tunnel.<domain>`.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -18,9 +18,9 @@ use tokio::{
 use crate::{
     client::tcp::ClientTcp,
     http::{
-        answer_body::{AnswerBody, Source},
         connection::{Client, ClientStream},
         error_page::{self, RequestError},
+        response_body::{ResponseBody, Source},
         server::HttpServer,
         upgrade::Upgrade,
     },
@@ -28,39 +28,39 @@ use crate::{
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Serves a carrier that came with our ALPN.
+/// Serves a carrier that was negotiated by ALPN.
 pub(crate) async fn serve_native(server: &HttpServer, stream: UnbufferedTlsStream<ClientTcp>, peer: SocketAddr) {
     serve(server, stream, peer, "tcp", |stream| Some(stream.get_ref().get_ref().get_ref().get_ref())).await;
 }
 
-/// Answers a request to the host that connectors dial. A WebSocket that is agreed on becomes a carrier.
-pub(crate) fn answer(
+/// Responds to a request on `tunnel.<domain>`. An accepted WebSocket upgrade becomes a carrier.
+pub(crate) fn respond(
     head: &Parts,
     websocket: bool,
     upgrade: &mut Option<Upgrade>,
-) -> Result<Response<AnswerBody>, RequestError> {
+) -> Result<Response<ResponseBody>, RequestError> {
     if head.uri.path() != websocket::PATH {
         return Err(RequestError::UnknownPath);
     }
-    let agreed = if websocket { websocket::agree(&head.headers) } else { Err(WebSocketRefusal::NoUpgrade) };
-    let (mut answer, headers) = match agreed {
+    let agreement = if websocket { websocket::agree(&head.headers) } else { Err(WebSocketRefusal::NoUpgrade) };
+    let (mut response, headers) = match agreement {
         Ok(headers) => {
             *upgrade = Some(Upgrade::Carrier);
-            let mut answer = Response::new(AnswerBody::new(Source::Empty, None));
-            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            (answer, headers)
+            let mut response = Response::new(ResponseBody::new(Source::Empty, None));
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            (response, headers)
         }
         Err(refusal) => (error_page::plain(refusal.status(), TEXT, format!("{refusal}\n")), refusal.headers()),
     };
-    answer.headers_mut().extend(headers);
-    Ok(answer)
+    response.headers_mut().extend(headers);
+    Ok(response)
 }
 
-/// Serves the carrier that a connection becomes once our 101 is out.
+/// Serves the carrier that a connection becomes when the 101 response is written.
 pub(crate) fn start(server: Arc<HttpServer>, client: Arc<Client>, stream: ClientStream, early: BytesMut) {
     sallyport_shards::spawn_near(async move {
         let peer = client.addr;
-        // How long a connector may pause is for the tunnel's own keepalive to say.
+        // The tunnel's own keepalive bounds the silence of a connector, so the send bound ends here.
         let io = (*stream).into_inner();
         let carrier = Box::pin(WebSocketCarrier::accepted(io, early.into())).await;
         serve(&server, carrier, peer, "websocket", |carrier| Some(carrier.get_ref().socket())).await;
@@ -68,8 +68,8 @@ pub(crate) fn start(server: Arc<HttpServer>, client: Arc<Client>, stream: Client
     });
 }
 
-/// Hands a carrier to the tunnels. `tcp` finds its TCP connection, where it has one of its own: a leg then has a place
-/// among the legs' connections, since it outlives this call, and the place that it came in by is free again.
+/// Passes a carrier to the tunnels. `tcp` finds its own TCP connection, if there is one. A leg gets a place among the
+/// legs, because it outlives this call, which releases the place of the connection.
 pub(crate) async fn serve<S>(
     server: &HttpServer,
     carrier: S,
@@ -85,7 +85,7 @@ pub(crate) async fn serve<S>(
         if let Some(congestion) = &server.state.config.tunnel_congestion
             && let Err(error) = congestion.set(tcp)
         {
-            tracing::debug!(%error, %congestion, "a tunnel's connection keeps the kernel's congestion control");
+            tracing::debug!(%error, %congestion, "the congestion control of a tunnel's connection could not be set");
         }
         if kind != CarrierKind::Leg {
             let _ = set_notsent_lowat(tcp, CONTROL_NOTSENT_BYTES);

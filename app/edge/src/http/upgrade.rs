@@ -1,4 +1,4 @@
-//! WebSockets: after a 101, of the origin or of our own, connections carry bytes that are no HTTP any more.
+//! Connections after a 101 response: WebSockets to origins, and carriers of tunnels.
 
 use std::{
     future::poll_fn,
@@ -23,64 +23,70 @@ use crate::{
     policy::limits::Meter,
 };
 
-/// What becomes of a connection after our 101.
+/// The protocol that follows on a connection.
 pub(crate) enum Upgrade {
-    /// It goes on to the origin that said 101.
+    /// A WebSocket, relayed to the origin that sent the 101.
     Relay(Relay),
-    /// It is a connector's, and carries a tunnel.
+    /// The carrier of a tunnel.
     Carrier,
 }
 
-/// An upgrade that was agreed on.
+/// An accepted upgrade.
 pub(crate) struct Upgraded {
     upgrade: Upgrade,
     context: Box<RequestContext>,
 }
 
 impl Upgraded {
-    /// This becomes of the connection; the context is that of the request that asked for it.
+    /// An upgrade of the request with this context.
     pub(crate) fn new(upgrade: Upgrade, context: Box<RequestContext>) -> Self {
         Self { upgrade, context }
     }
 
-    /// Begins, now that the 101 is out; `said` is what the client has said since.
-    pub(crate) fn start(self, server: &Arc<HttpServer>, client: Arc<Client>, stream: ClientStream, said: BytesMut) {
+    /// Begins the protocol when the 101 is written. `early_data` is what the client has sent since.
+    pub(crate) fn start(
+        self,
+        server: &Arc<HttpServer>,
+        client: Arc<Client>,
+        stream: ClientStream,
+        early_data: BytesMut,
+    ) {
         let Self { upgrade, mut context } = self;
         match upgrade {
-            Upgrade::Relay(relay) => relay.start(server, client, stream, said, context),
+            Upgrade::Relay(relay) => relay.start(server, client, stream, early_data, context),
             Upgrade::Carrier => {
                 context.mark_complete();
                 drop(context);
-                tunnel_websocket::start(server.clone(), client, stream, said);
+                tunnel_websocket::start(server.clone(), client, stream, early_data);
             }
         }
     }
 }
 
-/// The origin's side of a WebSocket that was agreed on.
+/// The origin's side of a WebSocket.
 pub(crate) struct Relay {
     connection: Box<H1Connection>,
     origin: InFlight,
 }
 
 impl Relay {
-    /// A relay to this origin, over the connection that said 101.
+    /// A relay over the connection that sent the 101.
     pub(crate) fn new(connection: Box<H1Connection>, origin: InFlight) -> Self {
         Self { connection, origin }
     }
 
-    /// Carries bytes both ways until both sides have ended, one has failed, or the server has no more time.
+    /// Relays bytes both ways until both sides have ended, one side fails, or the relay is cut.
     fn start(
         self,
         server: &Arc<HttpServer>,
         client: Arc<Client>,
         stream: ClientStream,
-        said: BytesMut,
+        early_data: BytesMut,
         mut context: Box<RequestContext>,
     ) {
         let running = server.state.running.enter();
         let mut phase = server.state.phase.subscribe();
-        let stay = context.stays(server);
+        let guard = context.begin_live_flow(server);
         let shards = &server.state.config.shards;
         sallyport_shards::spawn_near(shards.by_weight(Box::pin(async move {
             let (_running, _client) = (running, client);
@@ -88,22 +94,22 @@ impl Relay {
             let pace = context.pass().map(|pass| pass.meter().clone());
             let mut revocation = context.take_revocation();
             let revoked = poll_fn(|cx| revocation.poll_over(cx));
-            let live = stay.as_ref().map(|stay| stay.flow().clone());
+            let live = guard.as_ref().map(|guard| guard.flow().clone());
             let killed = async {
-                match &stay {
-                    Some(stay) => stay.cut().await,
+                match &guard {
+                    Some(guard) => guard.cut().await,
                     None => std::future::pending().await,
                 }
             };
             let ended = tokio::select! {
-                ended = self.run((stream, said), pace, live, &mut carried) => ended,
+                ended = self.run((stream, early_data), pace, live, &mut carried) => ended,
                 () = revoked => {
                     context.mark_revoked();
-                    Err(io::Error::other("who it belongs to may not come in any more"))
+                    Err(io::Error::other("the access of the client was revoked"))
                 }
                 () = killed => {
                     context.mark_killed();
-                    Err(io::Error::other("somebody cut it"))
+                    Err(io::Error::other("the flow was cut"))
                 }
                 () = crate::lifecycle::phase::cut(&mut phase) => Err(io::Error::other("the server shuts down")),
             };
@@ -115,48 +121,48 @@ impl Relay {
         })));
     }
 
-    /// Nothing is kept for bytes of which none are there: many WebSockets are open, and few of them carry anything.
+    /// Relays without buffers for idle directions: many WebSockets are open, and few carry bytes.
     async fn run(
         self,
-        (mut client, said): (ClientStream, BytesMut),
+        (mut client, early_data): (ClientStream, BytesMut),
         pace: Option<Meter>,
         live: Option<Arc<LiveFlow>>,
         carried: &mut RelayCounts,
     ) -> io::Result<()> {
         let _origin = self.origin;
-        let (mut origin, answered) = self.connection.into_stream();
-        let mut pace = Watched { pace, live };
-        pass_on(&mut origin, said, &mut pace, &mut carried.forth).await?;
-        pass_on(&mut client, answered, &mut pace, &mut carried.back).await?;
+        let (mut origin, early_response) = self.connection.into_stream();
+        let mut pace = MeteredPace { pace, live };
+        write_early_data(&mut origin, early_data, &mut pace, &mut carried.forth).await?;
+        write_early_data(&mut client, early_response, &mut pace, &mut carried.back).await?;
         relay(&mut client, &mut origin, &mut pace, carried).await.map_err(|broke| broke.error)
     }
 }
 
-/// Writes what came before the relay could carry it.
-async fn pass_on(
+/// Writes bytes that came before the relay began.
+async fn write_early_data(
     to: &mut (impl AsyncWrite + Unpin),
-    said: impl AsRef<[u8]>,
-    pace: &mut Watched,
+    early_data: impl AsRef<[u8]>,
+    pace: &mut MeteredPace,
     carried: &mut u64,
 ) -> io::Result<()> {
-    let said = said.as_ref();
-    if said.is_empty() {
+    let early_data = early_data.as_ref();
+    if early_data.is_empty() {
         return Ok(());
     }
-    pace.moved(said.len());
-    to.write_all(said).await?;
+    pace.moved(early_data.len());
+    to.write_all(early_data).await?;
     to.flush().await?;
-    *carried += said.len() as u64;
+    *carried += early_data.len() as u64;
     Ok(())
 }
 
-/// What the bytes of a WebSocket count for, and how others see it go on.
-struct Watched {
+/// Counts the relayed bytes against the socket's limits, and for the live flow.
+struct MeteredPace {
     pace: Option<Meter>,
     live: Option<Arc<LiveFlow>>,
 }
 
-impl Pace for Watched {
+impl Pace for MeteredPace {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.pace.as_mut().map_or(Poll::Ready(()), |pace| pace.poll_ready(cx))
     }

@@ -1,4 +1,4 @@
-//! What the reading side of a client's connection and the requests on it share.
+//! The state that the reading side of a client's connection shares with its requests.
 
 use std::{
     net::SocketAddr,
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::access::RevocationSlot;
 
-/// State of one client connection, shared by its reading side and its requests.
+/// The state of one client connection.
 #[derive(Debug)]
 pub(crate) struct WireState {
     refused: OnceLock<RequestRefusal>,
@@ -47,12 +47,12 @@ impl Default for WireState {
 }
 
 impl WireState {
-    /// Why the client's bytes are refused, when they are.
+    /// Why the client's bytes are refused, if they are.
     pub(crate) fn refused(&self) -> Option<RequestRefusal> {
         self.refused.get().copied()
     }
 
-    /// Records why the client's bytes are refused. The first reason stays.
+    /// Records why the client's bytes are refused. Only the first reason is kept.
     pub(crate) fn set_refused(&self, refusal: RequestRefusal) {
         let _ = self.refused.set(refusal);
     }
@@ -67,26 +67,26 @@ impl WireState {
         &self.revocation
     }
 
-    /// Records that a request began on the connection.
+    /// Records that a request began.
     pub(crate) fn mark_request_begun(&self) {
         self.busy.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Records that a request on the connection is over.
+    /// Records that a request ended.
     pub(crate) fn mark_request_ended(&self) {
         let quiet_since = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.quiet_since_ms.store(quiet_since, Ordering::Release);
         self.busy.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The moment at which the connection was quiet for `bound`, if no request comes; `None` while requests run.
+    /// When an idle connection will have been quiet for `bound`; `None` while requests run.
     pub(crate) fn quiet_until(&self, bound: Duration) -> Option<Instant> {
         let quiet_since = self.opened + Duration::from_millis(self.quiet_since_ms.load(Ordering::Acquire));
         (self.busy.load(Ordering::Acquire) == 0).then(|| quiet_since + bound)
     }
 
-    /// Whether the connection waits for a new request, with nothing unread and nothing unwritten. With no request under
-    /// way, nothing is then lost with the state of its reader.
+    /// Whether the connection waits for a new request, with nothing unread and nothing unwritten. If no request runs,
+    /// the state of its reader can be dropped.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.at_rest.load(Ordering::Acquire) && !self.has_unread()
     }
@@ -96,38 +96,38 @@ impl WireState {
         self.at_rest.store(at_rest, Ordering::Release);
     }
 
-    /// Records that some of the client's bytes, sent or about to be sent, will not be read.
+    /// Records that some bytes of the client will not be read.
     pub(crate) fn mark_unread(&self) {
         self.unread.store(true, Ordering::Release);
     }
 
-    /// Records that all of the client's bytes were read after all.
+    /// Records that all bytes of the client were read.
     pub(crate) fn mark_read(&self) {
         self.unread.store(false, Ordering::Release);
     }
 
-    /// Whether the client may still be sending bytes that stay unread. To close at once would then reset the connection,
-    /// and might take the last response with it (RFC 9112 section 9.6).
+    /// Whether the client may still send bytes that will not be read. Closing at once would reset the connection, and
+    /// the client could lose the last response (RFC 9112 section 9.6).
     pub(crate) fn has_unread(&self) -> bool {
         self.refused().is_some() || self.unread.load(Ordering::Acquire)
     }
 
-    /// Records that the connection takes no request behind the one under way.
+    /// Records that no request follows the one under way.
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Whether the connection takes no request behind the one under way.
+    /// Whether no request follows the one under way.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Records that the last response of the connection was given out to its end: the next write is the last one.
+    /// Records that the next write is the connection's last one.
     pub(crate) fn mark_last_write(&self) {
         self.ending.store(true, Ordering::Release);
     }
 
-    /// Whether the next write is the last one. Asked once: the answer is `false` from then on.
+    /// Whether the next write is the connection's last one. Resets the mark.
     pub(crate) fn take_last_write(&self) -> bool {
         self.ending.swap(false, Ordering::AcqRel)
     }

@@ -16,11 +16,11 @@ use crate::{
     body::upload::ClientBody,
     edge::Edge,
     http::{
-        answer_body::{AnswerBody, Source},
         h1::{
             self,
-            io::{ServerIo, Silence},
+            io::{ClientTimeouts, ServerIo},
         },
+        response_body::{ResponseBody, Source},
         wire_state::WireState,
     },
 };
@@ -30,7 +30,7 @@ const BEGINNINGS: [&[u8]; 9] =
     [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH "];
 
 /// Makes the response to a plain HTTP request.
-type Answers = fn(&Edge, &WireState, &Request<ClientBody>) -> Response<AnswerBody>;
+type Answers = fn(&Edge, &WireState, &Request<ClientBody>) -> Response<ResponseBody>;
 
 /// Serves a TCP connection to the plain port.
 pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) {
@@ -66,18 +66,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
 async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> bool {
     let wire = Arc::<WireState>::default();
     // A redirect takes one request, so the connection is never kept alive.
-    let silence = Silence { idle: edge.state.config.header_timeout, head: edge.state.config.header_timeout };
-    let io = ServerIo::new(stream, wire.clone(), silence);
+    let timeouts = ClientTimeouts { idle: edge.state.config.header_timeout, head: edge.state.config.header_timeout };
+    let io = ServerIo::new(stream, wire.clone(), timeouts);
     let mut phase = edge.state.phase.subscribe();
     tokio::select! {
-        is_answered = h1::answer_one(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
+        is_answered = h1::respond_once(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
         () = edge.state.phase.unasked_ends(&mut phase) => false,
     }
 }
 
 /// Redirects names under the domain with 308, which keeps method and body (RFC 9110 section 15.4.9). Other names get
 /// 404, because an open redirect would send browsers to a host of the attacker's choice.
-fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<AnswerBody> {
+fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<ResponseBody> {
     if let Some(refusal) = wire.refused() {
         return say(refusal.status(), format!("{refusal}\n"));
     }
@@ -99,7 +99,7 @@ fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Res
 }
 
 /// Answers 400. The body repeats the requested host only if the host is under the domain.
-fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<AnswerBody> {
+fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let host = if wire.refused().is_some() { None } else { host_of(request).ok() };
     let text = match host.and_then(|host| place_of(edge, &host)) {
         Some(place) => format!("This port speaks HTTPS: use {place}/\n"),
@@ -126,8 +126,8 @@ fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
     Some(format!("https://{}{port}", host.name().to_ascii_lowercase()))
 }
 
-fn say(status: StatusCode, text: String) -> Response<AnswerBody> {
-    let mut answer = Response::new(AnswerBody::new(Source::Own(text.into()), None));
+fn say(status: StatusCode, text: String) -> Response<ResponseBody> {
+    let mut answer = Response::new(ResponseBody::new(Source::Own(text.into()), None));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

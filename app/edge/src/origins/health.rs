@@ -90,7 +90,7 @@ impl Probe {
     /// The `Host` for this origin.
     fn host_for(&self, origin: &Origin) -> String {
         let changed =
-            self.host_header.as_ref().map(|header| forwarding::told(header, origin.handle(), self.socket_type));
+            self.host_header.as_ref().map(|header| forwarding::origin_host(header, origin.handle(), self.socket_type));
         changed.unwrap_or_else(|| self.host.clone())
     }
 }

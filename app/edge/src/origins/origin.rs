@@ -278,7 +278,7 @@ impl Origin {
                 Idleness::Ready if !shared && !connection.is_on_leg() && may_have_leg && self.handle.has_idle_leg() => {
                 }
                 Idleness::Ready => {
-                    connection.come_here();
+                    connection.move_to_this_shard();
                     connection.set_client(Some(client));
                     return Some(connection);
                 }
@@ -432,7 +432,7 @@ where
 {
     fn execute(&self, work: F) {
         let work = looks_at_its_own(async move { drop(work.await) });
-        match upload::take_first_look() {
+        match upload::take_first_polled() {
             Some(upload) => drop(tokio::spawn(async move {
                 tokio::select! {
                     () = work => {}
@@ -450,7 +450,7 @@ async fn looks_at_its_own<F: Future>(work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|cx| {
         let polled = work.as_mut().poll(cx);
-        drop(upload::take_first_look());
+        drop(upload::take_first_polled());
         polled
     })
     .await

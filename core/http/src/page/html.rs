@@ -1,4 +1,4 @@
-//! How a page of ours is written: what is around its text, how it looks, and what a browser may do with it.
+//! The HTML frame of a page: its markup, its style, and its content security policy.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::Site;
 
-/// How every page looks. `core/http/tests/it/looks.rs` computes the contrast of these colours.
+/// The style of every page. `core/http/tests/it/looks.rs` computes the contrast of these colours.
 pub const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1d2430;--soft:#566070;--paper:#f4f5f7;--card:#fff;--line:#e1e5ea;--edge:#7b8594;\
 --mark:#a34a24;--fill:#a34a24;--on:#fff;--bad:#8c1d18;--badpaper:#fdecea}\
@@ -23,7 +23,7 @@ a{color:var(--mark)}code{font:.9em ui-monospace,monospace;padding:.1em .25em;bor
 footer{color:var(--soft);font-size:.85rem}footer code{padding:0;background:none}\
 :focus-visible{outline:2px solid var(--mark);outline-offset:2px}";
 
-/// How pages look on which there is something to fill in or to press.
+/// The style of forms and buttons.
 pub const FORM_STYLE: &str = "\
 h2{margin:1.75rem 0 .5rem;padding-top:1.25rem;border-top:1px solid var(--line);font-size:1.1rem;line-height:1.3}\
 form{margin:1rem 0}.acts form,form>:last-child{margin-bottom:0}.acts form{margin:0}label{display:block;margin:.75rem 0}ul{margin:.6rem 0;padding-left:1.2rem}\
@@ -36,12 +36,12 @@ button.other,a.other{border-color:var(--edge);background:none;color:var(--ink);f
 .wrong{margin:.75rem 0;padding:.6rem .9rem;border-radius:8px;background:var(--badpaper);color:var(--bad)}\
 .wrong strong{font-weight:600}svg.code{display:block;max-width:100%;height:auto}";
 
-/// The SHA-256 digests of [`STYLE`] and [`FORM_STYLE`], as a content security policy names them (W3C CSP Level 3 section 2.3.1).
+/// The SHA-256 digests of [`STYLE`] and [`FORM_STYLE`], for the policy (W3C CSP Level 3 section 2.3.1).
 const STYLE_SOURCES: &str =
     "'sha256-NDrOyo+V+zpnLGupCGfbCDvD2V4p2PhSn++B+FYpQ5c=' 'sha256-niff6xOJDRYutCEFGZkFAkSfYmABc79TnrG2b17w9/c='";
 
-/// What a browser may do with a page of ours: no scripts, no styles but these, no pictures but those in the page, no frames.
-/// `form_action` says where forms may lead, and where the answer to a form may lead on to; `None`: anywhere.
+/// The content security policy of a page: no scripts, no other styles, no external images, no frames. `form_action`
+/// lists the allowed targets of forms and of redirects behind them; `None` allows all.
 #[must_use]
 pub fn content_policy(form_action: Option<&str>) -> String {
     let forms = form_action.map(|sources| format!("; form-action {}", sources.trim_end())).unwrap_or_default();
@@ -50,24 +50,24 @@ pub fn content_policy(form_action: Option<&str>) -> String {
     )
 }
 
-/// A whole page, around HTML that is escaped already.
+/// A complete page around escaped HTML.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// Whose page it is.
+    /// The installation.
     pub site: &'a Site,
-    /// Where the name of the installation leads; `None`: nowhere.
+    /// The link of the installation's name; `None` for no link.
     pub home: Option<&'a str>,
-    /// What it is, in a few words.
+    /// The title.
     pub title: &'a str,
-    /// The text: HTML that is escaped already.
+    /// The content, as escaped HTML.
     pub html: &'a str,
-    /// Whether there is something to fill in or to press.
+    /// Whether the page has a form or a button.
     pub has_form: bool,
-    /// The status that is shown in small letters below; `None`: none, since all is well or the text says it better.
+    /// The status in the footer, if any.
     pub status: Option<StatusCode>,
-    /// The word for what went wrong, under which whoever runs the service finds it; empty: none.
+    /// The error code in the footer, which operators find in the log. Empty for none.
     pub code: &'a str,
-    /// The request's id, to find it in the log.
+    /// The request's id, which is in the log.
     pub request_id: &'a str,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Frame<'_> {
     }
 }
 
-/// Text that stands in HTML, between tags or in a quoted attribute.
+/// Text escaped for HTML, between tags or in a quoted attribute.
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -126,7 +126,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Prose that stands in HTML, between tags: escaped, and what is between two backticks is set as code.
+/// Prose escaped for HTML, between tags. Text between two backticks becomes `<code>`.
 #[derive(Debug, Clone, Copy)]
 pub struct Prose<'a>(pub &'a str);
 

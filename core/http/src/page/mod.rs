@@ -1,5 +1,4 @@
-//! What a client sees when something goes wrong: a page for people, JSON for programs, a line of text for terminals,
-//! a status for gRPC.
+//! Error responses: HTML for browsers, JSON for programs, a line of text for terminals, a status for gRPC.
 
 mod html;
 mod site;
@@ -22,39 +21,39 @@ pub use self::{
 };
 use crate::{RequestRefusal, forward::X_REQUEST_ID};
 
-/// What went wrong, in words for the client.
+/// An error, in words for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem<'a> {
-    /// The status of the answer.
+    /// The status of the response.
     pub status: StatusCode,
-    /// The word for it that programs and logs use: `unknown-name`; empty when it has none.
+    /// The error code for programs and logs, such as `unknown-name`; empty for none.
     pub code: &'a str,
-    /// What it is, in a few words: "No such name".
+    /// The title: "No such name".
     pub title: Cow<'a, str>,
-    /// What happened, in one sentence; what is between two backticks is set as code.
+    /// What happened, in one sentence. Text between two backticks is set as code.
     pub detail: Cow<'a, str>,
-    /// What the reader can do about it, in one sentence; empty when there is nothing.
+    /// What the reader can do, in one sentence; empty for nothing.
     pub next_step: Cow<'a, str>,
-    /// The request's id, to find it in the log.
+    /// The request's id, which is in the log.
     pub request_id: &'a str,
 }
 
-/// How a problem is written.
+/// The format of an error response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A small page of its own, for browsers.
+    /// A page for browsers.
     Html,
     /// `application/problem+json` (RFC 9457).
     Json,
-    /// One or two sentences, for terminals and everything else.
+    /// One line, for terminals and all other clients.
     Text,
     /// Header fields alone, for gRPC clients.
     Grpc,
 }
 
 impl Format {
-    /// The format that the client of a request understands best: gRPC calls get their status, whoever lists
-    /// `text/html` gets HTML, whoever lists a JSON type gets JSON, all others get text.
+    /// The format that fits the client: gRPC for gRPC calls, HTML if `Accept` lists `text/html`, JSON if it lists a
+    /// JSON type, text otherwise.
     #[must_use]
     pub fn wanted(headers: &HeaderMap) -> Self {
         if crate::forward::is_grpc(headers) {
@@ -79,7 +78,7 @@ impl Format {
     }
 }
 
-/// Whether a parameter of an Accept item says that the item is not wanted (RFC 9110 section 12.4.2).
+/// Whether a parameter of an `Accept` item excludes the item (RFC 9110 section 12.4.2).
 fn is_zero_weight(parameter: &str) -> bool {
     parameter.strip_prefix(['q', 'Q']).and_then(|rest| rest.trim_start().strip_prefix('=')).is_some_and(|weight| {
         let weight = weight.trim();
@@ -88,7 +87,7 @@ fn is_zero_weight(parameter: &str) -> bool {
 }
 
 impl<'a> Problem<'a> {
-    /// The problem of a request that is refused for its form.
+    /// The error for a malformed request.
     #[must_use]
     pub fn refused(refusal: RequestRefusal, request_id: &'a str) -> Self {
         let status = refusal.status();
@@ -105,7 +104,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The answer of this installation: status, header fields and body. It is never cached and loads nothing.
+    /// The response: status, header fields and body. It is not cached, and loads nothing.
     #[must_use]
     pub fn respond(&self, format: Format, site: &Site) -> Response<Bytes> {
         self.with_body(format, if format == Format::Html { self.html(site).into() } else { self.body(format) })
@@ -135,8 +134,8 @@ impl<'a> Problem<'a> {
         response
     }
 
-    /// A whole HTTP/1.1 answer as bytes, after which the connection is closed: for a client whose request no server
-    /// could read. `date` is the current time as an HTTP date (RFC 9110 section 5.6.7).
+    /// A complete HTTP/1.1 response as bytes, for a connection that then closes because the request could not be
+    /// parsed. `date` is the current time as an HTTP date (RFC 9110 section 5.6.7).
     #[must_use]
     pub fn closing_bytes(&self, date: &str) -> Vec<u8> {
         let mut response = self.with_body(Format::Text, self.body(Format::Text));
@@ -156,7 +155,7 @@ impl<'a> Problem<'a> {
         bytes
     }
 
-    /// The body in a format for programs and terminals; a page of an installation is another matter, and empty here.
+    /// The body as JSON or text; empty for the other formats.
     fn body(&self, format: Format) -> Bytes {
         match format {
             Format::Json => self.json().into(),
@@ -225,44 +224,45 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// A page of ours that is more than a problem: something to read and something to do.
+/// A page with text and actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<'a> {
-    /// The status of the answer.
+    /// The status of the response.
     pub status: StatusCode,
-    /// What it is, in a few words.
+    /// The title.
     pub title: Cow<'a, str>,
-    /// What it says; what is between two backticks is set as code.
+    /// The paragraphs. Text between two backticks is set as code.
     pub paragraphs: Vec<Cow<'a, str>>,
-    /// What the reader can do; the first is what most want.
+    /// The actions. The first one is emphasised.
     pub actions: Vec<Action<'a>>,
-    /// The request's id, to find it in the log.
+    /// The request's id, which is in the log.
     pub request_id: &'a str,
 }
 
-/// What a reader can do on a page.
+/// An action on a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<'a> {
-    /// Go to this address.
+    /// A link.
     Link {
         /// The address.
         href: Cow<'a, str>,
-        /// What the link says.
+        /// The text of the link.
         label: Cow<'a, str>,
     },
-    /// Press a button, which sends a POST to this path of the same host.
+    /// A button, which sends a POST to this path of the same host.
     Button {
         /// The path.
         path: Cow<'a, str>,
-        /// What the button says.
+        /// The text of the button.
         label: Cow<'a, str>,
-        /// To which other origin the answer to the POST may lead on, such as `https://login.example.com`; empty for none.
+        /// The other origin to which the response to the POST may redirect, such as `https://login.example.com`. Empty
+        /// for none.
         leads_to: Cow<'a, str>,
     },
 }
 
 impl Page<'_> {
-    /// The answer of this installation: status, header fields and body. It is never cached and loads nothing.
+    /// The response: status, header fields and body. It is not cached, and loads nothing.
     #[must_use]
     pub fn respond(&self, site: &Site) -> Response<Bytes> {
         let mut html: String = self.paragraphs.iter().map(|text| format!("<p>{}</p>\n", Prose(text))).collect();
@@ -307,7 +307,7 @@ impl Page<'_> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(Format::Html)));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // With `no-referrer` a browser would hide the origin of a form from the very host that the page is of.
+        // With `no-referrer` a browser would hide the origin of a form even from the host of the page.
         headers.insert(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
         put(headers, CONTENT_SECURITY_POLICY, &content_policy(Some(&form_action)));
         put(headers, X_REQUEST_ID, self.request_id);
@@ -315,14 +315,14 @@ impl Page<'_> {
     }
 }
 
-/// Sets a field, where the text is a value of one.
+/// Sets a field, if `value` is a valid field value.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
 }
 
-/// The gRPC status code that stands for an HTTP status, as gRPC clients map it (doc/http-grpc-status-mapping.md).
+/// The gRPC status code for an HTTP status, as gRPC clients map it (doc/http-grpc-status-mapping.md).
 #[must_use]
 pub fn grpc_status(status: StatusCode) -> u32 {
     match status.as_u16() {

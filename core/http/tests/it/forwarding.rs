@@ -1,4 +1,4 @@
-//! Header fields on their way to an origin and back.
+//! Header fields that are forwarded to origins and clients.
 
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*};
 use sallyport_http::{
     RequestHost, RequestId, RequestRefusal,
     forward::{
-        ClientFields, ForwardContext, NextHop, OurFields, Reach, count_hop, drop_overrides, is_grpc,
+        ClientFields, ForwardContext, NextHop, OurFields, Recipient, decrement_max_forwards, drop_overrides, is_grpc,
         is_websocket_upgrade, request_headers, response_headers, trailers,
     },
 };
@@ -19,7 +19,7 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-/// What the origin gets of the fields.
+/// The fields at the origin, for these fields of a client.
 fn forwarded(fields: &[(&str, &str)], client: &str, websocket: bool, origin: NextHop) -> HeaderMap {
     let mut headers = headers(fields);
     let client = ClientFields::new(client.parse().unwrap(), "https", 8443);
@@ -37,7 +37,7 @@ fn forwarded(fields: &[(&str, &str)], client: &str, websocket: bool, origin: Nex
     read_head(&written(&headers, &ours))
 }
 
-/// The head that an origin of HTTP/1.1 gets.
+/// The request head for an HTTP/1.1 origin.
 fn written(headers: &HeaderMap, ours: &OurFields<'_>) -> BytesMut {
     let mut head = BytesMut::from("GET / HTTP/1.1\r\n");
     for (name, value) in headers {
@@ -48,7 +48,7 @@ fn written(headers: &HeaderMap, ours: &OurFields<'_>) -> BytesMut {
     head
 }
 
-/// The fields of a head as it is written.
+/// The fields of an encoded head.
 fn read_head(head: &[u8]) -> HeaderMap {
     let mut room = [httparse::EMPTY_HEADER; 100];
     let mut request = httparse::Request::new(&mut room);
@@ -66,7 +66,7 @@ fn to_http1(fields: &[(&str, &str)]) -> HeaderMap {
     forwarded(fields, "192.0.2.7:1234", false, NextHop::Http1)
 }
 
-/// The names that we set, sorted.
+/// The names of the fields that the edge sets, sorted.
 const OURS: [&str; 8] = [
     "forwarded",
     "via",
@@ -79,7 +79,7 @@ const OURS: [&str; 8] = [
 ];
 
 #[test]
-fn the_origin_learns_who_the_client_is() {
+fn forwarding_fields_describe_the_client() {
     let got = to_http1(&[("host", "Calm.localhost:8443"), ("accept", "*/*")]);
     for (name, value) in [
         ("host", "Calm.localhost:8443"),
@@ -106,7 +106,7 @@ fn the_origin_learns_who_the_client_is() {
 }
 
 #[test]
-fn who_passed_a_request_on_before_us_stands_before_us() {
+fn our_via_entry_follows_those_of_earlier_hops() {
     for origin in [NextHop::Http1, NextHop::Http2] {
         let got = forwarded(&[("via", "1.0 fred, 1.1 p.example"), ("via", "2 x")], "192.0.2.7:1", false, origin);
         let via: Vec<_> = got.get_all("via").iter().collect();
@@ -122,31 +122,31 @@ fn who_passed_a_request_on_before_us_stands_before_us() {
 }
 
 #[test]
-fn a_request_goes_as_far_as_it_says() {
+fn max_forwards_is_decremented_for_options_and_trace() {
     let hops = |method: Method, values: &[&str]| {
         let fields: Vec<_> = values.iter().map(|value| ("max-forwards", *value)).collect();
         let mut headers = headers(&fields);
-        let reach = count_hop(&method, &mut headers);
+        let recipient = decrement_max_forwards(&method, &mut headers);
         let left = headers.get("max-forwards").map(|value| value.to_str().unwrap().to_owned());
-        (reach, left.unwrap_or_default())
+        (recipient, left.unwrap_or_default())
     };
     for method in [Method::OPTIONS, Method::TRACE] {
-        assert_eq!(hops(method.clone(), &[]), (Ok(Reach::Origin), String::new()));
-        assert_eq!(hops(method.clone(), &["0"]), (Ok(Reach::Here), "0".into()));
-        assert_eq!(hops(method.clone(), &["000"]), (Ok(Reach::Here), "000".into()));
-        assert_eq!(hops(method.clone(), &["1"]), (Ok(Reach::Origin), "0".into()));
-        assert_eq!(hops(method.clone(), &["12"]), (Ok(Reach::Origin), "11".into()));
-        assert_eq!(hops(method.clone(), &["99999999999999999999"]).0, Ok(Reach::Origin));
+        assert_eq!(hops(method.clone(), &[]), (Ok(Recipient::Origin), String::new()));
+        assert_eq!(hops(method.clone(), &["0"]), (Ok(Recipient::Edge), "0".into()));
+        assert_eq!(hops(method.clone(), &["000"]), (Ok(Recipient::Edge), "000".into()));
+        assert_eq!(hops(method.clone(), &["1"]), (Ok(Recipient::Origin), "0".into()));
+        assert_eq!(hops(method.clone(), &["12"]), (Ok(Recipient::Origin), "11".into()));
+        assert_eq!(hops(method.clone(), &["99999999999999999999"]).0, Ok(Recipient::Origin));
         for bad in [&["-1"][..], &["+1"], &["1, 2"], &[""], &["x"], &["1", "1"], &["1.0"]] {
             assert_eq!(hops(method.clone(), bad).0, Err(RequestRefusal::MaxForwards), "{bad:?}");
         }
     }
-    // For others it means nothing.
-    assert_eq!(hops(Method::GET, &["0"]), (Ok(Reach::Origin), "0".into()));
+    // For other methods, Max-Forwards has no meaning.
+    assert_eq!(hops(Method::GET, &["0"]), (Ok(Recipient::Origin), "0".into()));
 }
 
 #[test]
-fn what_a_client_says_of_itself_is_dropped_in_every_spelling() {
+fn reserved_fields_are_dropped_in_every_spelling() {
     for name in [
         "X-Forwarded-For",
         "x_forwarded_for",
@@ -196,7 +196,7 @@ fn what_a_client_says_of_itself_is_dropped_in_every_spelling() {
 }
 
 #[test]
-fn what_says_that_the_method_or_the_path_is_another_is_dropped_in_every_spelling() {
+fn override_fields_are_dropped_in_every_spelling() {
     for name in [
         "X-HTTP-Method-Override",
         "x_http_method_override",
@@ -216,12 +216,12 @@ fn what_says_that_the_method_or_the_path_is_another_is_dropped_in_every_spelling
         let mut got = headers(&[(name, "evil"), kept]);
         trailers(&mut got);
         assert_eq!(got.len(), 1, "{name} as a trailer");
-        assert!(to_http1(&[(name, "x")]).contains_key(name), "{name} goes on where no rule asks");
+        assert!(to_http1(&[(name, "x")]).contains_key(name), "{name} is kept without drop_overrides");
     }
 }
 
 #[test]
-fn names_that_only_look_alike_are_kept() {
+fn similar_names_are_kept() {
     let names = [
         "sallyport-tokens",
         "x-forwarder",
@@ -239,7 +239,7 @@ fn names_that_only_look_alike_are_kept() {
 }
 
 #[test]
-fn hop_by_hop_fields_end_here() {
+fn hop_by_hop_fields_are_dropped() {
     let got = to_http1(&[
         ("connection", "keep-alive, X-Private , x-forwarded-for"),
         ("connection", "close, Host, content-length, no token!("),
@@ -259,11 +259,11 @@ fn hop_by_hop_fields_end_here() {
     let mut names: Vec<&str> = got.keys().map(HeaderName::as_str).filter(|name| !OURS.contains(name)).collect();
     names.sort_unstable();
     assert_eq!(names, ["authorization", "content-length", "expect", "host", "trailer"]);
-    assert_eq!(got["x-forwarded-for"], "192.0.2.7", "naming it in Connection does not take ours away");
+    assert_eq!(got["x-forwarded-for"], "192.0.2.7", "Connection cannot remove the edge's field");
 }
 
 #[test]
-fn trailers_are_asked_for_over_http2_alone() {
+fn te_trailers_is_forwarded_over_http2_only() {
     let te = [("te", "gzip, Trailers")];
     assert_eq!(forwarded(&te, "192.0.2.7:1", false, NextHop::Http2)["te"], "trailers");
     assert!(!to_http1(&te).contains_key("te"));
@@ -271,7 +271,7 @@ fn trailers_are_asked_for_over_http2_alone() {
 }
 
 #[test]
-fn a_websocket_upgrade_goes_on_as_one_and_nothing_else() {
+fn a_websocket_upgrade_is_forwarded() {
     let fields = [
         ("connection", "keep-alive, Upgrade, x-secret"),
         ("upgrade", "websocket"),
@@ -286,17 +286,17 @@ fn a_websocket_upgrade_goes_on_as_one_and_nothing_else() {
     assert_eq!(got["sec-websocket-key"], "dGhlIHNhbXBsZSBub25jZQ==");
     assert!(!got.contains_key("x-secret"));
 
-    let mut answer = headers(&[("connection", "upgrade"), ("upgrade", "WebSocket"), ("sec-websocket-accept", "x")]);
-    response_headers(&mut answer, &HeaderValue::from_static("id"), true);
+    let mut response = headers(&[("connection", "upgrade"), ("upgrade", "WebSocket"), ("sec-websocket-accept", "x")]);
+    response_headers(&mut response, &HeaderValue::from_static("id"), true);
     assert_eq!(
-        (&answer["connection"], &answer["upgrade"]),
+        (&response["connection"], &response["upgrade"]),
         (&"Upgrade".parse().unwrap(), &"websocket".parse().unwrap())
     );
-    assert_eq!(answer["sec-websocket-accept"], "x");
+    assert_eq!(response["sec-websocket-accept"], "x");
 }
 
 #[test]
-fn no_other_upgrade_is_taken_for_a_websocket() {
+fn other_upgrades_are_not_websocket_upgrades() {
     let fields = [("connection", "Upgrade"), ("upgrade", "websocket")];
     assert!(!is_websocket_upgrade(&Method::POST, Version::HTTP_11, &headers(&fields)));
     assert!(!is_websocket_upgrade(&Method::GET, Version::HTTP_10, &headers(&fields)));
@@ -324,15 +324,15 @@ fn no_other_upgrade_is_taken_for_a_websocket() {
 }
 
 #[test]
-fn cookies_of_http2_are_joined() {
+fn cookie_fields_are_joined() {
     let got = to_http1(&[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3; d=4")]);
     assert_eq!(got.get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2; c=3; d=4"]);
     assert_eq!(to_http1(&[("cookie", "a=1")])["cookie"], "a=1");
 }
 
 #[test]
-fn responses_lose_what_concerns_the_last_hop() {
-    let mut answer = headers(&[
+fn responses_lose_hop_by_hop_fields() {
+    let mut response = headers(&[
         ("connection", "close, x-internal"),
         ("x-internal", "1"),
         ("keep-alive", "timeout=5"),
@@ -344,27 +344,27 @@ fn responses_lose_what_concerns_the_last_hop() {
         ("set-cookie", "b=2"),
         ("content-length", "5"),
     ]);
-    response_headers(&mut answer, &HeaderValue::from_static("ours"), false);
-    let mut names: Vec<&str> = answer.keys().map(HeaderName::as_str).collect();
+    response_headers(&mut response, &HeaderValue::from_static("ours"), false);
+    let mut names: Vec<&str> = response.keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["content-length", "set-cookie", "x-forwarded-note", "x-request-id"]);
-    assert_eq!(answer.get_all("set-cookie").iter().count(), 2);
-    assert_eq!(answer["x-request-id"], "ours");
+    assert_eq!(response.get_all("set-cookie").iter().count(), 2);
+    assert_eq!(response["x-request-id"], "ours");
 }
 
 #[test]
-fn a_length_beside_chunks_says_nothing() {
-    let mut answer = headers(&[("transfer-encoding", "chunked"), ("content-length", "3"), ("x-note", "kept")]);
-    response_headers(&mut answer, &HeaderValue::from_static("id"), false);
-    assert!(!answer.contains_key("content-length"), "it would cut off, or lengthen, what the chunks hold");
-    assert_eq!(answer["x-note"], "kept");
+fn content_length_beside_transfer_encoding_is_dropped() {
+    let mut response = headers(&[("transfer-encoding", "chunked"), ("content-length", "3"), ("x-note", "kept")]);
+    response_headers(&mut response, &HeaderValue::from_static("id"), false);
+    assert!(!response.contains_key("content-length"), "it would cut off, or lengthen, what the chunks hold");
+    assert_eq!(response["x-note"], "kept");
     let mut plain = headers(&[("content-length", "3")]);
     response_headers(&mut plain, &HeaderValue::from_static("id"), false);
     assert_eq!(plain["content-length"], "3");
 }
 
 #[test]
-fn trailers_keep_what_belongs_there() {
+fn trailers_lose_reserved_and_framing_fields() {
     let mut fields = headers(&[
         ("grpc-status", "0"),
         ("x-sum", "7"),
@@ -382,7 +382,7 @@ fn trailers_keep_what_belongs_there() {
 }
 
 #[test]
-fn grpc_is_known_by_its_content_type() {
+fn grpc_is_recognised_by_its_content_type() {
     for (kind, expected) in [
         ("application/grpc", true),
         ("application/grpc+proto", true),
@@ -399,7 +399,7 @@ fn grpc_is_known_by_its_content_type() {
 
 proptest! {
     #[test]
-    fn no_spelling_of_our_names_reaches_an_origin(
+    fn no_spelling_of_a_reserved_name_reaches_an_origin(
         start in prop::sample::select(vec!["x-forwarded-", "x-auth-", "x-sallyport-", "sallyport-token-", "forwarded", "x-real-ip", "x-request-id"]),
         rest in "[a-z0-9]{1,6}",
         seed in vec((any::<bool>(), prop::sample::select(vec!['-', '_', '.', '~', '!'])), 32),
@@ -410,7 +410,7 @@ proptest! {
             c if *upper => c.to_ascii_uppercase(),
             c => c,
         }).collect();
-        // Twice, as fields, to an origin of either version, and as trailers.
+        // Each field twice, to an origin of either version, and as trailers.
         let fields = [(&spelled[..], "evil"), ("a", "kept"), (&spelled[..], "evil"), ("connection", "close")];
         for hop in [NextHop::Http1, NextHop::Http2] {
             let got = forwarded(&fields, "192.0.2.7:9", false, hop);

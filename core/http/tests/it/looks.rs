@@ -1,4 +1,4 @@
-//! How pages look: whose they are, and whether everybody can read them.
+//! The style, the content policy and the installation's identity on pages.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use sallyport_http::page::{
 };
 use sha2::{Digest, Sha256};
 
-/// The colours of a page that is light, and of one that is dark.
+/// The colours of the light and of the dark scheme.
 fn colours() -> [HashMap<&'static str, [f64; 3]>; 2] {
     let (light, rest) = STYLE.split_once("@media(prefers-color-scheme:dark)").unwrap();
     let dark = rest.split("}}").next().unwrap();
@@ -21,7 +21,7 @@ fn colours() -> [HashMap<&'static str, [f64; 3]>; 2] {
     })
 }
 
-/// `a34a24` or `fff`, as parts of one.
+/// `a34a24` or `fff` as channels from 0 to 1.
 fn channels(colour: &str) -> [f64; 3] {
     let wide: String = if colour.len() == 3 { colour.chars().flat_map(|c| [c, c]).collect() } else { colour.into() };
     assert_eq!(wide.len(), 6, "{colour}");
@@ -39,7 +39,7 @@ fn contrast(one: [f64; 3], other: [f64; 3]) -> f64 {
 }
 
 #[test]
-fn everybody_can_read_every_text_and_see_every_field_in_the_light_and_in_the_dark() {
+fn contrast_meets_wcag_in_both_colour_schemes() {
     assert!((contrast([0.0; 3], [1.0; 3]) - 21.0).abs() < 0.001);
     for (scheme, colours) in ["light", "dark"].into_iter().zip(colours()) {
         let colour = |name: &str| *colours.get(name).unwrap_or_else(|| panic!("{scheme} has no {name}: {colours:?}"));
@@ -62,14 +62,14 @@ fn everybody_can_read_every_text_and_see_every_field_in_the_light_and_in_the_dar
             assert!(ratio >= least, "{scheme}: {front} on {back} has {ratio:.2}, and {least} is the least");
         }
     }
-    // No rule has colours of its own beside these.
+    // All other rules use these colours.
     for style in [STYLE.rsplit_once("}}").unwrap().1, FORM_STYLE] {
         assert!(!style.contains('#') && !style.contains("rgb"), "{style}");
     }
 }
 
 #[test]
-fn the_policy_names_the_very_styles_of_the_pages() {
+fn the_content_policy_has_the_digests_of_the_styles() {
     let policy = content_policy(Some("'self' https://login.example.com"));
     for style in [STYLE, FORM_STYLE] {
         let digest = STANDARD.encode(Sha256::digest(style));
@@ -94,7 +94,7 @@ fn page(site: &Site, home: Option<&str>) -> String {
 }
 
 #[test]
-fn a_page_says_whose_it_is() {
+fn a_page_shows_name_and_mark_of_the_installation() {
     let plain = Site::of_domain("tunnels.example.com");
     assert_eq!(plain.name(), "tunnels.example.com");
     let text = page(&plain, None);
@@ -113,7 +113,7 @@ fn a_page_says_whose_it_is() {
 }
 
 #[test]
-fn a_name_or_a_mark_that_no_page_can_show_is_refused() {
+fn invalid_names_and_marks_are_refused() {
     let site = || Site::of_domain("example.com");
     for name in ["", "   ", "a\nb", &"x".repeat(MAX_SITE_NAME_CHARS + 1)] {
         assert_eq!(site().named(name), Err(SiteError::Name), "{name}");

@@ -1,4 +1,4 @@
-//! The rules of HTTP at a front door, from outside.
+//! Tests of `sallyport-http` through its public interface.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 

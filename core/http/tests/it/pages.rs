@@ -1,4 +1,4 @@
-//! What clients see when something goes wrong.
+//! Error responses and pages.
 
 use http::{HeaderMap, HeaderValue, StatusCode, header::ACCEPT};
 use sallyport_http::{
@@ -30,7 +30,7 @@ fn wanted(accept: &[&'static str]) -> Format {
 }
 
 #[test]
-fn the_format_is_what_the_client_lists() {
+fn the_format_follows_accept() {
     for (accept, format) in [
         (&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"][..], Format::Html),
         (&["Text/HTML"], Format::Html),
@@ -55,7 +55,7 @@ fn the_format_is_what_the_client_lists() {
 }
 
 #[test]
-fn a_page_is_whole_escaped_and_loads_nothing() {
+fn a_page_is_escaped_and_self_contained() {
     let response = problem().respond(Format::Html, &site());
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
     assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
@@ -68,7 +68,7 @@ fn a_page_is_whole_escaped_and_loads_nothing() {
     {
         assert!(body.contains(text), "{text}");
     }
-    // The one address in it is the mark in a tab, with the picture in it.
+    // The only address in the page is the `data:` URL of the icon.
     let loaded: Vec<&str> = body.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(matches!(loaded[..], [icon] if icon.starts_with("data:image/svg+xml;base64,")), "{loaded:?}");
     for text in ["<script", "src=", "url(", "@import", "http://", "https://", "style=", "onclick"] {
@@ -104,7 +104,7 @@ fn text_is_one_line() {
 }
 
 #[test]
-fn grpc_gets_its_status_in_fields_alone() {
+fn grpc_gets_its_status_in_header_fields() {
     let response = Problem { detail: "50% of caf\u{e9}\n".into(), ..problem() }.respond(Format::Grpc, &site());
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["content-type"], "application/grpc");
@@ -119,7 +119,7 @@ fn grpc_gets_its_status_in_fields_alone() {
 }
 
 #[test]
-fn a_refused_request_gets_a_whole_answer_before_the_end() {
+fn closing_bytes_are_a_complete_response() {
     let problem = Problem::refused(RequestRefusal::BothLengths, "00ff");
     let bytes = problem.closing_bytes("Sun, 06 Nov 1994 08:49:37 GMT");
     let text = String::from_utf8(bytes).unwrap();
@@ -140,7 +140,7 @@ fn a_refused_request_gets_a_whole_answer_before_the_end() {
 }
 
 #[test]
-fn a_page_with_something_to_do_runs_nothing_and_says_where_it_leads() {
+fn a_page_with_actions_has_no_script_and_limits_form_targets() {
     let page = |actions| Page {
         status: StatusCode::FORBIDDEN,
         title: "Not <you>".into(),
@@ -164,20 +164,20 @@ fn a_page_with_something_to_do_runs_nothing_and_says_where_it_leads() {
     assert!(
         policy.contains("default-src 'none'") && policy.ends_with("form-action 'self' https://login.localhost:8443")
     );
-    // What most want does not look like the other one.
+    // The first action has the emphasised style.
     let text = std::str::from_utf8(both.body()).unwrap();
     assert!(text.contains("<button class=\"\">Out</button>") && text.contains("<a class=\"act other\""), "{text}");
 }
 
 #[test]
-fn what_stands_between_backticks_is_set_as_code() {
-    let said = |detail: &'static str| {
+fn text_between_backticks_is_set_as_code() {
+    let shown = |detail: &'static str| {
         let response = Problem { detail: detail.into(), ..problem() }.respond(Format::Html, &site());
         let body = String::from_utf8(response.into_body().to_vec()).unwrap();
         body.split("</h1>\n<p>").nth(1).unwrap().split("</p>").next().unwrap().to_owned()
     };
-    assert_eq!(said("Nothing at `a.example`."), "Nothing at <code>a.example</code>.");
-    assert_eq!(said("`<b>` and `c`"), "<code>&lt;b&gt;</code> and <code>c</code>");
-    assert_eq!(said("a ` b"), "a ` b");
-    assert_eq!(said("`` and `"), "`` and `");
+    assert_eq!(shown("Nothing at `a.example`."), "Nothing at <code>a.example</code>.");
+    assert_eq!(shown("`<b>` and `c`"), "<code>&lt;b&gt;</code> and <code>c</code>");
+    assert_eq!(shown("a ` b"), "a ` b");
+    assert_eq!(shown("`` and `"), "`` and `");
 }

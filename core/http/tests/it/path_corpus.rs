@@ -1,4 +1,4 @@
-//! The corpus of the fuzzer of paths, replayed; and the tool that writes its first files.
+//! Replays the corpus of the path fuzzer, and writes its seed files.
 
 use std::{fs, path::PathBuf};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::path_fuzz::path_input;
 
-/// The first files: paths that programs read alike, and such that they do not.
+/// The seed files: unambiguous and ambiguous paths.
 const PATHS: [(&str, &str); 16] = [
     ("plain", "/api/v2/users/7"),
     ("end", "/api/"),
@@ -39,7 +39,7 @@ fn every_file_of_the_corpus_passes() {
     }
 }
 
-/// Pieces that paths are put together from, good and bad.
+/// Pieces of random paths.
 fn piece() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "/", "/", "/", "api", "v2", "docs", "a", "b", "c", "x", ".", "..", "%2e", "%2E%2e", "%252e", "%2f", "%2F",
@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_program_reads_the_same_service_into_a_path_that_is_decided(
+    fn all_readings_of_an_unambiguous_path_lead_to_one_service(
         pieces in prop::collection::vec(piece(), 0..12),
     ) {
         path_input(format!("/{}", pieces.concat()).as_bytes());
@@ -60,12 +60,12 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_text_is_decided_alike_or_not_at_all(text in "\\PC{0,40}") {
+    fn all_readings_of_arbitrary_text_agree_or_it_is_refused(text in "\\PC{0,40}") {
         path_input(format!("/{text}").as_bytes());
     }
 }
 
-/// `cargo test -p sallyport-http -- --ignored write_the_corpus` writes the first files anew.
+/// `cargo test -p sallyport-http -- --ignored write_the_corpus` writes the seed files.
 #[test]
 #[ignore = "writes files into fuzz/corpus"]
 fn write_the_corpus() {

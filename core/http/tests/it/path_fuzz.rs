@@ -1,18 +1,18 @@
-//! What holds of every path: where the table decides, programs of every kind read the same service into it.
+//! The property of all paths: if the table accepts a path, every reading of the path leads to the same service.
 
 use sallyport_http::path::{PathTable, replace_prefix};
 
-/// The prefixes that are looked for.
+/// The prefixes of the table.
 pub(crate) const PREFIXES: [&str; 5] = ["/", "/api", "/api/v2", "/docs", "/a/b/c"];
-/// The longest path that is tried, in bytes.
+/// The longest path, in bytes.
 pub(crate) const MAX_PATH: usize = 512;
 
-/// How one program reads a path.
+/// One way to read a path.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// How often it decodes.
+    /// How often the reader decodes.
     passes: usize,
-    /// Whether it decodes before it looks for slashes.
+    /// Whether the reader decodes before it splits at slashes.
     decodes_first: bool,
     has_backslashes: bool,
     cuts_parameters: bool,
@@ -47,7 +47,7 @@ fn check_replacement(path: &str, place: usize) {
         let Ok(replaced) = replace_prefix(&target, count, with) else { continue };
         let replaced = replaced.path();
         assert!(replaced.starts_with('/'), "{path:?} became {replaced:?}");
-        // Where nothing of it was taken off, what it began with is its own.
+        // The path must not become one of another host.
         assert!(!replaced.starts_with("//"), "{path:?} became {replaced:?}");
         let rest = replaced.strip_prefix(with.trim_end_matches('/')).unwrap();
         assert!(path.ends_with(rest) || rest == "/", "{path:?} became {replaced:?}");
@@ -95,7 +95,7 @@ impl Reading {
     }
 }
 
-/// The place of the longest prefix, found in the plainest way.
+/// The index of the longest prefix, by a linear search.
 fn longest(segments: &[String]) -> usize {
     let fits = |prefix: &str| {
         let wanted: Vec<&str> = prefix.split('/').filter(|segment| !segment.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! Parsed requests, of HTTP/1 and HTTP/2.
+//! Checks of parsed requests, of HTTP/1 and HTTP/2.
 
 use RequestRefusal as No;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
@@ -15,16 +15,16 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
 fn check(method: &str, uri: &str, version: Version, fields: &[(&str, &str)]) -> Result<RequestHost, RequestRefusal> {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     let (uri, fields) = (uri.parse::<Uri>().unwrap(), headers(fields));
-    let judged = check_request(&method, &uri, version, &fields, None);
-    // What is known already is no other.
+    let result = check_request(&method, &uri, version, &fields, None);
+    // The known host does not change the result.
     for known in ["a", "b", "other.example:8443"] {
         let known = RequestHost::from_value(&HeaderValue::from_static(known)).unwrap().detached();
-        assert_eq!(check_request(&method, &uri, version, &fields, Some(&known)), judged);
+        assert_eq!(check_request(&method, &uri, version, &fields, Some(&known)), result);
     }
-    if let Ok(host) = &judged {
+    if let Ok(host) = &result {
         assert_eq!(check_request(&method, &uri, version, &fields, Some(&host.detached())).as_ref(), Ok(host));
     }
-    judged
+    result
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn the_host_is_found_in_every_version() {
 }
 
 #[test]
-fn doubtful_requests_are_refused() {
+fn invalid_requests_are_refused() {
     let (h1, h2) = (Version::HTTP_11, Version::HTTP_2);
     let a = ("host", "a");
     for (method, uri, version, fields, refusal) in [

@@ -1,12 +1,12 @@
-//! HTTP/1.1 with origins, as a client: writes requests, reads responses.
+//! The client's side of HTTP/1.1: encodes requests to origins, decodes their responses.
 //!
-//! - [`encode_request`] writes a request's head. [`chunk_start`](crate::chunk_start), [`CHUNK_END`](crate::CHUNK_END) and
-//!   [`write_last_chunk`](crate::write_last_chunk) frame a body of unknown length.
-//! - [`decode_response`] takes a response's head out of the bytes that came, and says how the body ends.
-//! - [`BodyDecoder::of_response`](crate::BodyDecoder::of_response) takes the body.
+//! - [`encode_request`] writes the head of a request. [`chunk_start`](crate::chunk_start),
+//!   [`CHUNK_END`](crate::CHUNK_END) and [`write_last_chunk`](crate::write_last_chunk) frame a body of unknown length.
+//! - [`decode_response`] takes the head of a response out of a buffer, and returns the framing of the body.
+//! - [`BodyDecoder::of_response`](crate::BodyDecoder::of_response) decodes the body.
 //!
-//! A response whose end is in doubt is refused (RFC 9112 section 6.3): a byte that one side takes for the body is the
-//! next response to the other.
+//! A response with an uncertain end is refused (RFC 9112 section 6.3). Otherwise one side could read a part of the body
+//! as the next response.
 
 mod request_encode;
 mod response_decode;
@@ -16,48 +16,48 @@ pub use response_decode::{MAX_RESPONSE_FIELDS, MAX_RESPONSE_HEAD_BYTES, Response
 
 use crate::chunked::ChunkError;
 
-/// Why the bytes of an origin are no response, or none whose end is certain.
+/// Why an origin's response is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
-    /// It begins with something else than `HTTP/1.0` or `HTTP/1.1`.
-    #[error("it does not begin as an HTTP/1 answer")]
+    /// The response does not begin with `HTTP/1.0` or `HTTP/1.1`.
+    #[error("it does not begin with HTTP/1.0 or HTTP/1.1")]
     NotHttp,
-    /// It begins as an alert of TLS does: the server expected TLS.
-    #[error("it is an alert of TLS")]
-    Tls,
-    /// Its head is malformed.
+    /// The response is a TLS alert: the origin expected TLS.
+    #[error("it is a TLS alert")]
+    TlsAlert,
+    /// The head is malformed.
     #[error("its head is malformed: {0}")]
     Head(httparse::Error),
-    /// Its head is longer than [`MAX_RESPONSE_HEAD_BYTES`].
+    /// The head is longer than [`MAX_RESPONSE_HEAD_BYTES`].
     #[error("its head is longer than {MAX_RESPONSE_HEAD_BYTES} bytes")]
     HeadLong,
-    /// Both `Content-Length` and `Transfer-Encoding` say where its body ends.
+    /// The head has both `Content-Length` and `Transfer-Encoding`.
     #[error("it has both a content length and a transfer coding")]
     BothLengths,
-    /// Its `Content-Length` is no number, or there are several that differ.
+    /// The `Content-Length` is no number, or several differ.
     #[error("its content length is not one number")]
     BadLength,
-    /// Its `Transfer-Encoding` is something else than exactly `chunked`.
-    #[error("it has a transfer coding that nobody asked for")]
-    ForeignCoding,
-    /// A chunk does not begin with its size in hexadecimal digits, or its line does not end as it must.
-    #[error("a chunk of its body does not begin with a size on a line")]
+    /// The `Transfer-Encoding` is not exactly `chunked`.
+    #[error("it has a transfer coding other than chunked")]
+    UnknownTransferEncoding,
+    /// A chunk has no size in hexadecimal digits, or its size line has no valid end.
+    #[error("a chunk of its body has no valid size line")]
     ChunkSize,
-    /// What announces a chunk is longer than it may be.
-    #[error("the line before a chunk of its body is too long")]
+    /// The size line of a chunk is too long.
+    #[error("the size line of a chunk of its body is too long")]
     ChunkLineLong,
-    /// A chunk does not end where its size says.
-    #[error("a chunk of its body does not end where its size says")]
+    /// A chunk does not end at its size.
+    #[error("a chunk of its body does not end at its size")]
     ChunkEnd,
-    /// What follows the last chunk is malformed.
+    /// The trailers are malformed.
     #[error("its trailers are malformed")]
     Trailers,
-    /// The trailers are more, or longer, than they may be.
+    /// The trailers are too many or too long.
     #[error("its trailers are too many or too long")]
     TrailersLong,
-    /// The connection ended before the response did.
-    #[error("it broke off")]
-    BrokenOff,
+    /// The connection ended before the response was complete.
+    #[error("it is incomplete")]
+    Incomplete,
 }
 
 impl From<ChunkError> for ResponseError {
@@ -72,9 +72,9 @@ impl From<ChunkError> for ResponseError {
     }
 }
 
-/// The length of the lines in `buf` up to the first empty one, with that line; `None` while no empty line came.
+/// The length of the lines in `buf` up to and with the first empty line; `None` if there is no empty line.
 ///
-/// The first `searched` bytes are known to have no such end.
+/// The first `searched` bytes are known to contain no such end.
 fn end_of_lines(buf: &[u8], searched: usize) -> Option<usize> {
     let mut at = searched.saturating_sub(2);
     while let Some(found) = memchr::memchr(b'\n', &buf[at..]) {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_head_is_found_however_it_comes() {
+    fn the_end_of_a_head_is_found_for_all_line_ends() {
         for (bytes, end) in [
             (&b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody"[..], Some(25)),
             (b"a\n\nb", Some(3)),
@@ -104,7 +104,7 @@ mod tests {
             (b"", None),
         ] {
             assert_eq!(end_of_lines(bytes, 0), end, "{bytes:?}");
-            // It is the same when it was looked for in less before.
+            // An earlier search of fewer bytes does not change the result.
             let before = end.map_or(bytes.len(), |end| end - 1);
             for searched in 0..=before {
                 assert_eq!(end_of_lines(&bytes[..before], searched), None, "{bytes:?} to {before} from {searched}");

@@ -1,4 +1,4 @@
-//! Writes the head of a request.
+//! Encodes the head of a request.
 
 use bytes::{BufMut, BytesMut};
 use http::{
@@ -9,21 +9,21 @@ use sallyport_http::forward::OurFields;
 
 use crate::{chunk_encode::put_field, decimal::put_decimal};
 
-/// How a request's body ends.
+/// The framing of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestBody {
     /// The request has no body.
     None,
-    /// After this many bytes.
+    /// The body has this many bytes.
     Length(u64),
-    /// With a chunk of no bytes.
+    /// The body is chunked.
     Chunked,
 }
 
-/// Writes a request's head in HTTP/1.1, for a connection that stays open.
+/// Writes the head of an HTTP/1.1 request, for a persistent connection.
 ///
-/// The target is the path with its query. `ours` are fields that `headers` does not have. The fields that frame the body
-/// are made from `body`, whatever `headers` says. A request without a body keeps a `Content-Length`, as 0.
+/// The target is the path with its query. `ours` has fields that `headers` does not have. `body` decides on the framing
+/// fields; those of `headers` are ignored. A request without a body keeps a `Content-Length`, as 0.
 pub fn encode_request(
     out: &mut BytesMut,
     method: &Method,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_once_how_its_body_ends() {
+    fn a_head_has_one_framing() {
         let headers = fields(&[("host", "a"), ("content-length", "7"), ("x", "1"), ("x", "2")]);
         let start = "POST /p?q HTTP/1.1\r\nhost: a\r\nx: 1\r\nx: 2\r\n";
         for (body, framing) in [
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_path_or_an_asterisk() {
+    fn a_target_is_in_origin_or_asterisk_form() {
         let bare = HeaderMap::new();
         for (target, sent) in [("*", "*"), ("/", "/"), ("http://host/p?q=1", "/p?q=1"), ("http://host", "/")] {
             let head = written(&Method::OPTIONS, target, &bare, RequestBody::None);

@@ -1,4 +1,4 @@
-//! Reads the head of a response.
+//! Decodes the head of a response.
 
 use std::mem::MaybeUninit;
 
@@ -26,13 +26,13 @@ const TLS_ALERT: u8 = 21;
 pub struct Response {
     /// The status.
     pub status: StatusCode,
-    /// How the body ends.
+    /// The framing of the body.
     pub framing: Framing,
-    /// Whether the connection may carry another request behind this response.
+    /// Whether another request may follow on the connection.
     pub keeps_connection: bool,
 }
 
-/// A head that an origin sent.
+/// A decoded head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseHead {
     /// An informational response, such as `100 Continue` (RFC 9110 section 15.2). Another head follows.
@@ -43,11 +43,12 @@ pub enum ResponseHead {
 
 /// Takes the next head out of `buf`, in response to a request with this method; `None` while the head is incomplete.
 ///
-/// The fields of a final response replace those in `fields`. Otherwise `fields` stays as it is. `searched` is how much of
-/// `buf` is known to have no end of a head: 0 for a new response, and kept between calls.
+/// The fields of a final response replace those in `fields`; an informational response leaves `fields` unchanged.
+/// `searched` is how many bytes of `buf` are known to contain no end of a head. It is 0 for a new response, and kept
+/// between calls.
 ///
 /// # Errors
-/// The bytes are no response, or the end of its body is not certain. Nothing more can be read from the connection.
+/// The bytes are no response, or the end of the body is uncertain. The connection cannot be used again.
 pub fn decode_response(
     buf: &mut BytesMut,
     searched: &mut usize,
@@ -60,7 +61,7 @@ pub fn decode_response(
     }
     let seen = buf.len().min(START.len());
     if buf[..seen] != START[..seen] {
-        return Err(if buf.first() == Some(&TLS_ALERT) { ResponseError::Tls } else { ResponseError::NotHttp });
+        return Err(if buf.first() == Some(&TLS_ALERT) { ResponseError::TlsAlert } else { ResponseError::NotHttp });
     }
     let Some(end) = end_of_lines(buf, *searched) else {
         *searched = buf.len();
@@ -73,14 +74,14 @@ pub fn decode_response(
     read_head(&buf.split_to(end).freeze(), method, fields).map(Some)
 }
 
-/// Reads a whole head.
+/// Parses a complete head.
 fn read_head(bytes: &Bytes, method: &Method, fields: &mut HeaderMap) -> Result<ResponseHead, ResponseError> {
     let mut room = [const { MaybeUninit::uninit() }; MAX_RESPONSE_FIELDS];
     let mut head = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, &mut room);
     match parsed.map_err(ResponseError::Head)? {
         httparse::Status::Complete(length) if length == bytes.len() => {}
-        // It would end before the first empty line, or behind it.
+        // The parser found another end than the first empty line.
         _ => return Err(ResponseError::Head(httparse::Error::NewLine)),
     }
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(ResponseError::NotHttp)?;
@@ -105,7 +106,7 @@ fn read_head(bytes: &Bytes, method: &Method, fields: &mut HeaderMap) -> Result<R
     Ok(ResponseHead::Final(Response { status, framing, keeps_connection }))
 }
 
-/// How the body ends (RFC 9112 section 6.3).
+/// The framing of the body (RFC 9112 section 6.3).
 fn framing(status: StatusCode, method: &Method, fields: &HeaderMap, is_http10: bool) -> Result<Framing, ResponseError> {
     let is_bodiless = matches!(status.as_u16(), 101 | 204 | 304) || *method == Method::HEAD;
     if is_bodiless || (*method == Method::CONNECT && status.is_success()) {
@@ -116,7 +117,7 @@ fn framing(status: StatusCode, method: &Method, fields: &HeaderMap, is_http10: b
         //= RFC 9112 section 6.1
         //# A server MUST NOT apply the chunked transfer coding more than once to a message body
         if is_http10 || codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-            return Err(ResponseError::ForeignCoding);
+            return Err(ResponseError::UnknownTransferEncoding);
         }
         if fields.contains_key(CONTENT_LENGTH) {
             return Err(ResponseError::BothLengths);

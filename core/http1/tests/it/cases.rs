@@ -1,4 +1,4 @@
-//! The server against a list of requests that some server was once fooled by.
+//! Requests that other servers have misread, and the verdicts of this server.
 
 use RequestRefusal as No;
 use http::StatusCode;
@@ -19,10 +19,10 @@ fn passes(bytes: impl AsRef<[u8]>) {
     assert_eq!(Driven::of(bytes).verdict(), (bytes.len(), None), "{:?}", String::from_utf8_lossy(bytes));
 }
 
-/// The message that begins after `before` is refused, and nothing of it is taken.
+/// The message is refused completely.
 #[track_caller]
 fn head_is_refused(name: &str, bytes: impl AsRef<[u8]>, refusal: RequestRefusal) {
-    // Behind a good request too: that one is taken whole.
+    // Also behind a valid request, which is accepted.
     let good = b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n";
     for before in [&b""[..], good] {
         let all = [before, bytes.as_ref()].concat();
@@ -30,7 +30,7 @@ fn head_is_refused(name: &str, bytes: impl AsRef<[u8]>, refusal: RequestRefusal)
         assert_eq!(driven.verdict(), (before.len(), Some(refusal)), "{name}: {:?}", String::from_utf8_lossy(&all));
         assert!(!driven.is_in_body(), "{name}");
         assert_eq!(driven.server.phase(), Phase::Refused, "{name}");
-        // It stays refused, whatever comes.
+        // Later bytes do not change the refusal.
         let requests = driven.log.len();
         driven.feed(good);
         assert_eq!((driven.verdict(), driven.log.len()), ((before.len(), Some(refusal)), requests), "{name}");
@@ -70,17 +70,17 @@ fn a_head_is_held_until_it_is_complete() {
     let mut driven = Driven::new(Limits::default());
     assert_eq!(driven.server.phase(), Phase::Idle);
     driven.feed(&first[..first.len() - 1]);
-    assert_eq!((driven.taken(), driven.server.phase()), (first.len() - 1, Phase::Body));
+    assert_eq!((driven.accepted_bytes(), driven.server.phase()), (first.len() - 1, Phase::Body));
     driven.feed(b"cG");
-    assert_eq!((driven.taken(), driven.server.phase()), (first.len(), Phase::Head));
+    assert_eq!((driven.accepted_bytes(), driven.server.phase()), (first.len(), Phase::Head));
     for byte in &second[1..second.len() - 1] {
         driven.feed(&[*byte]);
-        assert_eq!((driven.taken(), driven.server.phase()), (first.len(), Phase::Head));
+        assert_eq!((driven.accepted_bytes(), driven.server.phase()), (first.len(), Phase::Head));
     }
     driven.feed(b"\n");
-    assert_eq!((driven.taken(), driven.server.phase()), (first.len() + second.len(), Phase::Idle));
+    assert_eq!((driven.accepted_bytes(), driven.server.phase()), (first.len() + second.len(), Phase::Idle));
     driven.feed(b"\r\n");
-    assert_eq!(driven.taken(), first.len() + second.len());
+    assert_eq!(driven.accepted_bytes(), first.len() + second.len());
     assert_eq!(driven.server.phase(), Phase::Idle, "an empty line is no request yet");
 }
 
@@ -252,7 +252,7 @@ fn smuggling_by_lengths_is_refused() {
 }
 
 #[test]
-fn doubtful_hosts_are_refused() {
+fn invalid_hosts_are_refused() {
     for (name, fields, refusal) in [
         ("no host", "X: y", No::MissingHost),
         ("an empty host", "Host:", No::MissingHost),
@@ -276,7 +276,7 @@ fn doubtful_hosts_are_refused() {
 }
 
 #[test]
-fn heads_have_bounds() {
+fn heads_are_bounded() {
     let head = |target: usize, fields: usize, filler: usize| {
         let mut head = format!("GET /{} HTTP/1.1\r\nHost: a\r\n", "t".repeat(target - 1));
         for index in 1..fields {
@@ -321,7 +321,7 @@ fn heads_have_bounds() {
     }
 }
 
-/// The body is refused at the byte that is marked with `|`.
+/// The body is refused at the byte that `|` marks.
 #[track_caller]
 fn chunks_are_refused(name: &str, body: &str, refusal: RequestRefusal) {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -333,7 +333,7 @@ fn chunks_are_refused(name: &str, body: &str, refusal: RequestRefusal) {
 }
 
 #[test]
-fn malformed_chunks_are_refused_at_the_wrong_byte() {
+fn malformed_chunks_are_refused_at_the_offending_byte() {
     let long_line = format!("5;{}|x", "x".repeat(MAX_CHUNK_LINE_BYTES - 2));
     let line = format!("1;{}\r\na\r\n", "x".repeat(MAX_CHUNK_LINE_BYTES - 2));
     let in_full_lines = MAX_CHUNK_EXTENSION_BYTES / (MAX_CHUNK_LINE_BYTES - 1);
@@ -387,7 +387,7 @@ fn malformed_chunks_are_refused_at_the_wrong_byte() {
 }
 
 #[test]
-fn trailers_have_bounds() {
+fn trailers_are_bounded() {
     let many = |count: usize| "X: y\r\n".repeat(count);
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     passes(format!("{head}0\r\n{}\r\n", many(MAX_TRAILER_COUNT)));
@@ -398,8 +398,8 @@ fn trailers_have_bounds() {
 }
 
 #[test]
-fn a_size_is_that_of_its_own_chunk() {
-    // A leftover of one chunk's size or digits must not reach the next one's.
+fn chunk_sizes_do_not_carry_over() {
+    // The size of a chunk must not affect the next one.
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let body = format!("{}{}0\r\n\r\n", "a\r\n0123456789\r\n".repeat(20), "0000000000000001\r\nx\r\n");
     passes(format!("{head}{body}GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -408,7 +408,7 @@ fn a_size_is_that_of_its_own_chunk() {
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\r\n";
 
 #[test]
-fn what_follows_a_request_is_not_read_before_its_response() {
+fn bytes_behind_a_request_are_not_read_before_its_response() {
     let mut server = Server::new(Limits::default());
     server.handle_input(format!("{UPGRADE}\u{81}anything\0").as_bytes());
     assert!(server.poll_request().unwrap().is_ok());
@@ -417,7 +417,7 @@ fn what_follows_a_request_is_not_read_before_its_response() {
     respond(&mut server, StatusCode::SWITCHING_PROTOCOLS);
     assert_eq!(server.phase(), Phase::Switched);
     server.handle_input(b"\0");
-    assert!(server.poll_request().is_none(), "there is no way back");
+    assert!(server.poll_request().is_none(), "the connection stays switched");
     assert_eq!(server.into_unread(), "\u{81}anything\0\0");
 }
 

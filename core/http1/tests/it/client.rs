@@ -1,5 +1,4 @@
-//! HTTP/1.1 as a client of an origin speaks it: what is an answer, what is refused, and that it does not matter in which
-//! pieces it comes.
+//! The client's side of HTTP/1.1: valid and refused responses, in pieces of any size.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
@@ -13,7 +12,7 @@ use sallyport_http1::{
     write_last_chunk,
 };
 
-/// Numbers that look random, the same in every run.
+/// Reproducible pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -26,10 +25,10 @@ impl Numbers {
 /// Names and values.
 type Fields = Vec<(String, Vec<u8>)>;
 
-/// What was made of all that an origin sent.
+/// The result of decoding all bytes of an origin.
 #[derive(Debug, Default, PartialEq)]
 struct Read {
-    announced: Vec<u16>,
+    informational: Vec<u16>,
     head: Option<(Response, Fields)>,
     body: Vec<u8>,
     trailers: Fields,
@@ -42,13 +41,13 @@ fn listed(fields: &HeaderMap) -> Fields {
     fields.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
 }
 
-/// Reads what comes in these pieces, and then the end of the connection.
+/// Decodes these pieces, and then the end of the connection.
 fn read(method: &Method, pieces: &[&[u8]]) -> Read {
     let (mut read, mut buf, mut searched) = (Read::default(), BytesMut::new(), 0);
     let (mut fields, mut body) = (HeaderMap::new(), None::<BodyDecoder>);
     for piece in pieces {
         buf.extend_from_slice(piece);
-        if let Err(error) = go_on(method, &mut read, &mut buf, &mut searched, &mut fields, &mut body) {
+        if let Err(error) = advance(method, &mut read, &mut buf, &mut searched, &mut fields, &mut body) {
             read.error = Some(error);
             return read;
         }
@@ -56,16 +55,16 @@ fn read(method: &Method, pieces: &[&[u8]]) -> Read {
     match &mut body {
         Some(body) if !read.is_over => {
             read.is_over = body.set_connection_ended();
-            read.error = (!read.is_over).then_some(ResponseError::BrokenOff);
+            read.error = (!read.is_over).then_some(ResponseError::Incomplete);
         }
         Some(_) => {}
-        None => read.error = Some(ResponseError::BrokenOff),
+        None => read.error = Some(ResponseError::Incomplete),
     }
     read.rest = buf.to_vec();
     read
 }
 
-fn go_on(
+fn advance(
     method: &Method,
     read: &mut Read,
     buf: &mut BytesMut,
@@ -76,10 +75,10 @@ fn go_on(
     while body.is_none() {
         match decode_response(buf, searched, method, fields)? {
             None => return Ok(()),
-            Some(ResponseHead::Informational(status)) => read.announced.push(status.as_u16()),
-            Some(ResponseHead::Final(answer)) => {
-                read.head = Some((answer, listed(fields)));
-                *body = Some(BodyDecoder::of_response(answer.framing));
+            Some(ResponseHead::Informational(status)) => read.informational.push(status.as_u16()),
+            Some(ResponseHead::Final(response)) => {
+                read.head = Some((response, listed(fields)));
+                *body = Some(BodyDecoder::of_response(response.framing));
             }
         }
     }
@@ -110,8 +109,8 @@ fn chunked(body: &[u8]) -> Read {
 }
 
 #[test]
-fn answers_end_where_the_standard_says() {
-    for (method, answer, framing, body, keeps) in [
+fn responses_end_where_rfc_9112_says() {
+    for (method, response, framing, body, keeps) in [
         ("GET", &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..], Framing::Length(0), &b"hello"[..], true),
         (
             "GET",
@@ -152,12 +151,12 @@ fn answers_end_where_the_standard_says() {
         ("GET", b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\r\n", Framing::Length(0), b"", false),
         ("GET", b"\r\nHTTP/1.1 200 OK\ncontent-length: 1\n\nx", Framing::Length(0), b"x", true),
     ] {
-        let read = read(&method.parse().unwrap(), &[answer]);
-        let shown = String::from_utf8_lossy(answer);
+        let read = read(&method.parse().unwrap(), &[response]);
+        let shown = String::from_utf8_lossy(response);
         assert_eq!(read.error, None, "{shown}");
-        let (Response { framing: said, keeps_connection, .. }, _) = read.head.clone().unwrap();
-        let of_a_length = matches!((said, framing), (Framing::Length(_), Framing::Length(_)));
-        assert!(of_a_length || said == framing, "{said:?} {shown}");
+        let (Response { framing: found, keeps_connection, .. }, _) = read.head.clone().unwrap();
+        let of_a_length = matches!((found, framing), (Framing::Length(_), Framing::Length(_)));
+        assert!(of_a_length || found == framing, "{found:?} {shown}");
         assert_eq!(
             (keeps_connection, &*read.body, read.is_over, &*read.rest),
             (keeps, body, true, &b""[..]),
@@ -167,7 +166,7 @@ fn answers_end_where_the_standard_says() {
 }
 
 #[test]
-fn answers_whose_end_is_in_doubt_are_refused() {
+fn responses_with_uncertain_end_are_refused() {
     use ResponseError as E;
     for (start, error) in [
         ("content-length: 5\r\ntransfer-encoding: chunked", E::BothLengths),
@@ -180,12 +179,12 @@ fn answers_whose_end_is_in_doubt_are_refused() {
         ("content-length: 5,", E::BadLength),
         ("content-length: 9223372036854775808", E::BadLength),
         ("content-length: 99999999999999999999999", E::BadLength),
-        ("transfer-encoding: gzip, chunked", E::ForeignCoding),
-        ("transfer-encoding: gzip", E::ForeignCoding),
-        ("transfer-encoding: chunked, chunked", E::ForeignCoding),
-        ("transfer-encoding: chunked\r\ntransfer-encoding: chunked", E::ForeignCoding),
-        ("transfer-encoding: xchunked", E::ForeignCoding),
-        ("transfer-encoding: \"chunked\"", E::ForeignCoding),
+        ("transfer-encoding: gzip, chunked", E::UnknownTransferEncoding),
+        ("transfer-encoding: gzip", E::UnknownTransferEncoding),
+        ("transfer-encoding: chunked, chunked", E::UnknownTransferEncoding),
+        ("transfer-encoding: chunked\r\ntransfer-encoding: chunked", E::UnknownTransferEncoding),
+        ("transfer-encoding: xchunked", E::UnknownTransferEncoding),
+        ("transfer-encoding: \"chunked\"", E::UnknownTransferEncoding),
         ("a: b\r\n folded", E::Head(httparse::Error::HeaderName)),
         ("a: b\r\n\tcontent-length: 3", E::Head(httparse::Error::HeaderName)),
         ("content-length : 5", E::Head(httparse::Error::HeaderName)),
@@ -198,7 +197,7 @@ fn answers_whose_end_is_in_doubt_are_refused() {
         let read = whole(format!("HTTP/1.1 200 OK\r\n{start}\r\n\r\nhello").as_bytes());
         assert_eq!(read.error, Some(error), "{start:?}");
     }
-    assert_eq!(whole(b"HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").error, Some(E::ForeignCoding));
+    assert_eq!(whole(b"HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").error, Some(E::UnknownTransferEncoding));
     for garbage in [&b"HTTP/2 200 OK\r\n\r\n"[..], b"SSH-2.0-x\r\n", b"http/1.1 200 OK\r\n\r\n", b"\0"] {
         assert_eq!(whole(garbage).error, Some(E::NotHttp), "{garbage:?}");
     }
@@ -210,7 +209,7 @@ fn answers_whose_end_is_in_doubt_are_refused() {
 }
 
 #[test]
-fn chunks_are_read_by_the_letter() {
+fn chunks_are_read_strictly() {
     use ResponseError as E;
     let read = chunked(b"5;a=b;c=\"d\"\r\nhello\r\n1 ;x\r\n!\r\n0\r\nX-Sum: 42\r\n\r\nnext");
     assert_eq!((&*read.body, &*read.rest, read.error), (&b"hello!"[..], &b"next"[..], None));
@@ -237,10 +236,10 @@ fn chunks_are_read_by_the_letter() {
         ("0\r\na: b\r\n\n", E::Trailers),
         ("0\r\na : b\r\n\r\n", E::Trailers),
         ("0\r\nno colon\r\n\r\n", E::Trailers),
-        ("5\r\nhel", E::BrokenOff),
-        ("5\r\nhello\r\n", E::BrokenOff),
-        ("5\r\nhello\r\n0\r\n", E::BrokenOff),
-        ("5\r\nhello\r\n0\r\na: b\r\n", E::BrokenOff),
+        ("5\r\nhel", E::Incomplete),
+        ("5\r\nhello\r\n", E::Incomplete),
+        ("5\r\nhello\r\n0\r\n", E::Incomplete),
+        ("5\r\nhello\r\n0\r\na: b\r\n", E::Incomplete),
     ] {
         assert_eq!(chunked(body.as_bytes()).error, Some(error), "{body:?}");
     }
@@ -249,7 +248,7 @@ fn chunks_are_read_by_the_letter() {
 }
 
 #[test]
-fn everything_has_a_bound() {
+fn heads_chunk_lines_and_trailers_are_bounded() {
     use ResponseError as E;
     let fields = |count: usize| (0..count).map(|n| format!("x{n}: y\r\n")).collect::<String>();
     let head = |count| format!("HTTP/1.1 204 No Content\r\n{}\r\n", fields(count));
@@ -271,7 +270,7 @@ fn everything_has_a_bound() {
 }
 
 #[test]
-fn heads_that_announce_an_answer_leave_the_fields_alone() {
+fn informational_heads_leave_the_fields_unchanged() {
     let mut buf = BytesMut::from(&b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"[..]);
     let mut fields = HeaderMap::from_iter([(HeaderName::from_static("host"), HeaderValue::from_static("a"))]);
     for status in [StatusCode::CONTINUE, StatusCode::EARLY_HINTS] {
@@ -286,24 +285,25 @@ fn heads_that_announce_an_answer_leave_the_fields_alone() {
 }
 
 #[test]
-fn small_bodies_are_given_as_they_lie_in_one_piece() {
+fn small_bodies_are_returned_in_one_piece_without_a_copy() {
     let mut buf = BytesMut::from(&b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"[..]);
-    let lies = buf[buf.len() - 5..].as_ptr();
-    let Ok(Some(ResponseHead::Final(answer))) = decode_response(&mut buf, &mut 0, &Method::GET, &mut HeaderMap::new())
+    let address = buf[buf.len() - 5..].as_ptr();
+    let Ok(Some(ResponseHead::Final(response))) =
+        decode_response(&mut buf, &mut 0, &Method::GET, &mut HeaderMap::new())
     else {
-        panic!("no answer");
+        panic!("no response");
     };
-    let mut body = BodyDecoder::of_response(answer.framing);
+    let mut body = BodyDecoder::of_response(response.framing);
     let Ok(Piece::Data(data)) = body.next(&mut buf) else { panic!("no data") };
-    assert_eq!((data.as_ptr(), &*data, body.is_over()), (lies, &b"hello"[..], true));
-    // The last chunk and the end behind it are one piece too.
+    assert_eq!((data.as_ptr(), &*data, body.is_over()), (address, &b"hello"[..], true));
+    // The last data comes together with the end of the body.
     let mut body = BodyDecoder::of_response(Framing::Chunked);
     let mut buf = BytesMut::from(&b"5\r\nhello\r\n0\r\n\r\n"[..]);
     assert_eq!((body.next(&mut buf), body.is_over()), (Ok(Piece::Data(Bytes::from_static(b"hello"))), true));
 }
 
 #[test]
-fn what_is_written_in_chunks_is_read_back() {
+fn encoded_chunks_are_decoded_to_the_same_body() {
     let mut numbers = Numbers(1);
     for _ in 0..200 {
         let chunks: Vec<Vec<u8>> = (0..numbers.below(5))
@@ -329,7 +329,7 @@ fn what_is_written_in_chunks_is_read_back() {
 }
 
 #[test]
-fn a_request_is_what_an_origin_understands() {
+fn an_encoded_request_is_parsed_by_another_parser() {
     let mut out = BytesMut::new();
     let fields = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("a"))]);
     let client = ClientFields::new(([192, 0, 2, 1], 7).into(), "https", 443);
@@ -347,8 +347,8 @@ fn a_request_is_what_an_origin_understands() {
     assert_eq!((head.method, head.path, head.version, head.headers.len()), (Some("PUT"), Some("/x"), Some(1), 10));
 }
 
-/// Something between an answer and garbage.
-fn made_up(numbers: &mut Numbers) -> Vec<u8> {
+/// Random bytes that resemble a response.
+fn generated(numbers: &mut Numbers) -> Vec<u8> {
     const PARTS: [&[u8]; 30] = [
         b"HTTP/1.1 100 Continue\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n",
@@ -394,11 +394,11 @@ fn made_up(numbers: &mut Numbers) -> Vec<u8> {
 }
 
 #[test]
-fn however_it_is_cut_it_is_read_the_same() {
+fn decoding_does_not_depend_on_the_pieces() {
     let mut numbers = Numbers(7);
     let (mut good, mut bad) = (0, 0);
     for round in 0..20_000 {
-        let bytes = made_up(&mut numbers);
+        let bytes = generated(&mut numbers);
         let method = [Method::GET, Method::HEAD][numbers.below(2)].clone();
         let at_once = read(&method, &[&bytes]);
         let mut pieces: Vec<&[u8]> = Vec::new();
@@ -412,7 +412,7 @@ fn however_it_is_cut_it_is_read_the_same() {
         let in_pieces = read(&method, &pieces);
         if at_once.error.is_some() {
             bad += 1;
-            // What came before the error may have been given out already, and the error may be another one.
+            // The pieces before the error may have been returned, and the error may differ.
             assert!(in_pieces.error.is_some(), "{:?}", String::from_utf8_lossy(&bytes));
             continue;
         }

@@ -1,4 +1,4 @@
-//! Drives a server over bytes that come in pieces, and responds to each request at once.
+//! Drives a server over bytes in pieces, and responds to each request at once.
 
 use http::{HeaderMap, StatusCode};
 use sallyport_http::RequestRefusal;
@@ -7,7 +7,7 @@ use sallyport_http1::{
     server::{Limits, Phase, ResponseHead, Server},
 };
 
-/// What a server made of the bytes so far.
+/// A server with the results for the bytes so far.
 #[derive(Debug)]
 pub(crate) struct Driven {
     pub(crate) server: Server,
@@ -31,24 +31,25 @@ impl Driven {
         }
     }
 
-    /// What a server with the usual limits makes of bytes that come at once.
+    /// Feeds these bytes at once to a server with default limits.
     pub(crate) fn of(bytes: impl AsRef<[u8]>) -> Self {
         let mut driven = Self::new(Limits::default());
         driven.feed(bytes.as_ref());
         driven
     }
 
-    /// How many bytes were taken. Behind them begins an incomplete head, the refused message, or the wrong byte of a body.
-    pub(crate) fn taken(&self) -> usize {
+    /// How many bytes were accepted. The next byte begins an incomplete head or a refused message, or is the wrong byte
+    /// of a body.
+    pub(crate) fn accepted_bytes(&self) -> usize {
         self.fed - self.server.unread_bytes()
     }
 
-    /// How many bytes were taken, and why the rest is refused.
+    /// How many bytes were accepted, and why the rest is refused.
     pub(crate) fn verdict(&self) -> (usize, Option<RequestRefusal>) {
-        (self.taken(), self.refusal)
+        (self.accepted_bytes(), self.refusal)
     }
 
-    /// Whether the bytes that come next belong to a body.
+    /// Whether the next byte belongs to a body.
     pub(crate) fn is_in_body(&self) -> bool {
         self.is_refused_in_body || self.server.phase() == Phase::Body
     }
@@ -56,11 +57,11 @@ impl Driven {
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.fed += bytes.len();
         self.server.handle_input(bytes);
-        while self.go_on() {}
+        while self.step() {}
     }
 
-    /// One step; false when nothing more can be done with what came.
-    fn go_on(&mut self) -> bool {
+    /// Makes one step. Returns false if more bytes are needed, or if the connection is refused.
+    fn step(&mut self) -> bool {
         if !self.is_served {
             match self.server.poll_request() {
                 None => return false,
@@ -99,13 +100,13 @@ impl Driven {
     }
 }
 
-/// Responds without a body.
+/// Responds without a body. Returns whether the connection persists.
 pub(crate) fn respond(server: &mut Server, status: StatusCode) -> bool {
     let head = ResponseHead { status, fields: &HeaderMap::new(), length: Some(0), may_persist: true };
     server.send_head(&head)
 }
 
-/// Takes what waits to be written.
+/// Takes the output of the server.
 pub(crate) fn written(server: &mut Server) -> String {
     let mut bytes = Vec::new();
     while !server.output().is_empty() {

@@ -1,10 +1,10 @@
-//! The corpus of the fuzzer of HTTP/1.1, replayed; and the tool that writes its first files.
+//! Replays the corpus of the HTTP/1.1 fuzzer, and writes its seed files.
 
 use std::{fs, path::PathBuf};
 
 use crate::http1_fuzz::http1_input;
 
-/// The first files: the size of the pieces, less one, and what a client sends.
+/// The seed files: name, size of the pieces less one, and the bytes of the client.
 const CONNECTIONS: [(&str, u8, &str); 14] = [
     ("get", 0, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
     ("pipelined", 6, "GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n"),
@@ -51,7 +51,7 @@ fn every_file_of_the_corpus_passes() {
     }
 }
 
-/// `cargo test -p sallyport-http1 -- --ignored write_the_corpus` writes the first files anew.
+/// `cargo test -p sallyport-http1 -- --ignored write_the_corpus` writes the seed files.
 #[test]
 #[ignore = "writes files into fuzz/corpus"]
 fn write_the_corpus() {

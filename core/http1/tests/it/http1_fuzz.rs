@@ -1,13 +1,13 @@
-//! What holds of all bytes that a client of HTTP/1.1 can send: the server reads the same in any pieces.
+//! The property of all input: the server reads the same in pieces of any size.
 
 use sallyport_http1::server::Limits;
 
 use crate::drive::Driven;
 
-/// The longest input that is tried, in bytes.
+/// The longest input, in bytes.
 const MAX_INPUT: usize = 16_384;
 
-/// Checks one connection. The first byte says in pieces of which size the others come.
+/// Checks one connection. The first byte of `data` is the size of the pieces, less one.
 pub(crate) fn http1_input(data: &[u8]) {
     let Some((size, bytes)) = data[..data.len().min(MAX_INPUT)].split_first() else { return };
     let whole = Driven::of(bytes);

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on the wire, from outside.
+//! Tests of `sallyport-http1` through its public interface.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 

@@ -1,4 +1,4 @@
-//! What holds of the server for every input.
+//! Properties of the server for random input.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use sallyport_http::RequestRefusal;
@@ -6,11 +6,11 @@ use sallyport_http1::server::{Limits, Server};
 
 use crate::{drive::Driven, reference};
 
-/// Bounds small enough for random inputs to reach them.
+/// Limits that random input reaches.
 const LIMITS: Limits = Limits { max_head_bytes: 400, max_target_bytes: 16_384, max_header_count: 100 };
 
-/// What a server makes of a stream that comes in the given pieces: how much it takes, why it refuses the rest, and what it
-/// reads. Checks on the way that no more is ever held than the limits say.
+/// Feeds pieces to a server. Returns how many bytes are accepted, why the rest is refused, and the log. Checks the
+/// bound on unread bytes.
 fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (usize, Option<RequestRefusal>, Vec<String>) {
     let mut driven = Driven::new(LIMITS);
     for piece in pieces {
@@ -21,10 +21,10 @@ fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (usize, Option<Reques
         let held = driven.server.unread_bytes();
         assert!(held <= LIMITS.max_head_bytes, "{held} bytes are held");
     }
-    (driven.taken(), driven.refusal, driven.log)
+    (driven.accepted_bytes(), driven.refusal, driven.log)
 }
 
-/// Pieces of requests, good and bad, that random streams are put together from.
+/// Valid and invalid fragments of requests.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     let words = vec![
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -88,7 +88,7 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Bytes that are shown as text when a test fails.
+/// Bytes, shown as text when a test fails.
 #[derive(Clone)]
 struct Stream(Vec<u8>);
 
@@ -98,7 +98,7 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// A stream of fragments, some of its bytes changed.
+/// A stream of fragments, with some bytes changed.
 fn stream() -> impl Strategy<Value = Stream> {
     (vec(fragment(), 1..16), vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)).prop_map(|(fragments, changes)| {
         let mut bytes = fragments.concat();
@@ -128,16 +128,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_taken_is_read_to_the_same_end_alone(Stream(bytes) in stream()) {
+    fn the_accepted_bytes_alone_give_the_same_log(Stream(bytes) in stream()) {
         let mut whole = Driven::new(LIMITS);
         whole.feed(&bytes);
         let mut alone = Driven::new(LIMITS);
-        alone.feed(&bytes[..whole.taken()]);
-        prop_assert_eq!((alone.verdict(), alone.log), ((whole.taken(), None), whole.log));
+        alone.feed(&bytes[..whole.accepted_bytes()]);
+        prop_assert_eq!((alone.verdict(), alone.log), ((whole.accepted_bytes(), None), whole.log));
     }
 
     #[test]
-    fn the_verdict_is_the_same_however_the_bytes_are_split(
+    fn the_verdict_does_not_depend_on_the_pieces(
         Stream(bytes) in stream(),
         places in vec(any::<prop::sample::Index>(), 0..12),
     ) {
@@ -147,29 +147,29 @@ proptest! {
     }
 
     #[test]
-    fn a_slow_and_obvious_parser_agrees(Stream(bytes) in stream()) {
+    fn the_reference_parser_agrees(Stream(bytes) in stream()) {
         let (taken, refusal, _) = feed([&bytes[..]]);
-        let judgement = reference::judge(&bytes, LIMITS.max_head_bytes);
-        prop_assert_eq!((taken, refusal.is_some()), (judgement.passed, judgement.refused), "{:?}", refusal);
+        let expected = reference::parse_stream(&bytes, LIMITS.max_head_bytes);
+        prop_assert_eq!((taken, refusal.is_some()), (expected.passed, expected.refused), "{:?}", refusal);
     }
 
     #[test]
-    fn any_bytes_at_all_are_judged(bytes in vec(any::<u8>(), 0..600)) {
+    fn arbitrary_bytes_do_not_panic(bytes in vec(any::<u8>(), 0..600)) {
         let mut driven = Driven::new(LIMITS);
         driven.feed(&bytes);
         driven.feed(&bytes[..bytes.len() / 2]);
-        prop_assert!(driven.taken() <= bytes.len() + bytes.len() / 2);
+        prop_assert!(driven.accepted_bytes() <= bytes.len() + bytes.len() / 2);
     }
 }
 
 #[test]
-fn a_head_that_trickles_in_costs_one_look_at_each_byte() {
+fn a_head_in_pieces_is_parsed_once() {
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(60_000));
     let mut server = Server::new(Limits::default());
     let (host, last) = (head.find("a\r\n").unwrap(), head.len() - 1);
     server.handle_input(&head.as_bytes()[..last]);
     assert!(!server.advance());
-    // A line that was read would be refused now: a server that does not look again does not see it.
+    // A server that parses the head again would refuse this byte.
     server.input_mut()[host] = b'@';
     server.handle_input(&head.as_bytes()[last..]);
     assert_eq!(server.poll_request().unwrap().unwrap().head.headers["host"], "@");

@@ -1,11 +1,10 @@
-//! A slow and obvious parser of a whole HTTP/1 request stream, to compare the server with.
+//! A slow and simple parser of a complete HTTP/1 request stream, as a reference for the server.
 //!
-//! It takes the stream apart line by line into owned text, looks fields up in a list, and knows nothing of pieces that
-//! come one by one.
+//! The parser splits the stream into lines of owned text, and does not support input in pieces.
 
-/// How much of the stream passes, and whether what comes then is refused.
+/// How many bytes are accepted, and whether the rest is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Judgement {
+pub(crate) struct Verdict {
     pub(crate) passed: usize,
     pub(crate) refused: bool,
 }
@@ -16,28 +15,28 @@ enum Step<T> {
     Wrong(usize),
 }
 
-/// Judges the stream with bounds as small as the inputs of the tests need them to be.
-pub(crate) fn judge(stream: &[u8], max_head_bytes: usize) -> Judgement {
+/// Parses a stream. `max_head_bytes` is small enough for the inputs of the tests.
+pub(crate) fn parse_stream(stream: &[u8], max_head_bytes: usize) -> Verdict {
     let mut at = 0;
     loop {
         let (head_bytes, body) = match read_head(&stream[at..], max_head_bytes) {
             Step::Done(head) => head,
-            Step::NeedsMore => return Judgement { passed: at, refused: false },
-            Step::Wrong(_) => return Judgement { passed: at, refused: true },
+            Step::NeedsMore => return Verdict { passed: at, refused: false },
+            Step::Wrong(_) => return Verdict { passed: at, refused: true },
         };
         at += head_bytes;
         match body {
             Body::Length(length) => {
                 let left = (stream.len() - at) as u64;
                 if left < length {
-                    return Judgement { passed: stream.len(), refused: false };
+                    return Verdict { passed: stream.len(), refused: false };
                 }
                 at += usize::try_from(length).unwrap();
             }
             Body::Chunked => match read_chunks(&stream[at..]) {
                 Step::Done(bytes) => at += bytes,
-                Step::NeedsMore => return Judgement { passed: stream.len(), refused: false },
-                Step::Wrong(offset) => return Judgement { passed: at + offset, refused: true },
+                Step::NeedsMore => return Verdict { passed: stream.len(), refused: false },
+                Step::Wrong(offset) => return Verdict { passed: at + offset, refused: true },
             },
         }
     }
@@ -48,7 +47,7 @@ enum Body {
     Chunked,
 }
 
-/// The next line without its CRLF; its bytes are checked for what no line may have.
+/// The next line without its CRLF. Refuses bytes that no line may have.
 fn next_line(bytes: &[u8]) -> Step<String> {
     for (index, byte) in bytes.iter().enumerate() {
         match byte {
@@ -88,12 +87,12 @@ fn read_head(bytes: &[u8], max_head_bytes: usize) -> Step<(usize, Body)> {
             break;
         }
         lines.push(line);
-        // What is wrong in the lines so far is refused without waiting for the rest.
-        if judge_head(&lines, false).is_none() {
+        // An invalid line is refused before the head is complete.
+        if check_head(&lines, false).is_none() {
             return Step::Wrong(0);
         }
     }
-    match judge_head(&lines, true) {
+    match check_head(&lines, true) {
         Some(body) => Step::Done((at, body)),
         None => Step::Wrong(0),
     }
@@ -107,7 +106,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
 
-fn judge_head(lines: &[String], is_complete: bool) -> Option<Body> {
+fn check_head(lines: &[String], is_complete: bool) -> Option<Body> {
     let words: Vec<&str> = lines[0].split(' ').collect();
     let [method, target, version] = words[..] else { return None };
     if !is_token(method) || method.len() > 32 || method == "CONNECT" || !is_version_1(version) {
@@ -175,7 +174,7 @@ fn judge_head(lines: &[String], is_complete: bool) -> Option<Body> {
     Some(if codings.is_empty() { Body::Length(length.unwrap_or(0)) } else { Body::Chunked })
 }
 
-/// Takes `host:port` apart; the inputs of the tests have no IPv6 addresses.
+/// Splits `host:port`. The tests have no IPv6 addresses.
 fn host_and_port(text: &str) -> Option<(String, Option<u32>)> {
     let (host, port) = match text.split_once(':') {
         Some((_, port)) if port.is_empty() || port.len() > 5 || port.contains(|c: char| !c.is_ascii_digit()) => {
@@ -191,7 +190,7 @@ fn host_and_port(text: &str) -> Option<(String, Option<u32>)> {
     (host.len() <= 253 && host.split('.').all(label_is_fine)).then(|| (host.to_owned(), port))
 }
 
-/// The bytes of a chunked body, or where it goes wrong.
+/// The length of a chunked body, or the offset of its error.
 fn read_chunks(bytes: &[u8]) -> Step<usize> {
     let mut at = 0;
     loop {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as a server speaks it with clients: how requests are read, and how responses are written.
+//! The server's side of HTTP/1.1: requests are read, and responses are written.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
@@ -22,10 +22,10 @@ fn fields(all: &[(&str, &str)]) -> HeaderMap {
     map
 }
 
-/// A server whose first request was taken.
+/// A server that has read its first request.
 fn read(bytes: &str) -> (NewRequest, Server) {
     let mut server = Server::new(Limits::default());
-    // What was there before is no part of the request.
+    // Recycled fields must not appear in the request.
     server.recycle(fields(&[("old", "1")]));
     server.handle_input(bytes.as_bytes());
     (server.poll_request().unwrap().unwrap(), server)
@@ -33,31 +33,34 @@ fn read(bytes: &str) -> (NewRequest, Server) {
 
 #[test]
 fn a_request_is_read_up_to_its_body() {
-    let (asked, server) =
+    let (request, server) =
         read("POST /p?q=1 HTTP/1.1\r\nHost: a\r\nX:  1 \r\nx: 2\r\nY:\r\nContent-Length: 5\r\n\r\nhelloGET");
-    assert_eq!((asked.head.method.as_str(), asked.head.version), ("POST", Version::HTTP_11));
-    assert_eq!((asked.head.uri.path(), asked.head.uri.query()), ("/p", Some("q=1")));
+    assert_eq!((request.head.method.as_str(), request.head.version), ("POST", Version::HTTP_11));
+    assert_eq!((request.head.uri.path(), request.head.uri.query()), ("/p", Some("q=1")));
     let all = [("host", "a"), ("x", "1"), ("x", "2"), ("y", ""), ("content-length", "5")];
-    assert_eq!(asked.head.headers, fields(&all));
-    assert_eq!((asked.framing, server.awaits_continue(), asked.keeps_connection), (Framing::Length(5), false, true));
+    assert_eq!(request.head.headers, fields(&all));
+    assert_eq!(
+        (request.framing, server.awaits_continue(), request.keeps_connection),
+        (Framing::Length(5), false, true)
+    );
     assert_eq!(server.into_unread(), "helloGET");
 }
 
 #[test]
-fn an_empty_line_may_come_first() {
-    let (asked, server) = read("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n\r\n");
-    assert_eq!((asked.head.method.as_str(), asked.framing), ("GET", Framing::Length(0)));
+fn a_leading_empty_line_is_skipped() {
+    let (request, server) = read("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n\r\n");
+    assert_eq!((request.head.method.as_str(), request.framing), ("GET", Framing::Length(0)));
     assert_eq!(server.into_unread(), "\r\n");
     for part in ["", "\r\n", "\r\nGET / HTTP/1.1\r\nHost: a\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r"] {
         let mut server = Server::new(Limits::default());
         server.handle_input(part.as_bytes());
         assert!(server.poll_request().is_none());
-        assert_eq!(server.into_unread(), part, "nothing of it is taken");
+        assert_eq!(server.into_unread(), part, "nothing of it is consumed");
     }
 }
 
 #[test]
-fn a_request_says_what_its_connection_has_to_know() {
+fn framing_expectation_and_persistence_are_read() {
     for (head, framing, expects, keeps) in [
         ("GET / HTTP/1.1\r\n", Framing::Length(0), false, true),
         ("GET / HTTP/1.0\r\n", Framing::Length(0), false, false),
@@ -68,20 +71,20 @@ fn a_request_says_what_its_connection_has_to_know() {
         ("POST / HTTP/1.1\r\nContent-Length: 1\r\nExpect: 100-Continue\r\n", Framing::Length(1), true, true),
         ("POST / HTTP/1.0\r\nContent-Length: 1\r\nExpect: 100-continue\r\n", Framing::Length(1), false, false),
     ] {
-        let (asked, server) = read(&format!("{head}Host: a\r\n\r\n"));
-        let found = (asked.framing, server.awaits_continue(), asked.keeps_connection);
+        let (request, server) = read(&format!("{head}Host: a\r\n\r\n"));
+        let found = (request.framing, server.awaits_continue(), request.keeps_connection);
         assert_eq!(found, (framing, expects, keeps), "{head:?}");
     }
 }
 
 #[test]
-fn a_later_minor_version_is_taken_for_the_highest_that_is_spoken() {
+fn later_minor_versions_are_read_as_http_1_1() {
     for version in ["HTTP/1.2", "HTTP/1.9"] {
         let text = format!("GET /HTTP/1.2 {version}\r\nHost: a\r\n\r\n");
         assert_eq!(Driven::of(&text).verdict(), (text.len(), None), "{version}");
-        let (asked, _) = read(&text);
-        assert_eq!((asked.head.version, asked.head.uri.path()), (Version::HTTP_11, "/HTTP/1.2"), "{version}");
-        assert!(asked.keeps_connection);
+        let (request, _) = read(&text);
+        assert_eq!((request.head.version, request.head.uri.path()), (Version::HTTP_11, "/HTTP/1.2"), "{version}");
+        assert!(request.keeps_connection);
     }
 }
 
@@ -101,8 +104,8 @@ fn a_target_in_absolute_form_has_a_path() {
         ("OPTIONS /", "/"),
         ("GET /://x?y", "/://x?y"),
     ] {
-        let (asked, _) = read(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let uri = &asked.head.uri;
+        let (request, _) = read(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let uri = &request.head.uri;
         assert_eq!(uri.path_and_query().unwrap().as_str(), target, "{line}");
         assert_eq!(uri.path(), target.split('?').next().unwrap(), "{line}");
         assert_eq!(uri.authority().is_some(), line.contains("//a"), "{line}");
@@ -110,7 +113,7 @@ fn a_target_in_absolute_form_has_a_path() {
 }
 
 #[test]
-fn trailers_go_to_clients_that_take_them() {
+fn trailers_are_sent_to_clients_that_accept_them() {
     for (field, takes) in [("TE: trailers", true), ("te: deflate;q=0.5 , Trailers", true), ("TE: gzip", false)] {
         let (_, mut server) = read(&format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
         let trailer = fields(&[("trailer", "x-sum")]);
@@ -125,17 +128,17 @@ fn trailers_go_to_clients_that_take_them() {
 }
 
 #[test]
-fn what_is_no_head_is_refused() {
+fn malformed_heads_are_refused() {
     for bytes in ["nothing\r\n\r\n", "GET / HTTP/1.1\r\nHost a\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n"]
     {
         let driven = Driven::of(bytes);
-        assert_eq!(driven.taken(), 0);
+        assert_eq!(driven.accepted_bytes(), 0);
         assert!(driven.refusal.is_some(), "{bytes:?}");
     }
 }
 
 #[test]
-fn a_client_that_waits_for_continue_is_told_when_its_body_is_wanted() {
+fn continue_is_sent_once_and_only_while_it_is_awaited() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     let (_, mut server) = read(head);
     assert!(server.awaits_continue());
@@ -152,14 +155,14 @@ fn a_client_that_waits_for_continue_is_told_when_its_body_is_wanted() {
     assert_eq!(server.poll_body(), Ok(Piece::Data(Bytes::from_static(b"hel"))));
     assert!(!server.awaits_continue());
 
-    // A client that was told nothing may send its body behind the response or not: the connection closes.
+    // Without `100 Continue` the client may or may not send its body: the connection closes.
     let (_, mut server) = read(head);
     assert!(!crate::drive::respond(&mut server, StatusCode::OK));
     assert!(written(&mut server).ends_with("connection: close\r\n\r\n"));
 }
 
 #[test]
-fn a_long_rest_of_a_body_ends_the_connection_and_a_short_one_does_not() {
+fn a_long_unread_body_closes_the_connection() {
     for (length, persists) in [(1024 * 1024, true), (1024 * 1024 + 1, false)] {
         let (_, mut server) = read(&format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
         assert_eq!(crate::drive::respond(&mut server, StatusCode::OK), persists, "{length}");
@@ -167,7 +170,7 @@ fn a_long_rest_of_a_body_ends_the_connection_and_a_short_one_does_not() {
 }
 
 #[test]
-fn a_response_is_as_long_as_it_was_announced() {
+fn a_response_has_its_announced_length() {
     let (_, mut server) = read("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let none = HeaderMap::new();
     let head = ResponseHead { status: StatusCode::OK, fields: &none, length: Some(3), may_persist: true };
@@ -244,7 +247,7 @@ fn an_idle_connection_is_small() {
 }
 
 #[test]
-fn a_malformed_body_is_refused_and_its_request_is_answered() {
+fn a_malformed_body_is_refused_and_its_request_gets_a_response() {
     let (_, mut server) = read("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nx");
     assert_eq!(server.poll_body(), Ok(Piece::Data(Bytes::from_static(b"a"))));
     assert_eq!(server.poll_body(), Err(RequestRefusal::ChunkSize));
@@ -255,28 +258,29 @@ fn a_malformed_body_is_refused_and_its_request_is_answered() {
     assert!(server.poll_request().is_none());
 }
 
-/// A response, and the request that it is for.
-struct To {
+/// A response and its request.
+struct Case {
     status: u16,
     fields: &'static [(&'static str, &'static str)],
     length: Option<u64>,
-    is_to_head: bool,
-    is_to_old: bool,
+    is_head: bool,
+    is_http10: bool,
     may_persist: bool,
 }
 
-const OK: To = To { status: 200, fields: &[], length: Some(2), is_to_head: false, is_to_old: false, may_persist: true };
+const OK: Case =
+    Case { status: 200, fields: &[], length: Some(2), is_head: false, is_http10: false, may_persist: true };
 
-/// The head that is written, how the body ends, and whether the connection stays open.
-fn sent(to: &To) -> (String, &'static str, bool) {
-    let method = if to.is_to_head { "HEAD" } else { "GET" };
-    let version = if to.is_to_old { "HTTP/1.0\r\nConnection: keep-alive" } else { "HTTP/1.1" };
+/// The encoded head, the framing of the body, and whether the connection persists.
+fn sent(case: &Case) -> (String, &'static str, bool) {
+    let method = if case.is_head { "HEAD" } else { "GET" };
+    let version = if case.is_http10 { "HTTP/1.0\r\nConnection: keep-alive" } else { "HTTP/1.1" };
     let (_, mut server) = read(&format!("{method} / {version}\r\nHost: a\r\n\r\n"));
     let head = ResponseHead {
-        status: StatusCode::from_u16(to.status).unwrap(),
-        fields: &fields(to.fields),
-        length: to.length,
-        may_persist: to.may_persist,
+        status: StatusCode::from_u16(case.status).unwrap(),
+        fields: &fields(case.fields),
+        length: case.length,
+        may_persist: case.may_persist,
     };
     let persists = server.send_head(&head);
     let text = written(&mut server);
@@ -295,78 +299,78 @@ fn sent(to: &To) -> (String, &'static str, bool) {
 }
 
 #[test]
-fn a_response_says_once_how_its_body_ends() {
+fn a_response_has_one_framing() {
     const LENGTH: &[(&str, &str)] = &[("content-length", "7")];
     const CHUNKS: &[(&str, &str)] = &[("transfer-encoding", "chunked"), ("trailer", "x-sum")];
-    for (to, head, framing) in [
-        (To { ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", "length 2"),
-        (To { fields: LENGTH, ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", "length 2"),
-        (To { length: Some(0), fields: LENGTH, ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "nothing"),
+    for (case, head, framing) in [
+        (Case { ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", "length 2"),
+        (Case { fields: LENGTH, ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", "length 2"),
+        (Case { length: Some(0), fields: LENGTH, ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "nothing"),
         (
-            To { length: None, fields: CHUNKS, ..OK },
+            Case { length: None, fields: CHUNKS, ..OK },
             "HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n",
             "chunked",
         ),
-        (To { length: None, is_to_old: true, fields: CHUNKS, ..OK }, "HTTP/1.0 200 OK\r\n\r\n", "until close"),
-        // What the body would have been is said where it is not sent.
+        (Case { length: None, is_http10: true, fields: CHUNKS, ..OK }, "HTTP/1.0 200 OK\r\n\r\n", "until close"),
+        // Without a body, the head announces the body that a GET would have.
         (
-            To { is_to_head: true, length: Some(0), fields: LENGTH, ..OK },
+            Case { is_head: true, length: Some(0), fields: LENGTH, ..OK },
             "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n",
             "nothing",
         ),
         (
-            To { is_to_head: true, length: Some(0), fields: &[("content-length", "7"), ("content-length", "7")], ..OK },
+            Case { is_head: true, length: Some(0), fields: &[("content-length", "7"), ("content-length", "7")], ..OK },
             "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n",
             "nothing",
         ),
         (
-            To { is_to_head: true, length: Some(0), fields: &[("content-length", "7"), ("content-length", "8")], ..OK },
+            Case { is_head: true, length: Some(0), fields: &[("content-length", "7"), ("content-length", "8")], ..OK },
             "HTTP/1.1 200 OK\r\n\r\n",
             "nothing",
         ),
-        (To { is_to_head: true, ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", "nothing"),
-        (To { is_to_head: true, length: Some(0), fields: CHUNKS, ..OK }, "HTTP/1.1 200 OK\r\n\r\n", "nothing"),
+        (Case { is_head: true, ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", "nothing"),
+        (Case { is_head: true, length: Some(0), fields: CHUNKS, ..OK }, "HTTP/1.1 200 OK\r\n\r\n", "nothing"),
         (
-            To { status: 304, length: Some(0), fields: LENGTH, ..OK },
+            Case { status: 304, length: Some(0), fields: LENGTH, ..OK },
             "HTTP/1.1 304 Not Modified\r\ncontent-length: 7\r\n\r\n",
             "nothing",
         ),
-        (To { status: 204, length: Some(0), fields: LENGTH, ..OK }, "HTTP/1.1 204 No Content\r\n\r\n", "nothing"),
-        (To { status: 204, length: None, fields: CHUNKS, ..OK }, "HTTP/1.1 204 No Content\r\n\r\n", "nothing"),
+        (Case { status: 204, length: Some(0), fields: LENGTH, ..OK }, "HTTP/1.1 204 No Content\r\n\r\n", "nothing"),
+        (Case { status: 204, length: None, fields: CHUNKS, ..OK }, "HTTP/1.1 204 No Content\r\n\r\n", "nothing"),
         (
-            To { status: 101, length: Some(0), fields: &[("connection", "Upgrade")], ..OK },
+            Case { status: 101, length: Some(0), fields: &[("connection", "Upgrade")], ..OK },
             "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\n\r\n",
             "nothing",
         ),
-        (To { status: 299, ..OK }, "HTTP/1.1 299 <none>\r\ncontent-length: 2\r\n\r\n", "length 2"),
+        (Case { status: 299, ..OK }, "HTTP/1.1 299 <none>\r\ncontent-length: 2\r\n\r\n", "length 2"),
     ] {
-        let (text, found, _) = sent(&to);
-        assert_eq!((&*text, found), (head, framing), "{:?}", to.fields);
+        let (text, found, _) = sent(&case);
+        assert_eq!((&*text, found), (head, framing), "{:?}", case.fields);
     }
 }
 
 #[test]
-fn a_response_says_whether_its_connection_stays_open() {
+fn a_response_has_the_connection_option() {
     const CLOSE: &[(&str, &str)] = &[("connection", "close")];
-    for (to, connection, persists) in [
-        (To { ..OK }, None, true),
-        (To { may_persist: false, ..OK }, Some("close"), false),
-        (To { fields: CLOSE, ..OK }, Some("close"), false),
-        (To { fields: CLOSE, may_persist: false, ..OK }, Some("close"), false),
-        // In HTTP/1.0 it is the other way round.
-        (To { is_to_old: true, ..OK }, Some("keep-alive"), true),
-        (To { is_to_old: true, may_persist: false, ..OK }, None, false),
-        (To { is_to_old: true, length: None, ..OK }, None, false),
-        (To { is_to_old: true, fields: CLOSE, ..OK }, Some("close"), false),
+    for (case, connection, persists) in [
+        (Case { ..OK }, None, true),
+        (Case { may_persist: false, ..OK }, Some("close"), false),
+        (Case { fields: CLOSE, ..OK }, Some("close"), false),
+        (Case { fields: CLOSE, may_persist: false, ..OK }, Some("close"), false),
+        // An HTTP/1.0 connection closes by default.
+        (Case { is_http10: true, ..OK }, Some("keep-alive"), true),
+        (Case { is_http10: true, may_persist: false, ..OK }, None, false),
+        (Case { is_http10: true, length: None, ..OK }, None, false),
+        (Case { is_http10: true, fields: CLOSE, ..OK }, Some("close"), false),
     ] {
-        let (text, _, found) = sent(&to);
+        let (text, _, found) = sent(&case);
         let options: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("connection: ")).collect();
         assert_eq!((options, found), (connection.into_iter().collect(), persists), "{text}");
     }
 }
 
-/// Whether a body in chunks is read to its end when it comes in two pieces.
-fn is_taken(body: &str, at: usize) -> bool {
+/// Whether a chunked body is accepted when it comes in two pieces.
+fn is_accepted(body: &str, at: usize) -> bool {
     let mut driven = Driven::of("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     driven.feed(&body.as_bytes()[..at]);
     if driven.refusal.is_none() {
@@ -377,11 +381,11 @@ fn is_taken(body: &str, at: usize) -> bool {
 }
 
 #[test]
-fn the_longest_lines_are_read_wherever_they_are_split() {
+fn line_bounds_do_not_depend_on_the_pieces() {
     for length in [MAX_CHUNK_LINE_BYTES - 1, MAX_CHUNK_LINE_BYTES, MAX_CHUNK_LINE_BYTES + 1] {
         let body = format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(length - 2));
         for at in 0..=body.len() {
-            assert_eq!(is_taken(&body, at), length <= MAX_CHUNK_LINE_BYTES, "{length}, {at}");
+            assert_eq!(is_accepted(&body, at), length <= MAX_CHUNK_LINE_BYTES, "{length}, {at}");
         }
     }
     for length in MAX_TRAILER_BYTES - 2..MAX_TRAILER_BYTES + 4 {
@@ -389,8 +393,8 @@ fn the_longest_lines_are_read_wherever_they_are_split() {
         assert_eq!(trailers.len(), length);
         let body = format!("0\r\n{trailers}");
         for at in [0, 3, 4, 100, body.len() - 3, body.len() - 2, body.len() - 1, body.len()] {
-            // The last line feed is not counted.
-            assert_eq!(is_taken(&body, at), length <= MAX_TRAILER_BYTES + 1, "{length}, {at}");
+            // The final line feed is not counted.
+            assert_eq!(is_accepted(&body, at), length <= MAX_TRAILER_BYTES + 1, "{length}, {at}");
         }
     }
 }

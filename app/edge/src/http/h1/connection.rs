@@ -1,4 +1,4 @@
-//! Serves one request after the other: reads it, has it served, and writes the response.
+//! A busy HTTP/1 connection: reads a request, serves it, writes the response, and repeats.
 
 use std::{
     future::{Future, poll_fn},
@@ -21,47 +21,47 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
     io::ServerIo,
-    upload::{Moved, Upload},
+    upload::{Progress, Upload},
 };
 
 use crate::{
     body::upload::{BoxError, ClientBody},
     http::{
-        answer_body::AnswerBody,
-        connection::{Client, Lingering},
+        connection::{Client, LingerTimer},
         request,
+        response_body::ResponseBody,
         server::HttpServer,
         upgrade::Upgraded,
     },
     util::{http_date::date, idle_timer::IdleTimer},
 };
 
-/// Why a connection ended before its time.
+/// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum ConnectionError {
     /// The client left before its response.
     #[error("the client left")]
     Left,
     /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The response failed.
-    #[error("a response broke off: {0}")]
+    /// The body of the response failed.
+    #[error("a response was not completed: {0}")]
     Response(BoxError),
 }
 
-/// How a connection came to its end.
-pub(super) enum Ended {
+/// How a connection ended.
+pub(super) enum Outcome {
     /// The connection closes.
-    Closes,
-    /// Another protocol follows.
-    Switches(Upgraded),
+    Close,
+    /// Another protocol follows on the connection.
+    Switch(Upgraded),
 }
 
-/// A client's connection while it is busy.
+/// A client's connection while requests run.
 pub(super) struct Connection<S> {
     io: ServerIo<S>,
-    /// The rest of the body of the request under way.
+    /// The unread rest of the request body.
     upload: Option<Upload>,
     /// Whether `100 Continue` waits to be written.
     has_continue: bool,
@@ -72,18 +72,18 @@ impl<S> Connection<S> {
         Self { io, upload: None, has_continue: false }
     }
 
-    /// Lets no request follow this one. A client that has ended its side has not left.
+    /// Makes the current request the last one. A client that has ended its side then does not count as gone.
     pub(super) fn set_last(&mut self) {
         self.server().set_last();
     }
 
-    /// The connection without what only requests need. Between requests nothing is lost.
+    /// The connection without the memory that only requests need. To be called between requests.
     pub(super) fn into_io(mut self) -> ServerIo<S> {
         self.server().rest();
         self.io
     }
 
-    /// The stream after an upgrade, and the bytes that were read for the protocol that follows.
+    /// The stream after an upgrade, and the bytes that were read for the next protocol.
     pub(super) fn into_upgraded(self) -> (S, BytesMut) {
         let (stream, server) = self.io.into_parts();
         (stream, server.into_unread())
@@ -95,39 +95,43 @@ impl<S> Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Serves one request after the other, until one is the last.
-    pub(super) async fn serve(&mut self, server: &Arc<HttpServer>, client: &Arc<Client>) -> Result<Ended, Broken> {
+    /// Serves requests until one is the last.
+    pub(super) async fn serve(
+        &mut self,
+        server: &Arc<HttpServer>,
+        client: &Arc<Client>,
+    ) -> Result<Outcome, ConnectionError> {
         loop {
-            let Some(next) = self.next_request(|| client.wire.is_closing()).await? else { return Ok(Ended::Closes) };
+            let Some(next) = self.next_request(|| client.wire.is_closing()).await? else { return Ok(Outcome::Close) };
             client.count_request();
-            let client_keeps = next.as_ref().is_ok_and(|next| next.keeps_connection);
-            let request = self.begin(next);
-            let response = self.beside(request::serve(server.clone(), client.clone(), request)).await?;
+            let client_persists = next.as_ref().is_ok_and(|next| next.keeps_connection);
+            let request = self.begin_request(next);
+            let response = self.while_reading(request::serve(server.clone(), client.clone(), request)).await?;
             let (persists, upgraded) = self.respond(response, !client.wire.is_closing()).await?;
             if let Some(upgraded) = upgraded {
-                return Ok(Ended::Switches(upgraded));
+                return Ok(Outcome::Switch(upgraded));
             }
-            // Also where no request follows: an origin may take the rest of this one behind its response.
+            // Also if no request follows: an origin may read the rest of the request after its response.
             self.finish_upload(client.send_timeout, persists).await?;
             let is_last = self.server().is_last();
             if !persists || is_last || client.wire.is_closing() {
-                if client_keeps || is_last {
-                    // The client may still send its body, or may have sent a request before it learns that none is taken.
+                if client_persists || is_last {
+                    // The client may still send its body, or a request that will not be served.
                     client.wire.mark_unread();
                 }
-                return Ok(Ended::Closes);
+                return Ok(Outcome::Close);
             }
-            // The part of this request that nobody wanted was read after all.
+            // The unwanted rest of the body has been read.
             client.wire.mark_read();
         }
     }
 
-    /// The next request, or the refusal in its place; `None` when the client has left, or when the connection is closing and
-    /// no byte of a request came.
+    /// The next request, or its refusal. `None` if the client has left, or if the connection is closing and no byte of
+    /// a request came.
     pub(super) async fn next_request(
         &mut self,
         is_closing: impl Fn() -> bool,
-    ) -> Result<Option<Result<NewRequest, RequestRefusal>>, Broken> {
+    ) -> Result<Option<Result<NewRequest, RequestRefusal>>, ConnectionError> {
         poll_fn(|cx| {
             loop {
                 if let Some(next) = self.io.poll_request() {
@@ -146,8 +150,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// The request to serve. One that was refused has the refusal as an extension, and nothing of the client's.
-    pub(super) fn begin(&mut self, next: Result<NewRequest, RequestRefusal>) -> Request<ClientBody> {
+    /// The request to serve. A refused request has the refusal as an extension, and no other content.
+    pub(super) fn begin_request(&mut self, next: Result<NewRequest, RequestRefusal>) -> Request<ClientBody> {
         let next = match next {
             Ok(next) => next,
             Err(refusal) => {
@@ -167,8 +171,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Request::from_parts(next.head, body)
     }
 
-    /// Waits for `what`. Reads what the client sends meanwhile, and fails when it leaves.
-    async fn beside<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Broken> {
+    /// Waits for `what`, and reads meanwhile. Fails if the client leaves.
+    async fn while_reading<T>(&mut self, what: impl Future<Output = T>) -> Result<T, ConnectionError> {
         let mut what = pin!(what);
         poll_fn(|cx| {
             loop {
@@ -182,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// Writes `100 Continue`, where it waits.
+    /// Writes `100 Continue`, if it waits.
     fn write_continue(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.has_continue && self.io.poll_write(cx)?.is_ready() {
             self.has_continue = self.io.poll_flush(cx)?.is_pending();
@@ -190,17 +194,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Ready when there is news for the task that takes the request's body.
-    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    /// Ready when the consumer of the request body can proceed.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let Some(upload) = &mut self.upload else {
-            // No request follows: a client that ended its side has not left.
+            // No request follows: a client that has ended its side has not left.
             if self.server().is_last() {
                 return Poll::Pending;
             }
             // A read shows that the client is there. The next head bounds how much is read.
             while self.server().wants_input() {
                 if !ready!(self.io.poll_read(0, cx))? {
-                    return Poll::Ready(Err(Broken::Left));
+                    return Poll::Ready(Err(ConnectionError::Left));
                 }
             }
             return Poll::Pending;
@@ -211,26 +215,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Poll::Ready(Ok(()));
         }
         match ready!(upload.poll(&mut self.io, cx)) {
-            Moved::On => {}
-            Moved::Whole => self.upload = None,
-            Moved::Given => self.give_up_upload(),
+            Progress::Part => {}
+            Progress::Complete => self.upload = None,
+            Progress::Abandoned => self.give_up_upload(),
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Leaves the rest of the request's body unread: no request can follow.
+    /// Leaves the rest of the request body unread, so no request can follow.
     fn give_up_upload(&mut self) {
         self.upload = None;
         self.server().set_last();
     }
 
-    /// Writes a response. Returns whether the connection stays open behind it, and what follows on the connection when that
-    /// is another protocol.
+    /// Writes a response. Returns whether the connection persists, and the protocol that follows, if any.
     pub(super) async fn respond(
         &mut self,
-        response: Response<AnswerBody>,
+        response: Response<ResponseBody>,
         may_persist: bool,
-    ) -> Result<(bool, Option<Upgraded>), Broken> {
+    ) -> Result<(bool, Option<Upgraded>), ConnectionError> {
         let (mut head, mut body) = response.into_parts();
         date(&mut head.headers);
         let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
@@ -241,22 +244,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let upgraded = body.take_upgraded();
         let has_body = self.server().has_response_body();
         if !has_body && upgraded.is_none() {
-            body.mark_whole();
+            body.mark_complete();
         }
         self.send(has_body.then_some(body)).await?;
         if awaited_continue {
-            // The body may never come.
+            // The client may never send the body.
             self.upload = None;
         }
         Ok((persists, upgraded))
     }
 
-    /// Sends what is gathered and the rest of a response, as fast as the client takes it.
-    async fn send(&mut self, mut body: Option<AnswerBody>) -> Result<(), Broken> {
-        let mut failed = None;
+    /// Writes the gathered bytes and the rest of a response, as fast as the client reads.
+    async fn send(&mut self, mut body: Option<ResponseBody>) -> Result<(), ConnectionError> {
+        let mut failure = None;
         poll_fn(|cx| {
             loop {
-                gather(&mut body, &mut failed, self.server(), cx);
+                gather(&mut body, &mut failure, self.server(), cx);
                 let has_room = self.server().output().has_room();
                 if self.io.poll_write(cx)?.is_ready() {
                     if !has_room && body.is_some() {
@@ -264,7 +267,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                     let is_flushed = self.io.poll_flush(cx)?.is_ready();
                     if is_flushed && body.is_none() {
-                        return Poll::Ready(failed.take().map_or(Ok(()), |error| Err(Broken::Response(error))));
+                        return Poll::Ready(
+                            failure.take().map_or(Ok(()), |error| Err(ConnectionError::Response(error))),
+                        );
                     }
                 }
                 if let Some(body) = body.as_mut().filter(|_| !has_room && self.upload.is_some()) {
@@ -276,26 +281,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// Reads the rest of a request's body while it is taken, and within `bound` of silence. Where it is not taken, and the
-    /// connection persists, the rest is read all the same, within bounds. Otherwise no request can follow.
-    async fn finish_upload(&mut self, bound: Duration, persists: bool) -> Result<(), Broken> {
+    /// Reads the rest of the request body. While it is consumed, the client may pause for `bound`. If it is not
+    /// consumed and the connection persists, the rest is discarded within bounds. Otherwise no request can follow.
+    async fn finish_upload(&mut self, bound: Duration, persists: bool) -> Result<(), ConnectionError> {
         let mut idle = IdleTimer::new(bound);
-        let mut lingering = None;
+        let mut linger_timer = None;
         poll_fn(|cx| {
             while let Some(upload) = &self.upload {
                 let is_unwanted = upload.is_unwanted();
                 if is_unwanted && !persists {
-                    // The rest is read behind the end of our side, which the client may wait for.
+                    // The rest is read after the shutdown of this side, which the client may wait for.
                     self.give_up_upload();
                     break;
                 }
-                let lingering = is_unwanted.then(|| lingering.get_or_insert_with(Lingering::new));
-                match (self.poll_input(cx)?, lingering) {
-                    (Poll::Ready(()), Some(lingering)) => lingering.moved(),
+                let linger_timer = is_unwanted.then(|| linger_timer.get_or_insert_with(LingerTimer::new));
+                match (self.poll_input(cx)?, linger_timer) {
+                    (Poll::Ready(()), Some(linger_timer)) => linger_timer.mark_progress(),
                     (Poll::Ready(()), None) => idle.moved = true,
-                    (Poll::Pending, lingering) => {
-                        ready!(match lingering {
-                            Some(lingering) => lingering.poll_over(cx),
+                    (Poll::Pending, linger_timer) => {
+                        ready!(match linger_timer {
+                            Some(linger_timer) => linger_timer.poll_over(cx),
                             None => idle.poll_over(cx),
                         });
                         self.give_up_upload();
@@ -308,15 +313,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Gathers what there is of a response's body, while the server has room. `body` is `None` behind its last frame.
-fn gather(body: &mut Option<AnswerBody>, failed: &mut Option<BoxError>, server: &mut Server, cx: &mut Context<'_>) {
+/// Gathers frames of a response body while the server has room. Sets `body` to `None` behind the last frame.
+fn gather(body: &mut Option<ResponseBody>, failure: &mut Option<BoxError>, server: &mut Server, cx: &mut Context<'_>) {
     while let Some(frames) = body
         && server.output().has_room()
     {
         let (is_over, outcome) = match Pin::new(&mut *frames).poll_frame(cx) {
-            // The client has all that was announced, and does not wait for the origin to end.
+            // The client has all announced bytes, and need not wait for the end of the origin's stream.
             Poll::Pending if server.has_sent_announced_bytes() => {
-                frames.mark_whole();
+                frames.mark_complete();
                 (true, server.finish(None))
             }
             Poll::Pending => return,
@@ -332,18 +337,18 @@ fn gather(body: &mut Option<AnswerBody>, failed: &mut Option<BoxError>, server: 
             }
             Poll::Ready(None) => (true, server.finish(None)),
             Poll::Ready(Some(Err(error))) => {
-                // What came before the error is sent all the same.
+                // The bytes before the error are sent.
                 if server.has_sent_announced_bytes() {
                     (true, server.finish(None))
                 } else {
                     server.break_off();
-                    *failed = Some(error);
+                    *failure = Some(error);
                     (true, Ok(()))
                 }
             }
         };
         if let Err(error) = outcome {
-            *failed = Some(error.into());
+            *failure = Some(error.into());
         }
         if is_over {
             *body = None;

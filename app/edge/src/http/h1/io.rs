@@ -1,4 +1,4 @@
-//! One client connection of HTTP/1: its stream, its [`Server`], and how long the client may be silent.
+//! The I/O of one HTTP/1 client connection: its stream, its [`Server`], and its timeouts.
 
 use std::{
     future::Future,
@@ -20,27 +20,27 @@ use tokio::{
 
 use crate::http::wire_state::WireState;
 
-/// How much is read at once outside of bodies, in bytes.
+/// How many bytes are read at once outside of bodies.
 const HEAD_READ_BYTES: usize = 4_096;
 
-/// How long a client may be silent.
+/// How long a client may send nothing.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Silence {
+pub(crate) struct ClientTimeouts {
     /// Between requests.
     pub(crate) idle: Duration,
-    /// From the first byte of a head to its last.
+    /// From the first byte of a head to the last.
     pub(crate) head: Duration,
 }
 
 /// Drives a [`Server`] over a stream.
 pub(crate) struct ServerIo<S> {
     stream: S,
-    /// Finds the socket below the stream, where there is one.
+    /// Finds the TCP socket below the stream, if there is one.
     socket: Option<fn(&S) -> &TcpStream>,
     pub(super) server: Server,
     state: Arc<WireState>,
-    silence: Silence,
-    /// Bytes were written and not yet flushed, or the connection is being closed.
+    timeouts: ClientTimeouts,
+    /// Whether bytes were written and not flushed, or the connection is being shut down.
     is_writing: bool,
     head_due: Option<Instant>,
     timer: Pin<Box<Sleep>>,
@@ -48,20 +48,20 @@ pub(crate) struct ServerIo<S> {
 
 impl<S> ServerIo<S> {
     /// A new connection over this stream.
-    pub(crate) fn new(stream: S, state: Arc<WireState>, silence: Silence) -> Self {
-        let timer = Box::pin(tokio::time::sleep(silence.head));
+    pub(crate) fn new(stream: S, state: Arc<WireState>, timeouts: ClientTimeouts) -> Self {
+        let timer = Box::pin(tokio::time::sleep(timeouts.head));
         let server = Server::new(Limits::default());
-        Self { stream, socket: None, server, state, silence, is_writing: false, head_due: None, timer }
+        Self { stream, socket: None, server, state, timeouts, is_writing: false, head_due: None, timer }
     }
 
-    /// The same with control of the socket. The last response and the end of the connection leave in one packet, and bytes
-    /// that are no whole request are acknowledged at once.
-    pub(crate) fn over(mut self, socket: fn(&S) -> &TcpStream) -> Self {
+    /// Uses the socket options: the last response and the FIN leave in one packet, and incomplete requests are
+    /// acknowledged at once.
+    pub(crate) fn with_socket(mut self, socket: fn(&S) -> &TcpStream) -> Self {
         self.socket = Some(socket);
         self
     }
 
-    /// The state that requests of the connection share with it.
+    /// The state that requests share with the connection.
     pub(super) fn state(&self) -> &WireState {
         &self.state
     }
@@ -71,30 +71,30 @@ impl<S> ServerIo<S> {
         (&mut self.server, &self.state)
     }
 
-    /// The stream, for when no byte of the client counts any more.
+    /// The stream, when no byte of the client counts any more.
     pub(crate) fn into_stream(self) -> S {
         self.stream
     }
 
-    /// The stream and the server, for the protocol that follows.
+    /// The stream and the server, for the next protocol.
     pub(super) fn into_parts(self) -> (S, Server) {
         (self.stream, self.server)
     }
 
-    /// Takes the next request, or the refusal in its place. The head behind it has its own time.
+    /// Takes the next request, or the refusal in its place. The head behind it has its own timeout.
     pub(super) fn poll_request(&mut self) -> Option<Result<NewRequest, RequestRefusal>> {
         let next = self.server.poll_request()?;
         self.head_due = None;
         Some(next)
     }
 
-    /// Ready with the phase in which the client was silent for too long.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
+    /// Ready with the phase in which the client exceeded its timeout.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let phase = self.server.phase();
         match phase {
             Phase::Idle => self.head_due = None,
             Phase::Head => {
-                let due = *self.head_due.get_or_insert_with(|| Instant::now() + self.silence.head);
+                let due = *self.head_due.get_or_insert_with(|| Instant::now() + self.timeouts.head);
                 if due < self.timer.deadline() {
                     self.timer.as_mut().reset(due);
                 }
@@ -104,14 +104,14 @@ impl<S> ServerIo<S> {
                 return Poll::Pending;
             }
         }
-        // While requests come the timer is left alone: it is set to the right time when it fires.
+        // Requests do not reset the timer. When it fires, it is set to the right time.
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             let due = match self.head_due {
                 Some(due) => due,
-                // A response whose end is being written has its own bound.
-                None if self.is_writing => now + self.silence.idle,
-                None => self.state.quiet_until(self.silence.idle).unwrap_or(now + self.silence.idle),
+                // The end of a response has a bound of its own.
+                None if self.is_writing => now + self.timeouts.idle,
+                None => self.state.quiet_until(self.timeouts.idle).unwrap_or(now + self.timeouts.idle),
             };
             if due <= now {
                 return Poll::Ready(phase);
@@ -123,11 +123,10 @@ impl<S> ServerIo<S> {
 }
 
 impl<S: AsyncRead + Unpin> ServerIo<S> {
-    /// Waits until the server has a request or a refusal. Returns false when the client has left, or was silent for too
-    /// long.
+    /// Waits until the server has a request or a refusal. Returns false if the client has left or exceeded its timeout.
     ///
     /// # Errors
-    /// The connection broke off.
+    /// The connection failed.
     pub(crate) async fn wait(&mut self) -> io::Result<bool> {
         std::future::poll_fn(|cx| {
             while !self.server.advance() {
@@ -140,11 +139,11 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
         .await
     }
 
-    /// Reads once into the server, of a body up to about `room` bytes. Ready with true when something came, or when the
-    /// head is refused because it came too slowly; with false when the client has left, or was idle for too long.
+    /// Reads once into the server, up to about `room` bytes of a body. Ready with true if bytes came, or if the head is
+    /// refused because of its timeout. Ready with false if the client has left or was idle for too long.
     ///
     /// # Errors
-    /// The connection broke off.
+    /// The connection failed.
     pub(super) fn poll_read(&mut self, room: usize, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         self.state.set_at_rest(false);
         let read = if self.server.phase() == Phase::Body && self.server.unread_bytes() == 0 {
@@ -155,12 +154,12 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
         if let Poll::Ready(read) = read {
             return Poll::Ready(read.map(|bytes| bytes > 0));
         }
-        match self.poll_silence(cx) {
+        match self.poll_timeout(cx) {
             Poll::Ready(Phase::Head) => {
                 self.server.refuse(RequestRefusal::HeadTimeout);
                 Poll::Ready(Ok(true))
             }
-            // An idle connection is closed without a word, as if the client had closed it.
+            // An idle connection is closed without a response, as if the client had closed it.
             Poll::Ready(_) => Poll::Ready(Ok(false)),
             Poll::Pending => {
                 self.mark_waiting();
@@ -169,7 +168,7 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
         }
     }
 
-    /// Reads straight into the server's buffer.
+    /// Reads into the server's buffer.
     fn poll_read_body(&mut self, room: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let into = self.server.input_mut();
         if into.capacity() - into.len() < room.min(HEAD_READ_BYTES) {
@@ -178,7 +177,7 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
         pin!(self.stream.read_buf(into)).poll(cx)
     }
 
-    /// Reads by way of the stack: an idle connection holds no buffer.
+    /// Reads into a buffer on the stack, so that an idle connection has none.
     fn poll_read_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut room = [const { MaybeUninit::uninit() }; HEAD_READ_BYTES];
         let mut room = ReadBuf::uninit(&mut room);
@@ -187,10 +186,10 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
         Poll::Ready(Ok(room.filled().len()))
     }
 
-    /// Records that nothing is there to be read.
+    /// Records that there is nothing to read.
     fn mark_waiting(&self) {
         let phase = self.server.phase();
-        // No response goes before the request is whole, and the client may wait to hear that its bytes came.
+        // No response comes before the request is complete, and the client may wait for the acknowledgement.
         if matches!(phase, Phase::Head | Phase::Body)
             && let Some(socket) = self.socket
         {
@@ -202,10 +201,10 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
 }
 
 impl<S: AsyncWrite + Unpin> ServerIo<S> {
-    /// Writes all that waits in the server. The rest of a response is dropped when its access is revoked.
+    /// Writes the output of the server. If the access of the client is revoked, the rest of the response is dropped.
     ///
     /// # Errors
-    /// The connection broke off, or access was revoked.
+    /// The connection failed, or access was revoked.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.server.output().is_empty() {
             self.mark_writing();
@@ -228,7 +227,7 @@ impl<S: AsyncWrite + Unpin> ServerIo<S> {
     /// Flushes the stream.
     ///
     /// # Errors
-    /// The connection broke off, or access was revoked.
+    /// The connection failed, or access was revoked.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         ready!(self.unless_revoked(cx, flushed))?;
@@ -236,10 +235,10 @@ impl<S: AsyncWrite + Unpin> ServerIo<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends our side of the connection.
+    /// Shuts down the edge's side of the connection.
     ///
     /// # Errors
-    /// The connection broke off.
+    /// The connection failed.
     pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
         std::future::poll_fn(|cx| {
             self.mark_writing();
@@ -248,19 +247,19 @@ impl<S: AsyncWrite + Unpin> ServerIo<S> {
         .await
     }
 
-    /// Records that the stream is about to be written to.
+    /// Records that the stream is about to be written.
     fn mark_writing(&mut self) {
         self.is_writing = true;
         self.state.set_at_rest(false);
         if self.state.take_last_write()
             && let Some(socket) = self.socket
         {
-            // Where the kernel refuses, it sends one packet more.
+            // If the kernel refuses, the FIN takes a packet of its own.
             let _ = sallyport_net::keep_for_end(socket(&self.stream));
         }
     }
 
-    /// An error in the place of a wait, when the access of the client is revoked meanwhile.
+    /// Replaces a pending outcome by an error if the access of the client is revoked.
     fn unless_revoked<T>(&self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_pending() && self.state.revocation().poll_over(cx).is_ready() {
             return Poll::Ready(Err(io::Error::other("the access of the client was revoked")));
@@ -285,10 +284,10 @@ pub(super) mod tests {
     pub(in crate::http::h1) fn connected() -> (DuplexStream, ServerIo<DuplexStream>) {
         let (client, server) = tokio::io::duplex(1 << 16);
         let minute = Duration::from_secs(60);
-        (client, ServerIo::new(server, Arc::default(), Silence { idle: minute, head: minute }))
+        (client, ServerIo::new(server, Arc::default(), ClientTimeouts { idle: minute, head: minute }))
     }
 
-    /// Responds to the request under way without a body.
+    /// Responds to the current request without a body.
     fn respond<S>(io: &mut ServerIo<S>) {
         let head = ResponseHead {
             status: StatusCode::NO_CONTENT,
@@ -313,7 +312,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn pipelined_requests_come_one_by_one_in_whatever_pieces() {
+    async fn pipelined_requests_are_read_one_by_one() {
         let (mut client, mut io) = connected();
         let bytes = [HEAD, HEAD].concat();
         let sender = tokio::spawn(async move {
@@ -359,7 +358,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_comes_behind_the_request_before_it_and_once() {
+    async fn a_refusal_follows_the_request_before_it_once() {
         let (mut client, mut io) = connected();
         client.write_all(&[HEAD, b"GET / HTTP/1.1\r\nHost : a\r\n\r\n"].concat()).await.unwrap();
         assert!(io.wait().await.unwrap());
@@ -373,7 +372,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_that_comes_too_slowly_is_refused_and_an_idle_client_is_not() {
+    async fn a_slow_head_is_refused_and_an_idle_connection_closes() {
         let (mut client, mut io) = connected();
         assert!(!io.wait().await.unwrap(), "an idle connection closes");
         client.write_all(&HEAD[..10]).await.unwrap();
@@ -397,7 +396,7 @@ pub(super) mod tests {
         assert!(io.poll_request().unwrap().is_ok(), "the second head came at once when its turn came");
     }
 
-    /// Reads all that came, and takes it from the server.
+    /// Reads all bytes, and consumes them in the server.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     async fn take_all(io: &mut ServerIo<TcpStream>) {
         if io.server.phase() == Phase::Response {
@@ -415,7 +414,7 @@ pub(super) mod tests {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[tokio::test]
-    async fn what_is_no_whole_request_is_acknowledged_at_once() {
+    async fn incomplete_requests_are_acknowledged_at_once() {
         const PARTS: [(&[u8], bool); 6] = [
             (b"POST / HTTP/1.1\r\nHost: app.test\r\n", true),
             (b"Content-Length: 5\r\n\r\n", true),
@@ -428,8 +427,8 @@ pub(super) mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         let minute = Duration::from_secs(60);
-        let io = ServerIo::new(server, Arc::default(), Silence { idle: minute, head: minute });
-        let mut io = io.over(|server| server);
+        let io = ServerIo::new(server, Arc::default(), ClientTimeouts { idle: minute, head: minute });
+        let mut io = io.with_socket(|server| server);
         for (part, at_once) in PARTS {
             // As after a response.
             io.stream.set_quickack(false).unwrap();
@@ -442,7 +441,7 @@ pub(super) mod tests {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[tokio::test]
-    async fn the_end_of_the_last_response_leaves_with_the_end_of_the_connection() {
+    async fn the_last_response_leaves_together_with_the_fin() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let minute = Duration::from_secs(60);
         let mut has_waited = false;
@@ -450,8 +449,8 @@ pub(super) mod tests {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (server, _) = listener.accept().await.unwrap();
             server.set_nodelay(true).unwrap();
-            let io = ServerIo::new(server, Arc::default(), Silence { idle: minute, head: minute });
-            let mut io = io.over(|server| server);
+            let io = ServerIo::new(server, Arc::default(), ClientTimeouts { idle: minute, head: minute });
+            let mut io = io.with_socket(|server| server);
             client.write_all(HEAD).await.unwrap();
             assert!(io.wait().await.unwrap());
             assert!(io.server.poll_request().unwrap().is_ok());
@@ -467,7 +466,8 @@ pub(super) mod tests {
             io.server.finish(None).unwrap();
             poll_fn(|cx| io.poll_write(cx)).await.unwrap();
             let client = client.into_std().unwrap();
-            // The kernel sends it by itself after 200 ms, which may pass here once, but not each time.
+            // The kernel sends the bytes after 200 ms in any case. That time may pass once here, but not in every
+            // round.
             has_waited |= client.peek(&mut room).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
             io.shutdown().await.unwrap();
             let mut rest = String::new();
@@ -478,7 +478,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_rests_when_nothing_of_a_request_or_a_response_is_on_its_way() {
+    async fn a_connection_is_at_rest_between_requests() {
         let (mut client, mut io) = connected();
         let state = io.state.clone();
         assert!(!state.is_at_rest(), "nothing was read yet");

@@ -1,5 +1,5 @@
-//! HTTP/1 with clients: [`sallyport_http1::server::Server`] makes requests of their bytes, one after the other, all in the
-//! task of their connection.
+//! HTTP/1 with clients, by [`sallyport_http1::server::Server`]. All requests of a connection run in its task, one after
+//! the other.
 
 mod connection;
 pub(crate) mod io;
@@ -15,16 +15,16 @@ use tokio::{
 };
 
 use self::{
-    connection::{Connection, Ended},
-    io::{ServerIo, Silence},
+    connection::{Connection, Outcome},
+    io::{ClientTimeouts, ServerIo},
 };
 
 use crate::{
     body::upload::ClientBody,
     client::certificate::ClientCertificate,
     http::{
-        answer_body::AnswerBody,
-        connection::{Call, Client, ClientStream, MAX_CLOSE, call, linger},
+        connection::{Client, ClientStream, ConnectionEvent, MAX_CLOSE, linger, next_event},
+        response_body::ResponseBody,
         server::HttpServer,
         wire_state::WireState,
     },
@@ -34,29 +34,29 @@ use crate::{
     },
 };
 
-/// How long a connection rests before it gives up what only requests need; how often a busy one is looked at.
+/// How long a connection is at rest before it releases the memory of requests, and how often a busy one is checked.
 const REST_AFTER: Duration = Duration::from_millis(100);
 const BUSY_PERIOD: Duration = Duration::from_secs(1);
 
 /// Serves HTTP/1 on this connection until it ends.
 ///
-/// An idle connection has its [`ServerIo`] and nothing else. All else is several times as large: it comes with a request, and
-/// goes when the connection rests.
+/// An idle connection keeps only its [`ServerIo`]. The state of requests is several times as large. It is allocated for
+/// a request, and freed when the connection rests.
 pub(crate) async fn serve(
     server: Arc<HttpServer>,
     io: ClientStream,
     addr: SocketAddr,
     place: Option<ConnectionPlace>,
-    shown: Option<Box<ClientCertificate>>,
+    certificate: Option<Box<ClientCertificate>>,
 ) {
-    let client = Client::new(&server, addr, false, place, shown);
-    let silence = Silence { idle: server.state.config.idle_timeout, head: server.state.config.header_timeout };
-    let io = ServerIo::new(io, client.wire.clone(), silence);
-    let mut io = io.over(|stream| stream.socket());
+    let client = Client::new(&server, addr, false, place, certificate);
+    let timeouts = ClientTimeouts { idle: server.state.config.idle_timeout, head: server.state.config.header_timeout };
+    let io = ServerIo::new(io, client.wire.clone(), timeouts);
+    let mut io = io.with_socket(|stream| stream.socket());
     let mut phase = server.state.phase.subscribe();
     let mut is_new = true;
     loop {
-        let ends = async {
+        let closing = async {
             if is_new {
                 server.state.phase.unasked_ends(&mut phase).await
             } else {
@@ -66,7 +66,7 @@ pub(crate) async fn serve(
         let waited = tokio::select! {
             biased;
             waited = io.wait() => waited,
-            () = ends => Ok(false),
+            () = closing => Ok(false),
         };
         is_new = false;
         match waited {
@@ -76,7 +76,7 @@ pub(crate) async fn serve(
                 return;
             }
             Err(error) => {
-                tracing::debug!(%error, "an HTTP/1 connection broke off");
+                tracing::debug!(%error, "an HTTP/1 connection failed");
                 return;
             }
         }
@@ -87,7 +87,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Serves until the connection ends, or has been at rest for [`REST_AFTER`]: then it is given back.
+/// Serves until the connection ends, or has been at rest for [`REST_AFTER`]. Returns a connection at rest.
 async fn serve_until_rest(
     server: &Arc<HttpServer>,
     client: &Arc<Client>,
@@ -97,26 +97,26 @@ async fn serve_until_rest(
     let mut connection = Connection::new(io);
     let ended = {
         let mut served = pin!(connection.serve(server, client));
-        let mut called = call(phase, Phase::Closing, Some(Instant::now() + REST_AFTER));
+        let mut next = next_event(phase, Phase::Closing, Some(Instant::now() + REST_AFTER));
         loop {
-            let called_for = tokio::select! {
+            let event = tokio::select! {
                 biased;
                 ended = &mut served => break Some(ended),
-                called_for = &mut called => called_for,
+                event = &mut next => event,
             };
             let quiet_until = client.wire.quiet_until(REST_AFTER).filter(|_| client.wire.is_at_rest());
-            called = match called_for {
-                Call::Reached(Phase::Cut) => return None,
-                Call::Reached(_) if quiet_until.is_some() => break None,
-                Call::Reached(_) => {
+            next = match event {
+                ConnectionEvent::PhaseReached(Phase::Cut) => return None,
+                ConnectionEvent::PhaseReached(_) if quiet_until.is_some() => break None,
+                ConnectionEvent::PhaseReached(_) => {
                     client.wire.set_closing();
-                    call(phase, Phase::Cut, None)
+                    next_event(phase, Phase::Cut, None)
                 }
-                Call::Look => {
+                ConnectionEvent::CheckDue => {
                     let now = Instant::now();
                     match quiet_until {
                         Some(due) if due <= now => break None,
-                        due => call(phase, Phase::Closing, Some(due.unwrap_or(now + BUSY_PERIOD))),
+                        due => next_event(phase, Phase::Closing, Some(due.unwrap_or(now + BUSY_PERIOD))),
                     }
                 }
             };
@@ -124,42 +124,42 @@ async fn serve_until_rest(
     };
     match ended {
         None => return Some(connection.into_io()),
-        Some(Ok(Ended::Closes)) => tokio::select! {
+        Some(Ok(Outcome::Close)) => tokio::select! {
             () = end(connection.into_io(), &client.wire) => {}
             () = phase::cut(phase) => {}
         },
-        Some(Ok(Ended::Switches(upgraded))) => {
-            let (stream, said) = connection.into_upgraded();
-            upgraded.start(server, client.clone(), stream, said);
+        Some(Ok(Outcome::Switch(upgraded))) => {
+            let (stream, early_data) = connection.into_upgraded();
+            upgraded.start(server, client.clone(), stream, early_data);
         }
         Some(Err(error)) => tracing::debug!(%error, "an HTTP/1 connection ended early"),
     }
     None
 }
 
-/// Answers one request, and ends the connection behind it. Whoever ends its side behind the request has the answer all the
-/// same. Returns whether there was one.
-pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
+/// Responds to one request, and closes the connection. A client that ends its side behind the request gets the response
+/// too. Returns whether a response was written.
+pub(crate) async fn respond_once<S: AsyncRead + AsyncWrite + Unpin>(
     io: ServerIo<S>,
     wire: &WireState,
-    answer: impl FnOnce(&http::Request<ClientBody>) -> Response<AnswerBody>,
+    respond: impl FnOnce(&http::Request<ClientBody>) -> Response<ResponseBody>,
 ) -> bool {
     let mut connection = Connection::new(io);
     let outcome = match connection.next_request(|| false).await {
         Ok(Some(next)) => {
-            let request = connection.begin(next);
+            let request = connection.begin_request(next);
             connection.set_last();
-            connection.respond(answer(&request), false).await.map(|_| true)
+            connection.respond(respond(&request), false).await.map(|_| true)
         }
         Ok(None) => Ok(false),
         Err(error) => Err(error),
     };
     match outcome {
-        Ok(is_answered) => {
-            // Whatever else the client sends is not for us, and must not take the answer along (RFC 9112 section 9.6).
+        Ok(has_responded) => {
+            // Further bytes of the client are not read, and must not reset the connection (RFC 9112 section 9.6).
             wire.mark_unread();
             end(connection.into_io(), wire).await;
-            is_answered
+            has_responded
         }
         Err(error) => {
             tracing::debug!(%error, "a plain HTTP connection ended early");
@@ -168,7 +168,7 @@ pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Ends a connection behind its last answer.
+/// Closes a connection behind its last response.
 async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut io: ServerIo<S>, wire: &WireState) {
     let _ = tokio::time::timeout(MAX_CLOSE, io.shutdown()).await;
     if wire.has_unread() {

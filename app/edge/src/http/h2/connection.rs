@@ -1,4 +1,4 @@
-//! What a connection does by itself: it reads and writes, and sees to it that the client is still there.
+//! The I/O of one HTTP/2 client connection: reads, writes, and keepalive.
 
 use std::{
     future::Future,
@@ -20,21 +20,21 @@ use crate::{
     util::wake_gated::WakeGated,
 };
 
-/// How much is read at once, in bytes: a record of TLS.
+/// How many bytes are read at once: one TLS record.
 const READ_BYTES: usize = 16 * 1024;
-/// How often is read before others have their turn: those that serve the requests, too.
+/// How many reads one poll makes before other tasks run, such as those of the requests.
 const MAX_READS: usize = 8;
-/// How many pieces are written at once.
+/// How many slices one write has.
 const MAX_PIECES: usize = 32;
-/// How soon a connection gives up what only a busy one needs, when nothing comes. One that is busy is looked at that often.
+/// How soon an idle connection releases the memory that only a busy one needs, and how often a busy one is checked.
 const REST_AFTER: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// Where the connections of this thread are read to.
+    /// The read buffer of all connections of this thread.
     static READ: std::cell::RefCell<Box<[u8; READ_BYTES]>> = std::cell::RefCell::new(Box::new([0; READ_BYTES]));
 }
 
-/// A client's connection: ready when it has come to its end.
+/// A client's connection, as a future that resolves when the connection has ended.
 pub(super) struct Connection<S> {
     server: Arc<HttpServer>,
     client: Arc<Client>,
@@ -42,38 +42,38 @@ pub(super) struct Connection<S> {
     shared: Arc<Http2Server>,
     executor: StreamExecutor,
     gate: ReadGate,
-    pulse: Pulse,
-    /// Whether something was written that was not flushed.
+    keepalive: Keepalive,
+    /// Whether bytes were written and not flushed.
     is_unflushed: bool,
 }
 
-/// Whether the client is there.
-struct Pulse {
-    /// How long it may be quiet before it is asked, and before it is given up when it does not answer.
+/// Checks that the client is alive.
+struct Keepalive {
+    /// How long the client may be quiet before a ping. After the same time without an answer, the connection ends.
     interval: Duration,
-    /// How long it is until it is looked at.
-    look: Duration,
+    /// How long until the next check.
+    check_after: Duration,
     due: WakeGated<()>,
-    /// How long nothing has come, by looks that are over.
+    /// How long nothing has come, as of the last check.
     quiet: Duration,
-    /// Whether the connection has given up what only a busy one needs.
-    rests: bool,
-    is_asked: bool,
+    /// Whether the connection has released the memory that only a busy one needs.
+    is_resting: bool,
+    is_ping_sent: bool,
 }
 
-impl Pulse {
+impl Keepalive {
     fn new(interval: Duration) -> Self {
-        let look = REST_AFTER.min(interval / 2);
-        let due = WakeGated::new(tokio::time::sleep(look));
-        Self { interval, look, due, quiet: Duration::ZERO, rests: false, is_asked: false }
+        let check_after = REST_AFTER.min(interval / 2);
+        let due = WakeGated::new(tokio::time::sleep(check_after));
+        Self { interval, check_after, due, quiet: Duration::ZERO, is_resting: false, is_ping_sent: false }
     }
 
-    /// Something came. What is done at each request must be little: after a rest alone is it looked at sooner again.
-    fn heard(&mut self) {
-        if self.rests {
+    /// Records that bytes came. Runs for every request, so only a resting connection restarts the timer.
+    fn record_activity(&mut self) {
+        if self.is_resting {
             *self = Self::new(self.interval);
         }
-        (self.quiet, self.is_asked) = (Duration::ZERO, false);
+        (self.quiet, self.is_ping_sent) = (Duration::ZERO, false);
     }
 }
 
@@ -84,22 +84,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Arc::new(Http2Server::new(CONFIG)),
             StreamExecutor { bound: server.state.config.send_timeout, place: Arc::default() },
         );
-        let pulse = Pulse::new(server.state.config.ping_interval);
-        Self { server, client, io, shared, executor, gate: ReadGate::new(meter), pulse, is_unflushed: false }
+        let keepalive = Keepalive::new(server.state.config.ping_interval);
+        Self { server, client, io, shared, executor, gate: ReadGate::new(meter), keepalive, is_unflushed: false }
     }
 
-    /// Lets the requests come to their end that are under way, and takes no more.
+    /// Lets running requests end, and accepts no more.
     pub(super) fn shut_down(self: Pin<&mut Self>) {
         self.shared.with(|server| server.shut_down());
     }
 
-    /// The connection below, when it ended because of what the client sent: that may be sending still.
+    /// The stream, if the connection ended because of a protocol error. The client may still be sending.
     pub(super) fn unread(&mut self) -> Option<&mut S> {
         let has_failed = self.shared.lock().server.failure().is_some();
         has_failed.then_some(&mut self.io)
     }
 
-    /// Ready when everything is written.
+    /// Ready when all output is written.
     fn poll_write_all(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.shared.lock();
         while !state.server.output().is_empty() {
@@ -121,28 +121,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once, and has what came looked at; how much it was. Nothing is read of a client that takes nothing.
+    /// Reads once, and returns the number of bytes. Does not read while too much output waits for the client.
     fn poll_read_once(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.shared.lock().server.output().len() >= MAX_OUTPUT_BYTES {
-            // Whether it is there is for those to judge who write to it.
-            self.pulse.heard();
+            // The send bounds decide whether such a client is alive.
+            self.keepalive.record_activity();
             return Poll::Pending;
         }
         ready!(self.gate.poll_open(cx));
         READ.with_borrow_mut(|room| {
             let mut read = ReadBuf::new(&mut room[..]);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
-            self.pulse.heard();
+            self.keepalive.record_activity();
             sallyport_shards::weigh(read.filled().len());
-            self.take(read.filled());
+            self.handle_input(read.filled());
             Poll::Ready(Ok(read.filled().len()))
         })
     }
 
-    /// Has the server look at these bytes, and sets the requests under way that they bring.
-    fn take(&mut self, bytes: &[u8]) {
+    /// Passes these bytes to the server, and spawns the requests that they complete.
+    fn handle_input(&mut self, bytes: &[u8]) {
         self.shared.lock().server.handle_input(bytes);
-        // One by one, and not under the lock: a runtime that shuts down drops a task at once, which takes it again.
+        // Not under the lock: a runtime that shuts down drops a spawned task at once, and the drop takes the lock.
         while let Some(request) = self.next_request() {
             self.client.count_request();
             let served = stream::serve(self.server.clone(), self.client.clone(), &self.shared, request);
@@ -152,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let server = &mut self.shared.lock().server;
             (server.received(), server.faults())
         };
-        self.gate.received(received);
+        self.gate.record_received(received);
         for (fault, times) in faults {
             self.server.state.metrics.http2_fault(fault, times);
         }
@@ -162,24 +162,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.shared.lock().server.poll_request()
     }
 
-    /// Looks whether the client is there. An error: it is not.
-    fn poll_pulse(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let pulse = &mut self.pulse;
-        while Pin::new(&mut pulse.due).poll(cx).is_ready() {
-            pulse.quiet += pulse.look;
+    /// Sends pings when due.
+    ///
+    /// # Errors
+    /// The client does not answer.
+    fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let keepalive = &mut self.keepalive;
+        while Pin::new(&mut keepalive.due).poll(cx).is_ready() {
+            keepalive.quiet += keepalive.check_after;
             let server = &mut self.shared.lock().server;
-            if pulse.quiet >= 2 * pulse.interval {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the client is not there any more"));
+            if keepalive.quiet >= 2 * keepalive.interval {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not answer pings"));
             }
-            if pulse.quiet >= pulse.interval && !std::mem::replace(&mut pulse.is_asked, true) {
+            if keepalive.quiet >= keepalive.interval && !std::mem::replace(&mut keepalive.is_ping_sent, true) {
                 server.forget_ended();
                 server.ping();
             }
-            if !std::mem::replace(&mut pulse.rests, true) {
+            if !std::mem::replace(&mut keepalive.is_resting, true) {
                 server.rest();
             }
-            pulse.look = pulse.interval / 2;
-            pulse.due = WakeGated::new(tokio::time::sleep(pulse.look));
+            keepalive.check_after = keepalive.interval / 2;
+            keepalive.due = WakeGated::new(tokio::time::sleep(keepalive.check_after));
         }
         Ok(())
     }
@@ -193,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             match self.poll_read_once(cx)? {
                 Poll::Ready(0) => {
-                    // The client has left. It may still read what is on its way.
+                    // The client has ended its side, and may still read.
                     self.shared.lock().server.abandon();
                     if self.poll_write_all(cx).is_ready() {
                         let _ = Pin::new(&mut self.io).poll_shutdown(cx);
@@ -202,11 +205,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 Poll::Ready(_) => {}
                 Poll::Pending => {
-                    // What came just now may have begun another look.
-                    self.poll_pulse(cx)?;
+                    // The bytes that just came may have restarted the timer.
+                    self.poll_keepalive(cx)?;
                     let mut state = self.shared.lock();
                     state.connection.wait(cx);
-                    // Another thread may have had something to say since all was written.
+                    // Another thread may have produced output since the last write.
                     if written.is_ready() && (!state.server.output().is_empty() || state.server.is_over()) {
                         state.connection.signal();
                     }

@@ -1,5 +1,4 @@
-//! HTTP/2 with clients: what [`sallyport_http2::Server`] makes of their bytes becomes requests, each in a task of its
-//! own.
+//! HTTP/2 with clients, by [`sallyport_http2::Server`]. Each request has a task of its own.
 
 mod connection;
 mod stream;
@@ -17,7 +16,7 @@ use self::connection::Connection;
 use crate::{
     client::certificate::ClientCertificate,
     http::{
-        connection::{Call, Client, call, linger},
+        connection::{Client, ConnectionEvent, linger, next_event},
         server::HttpServer,
     },
     lifecycle::{
@@ -30,11 +29,11 @@ use crate::{
 const MAX_CONCURRENT_STREAMS: u32 = 200;
 /// The longest header list, in bytes as RFC 9113 section 6.5.2 counts them.
 const MAX_HEADER_LIST_BYTES: u32 = 65_536;
-/// How much one stream may send ahead of the origin, in bytes.
+/// How many bytes one stream may send ahead of the origin.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// How much all streams of a connection may send ahead, in bytes.
+/// How many bytes all streams of a connection may send ahead.
 const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-/// How much of all answers may wait to be written to a client, in bytes, before they wait for it.
+/// How many bytes of responses may wait to be written to a client, before the responses wait.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
 
 const CONFIG: Config = Config {
@@ -45,20 +44,20 @@ const CONFIG: Config = Config {
     max_output_bytes: MAX_OUTPUT_BYTES,
 };
 
-/// Serves HTTP/2 on this connection until it ends; `held` is given back then. Connections rest for long, so what is moved in
-/// here is held once.
+/// Serves HTTP/2 on this connection until it ends, and then drops `guard`. The arguments are moved out of the async
+/// block, because a future would hold them twice for the life of the connection.
 pub(crate) fn serve<S>(
     server: Arc<HttpServer>,
     io: S,
     addr: SocketAddr,
     place: Option<ConnectionPlace>,
-    shown: Option<Box<ClientCertificate>>,
-    held: impl Send + 'static,
+    certificate: Option<Box<ClientCertificate>>,
+    guard: impl Send + 'static,
 ) -> impl Future<Output = ()> + Send
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let client = Client::new(&server, addr, true, place, shown);
+    let client = Client::new(&server, addr, true, place, certificate);
     let mut connection = Connection::new(server.clone(), client.clone(), io);
     async move {
         if until_end(&server, &client, &mut connection).await
@@ -70,20 +69,20 @@ where
                 () = phase::cut(&mut phase) => {}
             }
         }
-        drop(held);
+        drop(guard);
     }
 }
 
-/// Serves until the connection has come to its end, or the server has no more time for it: then it says false.
+/// Serves until the connection has ended. Returns false if the connection is cut.
 async fn until_end<S>(server: &HttpServer, client: &Client, connection: &mut Connection<S>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let phase = server.state.phase.subscribe();
-    let mut is_going = false;
-    let mut called = call(&phase, Phase::Lingering, Some(Instant::now() + server.state.config.idle_timeout));
+    let mut is_shutting_down = false;
+    let mut next = next_event(&phase, Phase::Lingering, Some(Instant::now() + server.state.config.idle_timeout));
     loop {
-        let called_for = tokio::select! {
+        let event = tokio::select! {
             biased;
             outcome = &mut *connection => {
                 if let Err(error) = outcome {
@@ -91,27 +90,27 @@ where
                 }
                 return true;
             }
-            called = &mut called => called,
+            next = &mut next => next,
         };
-        let look_at = match called_for {
-            Call::Reached(Phase::Cut) => return false,
-            Call::Reached(_) => None,
-            Call::Look if is_going => None,
-            Call::Look => {
+        let check_at = match event {
+            ConnectionEvent::PhaseReached(Phase::Cut) => return false,
+            ConnectionEvent::PhaseReached(_) => None,
+            ConnectionEvent::CheckDue if is_shutting_down => None,
+            ConnectionEvent::CheckDue => {
                 let now = Instant::now();
                 let quiet_until = client.wire.quiet_until(server.state.config.idle_timeout);
-                let look_at = quiet_until.unwrap_or(now + server.state.config.idle_timeout);
-                (look_at > now && !client.has_had_its_requests(server)).then_some(look_at)
+                let check_at = quiet_until.unwrap_or(now + server.state.config.idle_timeout);
+                (check_at > now && !client.has_reached_max_requests(server)).then_some(check_at)
             }
         };
-        called = if look_at.is_some() {
-            call(&phase, Phase::Lingering, look_at)
+        next = if check_at.is_some() {
+            next_event(&phase, Phase::Lingering, check_at)
         } else {
             Pin::new(&mut *connection).shut_down();
-            // A client that does not say that it knows is not waited for.
-            let again =
-                (!std::mem::replace(&mut is_going, true)).then(|| Instant::now() + server.state.config.ping_interval);
-            call(&phase, Phase::Cut, again)
+            // A client that does not confirm the shutdown is not waited for.
+            let again = (!std::mem::replace(&mut is_shutting_down, true))
+                .then(|| Instant::now() + server.state.config.ping_interval);
+            next_event(&phase, Phase::Cut, again)
         };
     }
 }

@@ -1,4 +1,4 @@
-//! One stream: its request is served, and its answer sent as fast as the client takes it.
+//! One HTTP/2 stream: serves its request, and sends the response as fast as the client reads.
 
 use std::{
     future::{Future, poll_fn},
@@ -22,14 +22,14 @@ use crate::{
         h2::{Http2Body, Http2Server},
         upload::{BoxError, ClientBody},
     },
-    http::{answer_body::AnswerBody, connection::Client, request, send_bound, server::HttpServer},
+    http::{connection::Client, request, response_body::ResponseBody, send_bound, server::HttpServer},
     util::http_date::date,
 };
 
-/// How much a client has to take at once to be one that takes its answer, in bytes.
+/// How many bytes a client must take at once to count as reading its response.
 const MIN_PROGRESS_BYTES: usize = 1_024;
-/// What belongs to a connection of HTTP/1 (RFC 9113 section 8.2.2).
-const OF_HTTP1: [HeaderName; 5] = [
+/// The fields that are specific to an HTTP/1 connection (RFC 9113 section 8.2.2).
+const HTTP1_ONLY_FIELDS: [HeaderName; 5] = [
     CONNECTION,
     TRANSFER_ENCODING,
     UPGRADE,
@@ -37,19 +37,19 @@ const OF_HTTP1: [HeaderName; 5] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// The answer of a stream. Dropped before its end it breaks the stream off.
-pub(super) struct Answering {
+/// The response of a stream. Dropped early, it resets the stream.
+pub(super) struct StreamResponse {
     shared: Arc<Http2Server>,
     stream: StreamId,
 }
 
-impl Drop for Answering {
+impl Drop for StreamResponse {
     fn drop(&mut self) {
         self.shared.with(|server| server.leave_answer(self.stream));
     }
 }
 
-/// Serves the request of a stream, until it is answered or nobody wants the answer.
+/// Serves the request of a stream, until the response is sent or the client resets the stream.
 pub(super) fn serve(
     server: Arc<HttpServer>,
     client: Arc<Client>,
@@ -68,23 +68,23 @@ pub(super) fn serve(
             HeadRefusal::Target => RequestRefusal::Target,
         });
     }
-    let answering = Answering { shared: shared.clone(), stream };
-    // In a box of its own, whose room is given up when the answer begins: that may last.
+    let stream_response = StreamResponse { shared: shared.clone(), stream };
+    // Boxed, so that its memory is freed when the response begins, which may last long.
     let mut served = Box::pin(request::serve(server, client, Request::from_parts(head, body)));
     async move {
-        let answer = poll_fn(|cx| match served.as_mut().poll(cx) {
-            Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending => answering.poll_gone(cx).map(|()| None),
+        let response = poll_fn(|cx| match served.as_mut().poll(cx) {
+            Poll::Ready(response) => Poll::Ready(Some(response)),
+            Poll::Pending => stream_response.poll_closed(cx).map(|()| None),
         });
-        let Some(answer) = answer.await else { return };
+        let Some(response) = response.await else { return };
         drop(served);
-        answering.send(answer).await;
+        stream_response.send(response).await;
     }
 }
 
-impl Answering {
-    /// Ready when nobody wants the answer any more.
-    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+impl StreamResponse {
+    /// Ready when the stream is closed.
+    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let server = &mut self.shared.lock().server;
         if server.is_gone(self.stream) {
             return Poll::Ready(());
@@ -95,7 +95,7 @@ impl Answering {
         Poll::Pending
     }
 
-    /// Sends the head, once it may be sent; it `ends` with it. `None`: nobody wants it any more.
+    /// Sends the head when that is allowed; `ends` if no body follows. `None` if the stream is closed.
     fn poll_send_head(&self, head: &Parts, ends: bool, cx: &mut Context<'_>) -> Poll<Option<()>> {
         self.shared.with(|server| {
             if server.is_gone(self.stream) {
@@ -112,14 +112,13 @@ impl Answering {
         })
     }
 
-    /// Sends as much of this as there is room for, once there is any; `ends` with the last of it. `None`: nobody wants
-    /// it any more.
+    /// Sends as much of `data` as the window allows; `ends` with its last byte. `None` if the stream is closed.
     fn poll_send(&self, data: &mut Bytes, ends: bool, cx: &mut Context<'_>) -> Poll<Option<()>> {
         self.shared.with(|server| match server.room(self.stream) {
             Room::Bytes(room) => {
                 let piece = data.split_to(room.min(data.len()));
                 if piece.len() >= MIN_PROGRESS_BYTES {
-                    send_bound::waits_for_client();
+                    send_bound::mark_waiting_for_client();
                 }
                 server.send_data(self.stream, piece, ends && data.is_empty());
                 Poll::Ready(Some(()))
@@ -134,26 +133,26 @@ impl Answering {
         })
     }
 
-    async fn send(&self, answer: Response<AnswerBody>) {
-        let (head, mut body) = answer.into_parts();
+    async fn send(&self, response: Response<ResponseBody>) {
+        let (head, mut body) = response.into_parts();
         if !self.send_whole(head, &mut body).await {
             return;
         }
-        let Some(mut unwanted) = body.into_unwanted() else { return };
-        send_bound::waits_for_origin();
-        poll_fn(|cx| match unwanted.poll_end(cx) {
+        let Some(mut unread) = body.into_unread() else { return };
+        send_bound::mark_waiting_for_origin();
+        poll_fn(|cx| match unread.poll_end(cx) {
             Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => self.poll_gone(cx),
+            Poll::Pending => self.poll_closed(cx),
         })
         .await;
     }
 
-    /// Sends an answer to its end. Whether that was reached.
-    async fn send_whole(&self, mut head: Parts, body: &mut AnswerBody) -> bool {
+    /// Sends a response. Returns whether it was sent completely.
+    async fn send_whole(&self, mut head: Parts, body: &mut ResponseBody) -> bool {
         date(&mut head.headers);
-        if !body.is_of_origin() {
-            // Those of origins have lost them on their way.
-            OF_HTTP1.iter().for_each(|name| drop(head.headers.remove(name)));
+        if !body.is_from_origin() {
+            // Responses of origins have lost these fields before.
+            HTTP1_ONLY_FIELDS.iter().for_each(|name| drop(head.headers.remove(name)));
         }
         let ends = body.is_end_stream();
         if !ends
@@ -173,7 +172,7 @@ impl Answering {
         loop {
             let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-                Poll::Pending => self.poll_gone(cx).map(Err),
+                Poll::Pending => self.poll_closed(cx).map(Err),
             });
             let frame = match frame.await {
                 Ok(Some(Ok(frame))) => frame,
@@ -207,7 +206,7 @@ impl Answering {
         }
     }
 
-    /// Sends a piece of the body, as there comes to be room for it; `ends` with it. `None`: nobody wants it any more.
+    /// Sends a piece of the body as the window allows; `ends` with its last byte. `None` if the stream is closed.
     async fn send_data(&self, mut data: Bytes, ends: bool) -> Option<()> {
         if data.is_empty() && ends {
             self.end();
@@ -223,7 +222,7 @@ impl Answering {
     }
 
     fn break_off(&self, error: &BoxError) {
-        tracing::debug!(%error, "an answer broke off");
+        tracing::debug!(%error, "a response was not completed");
         self.shared.with(|server| server.break_off(self.stream, ErrorCode::INTERNAL_ERROR));
     }
 }

@@ -1,5 +1,5 @@
-//! What a socket's owner changes on a request's way: which of its origins a path is for, by which path and host they know
-//! it, and which header fields are set or removed. Sockets that change nothing have none of this.
+//! The changes that a socket's owner makes to forwarded requests: origins by path, path and host rewriting, header
+//! edits. A socket without changes has no [`Forwarding`].
 
 use std::collections::HashMap;
 
@@ -18,10 +18,10 @@ use sha2::{Digest, Sha256};
 use crate::origins::transport::OriginTransport;
 
 const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
-/// What an origin is told as its host where nobody knows at which address it is dialed: behind a stock ssh client.
+/// The host for an origin whose address is unknown: behind a stock ssh client.
 const UNKNOWN_ORIGIN: &str = "localhost";
 
-/// The origins of a socket that serve the same paths. Choice, balance, affinity and waiting are within one group.
+/// The origins of a socket that serve the same paths. Selection, balancing, affinity and waiting stay within one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Group(u64);
 
@@ -34,7 +34,7 @@ impl Group {
         Self(number)
     }
 
-    /// Its number, by which all edges know it.
+    /// The group's number, which is the same at all edges.
     pub(crate) fn number(self) -> u64 {
         self.0
     }
@@ -49,7 +49,7 @@ impl Group {
     }
 }
 
-/// The changes.
+/// The changes of one socket.
 #[derive(Debug)]
 pub(crate) struct Forwarding {
     paths: Option<Paths>,
@@ -62,7 +62,7 @@ pub(crate) struct Forwarding {
 #[derive(Debug)]
 struct Paths {
     table: PathTable,
-    /// By the place of the prefix in the table.
+    /// By the index of the prefix in the table.
     groups: Vec<Group>,
     served: HashMap<OriginRef, Served>,
 }
@@ -72,12 +72,12 @@ struct Paths {
 struct Served {
     group: Group,
     prefix: PathPrefix,
-    /// What stands in the place of the prefix, where that is something else.
-    with: Option<PathPrefix>,
+    /// What replaces the prefix in the request to the origin, if anything.
+    replacement: Option<PathPrefix>,
 }
 
 impl Forwarding {
-    /// What this route says, when anything.
+    /// The changes of this route; `None` if there are none.
     pub(crate) fn of(route: &SocketRoute) -> Option<Box<Self>> {
         if !route.socket_type.is_http() {
             return None;
@@ -91,14 +91,17 @@ impl Forwarding {
         (!changes_nothing).then(|| Box::new(Self { paths, host, request, response }))
     }
 
-    /// The origins that a path is for.
+    /// The group of origins that serves a path.
+    ///
+    /// # Errors
+    /// No service serves the path, or the path is ambiguous.
     pub(crate) fn group(&self, path: &str) -> Result<Group, ForwardingError> {
         let Some(paths) = &self.paths else { return Ok(Group::ROOT) };
         let place = paths.table.find(path)?.ok_or(ForwardingError::NoPath)?;
         paths.groups.get(place).copied().ok_or(ForwardingError::NoPath)
     }
 
-    /// The group of an origin; none where the route does not have it.
+    /// The group of an origin; `None` if the route does not have the origin.
     pub(crate) fn group_of(&self, origin: OriginRef) -> Option<Group> {
         match &self.paths {
             Some(paths) => paths.served.get(&origin).map(|served| served.group),
@@ -106,55 +109,58 @@ impl Forwarding {
         }
     }
 
-    /// Changes the header fields of a request, before those are set that only we say.
+    /// Edits the header fields of a request, before the fields that only the edge sets.
     pub(crate) fn edit_request(&self, headers: &mut HeaderMap) {
         self.request.apply(headers);
     }
 
-    /// The target by which this origin knows what was asked for. The fields get the prefix of which it knows nothing.
+    /// The target for this origin. Sets `X-Forwarded-Prefix` if the prefix is replaced.
+    ///
+    /// # Errors
+    /// The path is ambiguous.
     pub(crate) fn target(
         &self,
         origin: OriginRef,
-        asked: &Uri,
+        original: &Uri,
         headers: &mut HeaderMap,
     ) -> Result<Uri, ForwardingError> {
-        // A former attempt may have gone to an origin that has another prefix.
+        // An earlier attempt may have set the prefix of another origin.
         headers.remove(X_FORWARDED_PREFIX);
         let served = self.paths.as_ref().and_then(|paths| paths.served.get(&origin));
-        let Some((served, with)) = served.and_then(|served| Some((served, served.with.as_ref()?))) else {
-            return Ok(asked.clone());
+        let Some((served, replacement)) = served.and_then(|served| Some((served, served.replacement.as_ref()?))) else {
+            return Ok(original.clone());
         };
-        let target = asked.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let target = path::replace_prefix(&target, served.prefix.segments().count(), with.as_str())?;
+        let target = original.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let target = path::replace_prefix(&target, served.prefix.segments().count(), replacement.as_str())?;
         if !served.prefix.is_root()
             && let Ok(prefix) = HeaderValue::from_str(served.prefix.as_str())
         {
             headers.insert(X_FORWARDED_PREFIX, prefix);
         }
-        let mut parts = asked.clone().into_parts();
+        let mut parts = original.clone().into_parts();
         parts.path_and_query = Some(target);
-        Ok(Uri::from_parts(parts).unwrap_or_else(|_| asked.clone()))
+        Ok(Uri::from_parts(parts).unwrap_or_else(|_| original.clone()))
     }
 
-    /// The host that an origin is told, where that is not the public name.
-    pub(crate) fn told_host(&self, transport: &OriginTransport, socket_type: SocketType) -> Option<String> {
-        self.host.as_ref().map(|host| told(host, transport, socket_type))
+    /// The host for an origin; `None` for the public name.
+    pub(crate) fn origin_host(&self, transport: &OriginTransport, socket_type: SocketType) -> Option<String> {
+        self.host.as_ref().map(|host| origin_host(host, transport, socket_type))
     }
 
-    /// Changes the header fields of an origin's answer.
+    /// Edits the header fields of an origin's response.
     pub(crate) fn edit_response(
         &self,
         headers: &mut HeaderMap,
         origin: OriginRef,
-        told: Option<&str>,
+        origin_host: Option<&str>,
         host: &RequestHost,
     ) {
-        if let Some(told) = told {
+        if let Some(origin_host) = origin_host {
             let served = self.paths.as_ref().and_then(|paths| paths.served.get(&origin));
             let prefixes = served.map_or(("/", "/"), |served| {
-                (served.prefix.as_str(), served.with.as_ref().unwrap_or(&served.prefix).as_str())
+                (served.prefix.as_str(), served.replacement.as_ref().unwrap_or(&served.prefix).as_str())
             });
-            rewrite::public_location(headers, &Names { told, public: ("https", host.as_str()), prefixes });
+            rewrite::public_location(headers, &Names { origin_host, public: ("https", host.as_str()), prefixes });
         }
         self.response.apply(headers);
     }
@@ -169,8 +175,8 @@ impl Paths {
         prefixes.sort_unstable();
         prefixes.dedup();
         let served = route.paths().map(|(origin, path)| {
-            let (prefix, with) = (path.prefix.clone(), path.replacement().cloned());
-            (origin, Served { group: Group::of(&prefix), prefix, with })
+            let (prefix, replacement) = (path.prefix.clone(), path.replacement().cloned());
+            (origin, Served { group: Group::of(&prefix), prefix, replacement })
         });
         Some(Self {
             table: PathTable::new(prefixes.iter().map(|prefix| prefix.as_str())),
@@ -180,12 +186,12 @@ impl Paths {
     }
 }
 
-/// Why a path goes to no origin.
+/// Why a path leads to no origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ForwardingError {
-    /// The socket has no service for the path.
+    /// No service of the socket serves the path.
     NoPath,
-    /// Programs do not agree which path it names, and so which service of its socket it is for.
+    /// Programs read the path in different ways, which lead to different services of the socket.
     AmbiguousPath,
 }
 
@@ -195,8 +201,8 @@ impl From<AmbiguousPath> for ForwardingError {
     }
 }
 
-/// The host that the origin behind this way is told.
-pub(crate) fn told(host: &HostHeader, transport: &OriginTransport, socket_type: SocketType) -> String {
+/// The host for the origin behind this transport.
+pub(crate) fn origin_host(host: &HostHeader, transport: &OriginTransport, socket_type: SocketType) -> String {
     match host {
         HostHeader::Named(host) => host.clone(),
         HostHeader::Origin => {
@@ -212,7 +218,7 @@ fn edits(changes: &HeaderChanges) -> HeaderEdits {
     HeaderEdits::new(changes.remove.iter().map(String::as_str), set)
 }
 
-/// The same target with another host, as HTTP/2 has it.
+/// The target with another host in its authority, for HTTP/2.
 pub(crate) fn with_host(target: Uri, host: &str) -> Uri {
     let Ok(authority) = host.parse::<Authority>() else { return target };
     let mut parts = target.clone().into_parts();

@@ -1,7 +1,7 @@
-//! An HTTP/1.1 connection to an origin, as its client: [`sallyport_http1::client`] over a stream.
+//! An HTTP/1.1 connection to an origin: [`sallyport_http1::client`] over a stream.
 //!
-//! It has no task of its own. Whoever exchanges a request over it polls it, and it polls the stream: the request's body is
-//! taken from its client when the stream has room, and the answer's out of the buffer that was read into, where it lies.
+//! The connection has no task. The request on it polls the connection, which polls the stream. The request body is
+//! taken from the client when the stream has room. The response body is a slice of the read buffer.
 
 use std::{
     future::Future,
@@ -34,45 +34,45 @@ use crate::{
     },
 };
 
-/// How much room is made for what comes, in bytes: enough for some small answers.
+/// The usual size of the read buffer, in bytes: enough for several short responses.
 const READ_BYTES: usize = 8 * 1024;
-/// The least room that is read into, in bytes.
+/// The least free room for a read, in bytes.
 const MIN_READ_BYTES: usize = 2 * 1024;
-/// The most room that is made for a long answer, in bytes.
+/// The largest read buffer, for long responses, in bytes.
 const MAX_READ_BYTES: usize = 64 * 1024;
-/// How many heads may come before an answer's own.
-const MAX_INTERIM_HEADS: u8 = 64;
-/// How many pieces of a request's body go out before others have their turn.
+/// How many informational heads may precede a final response.
+const MAX_INFORMATIONAL_HEADS: u8 = 64;
+/// How many pieces of a request body one poll sends before other tasks run.
 const MAX_PIECES_AT_ONCE: u8 = 16;
 
-/// Why an exchange over a connection failed.
+/// Why an exchange failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum H1Error {
-    /// The connection had ended before anything of the request was sent.
+    /// The connection had ended before the request was sent.
     #[error("an idle connection to the origin had ended")]
     Unsent,
-    /// The request's body failed.
-    #[error("the request broke off: {0}")]
+    /// The request body failed.
+    #[error("the body of the request failed: {0}")]
     Upload(BoxError),
     /// The stream failed.
     #[error("{0}")]
     Stream(#[from] io::Error),
-    /// The connection ended before the answer did.
-    #[error("the connection ended before the answer did")]
+    /// The connection ended before the response was complete.
+    #[error("the connection ended before the response was complete")]
     Ended,
-    /// The answer makes no sense.
+    /// The response is malformed.
     #[error("{0}")]
     Malformed(#[from] ResponseError),
-    /// One head after the other came, and none was the answer's.
-    #[error("more than {MAX_INTERIM_HEADS} heads announced an answer")]
-    OnlyAnnounced,
+    /// Too many informational heads came without a final response.
+    #[error("more than {MAX_INFORMATIONAL_HEADS} informational responses came")]
+    TooManyInformational,
 }
 
-/// What an idle connection turned out to be.
+/// The state of an idle connection.
 pub(crate) enum Idleness {
-    /// It can carry a request.
+    /// The connection can carry a request.
     Ready,
-    /// It has ended.
+    /// The connection has ended.
     Over,
 }
 
@@ -80,62 +80,62 @@ pub(crate) enum Idleness {
 pub(crate) struct H1Connection {
     stream: OriginStream,
     establishment: Establishment,
-    /// Its place among those that the origin is asked for, until it has been taken.
+    /// The connection's place among those that are being opened, until the origin has accepted it.
     opening: Option<Box<UntilTaken>>,
-    /// Whether it has a leg for itself, or shares the control connection.
+    /// Whether the connection has a leg of its own, and not a share of the control connection.
     on_leg: bool,
-    /// Whether it was meant to share one.
+    /// Whether a share of the control connection was requested.
     is_shared: bool,
-    /// Where it was used last; its carrier went there where it can.
+    /// The shard of the last use. The carrier moved there, if it can move.
     shard: ShardId,
     idle_since: Instant,
-    alarm: LazyTimer,
-    /// What came and belongs to nothing yet.
+    timer: LazyTimer,
+    /// The read buffer.
     read: BytesMut,
-    /// How much of it holds no end of a head.
+    /// How many bytes of the buffer are known to have no end of a head.
     searched: usize,
-    /// What goes out before the piece of the request's body.
+    /// Bytes to send before `piece`.
     out: BytesMut,
-    /// A piece of the request's body, and what follows it.
+    /// A piece of the request body, and the bytes behind it.
     piece: Bytes,
     piece_end: &'static [u8],
-    upload: Option<Box<Sending>>,
-    /// Whether all that was written has left the stream's own buffers.
+    upload: Option<Box<OutgoingBody>>,
+    /// Whether the stream's own buffers are flushed.
     is_flushed: bool,
     stage: Stage,
     method: Method,
-    interim_heads: u8,
+    informational_heads: u8,
     body: BodyDecoder,
-    /// Whether it may carry another request after this one.
-    keeps: bool,
-    /// Whether not all of the request was sent.
-    is_cut: bool,
-    /// How much came last, or twice as much where there was no room for more.
+    /// Whether another request may follow.
+    is_reusable: bool,
+    /// Whether the request was not sent completely.
+    is_request_cut: bool,
+    /// How many bytes came last; twice as many if they filled the buffer.
     last_read: usize,
-    /// Whether it has room for a long answer.
-    has_much_room: bool,
+    /// Whether the buffer has grown for a long response.
+    has_large_buffer: bool,
 }
 
-/// How far an exchange is.
+/// The stage of an exchange.
 enum Stage {
     /// Nothing was written, and the connection is new.
     New,
     /// Nothing was written, and the connection may have ended.
-    Unproven,
-    /// The request is on its way.
-    Asked,
+    Unverified,
+    /// The request is being sent.
+    Sent,
 }
 
-/// A request's body that is under way.
-struct Sending {
+/// A request body that is being sent.
+struct OutgoingBody {
     body: Upload,
-    /// How much is to come, where that was announced; else it goes in chunks.
+    /// How many announced bytes are left; `None` for a chunked body.
     left: Option<u64>,
     trailers: Vec<HeaderName>,
 }
 
 impl H1Connection {
-    /// The connection over this stream. `is_shared`: it was meant to share the control connection with others.
+    /// A connection over this stream. `is_shared` says that a share of the control connection was requested.
     pub(crate) fn new(stream: OriginStream, is_shared: bool) -> Self {
         Self {
             establishment: stream.establishment(),
@@ -145,7 +145,7 @@ impl H1Connection {
             is_shared,
             shard: ShardId::here(),
             idle_since: Instant::now(),
-            alarm: LazyTimer::default(),
+            timer: LazyTimer::default(),
             read: BytesMut::new(),
             searched: 0,
             out: BytesMut::new(),
@@ -155,32 +155,32 @@ impl H1Connection {
             is_flushed: true,
             stage: Stage::New,
             method: Method::GET,
-            interim_heads: 0,
+            informational_heads: 0,
             body: BodyDecoder::of_response(Framing::Length(0)),
-            keeps: true,
-            is_cut: false,
+            is_reusable: true,
+            is_request_cut: false,
             last_read: 0,
-            has_much_room: false,
+            has_large_buffer: false,
         }
     }
 
-    /// Whether the origin took the connection.
+    /// Whether the origin has accepted the connection.
     pub(crate) fn establishment(&self) -> &Establishment {
         &self.establishment
     }
 
-    /// What an exchange over it sets its bounds with.
-    pub(crate) fn alarm(&mut self) -> &mut LazyTimer {
-        &mut self.alarm
+    /// The timer for the bounds of exchanges.
+    pub(crate) fn timer(&mut self) -> &mut LazyTimer {
+        &mut self.timer
     }
 
-    /// Keeps this place until the origin has taken the connection, or not.
-    pub(crate) fn holds_until_taken(&mut self, place: OpeningPlace) {
+    /// Keeps this place until the origin has accepted or refused the connection.
+    pub(crate) fn set_opening_place(&mut self, place: OpeningPlace) {
         self.opening = Some(Box::new(UntilTaken::new(place, self.establishment.clone())));
     }
 
-    /// To be called behind each look at what came.
-    fn look_whether_taken(&mut self, cx: &mut Context<'_>) {
+    /// Releases the opening place once it is not needed. To be called after each read.
+    fn poll_opening(&mut self, cx: &mut Context<'_>) {
         if let Some(opening) = &mut self.opening
             && opening.poll(cx).is_ready()
         {
@@ -188,50 +188,50 @@ impl H1Connection {
         }
     }
 
-    /// Whether it has a leg for itself.
+    /// Whether the connection has a leg of its own.
     pub(crate) fn is_on_leg(&self) -> bool {
         self.on_leg
     }
 
-    /// Whether it was meant to share the control connection.
+    /// Whether a share of the control connection was requested.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Whose it is from now on; `None`: nobody's, as long as it rests.
+    /// Sets the client that uses the connection; `None` while the connection is idle.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         self.stream.set_client(client);
     }
 
-    /// Where it was used last.
+    /// The shard of the last use.
     pub(crate) fn shard(&self) -> ShardId {
         self.shard
     }
 
-    /// Since when it carries nothing.
+    /// Since when the connection is idle.
     pub(crate) fn idle_since(&self) -> Instant {
         self.idle_since
     }
 
-    /// It is used in the caller's shard from now on.
-    pub(crate) fn come_here(&mut self) {
+    /// Moves the connection to the shard of the caller.
+    pub(crate) fn move_to_this_shard(&mut self) {
         let here = ShardId::here();
         if here.is_shard() && here != self.shard {
             self.shard = here;
-            // A timer stays with the scheduler that it was made in.
-            self.alarm = LazyTimer::default();
+            // A timer belongs to the runtime that created it.
+            self.timer = LazyTimer::default();
         }
     }
 
-    /// Before anything is asked: opens the stream, and reads what is said of it. Ready when something came already, or the end.
+    /// Opens the stream before the request, and reads what comes. Ready if bytes came, or the end.
     pub(crate) fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.read.is_empty() { self.poll_fill(cx).map(drop) } else { Poll::Ready(()) }
     }
 
-    /// Begins an exchange; [`Self::poll_answer`] follows. `stood`: the connection may have ended by now.
-    pub(crate) fn ask(
+    /// Begins an exchange; [`Self::poll_response`] follows. `may_have_ended` says that the connection is not new.
+    pub(crate) fn begin_exchange(
         &mut self,
-        stood: bool,
+        may_have_ended: bool,
         method: &Method,
         target: &Uri,
         headers: &HeaderMap,
@@ -244,36 +244,36 @@ impl H1Connection {
             None => RequestBody::Chunked,
         };
         encode_request(&mut self.out, method, target, headers, ours, body);
-        let sending = |left, trailers| Some(Box::new(Sending { body: upload, left, trailers }));
+        let outgoing = |left, trailers| Some(Box::new(OutgoingBody { body: upload, left, trailers }));
         self.upload = match body {
             RequestBody::None => None,
-            RequestBody::Length(left) => sending(Some(left), Vec::new()),
-            RequestBody::Chunked => sending(None, announced_trailers(headers)),
+            RequestBody::Length(left) => outgoing(Some(left), Vec::new()),
+            RequestBody::Chunked => outgoing(None, announced_trailers(headers)),
         };
-        self.stage = if stood { Stage::Unproven } else { Stage::New };
+        self.stage = if may_have_ended { Stage::Unverified } else { Stage::New };
         self.method.clone_from(method);
         self.body = BodyDecoder::of_response(Framing::UntilClose);
-        (self.keeps, self.interim_heads) = (false, 0);
+        (self.is_reusable, self.informational_heads) = (false, 0);
     }
 
-    /// Sends the request, and waits for the head of its answer: its status, while its fields take the place of `fields`.
-    /// Those stay as they are where there is no answer yet.
-    pub(crate) fn poll_answer(
+    /// Sends the request, and waits for the head of the response. Returns its status, and replaces `fields` by its
+    /// fields.
+    pub(crate) fn poll_response(
         &mut self,
         fields: &mut HeaderMap,
         cx: &mut Context<'_>,
     ) -> Poll<Result<StatusCode, H1Error>> {
-        let is_read = match std::mem::replace(&mut self.stage, Stage::Asked) {
-            // The opening leaves together with the request.
+        let is_read = match std::mem::replace(&mut self.stage, Stage::Sent) {
+            // The `OPEN` of the stream leaves together with the request.
             Stage::New => false,
-            // What comes before anything was asked is the end of the connection, or nothing that belongs here.
-            Stage::Unproven if !self.read.is_empty() || self.poll_fill(cx).is_ready() => {
+            // Bytes before the request are the end of the connection, or an error.
+            Stage::Unverified if !self.read.is_empty() || self.poll_fill(cx).is_ready() => {
                 return Poll::Ready(Err(H1Error::Unsent));
             }
-            Stage::Unproven => true,
-            Stage::Asked => match self.poll_head(fields, cx) {
+            Stage::Unverified => true,
+            Stage::Sent => match self.poll_head(fields, cx) {
                 Poll::Pending => true,
-                answered => return answered,
+                outcome => return outcome,
             },
         };
         if self.has_unsent()
@@ -282,7 +282,7 @@ impl H1Connection {
             if !matches!(error, H1Error::Stream(_)) {
                 return Poll::Ready(Err(error));
             }
-            // Whoever refuses a request may answer it and read no more.
+            // An origin may respond without reading the whole request.
             self.give_up_sending();
             return match self.poll_head(fields, cx) {
                 Poll::Ready(Ok(status)) => Poll::Ready(Ok(status)),
@@ -296,18 +296,18 @@ impl H1Connection {
         loop {
             match decode_response(&mut self.read, &mut self.searched, &self.method, fields)? {
                 Some(ResponseHead::Informational(status)) => {
-                    self.interim_heads += 1;
-                    if self.interim_heads > MAX_INTERIM_HEADS {
-                        return Poll::Ready(Err(H1Error::OnlyAnnounced));
+                    self.informational_heads += 1;
+                    if self.informational_heads > MAX_INFORMATIONAL_HEADS {
+                        return Poll::Ready(Err(H1Error::TooManyInformational));
                     }
-                    if let (StatusCode::CONTINUE, Some(sending)) = (status, &self.upload) {
-                        sending.body.continue_came();
+                    if let (StatusCode::CONTINUE, Some(outgoing)) = (status, &self.upload) {
+                        outgoing.body.mark_continued();
                     }
                 }
-                Some(ResponseHead::Final(answer)) => {
-                    self.body = BodyDecoder::of_response(answer.framing);
-                    self.keeps = answer.keeps_connection;
-                    return Poll::Ready(Ok(answer.status));
+                Some(ResponseHead::Final(response)) => {
+                    self.body = BodyDecoder::of_response(response.framing);
+                    self.is_reusable = response.keeps_connection;
+                    return Poll::Ready(Ok(response.status));
                 }
                 None => {
                     if ready!(self.poll_fill(cx))? == 0 {
@@ -318,8 +318,8 @@ impl H1Connection {
         }
     }
 
-    /// Sends on of the request while its client takes nothing of the answer: it may send all of its body before it reads.
-    /// What fails is told by [`Self::poll_frame`].
+    /// Sends more of the request while the client does not read the response. The client may send its whole body first.
+    /// [`Self::poll_frame`] returns the errors.
     pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
         if self.has_unsent()
             && let Poll::Ready(Err(H1Error::Stream(_))) = self.poll_send(cx)
@@ -328,7 +328,7 @@ impl H1Connection {
         }
     }
 
-    /// The next frame of the answer's body, while what is left of the request's goes out.
+    /// The next frame of the response body. Also sends the rest of the request.
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, H1Error>>> {
         if self.has_unsent()
             && let Poll::Ready(Err(error)) = self.poll_send(cx)
@@ -346,7 +346,7 @@ impl H1Connection {
                 Ok(Piece::Missing) => match ready!(self.poll_fill(cx)) {
                     Ok(0) => {
                         if !self.body.set_connection_ended() {
-                            return Poll::Ready(Some(Err(ResponseError::BrokenOff.into())));
+                            return Poll::Ready(Some(Err(ResponseError::Incomplete.into())));
                         }
                     }
                     Ok(_) => {}
@@ -357,67 +357,67 @@ impl H1Connection {
         }
     }
 
-    /// Whether the answer's body is over.
-    pub(crate) fn is_answered(&self) -> bool {
+    /// Whether the response body has ended.
+    pub(crate) fn is_response_over(&self) -> bool {
         self.body.is_over()
     }
 
-    /// How long the rest of the answer's body is.
+    /// The length of the rest of the response body.
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.body.bytes_left().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// Whether it can carry a request.
+    /// Checks whether an idle connection can carry a request.
     pub(crate) fn check_idle(&mut self) -> Idleness {
-        let is_done = self.keeps && self.body.is_over() && !self.has_unsent();
-        // Nothing comes over a connection on which nothing is asked, but its end.
+        let is_done = self.is_reusable && self.body.is_over() && !self.has_unsent();
+        // Nothing but the end may come over an idle connection.
         if !is_done || !self.read.is_empty() || self.poll_fill(&mut Context::from_waker(Waker::noop())).is_ready() {
             return Idleness::Over;
         }
         Idleness::Ready
     }
 
-    /// It carries nothing from now on.
+    /// Marks the connection as idle, and frees a large buffer.
     pub(crate) fn rest(&mut self) {
         self.idle_since = Instant::now();
-        if std::mem::take(&mut self.has_much_room) {
+        if std::mem::take(&mut self.has_large_buffer) {
             self.read = BytesMut::new();
         }
     }
 
-    /// Ends it in good order, when nothing is under way any more; what it carries else is given up.
+    /// Closes the connection. Shuts the stream down in order if no exchange is under way.
     pub(crate) fn close(mut self) {
-        if self.body.is_over() && !self.has_unsent() && !self.is_cut {
+        if self.body.is_over() && !self.has_unsent() && !self.is_request_cut {
             let mut quiet = Context::from_waker(Waker::noop());
-            // The other side's end may be there, and then the stream is over.
+            // Reads the peer's end, if it has come: then both sides have ended.
             let _ = self.poll_fill(&mut quiet);
             let _ = Pin::new(&mut self.stream).poll_shutdown(&mut quiet);
         }
     }
 
-    /// What has come of the answer's body with its head.
+    /// The bytes of the response body that came with the head.
     pub(crate) fn read_ahead(&self) -> &[u8] {
         &self.read
     }
 
-    /// The stream below, and what was read from it beyond the answer's head: for a connection whose protocol was switched.
+    /// The stream and the bytes that were read behind the head, after an upgrade.
     pub(crate) fn into_stream(self: Box<Self>) -> (OriginStream, Bytes) {
         (self.stream, self.read.freeze())
     }
 
-    /// Reads what there is: how many bytes, of which 0 are the end.
+    /// Reads once, and returns the number of bytes; 0 at the end.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let left = self.body.bytes_left().map_or(self.last_read, |left| usize::try_from(left).unwrap_or(usize::MAX));
         let is_long = left > READ_BYTES;
         let room = self.read.capacity() - self.read.len();
         if room < if is_long { READ_BYTES } else { MIN_READ_BYTES } {
-            self.has_much_room |= is_long;
+            self.has_large_buffer |= is_long;
             self.read.reserve(left.clamp(READ_BYTES, MAX_READ_BYTES));
         }
         let read = pin!(self.stream.read_buf(&mut self.read)).poll(cx);
-        self.look_whether_taken(cx);
+        self.poll_opening(cx);
         let read = ready!(read)?;
-        // Of a body of unknown length more is expected when as much came as there was room for.
+        // A read that fills the buffer doubles the expectation for a body of unknown length.
         self.last_read = if read >= room.max(READ_BYTES) { read.saturating_mul(2) } else { read };
         Poll::Ready(Ok(read))
     }
@@ -430,7 +430,7 @@ impl H1Connection {
         !self.is_flushed || self.upload.is_some() || self.has_queued()
     }
 
-    /// Sends what there is of the request: ready when that was all of it.
+    /// Sends what there is of the request. Ready when the request is complete.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), H1Error>> {
         for _ in 0..MAX_PIECES_AT_ONCE {
             if self.piece.is_empty() && self.piece_end.is_empty() {
@@ -475,10 +475,10 @@ impl H1Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes a piece of the request's body from its client, where there is one now.
+    /// Takes a piece of the request body, if there is one.
     fn take_piece(&mut self, cx: &mut Context<'_>) -> Result<(), H1Error> {
-        while let Some(sending) = &mut self.upload {
-            let frame = match Pin::new(&mut sending.body).poll_frame(cx) {
+        while let Some(outgoing) = &mut self.upload {
+            let frame = match Pin::new(&mut outgoing.body).poll_frame(cx) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(None) => return self.end_sending(None),
                 Poll::Ready(Some(frame)) => frame.map_err(H1Error::Upload)?,
@@ -487,13 +487,13 @@ impl H1Connection {
                 Ok(data) => data,
                 Err(frame) => return self.end_sending(frame.into_trailers().ok().as_ref()),
             };
-            let is_last = sending.body.is_end_stream();
+            let is_last = outgoing.body.is_end_stream();
             if !data.is_empty() {
                 sallyport_shards::carried(cx, data.len());
-                match &mut sending.left {
+                match &mut outgoing.left {
                     Some(left) => {
                         let rest = left.checked_sub(data.len() as u64);
-                        *left = rest.ok_or_else(|| H1Error::Upload("its body is longer than was announced".into()))?;
+                        *left = rest.ok_or_else(|| H1Error::Upload("the body is longer than announced".into()))?;
                     }
                     None => {
                         self.out.extend_from_slice(chunk_start(data.len()).as_bytes());
@@ -511,23 +511,23 @@ impl H1Connection {
         Ok(())
     }
 
-    /// Nothing comes of the request's body any more, but what lies in `piece`.
+    /// Ends the request body behind `piece`.
     fn end_sending(&mut self, trailers: Option<&HeaderMap>) -> Result<(), H1Error> {
-        let Some(sending) = self.upload.take() else { return Ok(()) };
-        match sending.left {
+        let Some(outgoing) = self.upload.take() else { return Ok(()) };
+        match outgoing.left {
             Some(0) => {}
-            Some(_) => return Err(H1Error::Upload("its body is shorter than was announced".into())),
-            None if self.piece.is_empty() => write_last_chunk(&mut self.out, trailers, &sending.trailers),
+            Some(_) => return Err(H1Error::Upload("the body is shorter than announced".into())),
+            None if self.piece.is_empty() => write_last_chunk(&mut self.out, trailers, &outgoing.trailers),
             None => self.piece_end = LAST_CHUNK_END,
         }
         Ok(())
     }
 
-    /// The origin takes no more of the request.
+    /// Stops sending the request, because the origin reads no more.
     fn give_up_sending(&mut self) {
         self.upload = None;
         self.out.clear();
         (self.piece, self.piece_end) = (Bytes::new(), b"");
-        (self.is_flushed, self.keeps, self.is_cut) = (true, false, true);
+        (self.is_flushed, self.is_reusable, self.is_request_cut) = (true, false, true);
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP with origins: one exchange, its connection, the body of its answer.
+//! HTTP with origins: one exchange, its connection, and the body of its response.
 //!
 //! May use the transports of origins, and `body`.
 

@@ -1,4 +1,4 @@
-//! The body of an origin's answer, and what carries it.
+//! The body of an origin's response, and the connection that carries it.
 
 use std::{
     pin::Pin,
@@ -17,20 +17,20 @@ use crate::{
     },
 };
 
-/// What carries an answer's body.
-pub(crate) enum Carrier {
-    /// A connection of its own, which goes back to its origin when the body has ended.
+/// The connection that carries a response body.
+pub(crate) enum ResponseCarrier {
+    /// An HTTP/1.1 connection, which returns to its origin when the body has ended.
     H1(Box<H1Connection>),
-    /// A place on a shared one.
+    /// A place on a shared HTTP/2 connection.
     H2 {
-        /// What comes.
+        /// The body of the stream.
         body: Incoming,
-        /// Kept for as long as it does.
+        /// The place, kept as long as the body.
         _place: H2Place,
     },
 }
 
-impl Carrier {
+impl ResponseCarrier {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self {
             Self::H1(connection) => connection.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into))),
@@ -40,22 +40,21 @@ impl Carrier {
         }
     }
 
-    /// As [`H1Connection::poll_upload`]; a shared connection has a task that sends.
+    /// Like [`H1Connection::poll_upload`]. The task of a shared connection sends by itself.
     fn poll_upload(&mut self, cx: &mut Context<'_>) {
         if let Self::H1(connection) = self {
             connection.poll_upload(cx);
         }
     }
 
-    /// Whether the body is over.
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::H1(connection) => connection.is_answered(),
+            Self::H1(connection) => connection.is_response_over(),
             Self::H2 { body, .. } => body.is_end_stream(),
         }
     }
 
-    /// How long the rest of the body is.
+    /// The length of the rest of the body.
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::H1(connection) => connection.size_hint(),
@@ -64,23 +63,22 @@ impl Carrier {
     }
 }
 
-/// The body of an origin's answer.
+/// The body of an origin's response.
 ///
-/// Dropped before its end it takes its connection with it, which resets the stream: the origin learns that nobody
-/// listens.
+/// Dropping it early closes the connection or resets the stream, so the origin stops sending.
 pub(crate) struct Download {
     failed: Option<BoxError>,
     is_broken: bool,
-    /// How much came.
+    /// How many bytes came.
     bytes: u64,
-    /// Both are there until the body has ended, or broken off.
-    carrier: Option<Carrier>,
+    /// Both are `None` once the body has ended or failed.
+    carrier: Option<ResponseCarrier>,
     origin: Option<InFlight>,
 }
 
 impl Download {
-    /// The body that this carrier brings.
-    pub(crate) fn new(carrier: Carrier, origin: InFlight) -> Self {
+    /// The body that this connection carries.
+    pub(crate) fn new(carrier: ResponseCarrier, origin: InFlight) -> Self {
         if carrier.size_hint().lower() > MAX_SHORT_ANSWER_BYTES {
             origin.origin().answers_long();
         }
@@ -88,7 +86,7 @@ impl Download {
         let (carrier, origin) = (Some(carrier), Some(origin));
         let mut download = Self { failed: None, is_broken: false, bytes: 0, carrier, origin };
         if is_over {
-            download.ended();
+            download.finish();
         }
         download
     }
@@ -106,38 +104,37 @@ impl Download {
                     sallyport_http::forward::trailers(trailers);
                 }
                 if let Some(data) = frame.data_ref() {
-                    self.came(data.len());
+                    self.record_received(data.len());
                     sallyport_shards::carried(cx, data.len());
                 }
                 if is_over {
-                    self.ended();
+                    self.finish();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
                 (self.carrier, self.origin, self.is_broken) = (None, None, true);
-                // A stream of HTTP/2 drops what it has not sent yet when a body fails. It is given one more turn to send
-                // what came before.
+                // An HTTP/2 stream discards unsent bytes when its body fails. One more poll lets it send them.
                 self.failed = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
             None => {
-                self.ended();
+                self.finish();
                 Poll::Ready(None)
             }
         }
     }
 
-    /// Sends on of the request while its client takes nothing of the answer.
+    /// Sends more of the request while the client does not read the response.
     pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
         if let Some(carrier) = &mut self.carrier {
             carrier.poll_upload(cx);
         }
     }
 
-    /// So much more came.
-    fn came(&mut self, bytes: usize) {
+    /// Counts bytes, and tells the origin's statistics when the response is long.
+    fn record_received(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if self.bytes > MAX_SHORT_ANSWER_BYTES
             && let Some(origin) = &self.origin
@@ -146,25 +143,25 @@ impl Download {
         }
     }
 
-    fn ended(&mut self) {
+    fn finish(&mut self) {
         let origin = self.origin.take();
         if let Some(origin) = &origin
             && self.bytes <= MAX_SHORT_ANSWER_BYTES
         {
             origin.origin().answered_short();
         }
-        if let (Some(Carrier::H1(connection)), Some(origin)) = (self.carrier.take(), origin) {
+        if let (Some(ResponseCarrier::H1(connection)), Some(origin)) = (self.carrier.take(), origin) {
             origin.origin().put_back(connection);
         }
     }
 
-    /// Whether there is no more frame.
+    /// Whether no frame follows.
     pub(crate) fn is_end_stream(&self) -> bool {
         self.carrier.is_none() && !self.is_broken
     }
 
-    /// How long the rest of the body is.
+    /// The length of the rest of the body.
     pub(crate) fn size_hint(&self) -> SizeHint {
-        self.carrier.as_ref().map_or_else(|| SizeHint::with_exact(0), Carrier::size_hint)
+        self.carrier.as_ref().map_or_else(|| SizeHint::with_exact(0), ResponseCarrier::size_hint)
     }
 }

@@ -19,7 +19,7 @@ use sallyport_net::{client_config_by, custom_server_verifier};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::origins::{
-    http::{exchange::Failure, response_body::Carrier},
+    http::{exchange::Failure, response_body::ResponseCarrier},
     origin::Origin,
 };
 
@@ -64,13 +64,13 @@ impl TlsDetection {
 /// Passes the response on, unless it is a TLS server's complaint about plain HTTP.
 pub(crate) fn check_answer(
     route: &SocketRoute,
-    answered: (Response<()>, Carrier),
-) -> Result<(Response<()>, Carrier), Failure> {
+    answered: (Response<()>, ResponseCarrier),
+) -> Result<(Response<()>, ResponseCarrier), Failure> {
     let (response, carrier) = &answered;
     if response.status() != StatusCode::BAD_REQUEST || route.socket_type != SocketType::Http {
         return Ok(answered);
     }
-    let Carrier::H1(connection) = carrier else { return Ok(answered) };
+    let ResponseCarrier::H1(connection) = carrier else { return Ok(answered) };
     let read = connection.read_ahead();
     let read = &read[..read.len().min(MAX_SAYING_BYTES)];
     let says = |saying: &[u8]| read.windows(saying.len()).any(|window| window == saying);
@@ -79,7 +79,7 @@ pub(crate) fn check_answer(
 
 /// Replaces the failure by a clearer one if the origin speaks TLS.
 pub(crate) async fn explain(route: &SocketRoute, origin: &Origin, host: &RequestHost, failure: Failure) -> Failure {
-    if route.socket_type != SocketType::Http || !(failure.is_wordless() || matches!(failure, Failure::SpeaksTls)) {
+    if route.socket_type != SocketType::Http || !(failure.has_no_response() || matches!(failure, Failure::SpeaksTls)) {
         return failure;
     }
     let now = Instant::now();

@@ -1,6 +1,6 @@
-//! The body of an answer on its way to a client.
+//! The body of a response on its way to a client.
 //!
-//! Nothing is buffered: a frame is taken from the origin when the client has room for it.
+//! The body is not buffered: a frame is taken from the origin when the client has room for the frame.
 
 use std::{
     future::Future,
@@ -16,43 +16,44 @@ use sallyport_net::Pace as _;
 use tokio::time::Sleep;
 
 use crate::{
-    body::upload::{ApiBody, BoxError, ClientBody, UploadSlot},
+    body::upload::{ApiBody, BoxError, ClientBody, UploadState},
     http::{context::RequestContext, send_bound, server::HttpServer, upgrade::Upgraded, wire_state::WireState},
     origins::http::response_body::Download,
 };
 
-/// How much of an answer an HTTP/2 stream is given at once, in bytes: it counts as sent then, and waits for the client.
+/// How many bytes of a response an HTTP/2 stream gets at once. The stream counts them as sent, and then waits for the
+/// client.
 const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
-/// How long, and how much in bytes, is read of a body that nobody wants before its HTTP/2 stream is reset.
-const MAX_UNWANTED_TIME: Duration = Duration::from_secs(5);
-const MAX_UNWANTED_BYTES: u64 = 16 * 1024 * 1024;
+/// How long, and how many bytes, an unread request body is read before its HTTP/2 stream is reset.
+const MAX_UNREAD_TIME: Duration = Duration::from_secs(5);
+const MAX_UNREAD_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A request's body over HTTP/2 that nobody wants, read behind the end of its answer.
+/// The unread request body of an HTTP/2 stream whose response has ended, read within bounds.
 ///
-/// A client that is still sending when its stream is reset may take that for a failure, although the reset comes after
-/// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it has some time to notice that it has its answer.
+/// A client that still sends when its stream is reset may report a failure, although the response was complete and the
+/// reset says NO_ERROR (RFC 9113 section 8.1). Reading on gives the client time to see the response.
 pub(crate) struct UnreadBody {
     body: ClientBody,
-    slot: Arc<UploadSlot>,
+    state: Arc<UploadState>,
     rest: u64,
     timer: Pin<Box<Sleep>>,
 }
 
 impl UnreadBody {
-    fn new(body: ClientBody, slot: Arc<UploadSlot>) -> Self {
-        Self { body, slot, rest: MAX_UNWANTED_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNWANTED_TIME)) }
+    fn new(body: ClientBody, state: Arc<UploadState>) -> Self {
+        Self { body, state, rest: MAX_UNREAD_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNREAD_TIME)) }
     }
 
-    /// Ready when the body has ended, or enough of it was read.
+    /// Ready when the body has ended, or a bound is reached.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.rest > 0 {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.slot.passed(Some(&frame), self.body.is_end_stream());
+                    self.state.record_passed(Some(&frame), self.body.is_end_stream());
                     self.rest = self.rest.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
                 }
                 Poll::Ready(None) => {
-                    self.slot.passed(None, true);
+                    self.state.record_passed(None, true);
                     break;
                 }
                 Poll::Ready(Some(Err(_))) => break,
@@ -63,70 +64,70 @@ impl UnreadBody {
     }
 }
 
-/// Where the bytes of an answer come from.
+/// The source of a response's bytes.
 pub(crate) enum Source {
-    /// There are none.
+    /// The response has no body.
     Empty,
-    /// From us.
+    /// Bytes of the edge itself.
     Own(Bytes),
-    /// From the API's handler.
+    /// The API's handler.
     Api(ApiBody),
-    /// From an origin.
+    /// An origin.
     Origin(Download),
-    /// Nowhere: the connection goes on as something else.
+    /// None: another protocol follows on the connection.
     Switch(Box<Upgraded>),
 }
 
-/// A response body on its way to the client. When it is dropped the request is over, and recorded.
-pub(crate) struct AnswerBody {
+/// A response body on its way to the client. Dropping it ends the request, and records the request.
+pub(crate) struct ResponseBody {
     source: Source,
-    /// What is left of a frame that is given out in pieces.
+    /// The rest of a frame that is sent in pieces.
     rest: Bytes,
     context: Option<Box<RequestContext>>,
-    /// The connection that ends with it.
-    ends: Option<Arc<WireState>>,
+    /// The connection that closes behind the body.
+    closing_wire: Option<Arc<WireState>>,
 }
 
-impl AnswerBody {
-    /// A body from this source, which ends this request.
+impl ResponseBody {
+    /// A body from this source, which ends the request of this context.
     pub(crate) fn new(source: Source, context: Option<Box<RequestContext>>) -> Self {
-        Self { source, rest: Bytes::new(), context, ends: None }
+        Self { source, rest: Bytes::new(), context, closing_wire: None }
     }
 
-    /// Whether it was made here and not by an origin.
-    pub(crate) fn is_ours(&self) -> bool {
+    /// Whether the edge made the body itself.
+    pub(crate) fn is_own(&self) -> bool {
         matches!(self.source, Source::Own(_) | Source::Api(_))
     }
 
-    /// Whether an origin's answer passes on with it.
-    pub(crate) fn is_of_origin(&self) -> bool {
+    /// Whether the body comes from an origin.
+    pub(crate) fn is_from_origin(&self) -> bool {
         matches!(self.source, Source::Origin(_))
     }
 
-    /// The same body; its end is the end of the request that this context stands for.
+    /// Ties the body to its request: the end of the body ends the request.
     pub(crate) fn with_context(mut self, mut context: Box<RequestContext>, server: Arc<HttpServer>) -> Self {
         if !self.is_end_stream() {
             context.begin_revocation_checks(server);
         }
         self.context = Some(context);
-        send_bound::waits_for_client();
+        send_bound::mark_waiting_for_client();
         self
     }
 
-    /// All that was announced of it has been given out, whatever its origin still says.
-    pub(crate) fn mark_whole(&mut self) {
+    /// Records that all announced bytes were sent, whatever the origin still sends.
+    pub(crate) fn mark_complete(&mut self) {
         if let Some(context) = &mut self.context {
             context.mark_complete();
         }
     }
 
-    /// The end of HTTP on its connection.
-    pub(crate) fn switching(mut self, upgraded: Upgraded) -> Self {
+    /// Replaces the body by the protocol that follows on the connection.
+    pub(crate) fn with_upgrade(mut self, upgraded: Upgraded) -> Self {
         self.source = Source::Switch(Box::new(upgraded));
         self
     }
 
-    /// What its connection goes on as, when that is something else.
+    /// Takes the protocol that follows on the connection, if any.
     pub(crate) fn take_upgraded(&mut self) -> Option<Upgraded> {
         if !matches!(self.source, Source::Switch(_)) {
             return None;
@@ -137,25 +138,25 @@ impl AnswerBody {
         }
     }
 
-    /// The same body, after which this connection of HTTP/1 ends; to be told behind [`AnswerBody::with_context`].
-    pub(crate) fn ending(mut self, wire: Arc<WireState>) -> Self {
-        self.ends = Some(wire);
+    /// Closes the HTTP/1 connection behind the body. To be called after [`ResponseBody::with_context`].
+    pub(crate) fn with_connection_end(mut self, wire: Arc<WireState>) -> Self {
+        self.closing_wire = Some(wire);
         if self.is_end_stream() {
-            self.ends_connection();
+            self.finish_connection();
         }
         self
     }
 
-    /// The body has been given out to its end. The connection ends behind it, or later: an origin may take the rest of the
-    /// request after its answer.
-    fn ends_connection(&mut self) {
+    /// Marks the next write as the connection's last one, if the request body has ended. If not, the connection closes
+    /// later: an origin may read the request after its response.
+    fn finish_connection(&mut self) {
         let is_whole = self.context.as_ref().is_none_or(|context| context.has_whole_request());
-        if let Some(wire) = self.ends.take().filter(|_| is_whole) {
+        if let Some(wire) = self.closing_wire.take().filter(|_| is_whole) {
             wire.mark_last_write();
         }
     }
 
-    /// Sends on of the request while its client takes nothing of the answer.
+    /// Sends more of the request while the client does not read the response.
     pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
         if let Source::Origin(download) = &mut self.source {
             download.poll_upload(cx);
@@ -171,8 +172,8 @@ impl AnswerBody {
             },
             Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
             Source::Origin(download) => {
-                const REVOKED: &str = "whose request it was may not come in any more";
-                if self.context.as_mut().is_some_and(|context| context.poll_going_on(false, cx).is_ready()) {
+                const REVOKED: &str = "the access of the client was revoked";
+                if self.context.as_mut().is_some_and(|context| context.poll_revoked(false, cx).is_ready()) {
                     return Poll::Ready(Some(Err(REVOKED.into())));
                 }
                 let mut pass = self.context.as_mut().and_then(|context| context.pass());
@@ -187,7 +188,7 @@ impl AnswerBody {
                         frame
                     }
                     Poll::Pending => {
-                        ready!(self.context.as_mut().map_or(Poll::Pending, |context| context.poll_going_on(true, cx)));
+                        ready!(self.context.as_mut().map_or(Poll::Pending, |context| context.poll_revoked(true, cx)));
                         Some(Err(REVOKED.into()))
                     }
                 }
@@ -195,19 +196,19 @@ impl AnswerBody {
         })
     }
 
-    /// What is left of the request's body over HTTP/2 and that nobody wants, when all of the answer has been given out. The
-    /// request is over with it.
-    pub(crate) fn into_unwanted(self) -> Option<UnreadBody> {
-        let slot = self.context.as_ref()?.http2_upload()?.clone();
-        // What the origin's connection holds of the body comes back with the end of the answer.
+    /// Ends the request, and returns the unread rest of its HTTP/2 body, if any. To be called when the response has
+    /// been sent.
+    pub(crate) fn into_unread(self) -> Option<UnreadBody> {
+        let state = self.context.as_ref()?.http2_upload()?.clone();
+        // Dropping the response returns what the connection to the origin holds of the body.
         drop(self);
-        let body = slot.take_unread()?;
-        Some(UnreadBody::new(body, slot))
+        let body = state.take_unread()?;
+        Some(UnreadBody::new(body, state))
     }
 
-    /// What is given out of a frame on this connection: all of it, or in HTTP/2 its first piece.
-    fn piece_of(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
-        let is_http2 = send_bound::waits_for_client();
+    /// The frame to send now: the whole frame, or its first piece over HTTP/2.
+    fn split_frame(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let is_http2 = send_bound::mark_waiting_for_client();
         if !is_http2 || frame.data_ref().is_none_or(|data| data.len() <= MAX_H2_PIECE_BYTES) {
             return frame;
         }
@@ -221,7 +222,7 @@ impl AnswerBody {
     }
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -231,16 +232,16 @@ impl Body for AnswerBody {
             match this.poll_source(cx) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
-                    send_bound::waits_for_origin();
+                    send_bound::mark_waiting_for_origin();
                     return Poll::Pending;
                 }
             }
         } else {
             Some(Ok(Frame::data(std::mem::take(&mut this.rest))))
         };
-        let frame = frame.map(|frame| frame.map(|frame| this.piece_of(frame)));
-        if this.ends.is_some() && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream()) {
-            this.ends_connection();
+        let frame = frame.map(|frame| frame.map(|frame| this.split_frame(frame)));
+        if this.closing_wire.is_some() && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream()) {
+            this.finish_connection();
         }
         if let Some(context) = &mut this.context {
             match &frame {
@@ -253,8 +254,8 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // An answer that is a head alone ends with it, whatever the client still sends: gRPC has its status there
-        // (Trailers-Only), and takes it from nowhere else when a frame follows.
+        // A response without a body ends with its head. gRPC clients read the status there (Trailers-Only) only if no
+        // frame follows.
         if !self.rest.is_empty() {
             return false;
         }
@@ -276,7 +277,7 @@ impl Body for AnswerBody {
     }
 }
 
-impl Drop for AnswerBody {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
         if let Some(mut context) = self.context.take() {
             if self.is_end_stream() {
