@@ -180,10 +180,10 @@ impl EdgeHere {
         curl(&home.data().join("ca.pem"), &format!("https://{host}:{port}{path}"), &args)
     }
 
-    /// Whether the edge knows the socket: one that it does not know is not found. The edge answers by itself: a request
-    /// for the service would wait for the first tunnel.
+    /// Whether the edge knows the socket: one that it does not know is not found. The edge refuses this request by itself
+    /// at any other: one for the service would wait for the first tunnel.
     pub(crate) fn knows(&self, home: &Home, host: &str) -> bool {
-        self.curl(home, host, "/", &["--request", "OPTIONS", "--header", "Max-Forwards: 0"]).status != 404
+        self.curl(home, host, "/", &["--request", "OPTIONS", "--header", "Max-Forwards: none"]).status != 404
     }
 }
 
