@@ -180,9 +180,10 @@ impl EdgeHere {
         curl(&home.data().join("ca.pem"), &format!("https://{host}:{port}{path}"), &args)
     }
 
-    /// Whether the edge knows the socket; an unknown one is not found.
+    /// Whether the edge knows the socket; an unknown one is not found. The edge refuses this request by itself at a known
+    /// socket: a request for the service would wait for the first tunnel.
     pub(crate) fn knows(&self, home: &Home, host: &str) -> bool {
-        self.get(home, host, "/").0 != 404
+        self.curl(home, host, "/", &["--request", "OPTIONS", "--header", "Max-Forwards: none"]).status != 404
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::{
     fs,
+    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
 };
 
-use crate::harness::{Home, Origin, Up, text};
+use crate::harness::{Home, Origin, Program, Up, text, wait_until};
 
 /// curl with a certificate.
 fn curl(up: &Up, host: &str, path: &str, cert: &Path, key: &Path, more: &[&str]) -> Output {
@@ -24,17 +25,15 @@ fn curl(up: &Up, host: &str, path: &str, cert: &Path, key: &Path, more: &[&str])
         .unwrap()
 }
 
-/// What openssl's client gets back for a line.
-fn s_client(up: &Up, host: &str, cert: &Path, key: &Path) -> Output {
-    let script = format!(
-        "(printf 'GET /x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'; sleep 2) | openssl s_client -quiet -no_ign_eof -verify_return_error -connect 127.0.0.1:{} -servername {host} \
-         -CAfile {} -cert {} -key {}",
-        up.port,
-        up.ca.display(),
-        cert.display(),
-        key.display()
-    );
-    Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().unwrap()
+/// openssl's client, which asks a line and reads until the connection ends.
+fn s_client(up: &Up, host: &str, cert: &Path, key: &Path) -> Program {
+    let (line, mut said) = std::io::pipe().unwrap();
+    said.write_all(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut client = Command::new("openssl");
+    client.args(["s_client", "-quiet", "-verify_return_error", "-servername", host]);
+    client.args(["-connect", &format!("127.0.0.1:{}", up.port), "-CAfile"]).arg(&up.ca);
+    client.arg("-cert").arg(cert).arg("-key").arg(key);
+    Program::start(client.stdin(line))
 }
 
 fn status(output: &Output) -> String {
@@ -123,7 +122,8 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     let echo = Origin::start("echo");
     let _tls = home.connector(tls["id"].as_str().unwrap(), echo.address, &[]);
     let denied = s_client(&up, tls_host, &cert, &key);
-    assert!(!text(&denied.stdout).contains("HTTP/1.1"), "a token that only reads: {}", text(&denied.stdout));
+    denied.ended();
+    assert!(!denied.output().contains("HTTP/1.1"), "a token that only reads: {}", denied.output());
     done(&["service-token", "rm", "ci"]);
     let answer = curl(&up, &host, "/api/x", &cert, &key, &[]);
     assert!(!answer.status.success(), "what was removed is worth nothing: {}", text(&answer.stdout));
@@ -138,12 +138,16 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
         .unwrap();
     assert!(asked.status.success(), "{}", text(&asked.stderr));
     done(&["service-token", "certificate", "ci", "--csr", csr.to_str().unwrap(), "--cert-out", cert_text]);
-    let answer = s_client(&up, tls_host, &cert, &key);
-    assert!(text(&answer.stdout).contains("HTTP/1.1"), "{}{}", text(&answer.stdout), text(&answer.stderr));
+    s_client(&up, tls_host, &cert, &key).wait_for("HTTP/1.1");
     let nobody = s_client(&up, tls_host, &stranger.1, &stranger.0);
-    assert!(!text(&nobody.stdout).contains("HTTP/1.1"), "{}", text(&nobody.stdout));
+    nobody.ended();
+    assert!(!nobody.output().contains("HTTP/1.1"), "{}", nobody.output());
 
-    let seen = done(&["audit", "--socket", tls_host]);
+    // The flow of the client that came in is over a moment after the client.
+    let seen = wait_until("all flows are on record", || {
+        let seen = done(&["audit", "--socket", tls_host]);
+        seen.contains("by policy \"machines\"").then_some(seen)
+    });
     assert!(seen.contains("service:ci") && seen.contains("denied: the scope of the service token"), "{seen}");
     assert!(seen.contains("denied: the certificate is not of the organisation's authority"), "{seen}");
     for name in

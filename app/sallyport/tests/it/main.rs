@@ -58,3 +58,4 @@ mod tls;
 mod transports;
 mod udp;
 mod web;
+mod wrk;

@@ -46,6 +46,15 @@ fn at_rest_kib(program: &Program) -> u64 {
     known
 }
 
+/// The same of two programs at once.
+fn both_at_rest_kib(one: &Program, other: &Program) -> (u64, u64) {
+    thread::scope(|scope| {
+        let first = scope.spawn(|| at_rest_kib(one));
+        let second = at_rest_kib(other);
+        (first.join().unwrap(), second)
+    })
+}
+
 /// Waits until the memory is back.
 fn goes_back(what: &str, program: &Program, before: u64) {
     let most = before * MAX_LEFT_PERCENT / 100;
@@ -120,7 +129,7 @@ fn slow_readers_leave_no_memory_behind() {
     for _ in 0..3 {
         assert_eq!(up.curl(&host, "/", &[]).status, 200);
     }
-    let before = (at_rest_kib(&up.program), at_rest_kib(&connector));
+    let before = both_at_rest_kib(&up.program, &connector);
     let config = trusting(&up);
     let mut readers = Vec::new();
     for _ in 0..SLOW_READERS {
@@ -135,7 +144,7 @@ fn slow_readers_leave_no_memory_behind() {
         readers.push(tls);
     }
     // All that they hold has arrived.
-    let held = (at_rest_kib(&up.program), at_rest_kib(&connector));
+    let held = both_at_rest_kib(&up.program, &connector);
     println!("{SLOW_READERS} slow readers: edge {} KiB, connector {} KiB", held.0, held.1);
     drop(readers);
     goes_back("slow readers, edge", &up.program, before.0);

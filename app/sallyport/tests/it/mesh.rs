@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     fleet::{Bus, ControlHere, DOMAIN, EdgeHere, connect, connect_to, edges, token},
     harness::{Home, Origin, PATIENCE, text, wait_until},
-    tcp::{free_port, id, socket},
+    tcp::{free_port, free_ports, id, socket},
 };
 
 /// An origin with this handler for every connection.
@@ -110,8 +110,8 @@ fn metric(home: &Home, edge: &EdgeHere, name: &str) -> f64 {
 fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     let home = Home::new();
     let Some(mut bus) = Bus::start(&home, "") else { return };
-    let ports: Vec<u16> = (0..4).map(|_| free_port()).collect();
-    let range = format!("{}-{}", ports[0], ports[3]);
+    let ports = free_ports(4);
+    let range = format!("{}-{}", ports.start(), ports.end());
     let _control = ControlHere::start_with(&home, &bus, &["--port-range", &range]);
     home.account();
     let b = EdgeHere::join(&home, "us-1", "us");

@@ -15,7 +15,7 @@ use crate::{
     fleet::{Bus, ControlHere, EdgeHere, connect_to, token},
     harness::{Home, PATIENCE, text, wait_until},
     mesh::{Tls, port_of, service},
-    tcp::{free_port, id, socket},
+    tcp::{free_ports, id, socket},
 };
 
 /// Answers with its name, and with a bad status while it is unhealthy.
@@ -101,8 +101,8 @@ fn wait_until_cut(what: &str, client: &mut Tls, over: &Receiver<()>) {
 fn whoever_may_not_go_on_is_cut_off_at_both_ends_of_a_relay() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
-    let (one, other) = (free_port(), free_port());
-    let range = format!("{}-{}", one.min(other), one.max(other));
+    let ports = free_ports(2);
+    let range = format!("{}-{}", ports.start(), ports.end());
     let _control = ControlHere::start_with(&home, &bus, &["--port-range", &range]);
     home.account();
     let (b, a) = (EdgeHere::join(&home, "us-1", "us"), EdgeHere::join_at(&home, "eu-1", "eu", "127.0.0.2"));

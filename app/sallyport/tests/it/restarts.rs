@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     process::{Command, Stdio},
+    slice,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +12,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{Home, Origin, Program, Up, text, wait_until};
+use crate::{
+    harness::{Home, Origin, Program, Up, text, wait_until},
+    wrk::Load,
+};
+
+/// Waits until each of these has served some hundred more requests.
+fn serve_more(origins: &[Origin]) {
+    const MORE: usize = 300;
+    let before: Vec<usize> = origins.iter().map(Origin::count).collect();
+    wait_until("requests to be served", || {
+        origins.iter().zip(&before).all(|(origin, before)| origin.count() >= before + MORE).then_some(())
+    });
+}
 
 #[test]
 fn sigterm_even_a_doubled_one_lets_a_running_download_finish_and_exits_0() {
@@ -87,14 +100,15 @@ fn connectors_restart_one_by_one_under_load_without_a_failed_request() {
     let (socket, host) = home.socket(&[]);
     let origins = [Origin::start("a"), Origin::start("b")];
     let mut connectors: Vec<Program> = origins.iter().map(|o| home.connector(&socket, o.address, &[])).collect();
-    let load = Load::start(&home, &host, up.port, 12);
+    let load = Load::start(&home, &host, up.port);
     for _ in 0..2 {
         for (connector, origin) in connectors.iter_mut().zip(&origins) {
-            thread::sleep(Duration::from_secs(1));
+            serve_more(&origins);
             assert!(connector.stop().success(), "{}", connector.output());
             *connector = home.connector(&socket, origin.address, &[]);
         }
     }
+    serve_more(&origins);
     load.all_good();
 }
 
@@ -232,11 +246,12 @@ fn up_is_replaced_under_load_without_a_failed_request() {
     let (socket, host) = home.socket(&[]);
     let origin = Origin::start("origin");
     let _connector = home.connector(&socket, origin.address, &[]);
-    let load = Load::start(&home, &host, first.port, 10);
-    thread::sleep(Duration::from_secs(2));
+    let load = Load::start(&home, &host, first.port);
+    serve_more(slice::from_ref(&origin));
     let second = home.up(&["--no-access-log", "--takeover"]);
     assert_eq!(second.port, first.port);
     assert_eq!(first.program.ended().code(), Some(0), "{}", first.program.output());
+    serve_more(slice::from_ref(&origin));
     load.all_good();
     assert_eq!(second.curl(&host, "/", &[]).status, 200);
     assert!(second.program.stop().success());
@@ -361,34 +376,13 @@ fn up_on_sockets_of_systemd_restarts_under_load_without_a_failed_request() {
     let (socket, host) = home.socket(&[]);
     let origin = Origin::start("origin");
     let _connector = home.connector(&socket, origin.address, &[]);
-    let load = Load::start(&home, &host, port, 10);
-    thread::sleep(Duration::from_secs(2));
+    let load = Load::start(&home, &host, port);
+    serve_more(slice::from_ref(&origin));
     assert_eq!(first.stop().code(), Some(0), "{}", first.output());
     let second = start();
+    serve_more(slice::from_ref(&origin));
     load.all_good();
     assert_eq!(second.stop().code(), Some(0));
-}
-
-/// wrk, which fails the test unless every request gets 200.
-struct Load {
-    wrk: std::process::Child,
-}
-
-impl Load {
-    fn start(home: &Home, host: &str, port: u16, seconds: u32) -> Self {
-        let (duration, url) = (format!("{seconds}s"), format!("https://{host}:{port}/"));
-        let args = ["-t", "1", "-c", "8", "-d", &duration, "--timeout", "30s", &url];
-        let mut command = home.knowing(host, "wrk", &args);
-        let wrk = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Self { wrk }
-    }
-
-    fn all_good(self) {
-        let output = self.wrk.wait_with_output().unwrap();
-        let printed = text(&output.stdout);
-        assert!(printed.contains("requests in"), "wrk made no requests: {printed}{}", text(&output.stderr));
-        assert!(!printed.contains("Socket errors") && !printed.contains("Non-2xx"), "{printed}");
-    }
 }
 
 #[test]

@@ -139,6 +139,22 @@ fn a_port_for_redirects_that_is_taken_is_told_in_one_line_with_what_to_do() {
     up.wait_for("ready");
 }
 
+/// Runs a program for which a process and its own are the only ones on this machine, in a mount namespace whose `/proc`
+/// has no others: whatever else runs here is not seen.
+const ALONE_WITH: &str = r#"
+set -e
+proc=$1 seen=$2
+shift 2
+mkdir "$proc"
+for process in "$seen" $$; do
+    mkdir "$proc/$process"
+    mount --bind "/proc/$process" "$proc/$process"
+done
+ln -s $$ "$proc/self"
+mount --rbind "$proc" /proc
+exec "$@"
+"#;
+
 #[test]
 fn an_up_of_another_user_is_found_by_what_it_leaves_for_all_or_explained() {
     if !rustix::process::geteuid().is_root() {
@@ -157,20 +173,22 @@ fn an_up_of_another_user_is_found_by_what_it_leaves_for_all_or_explained() {
     // Anybody may run the program, and nobody but root may look into the data directory.
     let program = other.dir.path().join("sallyport");
     std::fs::copy(env!("CARGO_BIN_EXE_sallyport"), &program).unwrap();
-    let as_nobody = |run: &Path, args: &[&str]| {
-        let mut setpriv = other.program("setpriv");
-        setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(args);
-        setpriv.env("SALLYPORT_RUN_DIR", run).env("HOME", "/nonexistent").env_remove("SALLYPORT_STATE_DIR");
-        setpriv.env_remove("XDG_CONFIG_HOME").stdin(Stdio::null()).output().unwrap()
+    let up_pid = up.pid().to_string();
+    let as_nobody = |proc: &str, run: &Path, args: &[&str]| {
+        let mut unshare = other.program("unshare");
+        unshare.args(["--mount", "sh", "-c", ALONE_WITH, "sh"]).arg(other.dir.path().join(proc)).arg(&up_pid);
+        unshare.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(args);
+        unshare.env("SALLYPORT_RUN_DIR", run).env("HOME", "/nonexistent").env_remove("SALLYPORT_STATE_DIR");
+        unshare.env_remove("XDG_CONFIG_HOME").stdin(Stdio::null()).output().unwrap()
     };
-    let found = as_nobody(&run, &["status", "-o", "json"]);
+    let found = as_nobody("proc-1", &run, &["status", "-o", "json"]);
     let seen: Value = serde_json::from_slice(&found.stdout).unwrap_or_else(|_| panic!("{}", text(&found.stderr)));
     assert!(found.status.success(), "{}", text(&found.stderr));
     assert_eq!(seen["api"]["state"], "ready", "{seen}");
     let server = seen["programs"].as_array().unwrap().iter().find(|one| one["pid"] == up.pid()).unwrap();
     assert_eq!((&server["user"], &server["is_of_other"]), (&"root".into(), &true.into()));
     // One that leaves nothing for others is explained, and how to reach it all the same.
-    let explained = as_nobody(&home.dir.path().join("none"), &["socket", "ls"]);
+    let explained = as_nobody("proc-2", &home.dir.path().join("none"), &["socket", "ls"]);
     assert_eq!(explained.status.code(), Some(6));
     let said = text(&explained.stderr);
     assert!(

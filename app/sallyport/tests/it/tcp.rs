@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -20,12 +21,18 @@ use crate::harness::{Home, PATIENCE, Program, Up, fresh_name, text, wait_until};
 
 /// A free port in TCP and UDP, below the ephemeral range, so that it stays free until it is used.
 pub(crate) fn free_port() -> u16 {
+    *free_ports(1).start()
+}
+
+/// So many such ports in a row. No other test gets one of them.
+pub(crate) fn free_ports(count: u16) -> RangeInclusive<u16> {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + u16::try_from(std::process::id() % 8_000).unwrap();
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok();
     loop {
-        let port = first + TRIED.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        let from = first + TRIED.fetch_add(count, Ordering::Relaxed);
+        if (from..from + count).all(is_free) {
+            return from..=from + count - 1;
         }
     }
 }
