@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: what the pages point at must be there.
+//! `cargo xtask docs`: links and names of code in the pages must exist.
 
 use std::{
     collections::HashSet,
@@ -14,14 +14,14 @@ use crate::{
 };
 
 const SUMMARY: &str = "docs/SUMMARY.md";
-/// Pages whose files and functions in backticks must exist.
+/// Pages whose paths and functions in backticks must exist.
 const NAMING_CODE: &[&str] = &["docs/life-of-a-request.md", "ARCHITECTURE.md"];
-/// The page whose table names the tests that prove something.
+/// The page whose table names tests.
 const NAMING_TESTS: &str = "docs/identity.md";
-/// Folders in which a path in backticks is one of the repository.
+/// Folders of the repository, by which a path in backticks is recognized.
 const FOLDERS: &[&str] = &["core", "io", "app", "api", "xtask", "docs", "bench", "scripts", "tests", ".ci", "fuzz"];
 
-/// What a page says that can be checked.
+/// The checked parts of a page.
 #[derive(Debug, Default)]
 struct Page {
     /// Link targets.
@@ -150,7 +150,7 @@ fn check_summary(root: &Path, pages: &[PathBuf]) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Every test that a page names is there: names of tests are sentences, of four words at least.
+/// Every test that the page names must exist. Names of tests are sentences of at least four words.
 fn check_tests(root: &Path) -> Result<Vec<String>> {
     let mut sources = String::new();
     for folder in ["core", "io", "api", "app"] {
@@ -167,10 +167,10 @@ fn check_tests(root: &Path) -> Result<Vec<String>> {
     Ok(missing.map(|name| format!("{NAMING_TESTS}: `{name}`: there is no such test")).collect())
 }
 
-/// What code there is to be named.
+/// The definitions that pages may name.
 struct Code {
     definitions: Definitions,
-    /// The first part of paths that lead out of the workspace: `std` and the external packages.
+    /// The first part of external paths: `std` and the external packages.
     external: HashSet<String>,
     /// Modules and packages of the workspace.
     modules: HashSet<String>,
@@ -196,7 +196,7 @@ impl Code {
         Ok(Self { definitions, external, modules })
     }
 
-    /// What is wrong with a code span; `None` when it exists, or is neither a path nor a function.
+    /// The fault of a code span; `None` if it exists, or is neither a path nor a function.
     fn check(&self, root: &Path, span: &str) -> Option<String> {
         if let Some(path) = as_path(span) {
             return (!root.join(path).exists()).then(|| "there is no such file".to_owned());

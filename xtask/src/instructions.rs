@@ -1,8 +1,8 @@
-//! `cargo xtask instructions`: how many instructions the hot paths take, against the counts that were accepted.
+//! `cargo xtask instructions`: compares the instruction counts of hot paths with the accepted ones.
 //!
-//! Times move with the machine and with what else runs on it; counts under callgrind do not. Two programs are counted:
-//! `bench/instructions`, which does pieces of core/ and is built with optimization, and the tests of app/edge whose names
-//! begin with `instructions::`, in the build that all tests have. See docs/adr/0013-instruction-counts.md.
+//! Times depend on the machine and its load; counts by callgrind do not. Two programs are counted: `bench/instructions`
+//! runs pieces of core/, with optimization. The tests of app/edge with names that begin with `instructions::` run in
+//! the usual build of tests. See docs/adr/0013-instruction-counts.md.
 
 use std::{
     borrow::Borrow,
@@ -19,23 +19,23 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-/// The counts that were accepted.
+/// The accepted counts.
 const ACCEPTED: &str = "bench/instructions/counts.json";
-/// More than so much above the accepted count fails, in percent.
+/// The allowed growth over the accepted count, in percent.
 const MAX_GROWTH_PERCENT: u64 = 5;
-/// The functions in which both programs do what counts, as callgrind matches names.
+/// The counted functions of both programs, as a pattern for callgrind.
 const COUNTED: &str = "*instructions*counted*";
-/// The module of app/edge's tests that are counted.
+/// The module of app/edge's counted tests.
 const EDGE_TESTS: &str = "instructions::";
-/// How often a case is counted again: where it is accepted, and where it is above its bound. What chance does to a whole
-/// edge only adds instructions, so the lowest count stands.
+/// How often a case is counted again: to accept it, and if it is above its bound. Chance only adds instructions, so the
+/// lowest count stands.
 const AGAIN_TO_ACCEPT: usize = 2;
 const AGAIN_WHERE_ABOVE: usize = 4;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Counts {
-    /// What compiled it: another compiler makes other instructions.
+    /// The compiler: another one makes other instructions.
     toolchain: String,
     /// Instructions for one round of each case.
     cases: BTreeMap<String, u64>,
@@ -48,18 +48,18 @@ struct Case {
     arguments: Vec<String>,
 }
 
-/// What to count, and whether what is counted is accepted.
+/// What to count, and whether to accept it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Write the counts instead of comparing with them.
+    /// Write the counts instead of comparing them.
     pub(crate) accept: bool,
-    /// Only core/, which builds in seconds.
+    /// Count only core/, which builds in seconds.
     pub(crate) core_only: bool,
 }
 
 /// Counts, and compares or accepts.
 pub(crate) fn run(root: &Path, options: Options) -> Result<()> {
-    let toolchain = said(Command::new("rustc").arg("--version"))?;
+    let toolchain = output_of(Command::new("rustc").arg("--version"))?;
     let accepted = read(root)?;
     if let Some(reason) = why_not(&toolchain, &accepted, options) {
         ensure!(std::env::var_os("CI").is_none(), "instructions: {reason}; in CI they must be counted");
@@ -109,12 +109,12 @@ fn read(root: &Path) -> Result<Counts> {
     serde_json::from_str(&text).with_context(|| format!("{ACCEPTED} is not as `make instructions-accept` writes it"))
 }
 
-/// Why nothing can be counted here; `None` when it can.
+/// Why counting is not possible here; `None` if it is.
 fn why_not(toolchain: &str, accepted: &Counts, options: Options) -> Option<String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Some("the accepted counts are those of Linux on x86-64".to_owned());
     }
-    if said(Command::new("valgrind").arg("--version")).is_err() {
+    if output_of(Command::new("valgrind").arg("--version")).is_err() {
         return Some("valgrind is not there (scripts/need valgrind installs it)".to_owned());
     }
     (!options.accept && accepted.toolchain != toolchain).then(|| {
@@ -126,8 +126,8 @@ fn why_not(toolchain: &str, accepted: &Counts, options: Options) -> Option<Strin
     })
 }
 
-/// What the command prints, without the line end.
-fn said(command: &mut Command) -> Result<String> {
+/// The output of the command, without the line end.
+fn output_of(command: &mut Command) -> Result<String> {
     let output = command.stderr(Stdio::null()).output().with_context(|| format!("{command:?} did not start"))?;
     ensure!(output.status.success(), "{command:?} failed");
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -136,15 +136,15 @@ fn said(command: &mut Command) -> Result<String> {
 fn core_cases(root: &Path) -> Result<Vec<Case>> {
     let arguments = ["build", "--profile", "instructions", "--package", "sallyport-instructions"];
     let program = build(root, &arguments, "sallyport-instructions")?;
-    let names = said(&mut Command::new(&program))?;
+    let names = output_of(&mut Command::new(&program))?;
     let case = |name: &str| Case { name: name.to_owned(), program: program.clone(), arguments: vec![name.to_owned()] };
     Ok(names.lines().map(case).collect())
 }
 
 fn edge_cases(root: &Path) -> Result<Vec<Case>> {
-    // The whole workspace, as `make test` builds it: features are those of all, and so nothing is built twice.
+    // The whole workspace, as `make test` builds it: with the same features, nothing is built twice.
     let program = build(root, &["test", "--workspace", "--no-run"], "app/edge")?;
-    let list = said(Command::new(&program).args([EDGE_TESTS, "--ignored", "--list"]))?;
+    let list = output_of(Command::new(&program).args([EDGE_TESTS, "--ignored", "--list"]))?;
     let tests: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     ensure!(!tests.is_empty(), "app/edge has no tests in {EDGE_TESTS}");
     let case = |test: &&str| Case {
@@ -155,7 +155,7 @@ fn edge_cases(root: &Path) -> Result<Vec<Case>> {
     Ok(tests.iter().map(case).collect())
 }
 
-/// Builds, and gives the one program that cargo made for this package (its name) or of the tests in this folder.
+/// Builds, and returns the program of this package (by name), or of the tests in this folder.
 fn build(root: &Path, arguments: &[&str], of: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -169,7 +169,7 @@ fn build(root: &Path, arguments: &[&str], of: &str) -> Result<PathBuf> {
     program_of(&String::from_utf8_lossy(&output.stdout), root, of)
 }
 
-/// What of cargo's messages is looked at.
+/// The needed part of cargo's messages.
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -222,40 +222,41 @@ fn count(case: &Case, out: &Path) -> Result<u64> {
         .arg("--tool=callgrind")
         .arg(format!("--toggle-collect={COUNTED}"))
         .arg(format!("--callgrind-out-file={}", out.display()))
-        // Threads take turns, so that what waits for another gets what it waits for.
+        // Fair scheduling, so that threads that wait for each other make progress.
         .arg("--fair-sched=yes")
         .arg(&case.program)
         .args(&case.arguments)
         .output()
         .context("valgrind did not start")?;
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (output_text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if !output.status.success() {
-        bail!("{} failed under valgrind:\n{said}{complained}", case.name);
+        bail!("{} failed under valgrind:\n{output_text}{errors}", case.name);
     }
     let profile = fs::read_to_string(out).with_context(|| format!("what callgrind counted of {}", case.name))?;
-    let rounds = rounds_of(&said).with_context(|| format!("{} does not say how many rounds it did", case.name))?;
+    let rounds =
+        rounds_of(&output_text).with_context(|| format!("{} does not say how many rounds it did", case.name))?;
     let total = total_of(&profile).with_context(|| format!("callgrind counted nothing of {}", case.name))?;
     Ok(total / rounds)
 }
 
 /// The number in the line `rounds N`.
-fn rounds_of(said: &str) -> Option<u64> {
-    said.lines().find_map(|line| line.strip_prefix("rounds ")?.parse().ok()).filter(|rounds| *rounds > 0)
+fn rounds_of(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("rounds ")?.parse().ok()).filter(|rounds| *rounds > 0)
 }
 
-/// The instructions of a whole profile; none when it has none.
+/// The instructions of a whole profile; `None` if there are none.
 fn total_of(profile: &str) -> Option<u64> {
     let line = profile.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")))?;
     line.split(' ').next()?.parse().ok().filter(|total| *total > 0)
 }
 
-/// Whether the case takes more than it may.
+/// Whether the case is above its bound.
 fn is_above(accepted: &Counts, counted: &Counts, name: &str) -> bool {
     let counts = (accepted.cases.get(name), counted.cases.get(name));
     matches!(counts, (Some(before), Some(now)) if now * 100 > before * (100 + MAX_GROWTH_PERCENT))
 }
 
-/// A table of all, and what fails.
+/// A table of all cases, and the failures.
 fn compare(accepted: &Counts, counted: &Counts, core_only: bool) -> (String, Vec<String>) {
     let (mut table, mut findings) = (String::new(), Vec::new());
     for (name, &now) in &counted.cases {

@@ -1,8 +1,8 @@
-//! `cargo xtask layers`: the folder says what a crate may do.
+//! `cargo xtask layers`: the folder of a crate says what the crate may do.
 //!
-//! core/ is pure, io/ adapts one outside thing each, api is the shape of the REST API, app/ composes. What a package
-//! declares in its Cargo.toml is checked against its folder, and the source of core/ for the parts of the standard
-//! library that reach outside.
+//! core/ is pure, each crate of io/ adapts one outside thing, api has the types of the REST API, app/ composes. The
+//! check compares the dependencies in each Cargo.toml with the folder. For core/ it also looks for parts of the
+//! standard library that reach outside.
 
 use std::{collections::HashMap, fmt, path::Path};
 
@@ -20,11 +20,11 @@ enum Layer {
     Io,
     Api,
     App,
-    /// The one binary that wires the apps together.
+    /// The binary that connects the apps.
     Binary,
-    /// The laboratory, a program that the other one starts.
+    /// The laboratory, a program that the binary starts.
     Lab,
-    /// Programs that measure.
+    /// Benchmarks.
     Bench,
     Xtask,
 }
@@ -44,7 +44,7 @@ impl fmt::Display for Layer {
     }
 }
 
-/// External packages that core/ may use: they compute, and ask nothing of the machine by themselves.
+/// External packages that core/ may use: pure computation.
 const PURE: &[&str] = &[
     "argon2",
     "aws-lc-rs",
@@ -61,7 +61,7 @@ const PURE: &[&str] = &[
     "parking_lot",
     "pem",
     "rcgen",
-    // A state machine of TLS: the clock and the randomness are arguments of its configuration.
+    // A state machine of TLS, with clock and randomness as arguments of its configuration.
     "rustls",
     "serde",
     "serde_json",
@@ -79,10 +79,10 @@ const PURE: &[&str] = &[
     "zeroize",
 ];
 
-/// External packages that the tests of core/ may use besides.
+/// Further external packages for the tests of core/.
 const PURE_IN_TESTS: &[&str] = &["proptest", "serde_json"];
 
-/// Why a package that someone may reach for has no place in core/.
+/// Packages that core/ may not use, with the reason.
 const IMPURE: &[(&str, &str)] = &[
     ("anyhow", "a core error is a type of its own, by thiserror"),
     ("axum", "serving HTTP belongs in app/"),
@@ -99,7 +99,7 @@ const IMPURE: &[(&str, &str)] = &[
     ("tracing", "core/ returns what happened; who calls it says so"),
 ];
 
-/// Features that would let an allowed package reach outside.
+/// Features by which an allowed package would reach outside.
 const IMPURE_FEATURES: &[(&str, &str, &str)] = &[
     ("jiff", "std", "it reads the clock"),
     ("jiff", "tz-system", "it reads the machine's time zone"),
@@ -113,7 +113,7 @@ const IMPURE_FEATURES: &[(&str, &str, &str)] = &[
 const CLOCK: &str = "time is an argument in core/";
 const RANDOM: &str = "randomness is an argument in core/";
 
-/// What core/ may not name, by the end of the path, and why.
+/// Paths that core/ may not use, by their ends, with the reason.
 const FORBIDDEN_PATHS: &[(&[&str], &str)] = &[
     (&["std", "env"], "the environment is read by programs, in app/"),
     (&["std", "fs"], "files belong in io/"),
@@ -183,7 +183,7 @@ fn layer(folder: &Path) -> Option<Layer> {
     }
 }
 
-/// Why a package of one layer may not depend on one of another; `None` when it may.
+/// Why a package of one layer may not depend on one of another; `None` if it may.
 fn refusal(from: Layer, to: Layer) -> Option<&'static str> {
     match (from, to) {
         (_, Layer::Core) => None,
@@ -229,7 +229,7 @@ fn check_dependencies(root: &Path, packages: &[Package]) -> Vec<String> {
     findings
 }
 
-/// Why core/ may not have this external dependency; `None` when it may.
+/// Why core/ may not have this external dependency; `None` if it may.
 fn check_pure(dependency: &Dependency) -> Option<String> {
     let name = dependency.name.as_str();
     let in_tests = dependency.kind.as_deref() == Some("dev");
@@ -248,7 +248,7 @@ fn check_pure(dependency: &Dependency) -> Option<String> {
         .map(|(_, feature, reason)| format!("its feature {feature} is asked for, and {reason}"))
 }
 
-/// The forbidden paths that a file of core/ names.
+/// The forbidden paths in a file of core/.
 fn check_paths(file: &Path, paths: &[PathUse]) -> Vec<String> {
     let mut findings = Vec::new();
     for path in paths {

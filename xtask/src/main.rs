@@ -59,13 +59,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The folder of the workspace.
+/// The root folder of the workspace.
 fn root() -> Result<PathBuf> {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     own.parent().map(PathBuf::from).context("xtask stands in no folder")
 }
 
-/// Prints the findings and fails when there are any.
+/// Prints the findings, and fails if there are any.
 fn report(check: &str, passed: &str, findings: &[String]) -> Result<()> {
     if findings.is_empty() {
         println!("{check}: {passed}");

@@ -1,4 +1,4 @@
-//! Names: what begins with `is_` or `has_` says whether, and so returns a bool.
+//! Names: functions that begin with `is_` or `has_` return a bool.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ struct Finding {
     line: usize,
 }
 
-/// Looks at every function of the workspace, tests included.
+/// Checks every function of the workspace, tests included.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let (mut findings, mut functions) = (Vec::new(), 0);
     for folder in ["api", "app", "bench", "core", "io", "xtask"] {
@@ -60,7 +60,7 @@ fn check(source: TokenStream) -> (Vec<Finding>, usize) {
     (findings, seen)
 }
 
-/// Whether the type behind the arrow is a bool, or has one in it: `Option<bool>`, `impl Future<Output = bool>`.
+/// Whether the return type is a bool, or has one in it: `Option<bool>`, `impl Future<Output = bool>`.
 fn returns_bool(rest: &[TokenTree]) -> bool {
     let end = rest.iter().position(|token| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
@@ -68,7 +68,7 @@ fn returns_bool(rest: &[TokenTree]) -> bool {
         _ => false,
     });
     let signature = &rest[..end.unwrap_or(rest.len())];
-    // Behind the parameters: an arrow among them belongs to one of their types.
+    // After the parameters: an arrow among them belongs to a parameter's type.
     let parameters = signature
         .iter()
         .position(|token| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis));

@@ -1,4 +1,4 @@
-//! `cargo xtask openapi`: api/openapi.json is what the code says, and the committed copy must not drift from it.
+//! `cargo xtask openapi`: generates api/openapi.json from the code, or checks that the committed file is current.
 
 use std::{path::Path, process::Command};
 
@@ -14,7 +14,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails when the committed description is not what the code says.
+/// Fails if the committed description is not current.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let generated = generate(root)?;
     let committed = std::fs::read_to_string(root.join(FILE)).with_context(|| format!("reading {FILE}"))?;
@@ -27,7 +27,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The description as JSON. It comes from a program of its own, so that the other checks need no build of the API.
+/// The description as JSON, from a program of its own, so that the other checks need no build of the API.
 fn generate(root: &Path) -> Result<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

@@ -1,6 +1,6 @@
-//! Rooms: the folders inside a crate, and the files beside them. No circle leads through a folder.
+//! Rooms: the folders and files at the top of a crate. No circle of uses passes through a folder.
 //!
-//! A room may use those below it. That is an order when no way leads from a room through others back to itself.
+//! A room may use those below it. This is an order if no path of uses leads from a room back to itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,15 +14,15 @@ use crate::{
     workspace,
 };
 
-/// The rooms of one crate, and which of them uses which.
+/// The rooms of one crate, and their uses of each other.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     folders: BTreeSet<String>,
-    /// By room: the rooms that it uses, each with one place where it does.
+    /// For each room the rooms that it uses, each with one place.
     uses: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// One file of a crate: its path below `src`, and the paths that it uses outside its tests.
+/// One file of a crate: its path below `src`, and the paths that it uses outside of its tests.
 struct File {
     path: PathBuf,
     uses: Vec<PathUse>,
@@ -59,7 +59,7 @@ impl Rooms {
                 .filter_map(|file| file.path.parent()?.components().next()?.as_os_str().to_str())
                 .map(str::to_owned),
         );
-        // What stands at the root of the crate under a name of its own is of the room that it comes from.
+        // A name at the crate's root belongs to the room that it is imported from.
         let mut at_root: BTreeMap<&str, &str> = BTreeMap::new();
         for file in files.iter().filter(|file| module_of(&file.path).is_empty()) {
             for used in &file.uses {
@@ -85,7 +85,7 @@ impl Rooms {
         rooms
     }
 
-    /// Rooms that use one another in a circle, with a folder among them: of each circle the shortest way around.
+    /// The circles with a folder among them: of each the shortest way around.
     fn circles(&self) -> Vec<Vec<String>> {
         let mut found: Vec<Vec<String>> = Vec::new();
         for start in self.uses.keys() {
@@ -132,7 +132,7 @@ impl Rooms {
     }
 }
 
-/// The module that a file is, by its path below `src`; empty for the root of the crate.
+/// The module of a file, by its path below `src`; empty for the crate's root.
 fn module_of(path: &Path) -> Vec<String> {
     let mut module: Vec<String> =
         path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -145,7 +145,7 @@ fn module_of(path: &Path) -> Vec<String> {
     module
 }
 
-/// A used path from the root of the crate on; `None` when it does not say that it begins there.
+/// A used path from the crate's root; `None` if it does not begin there.
 fn absolute(segments: &[String], module: &[String]) -> Option<Vec<String>> {
     let first = segments.first()?;
     if first == "crate" {

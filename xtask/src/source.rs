@@ -1,7 +1,6 @@
-//! Reading Rust source as tokens: which paths it uses outside its tests, and what it defines.
+//! Reads Rust source as tokens: the paths that it uses outside of tests, and what it defines.
 //!
-//! Tokens and not text, so that comments and strings do not count; tokens and not a syntax tree, so that the arguments
-//! of macros do.
+//! Tokens exclude comments and strings, unlike text. They include the arguments of macros, unlike a syntax tree.
 
 use std::{
     collections::HashSet,
@@ -12,18 +11,18 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree, token_stream};
 
-/// A path such as `std::fs`, at the identifier that ends it. `std::fs::read` is seen three times, growing.
+/// A path such as `std::fs`, at the identifier that ends it. `std::fs::read` gives three paths.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PathUse {
     pub(crate) segments: Vec<String>,
     pub(crate) line: usize,
 }
 
-/// What one file uses outside its tests.
+/// What one file uses outside of its tests.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     pub(crate) paths: Vec<PathUse>,
-    /// Modules in files of their own that are built for tests only.
+    /// Modules in files of their own that are compiled for tests only.
     pub(crate) test_modules: Vec<Module>,
 }
 
@@ -31,12 +30,12 @@ pub(crate) struct Uses {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Module {
     name: String,
-    /// What `#[path = "..."]` says.
+    /// The value of `#[path = "..."]`.
     path: Option<String>,
 }
 
 impl Module {
-    /// Where the module may stand when `file` declares it.
+    /// The possible files of the module, if `file` declares it.
     pub(crate) fn places(&self, file: &Path) -> Vec<PathBuf> {
         let parent = file.parent().unwrap_or(Path::new(""));
         if let Some(path) = &self.path {
@@ -55,7 +54,7 @@ pub(crate) fn read(path: &Path) -> Result<TokenStream> {
     text.parse().map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
-/// The paths that the source uses outside its tests.
+/// The paths that the source uses outside of its tests.
 pub(crate) fn uses(source: TokenStream) -> Uses {
     let mut uses = Uses::default();
     walk(source, &[], &mut uses);
@@ -64,7 +63,7 @@ pub(crate) fn uses(source: TokenStream) -> Uses {
 
 type Tokens = Peekable<token_stream::IntoIter>;
 
-/// Follows the tokens of one group. `prefix` is the path in front of a `use` group's braces.
+/// Walks the tokens of one group. `prefix` is the path in front of a `use` group's braces.
 fn walk(source: TokenStream, prefix: &[String], uses: &mut Uses) {
     let mut tokens = source.into_iter().peekable();
     let mut path = prefix.to_vec();
@@ -110,12 +109,12 @@ fn walk(source: TokenStream, prefix: &[String], uses: &mut Uses) {
 enum Attribute {
     /// `#![cfg(test)]`: the whole file is for tests.
     TestFile,
-    /// `#[cfg(test)]` or `#[test]`: the item that follows is.
+    /// `#[cfg(test)]` or `#[test]`: the next item is for tests.
     TestItem,
     Other,
 }
 
-/// Takes an attribute, of which `#` was taken.
+/// Reads an attribute after its `#`.
 fn attribute(tokens: &mut Tokens) -> Attribute {
     let inner = matches!(tokens.peek(), Some(TokenTree::Punct(punct)) if punct.as_char() == '!');
     if inner {
@@ -156,7 +155,7 @@ fn identifiers(tokens: TokenStream) -> Vec<String> {
     found
 }
 
-/// Skips an item that is for tests: up to its braces or its semicolon.
+/// Skips an item for tests, up to its braces or its semicolon.
 fn skip_item(tokens: &mut Tokens, uses: &mut Uses) {
     let mut after_mod = false;
     let (mut name, mut path) = (None, None);
@@ -180,7 +179,7 @@ fn skip_item(tokens: &mut Tokens, uses: &mut Uses) {
     }
 }
 
-/// The file that `[path = "..."]` names.
+/// The file in `[path = "..."]`.
 fn path_attribute(attribute: &Group) -> Option<String> {
     let mut tokens = attribute.stream().into_iter();
     match (tokens.next()?, tokens.next()?, tokens.next()?) {
@@ -191,17 +190,17 @@ fn path_attribute(attribute: &Group) -> Option<String> {
     }
 }
 
-/// What the source of the workspace defines, by name.
+/// The definitions of the workspace, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
     /// Functions, types, traits, constants, modules.
     pub(crate) names: HashSet<String>,
-    /// Methods, variants and fields, with the type they belong to.
+    /// Methods, variants and fields, with their type.
     pub(crate) members: HashSet<(String, String)>,
 }
 
 impl Definitions {
-    /// Adds what the source defines.
+    /// Adds the definitions of this source.
     pub(crate) fn add(&mut self, source: TokenStream) {
         let mut tokens = source.into_iter().peekable();
         while let Some(token) = tokens.next() {
@@ -227,7 +226,7 @@ impl Definitions {
         }
     }
 
-    /// Takes the rest of a type, trait or impl: the owner's name, then the identifiers right inside its braces.
+    /// Reads the rest of a type, trait or impl: the owner's name, then the identifiers in its braces.
     fn add_body(&mut self, tokens: &mut Tokens) {
         let mut owner = None;
         let mut depth = 0_i32; // of angle brackets: what stands in them is no owner

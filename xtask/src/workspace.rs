@@ -1,4 +1,4 @@
-//! The packages of the workspace, as `cargo metadata` tells them, and their files.
+//! The packages of the workspace from `cargo metadata`, and their files.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,18 +15,18 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Its Cargo.toml.
     pub(crate) manifest_path: PathBuf,
-    /// What it asks for, of every kind.
+    /// Its dependencies of every kind.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// One dependency as a package declares it.
+/// A dependency of a package.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
-    /// The name of the package that is depended on.
+    /// The name of the package.
     pub(crate) name: String,
     /// `None` for a normal one, else `dev` or `build`.
     pub(crate) kind: Option<String>,
-    /// The features asked for.
+    /// The requested features.
     #[serde(default)]
     pub(crate) features: Vec<String>,
 }
@@ -59,7 +59,7 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
     Ok(metadata.packages)
 }
 
-/// Every file under the folder with this extension, sorted; nothing when there is no such folder.
+/// Every file under the folder with this extension, sorted; empty without the folder.
 pub(crate) fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut pending = vec![folder.to_path_buf()];

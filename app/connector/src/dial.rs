@@ -1,7 +1,7 @@
-//! How the edge is reached: which transport carries the tunnels, and what is done where the first choice is blocked.
+//! Connects to the edge: which transport carries the tunnels, and which comes next if the first is blocked.
 //!
-//! Left to itself the connector tries TLS with our ALPN, and where something on the way lets that not through, a WebSocket,
-//! and at last QUIC. It stays with what worked; after [`REMEMBERED`] a new session begins with the first choice again.
+//! By default the connector tries TLS with the tunnel's ALPN, then a WebSocket, then QUIC. It stays with the transport
+//! that worked. After [`REMEMBERED`] a new session begins with the first choice again.
 
 use std::{fmt, io, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
 
@@ -18,30 +18,30 @@ use sallyport_tunnel::{
 use sallyport_wire::ALPN;
 use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 
-/// How long a connection to the edge may take to come about, and as long again its TLS handshake; that gets less where
-/// there are other transports to try.
+/// How long a TCP connection to the edge may take, and as long again its TLS handshake; less if there are other
+/// transports to try.
 const EDGE_CONNECT_TIME: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIME_OF_SEVERAL: Duration = Duration::from_secs(5);
-/// How long a WebSocket may take once TLS is there.
+/// How long the WebSocket handshake may take after TLS.
 const WEBSOCKET_TIME: Duration = Duration::from_secs(10);
 /// How long a QUIC connection may take.
 const QUIC_TIME: Duration = Duration::from_secs(5);
-/// How many addresses of the edge are tried over QUIC, and how long one may be silent before the next is tried beside it.
+/// How many addresses of the edge are tried over QUIC, and after how long without an answer the next one is tried
+/// beside it.
 const MAX_QUIC_ADDRESSES: usize = 4;
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// How long the edge may take to hear that a connector has stopped.
+/// How long the close frame of a stopping connector may take.
 const FAREWELL_TIME: Duration = Duration::from_millis(500);
-/// After how long a transport that failed in an unclear way is tried again: an edge that stops lets a connection break,
-/// but takes no second one.
+/// After how long a transport is tried again that failed in an unclear way. An edge that stops breaks a connection, and
+/// refuses the next one.
 const SECOND_LOOK_AFTER: Duration = Duration::from_millis(500);
-/// For how long a transport that was not the first choice is the first one tried.
+/// For how long a transport other than the first choice is tried first.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
-/// How many sessions in a row must be lost soon after they began, for another transport to be tried: there are
-/// networks that let a handshake through and break the connection later.
+/// After how many short sessions in a row another transport is tried: some networks let a handshake through and break
+/// the connection later.
 const MAX_SHORT_SESSIONS: u32 = 3;
-/// Sessions that are lost before they have lived this long count. Longer than it takes to notice, by the edge's default
-/// keepalive, that nothing comes through any more.
+/// Shorter sessions count. Longer than the edge's default keepalive needs to notice a broken path.
 const SHORT_SESSION: Duration = Duration::from_secs(60);
 
 /// What carries tunnels to the edge.
@@ -103,7 +103,7 @@ impl FromStr for TransportChoice {
 }
 
 impl TransportChoice {
-    /// What is tried, in this order, when nothing is known yet.
+    /// The transports to try in this order, if none is known to work.
     fn candidates(self) -> Vec<Transport> {
         match self {
             Self::Auto => vec![Transport::Tcp, Transport::WebSocket, Transport::Quic],
@@ -112,43 +112,43 @@ impl TransportChoice {
     }
 }
 
-/// The edge, as it is dialed.
+/// Dials one edge.
 pub(crate) struct Edge {
-    shared: Arc<Shared>,
+    dialer: Arc<EdgeDialer>,
 }
 
-/// Where the edge is, and how it may be reached.
+/// The addresses of the edge, and how to reach them.
 #[derive(Clone)]
 pub(crate) struct EdgeAddress {
-    /// Its host; its certificate must be for this name.
+    /// Its host, which its certificate must name.
     pub(crate) host: String,
     /// Its port.
     pub(crate) port: u16,
-    /// Where it is, when that is known; else the name is asked for.
+    /// Its addresses, if known; otherwise the name is resolved.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Its port for QUIC, as far as that is known; the other one is tried too, where a mapping of ports may lead.
+    /// Its port for QUIC, if known. The TCP port's number is tried too, because a port mapping may lead from there.
     pub(crate) quic_port: Option<u16>,
     /// Name and version of the program.
     pub(crate) agent: String,
-    /// Whom to trust.
+    /// Which certificates are trusted.
     pub(crate) tls: Arc<ClientConfig>,
-    /// By which way connections leave this machine.
+    /// How connections leave this machine.
     pub(crate) outbound: Outbound,
-    /// Which transport is wanted.
+    /// Which transport is configured.
     pub(crate) choice: TransportChoice,
 }
 
-struct Shared {
+struct EdgeDialer {
     address: EdgeAddress,
-    /// TLS with our ALPN.
+    /// TLS with the tunnel's ALPN.
     native: Arc<ClientConfig>,
-    /// TLS as the web has it.
+    /// TLS with the ALPN of HTTP.
     http: Arc<ClientConfig>,
     used: Mutex<Used>,
-    /// Which of the edge's addresses the session is at. Its legs go there too: another one may be another edge's, and
-    /// asking for the name's addresses takes a thread each time.
+    /// The edge's address in this session. Legs go there too: another address may be another edge's, and each
+    /// resolution of the name takes a thread.
     session_at: Mutex<Option<SocketAddr>>,
-    /// The QUIC connection of the last session that came about by QUIC.
+    /// The QUIC connection of the last session over QUIC.
     quic: Mutex<Option<QuicConnection>>,
 }
 
@@ -157,18 +157,18 @@ struct Shared {
 enum Purpose {
     /// A new session.
     Control,
-    /// A leg of the session that there is.
+    /// A leg of the current session.
     Leg,
-    /// Its datagrams.
+    /// The datagrams of the current session.
     Datagrams,
 }
 
-/// The transport of the last session, and since when sessions have it.
+/// The transport of recent sessions, and since when it is used.
 #[derive(Debug, Clone, Copy)]
 struct Used {
     transport: Transport,
     since: Instant,
-    /// How many of its sessions in a row were lost soon.
+    /// How many short sessions there were in a row.
     short_sessions: u32,
 }
 
@@ -184,14 +184,14 @@ struct Failed {
     verdict: Verdict,
 }
 
-/// What a failed dial says of its transport.
+/// What the failure of a dial means for its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Another transport would fare no better.
+    /// Another transport would fail as well.
     Unreachable,
-    /// Something lets this transport not through.
+    /// The network blocks this transport.
     Blocked,
-    /// The same, or the edge went away just then.
+    /// Blocked, or the edge stopped just then.
     Unclear,
 }
 
@@ -206,35 +206,35 @@ impl Edge {
         let first = address.choice.candidates().first().copied().unwrap_or(Transport::Tcp);
         let used = Mutex::new(Used::new(first));
         let mut native = with(ALPN);
-        // Legs rest for long: their records are handled without buffers.
+        // Legs are idle for long: their records are handled without buffers.
         native.enable_secret_extraction = true;
         let (native, http) = (Arc::new(native), Arc::new(with(b"http/1.1")));
         let (quic, session_at) = Default::default();
-        Self { shared: Arc::new(Shared { native, http, address, used, quic, session_at }) }
+        Self { dialer: Arc::new(EdgeDialer { native, http, address, used, quic, session_at }) }
     }
 }
 
 impl Edge {
-    /// Another edge of the same installation, which is known by the same name: by the transport that works here.
+    /// Another edge of the same installation and name, over the transport that works here.
     fn beside(&self, place: &EdgePlace) -> Option<Self> {
         let port = place.addresses.first()?.port();
         let address =
-            EdgeAddress { port, quic_port: None, addresses: place.addresses.clone(), ..self.shared.address.clone() };
+            EdgeAddress { port, quic_port: None, addresses: place.addresses.clone(), ..self.dialer.address.clone() };
         let other = Self::new(address);
-        other.shared.use_from_now_on(self.shared.used().transport);
+        other.dialer.use_from_now_on(self.dialer.used().transport);
         Some(other)
     }
 
-    /// Tells the edge that nothing more will come.
+    /// Closes the QUIC connection.
     pub(crate) async fn close(&self) {
-        let connection = self.shared.quic.lock().take();
+        let connection = self.dialer.quic.lock().take();
         if let Some(connection) = connection {
             let _ = tokio::time::timeout(FAREWELL_TIME, connection.close()).await;
         }
     }
 }
 
-impl Shared {
+impl EdgeDialer {
     fn used(&self) -> Used {
         *self.used.lock()
     }
@@ -246,18 +246,18 @@ impl Shared {
         }
     }
 
-    /// What there is to be tried.
+    /// The transports to try.
     fn candidates(&self) -> Vec<Transport> {
         let EdgeAddress { choice, outbound, .. } = &self.address;
         let mut candidates = choice.candidates();
         if *choice == TransportChoice::Auto && outbound.proxy.is_some() {
-            // No proxy takes UDP.
+            // Proxies do not carry UDP.
             candidates.retain(|transport| *transport != Transport::Quic);
         }
         candidates
     }
 
-    /// What is tried for a new session, in this order.
+    /// The transports to try for a new session, in this order.
     fn order(&self) -> Vec<Transport> {
         let mut order = self.candidates();
         let used = self.used();
@@ -267,7 +267,8 @@ impl Shared {
         order
     }
 
-    /// A session was lost so long after it began. Says which transport is next, when this one seems to be the reason.
+    /// Records a session that was lost after this time. Returns a message if the next transport is tried because of
+    /// short sessions.
     fn lost(&self, after: Duration) -> Option<String> {
         let candidates = self.candidates();
         let mut used = self.used.lock();
@@ -299,11 +300,11 @@ impl Shared {
                     return Ok(carrier);
                 }
                 Err(failed) if failed.verdict != Verdict::Unreachable => {
-                    tracing::debug!(%transport, error = %failed.error, "this transport does not get through");
+                    tracing::debug!(%transport, error = %failed.error, "a transport is blocked");
                     blocked.push((transport, failed.error));
                 }
                 Err(failed) => {
-                    // An edge that is away for a moment has lost its sessions by itself.
+                    // An edge that was away for a moment has lost its sessions for that reason.
                     self.used.lock().short_sessions = 0;
                     return Err(failed.error);
                 }
@@ -405,7 +406,7 @@ impl Shared {
         Ok(carrier)
     }
 
-    /// Another carrier of the QUIC connection that there is.
+    /// Another carrier of the current QUIC connection.
     async fn quic_carrier(&self) -> io::Result<QuicCarrier> {
         let connection = self.quic.lock().clone();
         match connection {
@@ -414,20 +415,20 @@ impl Shared {
         }
     }
 
-    /// Where the session's edge is, as far as that is known.
+    /// The edge's address in this session, if known.
     fn session_at(&self) -> Option<SocketAddr> {
         *self.session_at.lock()
     }
 
-    /// The session is at this address. What a proxy is connected to is not known, nor is an address of a single link an
-    /// address by itself.
+    /// Sets the edge's address in this session. Not set behind a proxy, and not for link-local addresses, which need an
+    /// interface.
     fn set_session_at(&self, peer: Option<SocketAddr>) {
         let is_whole = |peer: &SocketAddr| !matches!(peer, SocketAddr::V6(six) if six.scope_id() != 0);
         let known = peer.filter(|peer| self.address.outbound.proxy.is_none() && is_whole(peer));
         *self.session_at.lock() = known;
     }
 
-    /// A connection to the first of these addresses that takes one.
+    /// Connects to the first of these addresses that accepts.
     async fn connect_to(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         let time = EDGE_CONNECT_TIME / u32::try_from(addresses.len().max(1)).unwrap_or(1);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -452,7 +453,7 @@ impl Shared {
     async fn tcp(&self, purpose: Purpose) -> Result<TcpStream, Failed> {
         let EdgeAddress { host, port, outbound, .. } = &self.address;
         let known = if purpose == Purpose::Control { None } else { self.session_at() };
-        // All transports need this much: when it fails no other one is tried.
+        // All transports over TCP need this connection, so no other is tried.
         let unreachable = |error| Failed { error, verdict: Verdict::Unreachable };
         let tcp = match (known, self.address.addresses.as_slice()) {
             (Some(known), _) => self.connect_to(&[known]).await,
@@ -464,19 +465,20 @@ impl Shared {
             self.set_session_at(tcp.peer_addr().ok());
         }
         if purpose != Purpose::Leg {
-            // Multipath TCP knows the option in newer kernels only, and works without.
+            // Older kernels do not have the option with multipath TCP; the connection works without.
             let _ = sallyport_net::set_notsent_lowat(&tcp, CONTROL_NOTSENT_BYTES);
         }
         Ok(tcp)
     }
 }
 
-/// A TLS handshake that failed.
+/// The failure of a TLS handshake.
 fn failed(error: io::Error) -> Failed {
     Failed { verdict: verdict(&error), error }
 }
 
-/// What a failed handshake says. A certificate that is not trusted will not be for another transport either.
+/// What the failure of a handshake means. A certificate that is not trusted will not be trusted over another transport
+/// either.
 fn verdict(error: &io::Error) -> Verdict {
     if error.kind() == io::ErrorKind::TimedOut {
         return Verdict::Blocked;
@@ -498,25 +500,25 @@ fn nothing_gets_through(mut blocked: Vec<(Transport, io::Error)>) -> io::Error {
         return blocked.remove(0).1;
     }
     let kind = blocked.first().map_or(io::ErrorKind::Unsupported, |(_, error)| error.kind());
-    let told: Vec<String> = blocked.iter().map(|(transport, error)| format!("by {transport}: {error}")).collect();
-    io::Error::new(kind, told.join("; "))
+    let failures: Vec<String> = blocked.iter().map(|(transport, error)| format!("by {transport}: {error}")).collect();
+    io::Error::new(kind, failures.join("; "))
 }
 
 impl Dial for Edge {
     fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
-        let shared = self.shared.clone();
-        Box::pin(async move { shared.dial(shared.used().transport, Purpose::Leg).await.map_err(|failed| failed.error) })
+        let dialer = self.dialer.clone();
+        Box::pin(async move { dialer.dial(dialer.used().transport, Purpose::Leg).await.map_err(|failed| failed.error) })
     }
 
     fn dial_control(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
-        let shared = self.shared.clone();
-        Box::pin(async move { shared.dial_control().await })
+        let dialer = self.dialer.clone();
+        Box::pin(async move { dialer.dial_control().await })
     }
 
     fn dial_datagrams(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
-        let shared = self.shared.clone();
+        let dialer = self.dialer.clone();
         Box::pin(async move {
-            shared.dial(shared.used().transport, Purpose::Datagrams).await.map_err(|failed| failed.error)
+            dialer.dial(dialer.used().transport, Purpose::Datagrams).await.map_err(|failed| failed.error)
         })
     }
 
@@ -525,11 +527,11 @@ impl Dial for Edge {
     }
 
     fn transport(&self) -> &'static str {
-        self.shared.used().transport.name()
+        self.dialer.used().transport.name()
     }
 
     fn lost(&self, after: Duration) -> Option<String> {
-        self.shared.lost(after)
+        self.dialer.lost(after)
     }
 }
 
@@ -546,7 +548,7 @@ mod tests {
         assert!("TCP".parse::<TransportChoice>().is_err());
     }
 
-    fn edge(choice: TransportChoice) -> Arc<Shared> {
+    fn edge(choice: TransportChoice) -> Arc<EdgeDialer> {
         let roots = rustls::RootCertStore::empty();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
@@ -564,7 +566,7 @@ mod tests {
             outbound: Outbound::default(),
             choice,
         };
-        Edge::new(address).shared
+        Edge::new(address).dialer
     }
 
     #[test]
@@ -584,15 +586,18 @@ mod tests {
         }
         assert!(edge.dial_control().await.is_err(), "nobody listens there: the edge is away");
         assert_eq!((edge.lost(soon), edge.lost(soon)), (None, None));
-        let said = edge.lost(soon).unwrap();
-        assert!(said.starts_with("3 sessions over tcp were lost") && said.ends_with("so websocket is tried"), "{said}");
+        let message = edge.lost(soon).unwrap();
+        assert!(
+            message.starts_with("3 sessions over tcp were lost") && message.ends_with("so websocket is tried"),
+            "{message}"
+        );
         assert_eq!(edge.order(), [Transport::WebSocket, Transport::Tcp, Transport::Quic]);
         edge.use_from_now_on(Transport::WebSocket);
-        let said: Vec<_> = (0..3).filter_map(|_| edge.lost(soon)).collect();
-        assert!(said.len() == 1 && said[0].ends_with("so quic is tried"), "{said:?}");
+        let message: Vec<_> = (0..3).filter_map(|_| edge.lost(soon)).collect();
+        assert!(message.len() == 1 && message[0].ends_with("so quic is tried"), "{message:?}");
         edge.use_from_now_on(Transport::Quic);
-        let said: Vec<_> = (0..3).filter_map(|_| edge.lost(soon)).collect();
-        assert!(said.len() == 1 && said[0].ends_with("so tcp is tried"), "{said:?}");
+        let message: Vec<_> = (0..3).filter_map(|_| edge.lost(soon)).collect();
+        assert!(message.len() == 1 && message[0].ends_with("so tcp is tried"), "{message:?}");
         let only = self::edge(TransportChoice::Only(Transport::Tcp));
         assert!((0..9).all(|_| only.lost(soon).is_none()), "nothing else was asked for");
     }

@@ -1,7 +1,7 @@
-//! Flows of datagrams: each has a UDP socket of its own to the private service.
+//! Datagram flows: each has a UDP socket of its own to the private service.
 //!
-//! The socket of a flow outlives the way that its datagrams came: when the session with the edge is lost, or the edge
-//! is replaced by another process, the socket is kept for a while, and the same client's flow gets it again. The service
+//! The socket of a flow outlives its session. When the session with the edge is lost, or the edge is replaced by
+//! another process, the socket is kept for a while. The same client's flow then gets the socket again, so the service
 //! sees one peer all the time.
 
 use std::{
@@ -22,22 +22,21 @@ use sallyport_tunnel::{ConnectorEvent, FlowEnd, FlowHandle, FlowOpen, FlowSink};
 use tokio::sync::{Notify, mpsc};
 use tracing::debug;
 
-/// How many flows one tunnel has, those that are kept among them.
+/// How many flows one tunnel has, kept ones included.
 const MAX_FLOWS_PER_TUNNEL: usize = 4_096;
-/// How long the socket of a flow is kept whose way was lost.
+/// How long the socket of a lost flow is kept.
 const KEPT_TIME: Duration = Duration::from_secs(30);
-/// How long a flow lasts in which nothing moves. The edge ends flows sooner; this is for one that forgot to.
+/// How long an idle flow lasts. The edge ends flows sooner; this bound is for an edge that does not.
 const MAX_IDLE: Duration = Duration::from_secs(300);
-/// How often it is looked for that.
+/// How often idle flows are searched for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// How many datagrams wait while the service's address is looked up, and how many bytes of them.
+/// How many datagrams may wait for the resolution of the service's address, and how many bytes of them.
 const MAX_WAITING: usize = 64;
 const MAX_WAITING_BYTES: usize = 128 * 1024;
-/// How many times in a row the service may refuse before the flow is over: a single refusal may be of a service that
-/// is just being restarted.
+/// How many refusals in a row end the flow: a single one may come from a service that restarts.
 const MAX_REFUSALS: u32 = 3;
 
-/// Whose flow it is, wherever it comes from.
+/// The key of a flow, independent of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     tunnel: TunnelId,
@@ -48,31 +47,31 @@ struct Key {
 /// The flows of a service.
 #[derive(Debug, Clone)]
 pub(crate) struct Flows {
-    shared: Arc<Shared>,
+    table: Arc<FlowTable>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FlowTable {
     tunnel: TunnelId,
     address: OriginAddr,
     began: Instant,
     outlets: Mutex<Outlets>,
-    /// Which of the service's addresses is tried first: with datagrams it only shows later that nobody is there.
+    /// Which of the service's addresses is tried first: a refusal of datagrams shows only later.
     preferred: AtomicUsize,
-    /// How many addresses the service had when it was last looked up.
+    /// How many addresses the service had at the last resolution.
     addresses: AtomicUsize,
     absence: Mutex<Absence>,
-    /// Something refused since the service last answered. Answers are many: only one that this says is looked at.
+    /// Whether a refusal has come since the service's last answer. Only then is the lock taken for an answer.
     has_refused: AtomicBool,
     events: mpsc::Sender<ConnectorEvent>,
 }
 
-/// What is known of a service that is not there.
+/// What is known about an absent service.
 #[derive(Debug, Default)]
 struct Absence {
-    /// Which of its addresses have refused since it last answered, no more than it has.
+    /// The addresses that have refused since the service's last answer.
     refused: Vec<SocketAddr>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 #[derive(Debug, Default)]
@@ -81,37 +80,37 @@ struct Outlets {
     per_tunnel: HashMap<TunnelId, usize>,
 }
 
-/// One flow's socket to the service.
+/// The socket of one flow to the service.
 #[derive(Debug)]
 struct Outlet {
     key: Key,
-    flows: Weak<Shared>,
+    flows: Weak<FlowTable>,
     /// Made as soon as the service's address is known.
     socket: OnceLock<UdpPort>,
     service: OnceLock<SocketAddr>,
-    way: Mutex<Way>,
-    /// The way has changed, or the outlet is over.
+    attachment: Mutex<Attachment>,
+    /// Notified when the attachment changes, or the outlet ends.
     changed: Notify,
-    /// When something last moved, in milliseconds since the connector began.
+    /// When a datagram last moved, in milliseconds since the connector started.
     moved_ms: AtomicU64,
-    /// The service has said something.
+    /// Whether the service has answered.
     was_answered: AtomicBool,
 }
 
-/// The way to the edge, and what waits for the socket.
+/// The flow to the edge, and the datagrams that wait for the socket.
 #[derive(Debug, Default)]
-struct Way {
+struct Attachment {
     flow: Option<FlowHandle>,
-    /// Which flow it is: those before it have nothing to say any more.
+    /// The number of the current flow: calls of earlier ones are ignored.
     number: u64,
-    /// Since when there is none.
+    /// Since when there is no flow.
     lost_at: Option<Instant>,
     waiting: Vec<Box<[u8]>>,
     waiting_bytes: usize,
     is_over: bool,
 }
 
-/// What comes from the edge for one flow.
+/// Receives the datagrams of the edge for one flow.
 struct Sink {
     outlet: Arc<Outlet>,
     number: u64,
@@ -122,9 +121,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Flows {
-    /// Flows of this tunnel to its service; that it is not there is told to `events`.
+    /// The flows of this tunnel. `events` receives a report when the service is absent.
     pub(crate) fn new(tunnel: TunnelId, address: OriginAddr, events: mpsc::Sender<ConnectorEvent>) -> Self {
-        let shared = Shared {
+        let table = FlowTable {
             tunnel,
             address,
             began: Instant::now(),
@@ -135,33 +134,33 @@ impl Flows {
             has_refused: AtomicBool::new(false),
             events,
         };
-        Self { shared: Arc::new(shared) }
+        Self { table: Arc::new(table) }
     }
 
-    /// A flow begins.
+    /// Begins a flow.
     pub(crate) fn open(&self, open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
         let key = Key { tunnel: open.tunnel, client: open.client, destination: open.destination };
         let mut flow = flow;
-        if let Some(known) = lock(&self.shared.outlets).by_key.get(&key).cloned() {
+        if let Some(known) = lock(&self.table.outlets).by_key.get(&key).cloned() {
             match known.attach(flow) {
                 Ok(number) => return Arc::new(Sink { outlet: known, number }),
-                // It has ended in this moment.
+                // The kept outlet ended at this moment.
                 Err(unattached) => flow = unattached,
             }
         }
-        let outlet = self.shared.new_outlet(key);
-        if !lock(&self.shared.outlets).insert(&outlet) {
+        let outlet = self.table.new_outlet(key);
+        if !lock(&self.table.outlets).insert(&outlet) {
             flow.close(FlowEnd::Busy);
             return Arc::new(Sink { outlet, number: 0 });
         }
         let number = outlet.attach(flow).unwrap_or_default();
-        tokio::spawn(outlet.clone().serve(self.shared.address.clone()));
+        tokio::spawn(outlet.clone().serve(self.table.address.clone()));
         Arc::new(Sink { outlet, number })
     }
 }
 
 impl Outlets {
-    /// Puts it in, in place of one that has ended; false: the tunnel has as many as it may.
+    /// Adds an outlet, in place of one that has ended. Returns false if the tunnel has as many flows as it may.
     fn insert(&mut self, outlet: &Arc<Outlet>) -> bool {
         if !self.make_room(outlet.key.tunnel) {
             return false;
@@ -172,13 +171,14 @@ impl Outlets {
         true
     }
 
-    /// Whether the tunnel may have one more; one that is only kept makes way.
+    /// Whether the tunnel may have one more flow; a kept one is dropped for it.
     fn make_room(&mut self, tunnel: TunnelId) -> bool {
         if self.per_tunnel.get(&tunnel).copied().unwrap_or(0) < MAX_FLOWS_PER_TUNNEL {
             return true;
         }
         let kept = self.by_key.values().filter(|outlet| outlet.key.tunnel == tunnel);
-        let oldest = kept.filter_map(|outlet| Some((lock(&outlet.way).lost_at?, outlet.key))).min_by_key(|kept| kept.0);
+        let oldest =
+            kept.filter_map(|outlet| Some((lock(&outlet.attachment).lost_at?, outlet.key))).min_by_key(|kept| kept.0);
         let Some(outlet) = oldest.and_then(|(_, key)| self.remove(&key)) else { return false };
         outlet.end(FlowEnd::Done);
         true
@@ -196,14 +196,14 @@ impl Outlets {
     }
 }
 
-impl Shared {
+impl FlowTable {
     fn new_outlet(self: &Arc<Self>, key: Key) -> Arc<Outlet> {
         Arc::new(Outlet {
             key,
             flows: Arc::downgrade(self),
             socket: OnceLock::new(),
             service: OnceLock::new(),
-            way: Mutex::default(),
+            attachment: Mutex::default(),
             changed: Notify::new(),
             moved_ms: AtomicU64::new(self.now_ms()),
             was_answered: AtomicBool::new(false),
@@ -214,27 +214,27 @@ impl Shared {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Nothing listens at this address. Told once when that is so at all of the service's addresses, and again only after
-    /// it was there.
+    /// Records a refusal at this address. Reports once when all addresses of the service have refused, and again only
+    /// after an answer.
     fn refused_at(&self, service: SocketAddr) {
         self.has_refused.store(true, Ordering::Relaxed);
         let mut absence = lock(&self.absence);
-        if absence.is_told {
+        if absence.is_reported {
             return;
         }
         if !absence.refused.contains(&service) {
             absence.refused.push(service);
         }
         if absence.refused.len() >= self.addresses.load(Ordering::Relaxed) {
-            *absence = Absence { refused: Vec::new(), is_told: true };
+            *absence = Absence { refused: Vec::new(), is_reported: true };
             drop(absence);
             let reason = format!("nothing listens on UDP {}", self.address);
-            // Nobody waits for it: whoever shows so much that there is no room has other worries.
+            // Without a wait: if the channel is full, the report may be lost.
             let _ = self.events.try_send(ConnectorEvent::OriginMissing { tunnel: self.tunnel, reason });
         }
     }
 
-    /// The service is there.
+    /// Records an answer of the service.
     fn answered(&self) {
         if self.has_refused.load(Ordering::Relaxed) {
             self.has_refused.store(false, Ordering::Relaxed);
@@ -242,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// Takes the outlet out, when it is still the one of its key.
+    /// Removes the outlet, if it is still the one of its key.
     fn forget(&self, outlet: &Arc<Outlet>) {
         let mut outlets = lock(&self.outlets);
         if outlets.by_key.get(&outlet.key).is_some_and(|known| Arc::ptr_eq(known, outlet)) {
@@ -252,31 +252,31 @@ impl Shared {
 }
 
 impl Outlet {
-    /// What comes from the service goes to this flow from now on. The former one, if there is one, is closed. Gives the
-    /// flow back when the outlet is over.
+    /// Sends the service's answers to this flow from now on, and closes the former flow. Returns the flow if the outlet
+    /// has ended.
     fn attach(&self, flow: FlowHandle) -> Result<u64, FlowHandle> {
-        let mut way = lock(&self.way);
-        if way.is_over {
+        let mut attachment = lock(&self.attachment);
+        if attachment.is_over {
             return Err(flow);
         }
-        way.number += 1;
-        way.lost_at = None;
-        let number = way.number;
-        let former = way.flow.replace(flow);
-        drop(way);
-        // Closing calls into the tunnel: not under our lock.
+        attachment.number += 1;
+        attachment.lost_at = None;
+        let number = attachment.number;
+        let former = attachment.flow.replace(flow);
+        drop(attachment);
+        // Without the lock, because the close calls into the tunnel.
         drop(former);
         self.changed.notify_one();
         Ok(number)
     }
 
-    /// Ends it: no flow gets this socket again.
+    /// Ends the outlet: no flow gets its socket again.
     fn end(&self, end: FlowEnd) {
-        let mut way = lock(&self.way);
-        way.is_over = true;
-        way.waiting = Vec::new();
-        let flow = way.flow.take();
-        drop(way);
+        let mut attachment = lock(&self.attachment);
+        attachment.is_over = true;
+        attachment.waiting = Vec::new();
+        let flow = attachment.flow.take();
+        drop(attachment);
         if let Some(flow) = flow {
             flow.close(end);
         }
@@ -289,7 +289,7 @@ impl Outlet {
         }
     }
 
-    /// Lives as long as the flow.
+    /// Runs for as long as the outlet lives.
     async fn serve(self: Arc<Self>, address: OriginAddr) {
         let end = match self.connect(&address).await {
             Ok(()) => self.carry_back().await,
@@ -317,11 +317,11 @@ impl Outlet {
             match UdpPort::connected(service) {
                 Ok(socket) => {
                     let _ = self.service.set(service);
-                    let mut way = lock(&self.way);
-                    let waiting = std::mem::take(&mut way.waiting);
+                    let mut attachment = lock(&self.attachment);
+                    let waiting = std::mem::take(&mut attachment.waiting);
                     let batch: Vec<&[u8]> = waiting.iter().map(|datagram| &datagram[..]).collect();
                     socket.send(service, None, &batch);
-                    // Under the lock, so that what comes meanwhile does not overtake what waited.
+                    // Under the lock, so that new datagrams do not overtake waiting ones.
                     let _ = self.socket.set(socket);
                     return Ok(());
                 }
@@ -331,21 +331,22 @@ impl Outlet {
         Err(last)
     }
 
-    /// What the service says goes to the edge, until one of them has ended it. While there is no way, it waits.
+    /// Sends the service's answers to the edge until one side ends the flow. While there is no flow, answers wait in
+    /// the socket.
     async fn carry_back(&self) -> FlowEnd {
         let Some(socket) = self.socket.get() else { return FlowEnd::Unreachable };
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         let mut refusals = 0;
         loop {
             let has_way = {
-                let way = lock(&self.way);
-                if way.is_over {
+                let attachment = lock(&self.attachment);
+                if attachment.is_over {
                     return FlowEnd::Done;
                 }
-                if way.lost_at.is_some_and(|at| at.elapsed() >= KEPT_TIME) {
+                if attachment.lost_at.is_some_and(|at| at.elapsed() >= KEPT_TIME) {
                     return FlowEnd::Done;
                 }
-                way.flow.is_some()
+                attachment.flow.is_some()
             };
             tokio::select! {
                 () = self.changed.notified() => {}
@@ -359,17 +360,17 @@ impl Outlet {
                         return FlowEnd::Unreachable;
                     }
                     let read = socket.try_recv(|received| self.send_back(&received.datagrams().collect::<Vec<_>>()));
-                    // A service that sends without end leaves others their turns.
+                    // A busy service must not keep the thread from other flows.
                     tokio::task::consume_budget().await;
                     match read {
                         Ok(()) => refusals = 0,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Err(error) => {
                             refusals += 1;
-                            debug!(%error, "the service did not take a datagram");
+                            debug!(%error, "a datagram could not be sent to the service");
                             let was_answered = self.was_answered.load(Ordering::Relaxed);
                             if let Some(flows) = self.flows.upgrade() {
-                                self.tell_refusal(&flows, &error);
+                                self.report_refusal(&flows, &error);
                                 if !was_answered {
                                     flows.preferred.fetch_add(1, Ordering::Relaxed);
                                 }
@@ -384,7 +385,7 @@ impl Outlet {
         }
     }
 
-    fn tell_refusal(&self, flows: &Shared, error: &io::Error) {
+    fn report_refusal(&self, flows: &FlowTable, error: &io::Error) {
         if error.kind() == io::ErrorKind::ConnectionRefused
             && let Some(service) = self.service.get()
         {
@@ -398,11 +399,11 @@ impl Outlet {
             self.moved_ms.store(flows.now_ms(), Ordering::Relaxed);
             flows.answered();
         }
-        let way = lock(&self.way);
-        if let Some(flow) = &way.flow {
+        let attachment = lock(&self.attachment);
+        if let Some(flow) = &attachment.flow {
             flow.send_batch(batch);
         }
-        drop(way);
+        drop(attachment);
     }
 
     fn is_idle(&self) -> bool {
@@ -419,34 +420,35 @@ impl FlowSink for Sink {
             socket.send(*service, None, batch);
             return;
         }
-        let mut way = lock(&self.outlet.way);
+        let mut attachment = lock(&self.outlet.attachment);
         if let (Some(socket), Some(service)) = (self.outlet.socket.get(), self.outlet.service.get()) {
-            drop(way);
+            drop(attachment);
             socket.send(*service, None, batch);
             return;
         }
         for datagram in batch {
-            if way.waiting.len() < MAX_WAITING && way.waiting_bytes + datagram.len() <= MAX_WAITING_BYTES {
-                way.waiting_bytes += datagram.len();
-                way.waiting.push((*datagram).into());
+            if attachment.waiting.len() < MAX_WAITING && attachment.waiting_bytes + datagram.len() <= MAX_WAITING_BYTES
+            {
+                attachment.waiting_bytes += datagram.len();
+                attachment.waiting.push((*datagram).into());
             }
         }
     }
 
     fn closed(&self, end: FlowEnd) {
-        let mut way = lock(&self.outlet.way);
-        if way.number != self.number {
+        let mut attachment = lock(&self.outlet.attachment);
+        if attachment.number != self.number {
             return;
         }
-        let flow = way.flow.take();
-        // Whoever ended the flow on purpose does not come back. Whose way was lost may.
+        let flow = attachment.flow.take();
+        // A flow that was ended on purpose does not come back; a lost one may.
         let is_kept = matches!(end, FlowEnd::Lost | FlowEnd::Detached);
         if is_kept {
-            way.lost_at = Some(Instant::now());
+            attachment.lost_at = Some(Instant::now());
         } else {
-            way.is_over = true;
+            attachment.is_over = true;
         }
-        drop(way);
+        drop(attachment);
         drop(flow);
         if !is_kept && let Some(flows) = self.outlet.flows.upgrade() {
             flows.forget(&self.outlet);
@@ -468,27 +470,27 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_is_not_there_is_told_of_once_until_it_was_there() {
+    fn a_service_that_is_not_there_is_reported_of_once_until_it_was_there() {
         let (flows, mut events) = flows();
-        let (shared, one, other) = (&flows.shared, ([127, 0, 0, 1], 53).into(), ([127, 0, 0, 2], 53).into());
-        let mut told = || match events.try_recv() {
+        let (table, one, other) = (&flows.table, ([127, 0, 0, 1], 53).into(), ([127, 0, 0, 2], 53).into());
+        let mut reported = || match events.try_recv() {
             Ok(ConnectorEvent::OriginMissing { reason, .. }) => Some(reason),
             _ => None,
         };
-        shared.addresses.store(2, Ordering::Relaxed);
-        shared.refused_at(one);
-        shared.refused_at(one);
-        assert_eq!(told(), None, "it may be at its other address");
-        shared.refused_at(other);
-        assert_eq!(told().as_deref(), Some("nothing listens on UDP localhost:53"));
-        shared.refused_at(one);
-        shared.refused_at(other);
-        assert_eq!(told(), None, "once is enough");
-        shared.answered();
-        shared.refused_at(other);
-        assert_eq!(told(), None);
-        shared.refused_at(one);
-        assert!(told().is_some());
+        table.addresses.store(2, Ordering::Relaxed);
+        table.refused_at(one);
+        table.refused_at(one);
+        assert_eq!(reported(), None, "it may be at its other address");
+        table.refused_at(other);
+        assert_eq!(reported().as_deref(), Some("nothing listens on UDP localhost:53"));
+        table.refused_at(one);
+        table.refused_at(other);
+        assert_eq!(reported(), None, "once is enough");
+        table.answered();
+        table.refused_at(other);
+        assert_eq!(reported(), None);
+        table.refused_at(one);
+        assert!(reported().is_some());
     }
 
     #[test]
@@ -497,20 +499,20 @@ mod tests {
         let outlet = |tunnel: u8, client: u16| {
             let destination = ([127, 0, 0, 1], 53).into();
             let client = ([192, 0, 2, 1], client).into();
-            flows.shared.new_outlet(Key { tunnel: TunnelId::from_random([tunnel; 16]), client, destination })
+            flows.table.new_outlet(Key { tunnel: TunnelId::from_random([tunnel; 16]), client, destination })
         };
         let all: Vec<_> = (0..4_096).map(|client| outlet(1, client)).collect();
-        assert!(all.iter().all(|outlet| lock(&flows.shared.outlets).insert(outlet)));
+        assert!(all.iter().all(|outlet| lock(&flows.table.outlets).insert(outlet)));
         let one_more = outlet(1, 5_000);
-        assert!(!lock(&flows.shared.outlets).insert(&one_more));
-        assert!(lock(&flows.shared.outlets).insert(&outlet(2, 1)), "another tunnel has its own");
-        lock(&all[7].way).lost_at = Some(Instant::now());
-        assert!(lock(&flows.shared.outlets).insert(&one_more));
-        assert!(lock(&all[7].way).is_over);
-        assert!(!lock(&flows.shared.outlets).insert(&outlet(1, 5_001)));
-        flows.shared.forget(&all[8]);
-        flows.shared.forget(&all[8]);
-        assert!(lock(&flows.shared.outlets).insert(&outlet(1, 5_002)));
-        assert!(!lock(&flows.shared.outlets).insert(&outlet(1, 5_003)));
+        assert!(!lock(&flows.table.outlets).insert(&one_more));
+        assert!(lock(&flows.table.outlets).insert(&outlet(2, 1)), "another tunnel has its own");
+        lock(&all[7].attachment).lost_at = Some(Instant::now());
+        assert!(lock(&flows.table.outlets).insert(&one_more));
+        assert!(lock(&all[7].attachment).is_over);
+        assert!(!lock(&flows.table.outlets).insert(&outlet(1, 5_001)));
+        flows.table.forget(&all[8]);
+        flows.table.forget(&all[8]);
+        assert!(lock(&flows.table.outlets).insert(&outlet(1, 5_002)));
+        assert!(!lock(&flows.table.outlets).insert(&outlet(1, 5_003)));
     }
 }

@@ -30,38 +30,38 @@ pub use sallyport_wire::{
 pub use services::{Service, Services};
 use tokio::sync::mpsc;
 
-/// What a connector needs to know.
+/// The options of a connector.
 #[derive(Debug, Clone)]
 pub struct ConnectorOptions {
-    /// Name and version of the program, as the edge shows it.
+    /// Name and version of the program, which the edge shows.
     pub agent: String,
     /// The host of the edge; its certificate must be for this name.
     pub edge_host: String,
     /// The port of the edge.
     pub edge_port: u16,
-    /// The port of the edge for QUIC, when it is known.
+    /// The QUIC port of the edge, if known.
     pub quic_port: Option<u16>,
-    /// TLS to the edge: whom to trust. The protocols (ALPN) are those of the transport.
+    /// TLS to the edge, with the trusted roots. The ALPN comes from the transport.
     pub tls: Arc<rustls::ClientConfig>,
-    /// What carries the tunnels.
+    /// The transport of the tunnels.
     pub transport: TransportChoice,
-    /// By which way its connections leave this machine.
+    /// How connections leave this machine.
     pub outbound: Outbound,
     /// The private services, each with its tunnel: at most [`MAX_SERVICES`].
     pub services: Vec<Service>,
-    /// At how many edges each tunnel is held, where there are so many: 1 to [`MAX_REDUNDANCY`].
+    /// At how many edges each tunnel is held, if there are as many: 1 to [`MAX_REDUNDANCY`].
     pub redundancy: usize,
-    /// The region that the services are in; `None`: that of the edge to which the connector comes first.
+    /// The region of the services; `None` for that of the first edge.
     pub region: Option<RegionName>,
-    /// Other edges that are known from the beginning.
+    /// Further edges that are known at the start.
     pub edges: Vec<EdgePlace>,
     /// How many legs there may be; 0: all streams share the control connection.
     pub max_legs: usize,
-    /// After how much silence the edge is asked for a sign of life.
+    /// After how long a silent edge gets a ping.
     pub keepalive: Duration,
-    /// How long streams may run on after the shutdown.
+    /// How long streams may continue after the shutdown begins.
     pub drain: Duration,
-    /// Where streams are served; the session itself stays in the caller's scheduler.
+    /// The threads that serve streams; the session runs on the caller's runtime.
     pub shards: Shards,
 }
 
@@ -75,7 +75,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// A connector for these services. What happens is told to `events`.
+    /// A connector for these services, which reports to `events`.
     ///
     /// # Errors
     /// The options cannot be used.
@@ -106,7 +106,7 @@ impl Connector {
         Ok(Self { config, edge: Arc::new(edge), services, changes, events })
     }
 
-    /// Its services, which may be changed while it runs.
+    /// Its services, which can be changed while it runs.
     #[must_use]
     pub fn services(&self) -> Services {
         self.services.clone()
@@ -115,7 +115,7 @@ impl Connector {
     /// Holds the tunnels until the shutdown, then lets their streams finish.
     ///
     /// # Errors
-    /// When the edge lets none of the tunnels be held.
+    /// The edge refuses all tunnels.
     pub async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
         let Self { config, edge, services, changes, events } = self;
         let (dial, origins) = (edge.clone(), Arc::new(services));
@@ -125,17 +125,17 @@ impl Connector {
     }
 }
 
-/// The name of this machine, where it has one.
+/// The host name of this machine, if it has one.
 #[must_use]
 pub fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty() && name != "(none)")
 }
 
-/// Holds the tunnels of services that stay the same; see [`Connector`].
+/// Holds the tunnels of fixed services; see [`Connector`].
 ///
 /// # Errors
-/// When the options cannot be used, or the edge lets none of the tunnels be held.
+/// The options cannot be used, or the edge refuses all tunnels.
 pub async fn run(
     options: ConnectorOptions,
     events: mpsc::Sender<ConnectorEvent>,

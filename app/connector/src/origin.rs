@@ -1,4 +1,4 @@
-//! Reaching the private service, once for every stream.
+//! Connects to the private service, once for every stream.
 
 use std::{
     future::Future,
@@ -19,19 +19,19 @@ use tracing::{debug, warn};
 
 use crate::{flows::Flows, origin_tls::Configs, quick_ack::Stalls, relay::relay};
 
-/// How soon the same trouble with the service's TLS is told again, and how soon another one.
-const SAME_TROUBLE_AFTER: Duration = Duration::from_secs(30);
-const OTHER_TROUBLE_AFTER: Duration = Duration::from_secs(2);
+/// How soon the same TLS error of the service is logged again, and how soon a different one.
+const SAME_ERROR_AFTER: Duration = Duration::from_secs(30);
+const OTHER_ERROR_AFTER: Duration = Duration::from_secs(2);
 
-/// The private service, as its connector reaches it.
+/// The private service of a tunnel.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    shared: Arc<Shared>,
+    target: Arc<OriginTarget>,
     flows: Flows,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct OriginTarget {
     address: OriginAddr,
     tls: Option<Tls>,
     connect_timeout: Duration,
@@ -42,19 +42,19 @@ struct Shared {
 struct Tls {
     configs: Configs,
     server_name: String,
-    told: Told,
+    log_limit: ErrorLogLimit,
 }
 
-/// What was last told of trouble with the service's TLS. Every request meets it; once in a while is enough.
+/// Limits the log of the service's TLS errors, because every request meets the same error.
 #[derive(Debug, Default)]
-struct Told(Mutex<Option<(String, Instant)>>);
+struct ErrorLogLimit(Mutex<Option<(String, Instant)>>);
 
-impl Told {
-    /// Whether this is to be told now.
+impl ErrorLogLimit {
+    /// Whether this error is logged now.
     fn is_due(&self, text: &str, now: Instant) -> bool {
         let mut last = self.0.lock();
-        let is_due = last.as_ref().is_none_or(|(said, at)| {
-            let pause = if said == text { SAME_TROUBLE_AFTER } else { OTHER_TROUBLE_AFTER };
+        let is_due = last.as_ref().is_none_or(|(logged, at)| {
+            let pause = if logged == text { SAME_ERROR_AFTER } else { OTHER_ERROR_AFTER };
             now.saturating_duration_since(*at) >= pause
         });
         if is_due {
@@ -76,41 +76,41 @@ impl Origin {
         let tls = tls.map(|configs| Tls {
             configs,
             server_name: server_name.unwrap_or_else(|| address.host.clone()),
-            told: Told::default(),
+            log_limit: ErrorLogLimit::default(),
         });
         let flows = Flows::new(tunnel, address.clone(), events);
-        Self { shared: Arc::new(Shared { address, tls, connect_timeout, stalls: Stalls::default() }), flows }
+        Self { target: Arc::new(OriginTarget { address, tls, connect_timeout, stalls: Stalls::default() }), flows }
     }
 
-    /// How TLS to the service is spoken, where it is.
+    /// The TLS configurations of the service, if it speaks TLS.
     pub(crate) fn tls_configs(&self) -> Option<Configs> {
-        self.shared.tls.as_ref().map(|tls| tls.configs.clone())
+        self.target.tls.as_ref().map(|tls| tls.configs.clone())
     }
 
-    /// Serves a flow of datagrams.
+    /// Serves a datagram flow.
     pub(crate) fn open_flow(&self, open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
         self.flows.open(open, flow)
     }
 
     /// Serves a stream.
     pub(crate) fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
-        let shared = self.shared.clone();
-        // Streams may idle for long: reaching the service has a box of its own, gone before the bytes move.
-        if shared.tls.is_some() {
-            Box::pin(carry(self.shared.clone(), async move {
-                let connected = shared.connect_tls(open.protocol).await;
+        let target = self.target.clone();
+        // Streams may stay idle for long: the connect future is boxed, and freed before bytes move.
+        if target.tls.is_some() {
+            Box::pin(carry(self.target.clone(), async move {
+                let connected = target.connect_tls(open.protocol).await;
                 answer(stream, connected).await
             }))
         } else {
-            Box::pin(carry(self.shared.clone(), async move {
-                let connected = shared.connect_plain().await;
+            Box::pin(carry(self.target.clone(), async move {
+                let connected = target.connect_plain().await;
                 answer(stream, connected).await
             }))
         }
     }
 }
 
-impl Shared {
+impl OriginTarget {
     async fn connect_plain(&self) -> Result<ShardTcpStream, OpenFailure> {
         let address = &self.address;
         let connect = sallyport_net::connect_tcp(&address.host, address.port, self.connect_timeout);
@@ -136,13 +136,13 @@ impl Shared {
             Ok(origin) => return Ok(Box::new(origin)),
             Err(error) => self.no_tls(tls, &error),
         };
-        if tls.told.is_due(&failure.message, Instant::now()) {
+        if tls.log_limit.is_due(&failure.message, Instant::now()) {
             warn!("{}", failure.message);
         }
         Err(failure)
     }
 
-    /// What a failed handshake with the service says, and what to do about it.
+    /// The failure of a handshake with the service, with advice.
     fn no_tls(&self, tls: &Tls, error: &io::Error) -> OpenFailure {
         const WITHOUT: &str = "for a service without TLS, make a socket of --type http";
         let (address, time) = (&self.address, self.connect_timeout);
@@ -168,7 +168,7 @@ impl Shared {
     }
 }
 
-/// Tells the edge whether the service was reached; gives what there is to relay, if so.
+/// Reports to the edge whether the service was reached. Returns the two ends of the relay if it was.
 async fn answer<S>(stream: IncomingStream, connected: Result<S, OpenFailure>) -> Option<(TunnelStream, S)> {
     match connected {
         Ok(origin) => match stream.opened_later() {
@@ -176,22 +176,22 @@ async fn answer<S>(stream: IncomingStream, connected: Result<S, OpenFailure>) ->
             Err(error) => debug!(%error, "a stream ended early"),
         },
         Err(failure) => {
-            debug!(%failure, "the service was not reached");
+            debug!(%failure, "the service could not be reached");
             stream.failed(failure).await;
         }
     }
     None
 }
 
-/// Carries the stream once the service is reached.
+/// Relays the stream once the service is reached.
 fn carry<S: RelayEnd + Send>(
-    shared: Arc<Shared>,
+    target: Arc<OriginTarget>,
     reaching: impl Future<Output = Option<(TunnelStream, S)>> + Send,
 ) -> impl Future<Output = ()> + Send {
     let reaching = Box::pin(reaching);
     async move {
         let Some((tunnel, origin)) = reaching.await else { return };
-        if let Err(error) = relay(tunnel, origin, &shared.stalls).await {
+        if let Err(error) = relay(tunnel, origin, &target.stalls).await {
             debug!(%error, "a stream ended early");
         }
     }
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn trouble_is_told_when_it_is_new_and_then_once_in_a_while() {
-        let (told, start) = (Told::default(), Instant::now());
-        let is_due = |text: &str, seconds| told.is_due(text, start + Duration::from_secs(seconds));
+        let (limit, start) = (ErrorLogLimit::default(), Instant::now());
+        let is_due = |text: &str, seconds| limit.is_due(text, start + Duration::from_secs(seconds));
         assert!(is_due("no TLS", 0));
         assert!(!is_due("no TLS", 29) && is_due("no TLS", 30) && !is_due("no TLS", 59));
         assert!(!is_due("not trusted", 31) && is_due("not trusted", 32));

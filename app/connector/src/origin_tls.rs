@@ -1,4 +1,4 @@
-//! TLS to a private service: whom it is believed to be.
+//! TLS to a private service, and how its certificate is verified.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -8,15 +8,15 @@ use rustls::{
 use sallyport_net::{Fingerprint, Trust, client_config_by, custom_server_verifier};
 use sallyport_wire::StreamProtocol;
 
-/// What rustls' verifier calls the certificate of an authority that a service presents: an error of webpki, which rustls passes on
-/// as it is, and whose type it does not export.
+/// The name of rustls' error for an authority's certificate that a service presents. It is an error of webpki, whose
+/// type rustls does not export.
 const AUTHORITY: &str = "CaUsedAsEndEntity";
 
-/// How a service that speaks TLS proves who it is.
+/// How the certificate of a service is verified.
 #[derive(Debug, Clone)]
 pub struct OriginTls {
     belief: Belief,
-    /// The name that its certificate must have; its host when there is none.
+    /// The name that the certificate must have; by default the service's host.
     pub(crate) server_name: Option<String>,
 }
 
@@ -29,49 +29,49 @@ enum Belief {
 /// TLS to the service cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum OriginTlsError {
-    /// There is nobody to believe.
+    /// There is no usable authority.
     #[error("TLS to the service cannot be set up: {0}")]
     Trust(#[from] sallyport_net::TrustError),
-    /// The roots cannot be verified with.
+    /// The roots cannot be used.
     #[error("TLS to the service cannot be set up: {0}")]
     Tls(String),
 }
 
 impl OriginTls {
-    /// Its certificate was signed by an authority that this system knows.
+    /// Trusts the authorities of this machine.
     #[must_use]
     pub fn system() -> Self {
         Self { belief: Belief::Roots(Trust::System), server_name: None }
     }
 
-    /// Its certificate was signed by a root in this PEM file.
+    /// Trusts the root in this PEM file.
     #[must_use]
     pub fn ca(file: PathBuf) -> Self {
         Self { belief: Belief::Roots(Trust::Ca(file)), server_name: None }
     }
 
-    /// It presents exactly the certificate with this fingerprint, whatever name and dates stand in it.
+    /// Trusts exactly the certificate with this fingerprint, whatever its name and dates.
     #[must_use]
     pub fn pinned(fingerprint: Fingerprint) -> Self {
         Self { belief: Belief::Pin(fingerprint), server_name: None }
     }
 
-    /// The certificate must be for this name instead of the host that is dialed.
+    /// Requires this name in the certificate, instead of the dialed host.
     #[must_use]
     pub fn with_server_name(mut self, name: String) -> Self {
         self.server_name = Some(name);
         self
     }
 
-    /// Whether the authorities of this system are believed.
+    /// Whether the machine's authorities are trusted.
     pub(crate) fn is_by_system(&self) -> bool {
         matches!(self.belief, Belief::Roots(Trust::System))
     }
 
-    /// Configurations for each protocol that a stream may speak.
+    /// The configurations for each protocol of a stream.
     pub(crate) fn configs(&self) -> Result<Configs, OriginTlsError> {
         let verifier = match &self.belief {
-            // Whatever name and dates stand in it: whoever pins a certificate knows whose it is.
+            // The fingerprint alone counts: a pinned certificate needs no valid name or dates.
             Belief::Pin(pin) => custom_server_verifier({
                 let pin = *pin;
                 move |presented| {
@@ -95,7 +95,7 @@ impl OriginTls {
     }
 }
 
-/// One configuration for each protocol: they differ in what they offer by ALPN.
+/// One configuration for each protocol, which differ in their ALPN.
 #[derive(Clone)]
 pub(crate) struct Configs {
     raw: Arc<ClientConfig>,
@@ -119,7 +119,7 @@ impl fmt::Debug for Configs {
     }
 }
 
-/// The service's certificate is not believed; the text says why, and what to do.
+/// Why the service's certificate is not trusted, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("its certificate {0}")]
 struct NotTrusted(String);
@@ -139,7 +139,7 @@ fn not_trusted(presented: &CertificateDer<'_>, why: &Error) -> NotTrusted {
     use CertificateError as Because;
     let pin = format!("--origin-pin {}", Fingerprint::of_der(presented));
     NotTrusted(match why {
-        // The others: an authority of the same name is trusted, and signs otherwise.
+        // An authority of the same name is trusted, but its signature does not match.
         Error::InvalidCertificate(
             Because::UnknownIssuer
             | Because::BadSignature
@@ -170,7 +170,7 @@ fn not_trusted(presented: &CertificateDer<'_>, why: &Error) -> NotTrusted {
     })
 }
 
-/// A name as it stands in a certificate, without what the library says around it: `DnsName("a.example")`.
+/// The name inside the library's debug output `DnsName("a.example")`.
 fn bare(name: &str) -> &str {
     name.split_once('(').map_or(name, |(_, rest)| rest.trim_end_matches(')').trim_matches('"'))
 }

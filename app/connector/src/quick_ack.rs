@@ -1,7 +1,8 @@
-//! Services that write an answer in pieces with Nagle's algorithm on (RFC 896) stall: they send the next piece when the
-//! one before is acknowledged, and the kernel here delays that (RFC 1122 section 4.2.3.2) in the hope of data to send
-//! it with. Asking for acknowledgements at once costs a packet for each answer, so it is done for services only that
-//! were seen to stall.
+//! Avoids stalls of services that write a response in pieces with Nagle's algorithm (RFC 896).
+//!
+//! Such a service sends the next piece when the last one is acknowledged. The kernel here delays the acknowledgement,
+//! in the hope of data to send with it (RFC 1122 section 4.2.3.2). Immediate acknowledgements cost a packet for each
+//! response, so they are used only for services that were seen to stall.
 
 use std::{
     ops::RangeInclusive,
@@ -9,12 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long Linux delays an acknowledgement at least, and some more for a busy machine.
+/// How long Linux delays an acknowledgement, with a margin for a busy machine.
 const DELAY: RangeInclusive<Duration> = Duration::from_millis(35)..=Duration::from_millis(90);
-/// How many such stalls make sure that they are no chance.
+/// How many stalls are needed to rule out chance.
 const ENOUGH: u32 = 2;
 
-/// What is known of the service.
+/// The stalls of a service so far.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls {
     seen: AtomicU32,
@@ -30,7 +31,7 @@ impl Stalls {
 #[derive(Debug)]
 pub(crate) struct QuickAck<'a> {
     stalls: &'a Stalls,
-    /// When something came from the service last, and how much it had been sent by then.
+    /// When the last bytes of the service came, and how many bytes had been sent by then.
     last: Option<(Instant, u64)>,
     received: u64,
 }
@@ -40,7 +41,8 @@ impl<'a> QuickAck<'a> {
         Self { stalls, last: None, received: 0 }
     }
 
-    /// How many bytes went to the service so far, and came from it. True: what came is to be acknowledged at once.
+    /// Records how many bytes went to the service and came from it so far. Returns true if what came should be
+    /// acknowledged at once.
     pub(crate) fn wants(&mut self, sent: u64, received: u64, now: impl FnOnce() -> Instant) -> bool {
         if received == self.received {
             return false;
@@ -50,7 +52,7 @@ impl<'a> QuickAck<'a> {
             return true;
         }
         let now = now();
-        // A pause of that length, in the middle of what the service has to say: nobody had asked for more meanwhile.
+        // A pause of that length in the middle of a response: no further request was sent meanwhile.
         if let Some((at, sent_then)) = self.last.replace((now, sent))
             && sent_then == sent
             && DELAY.contains(&now.saturating_duration_since(at))
@@ -77,7 +79,7 @@ mod tests {
             assert!(!connection.wants(sent, answer * 30 + 20, at(base + 3)), "no stall");
             assert!(!connection.wants(sent, answer * 30 + 30, at(base + 400)), "it thinks");
         }
-        // Asked again after 40 ms, it answers: no stall either.
+        // A response to a request that was sent 40 ms later is no stall either.
         assert!(!connection.wants(5_000, 2_000, at(30_000)));
         assert!(!connection.wants(5_001, 2_001, at(30_040)));
         assert!(!connection.wants(5_001, 2_002, at(30_081)), "the first stall");

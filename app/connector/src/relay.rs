@@ -1,5 +1,5 @@
-//! Moving the bytes of one stream between the tunnel and the private service: [`sallyport_net::relay`], and what this
-//! side of it alone knows.
+//! Relays the bytes of one stream between the tunnel and the private service: [`sallyport_net::relay`], with the
+//! connector's own timing.
 
 use std::{
     future::Future,
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_net::{Carried, Pace, RelayEnd, RelayError, Side, pass_writes};
+use sallyport_net::{Pace, RelayCounts, RelayEnd, RelayError, Side, pass_writes};
 use sallyport_tunnel::TunnelStream;
 use sallyport_wire::ResetCode;
 use tokio::{
@@ -19,14 +19,18 @@ use tokio::{
 
 use crate::quick_ack::{QuickAck, Stalls};
 
-/// How long it waits to be said that the service took the connection, so that it can travel with the first bytes of an
-/// answer that comes at once.
+/// How long the report that the service has accepted is delayed, so that it can travel with the first bytes of a quick
+/// response.
 const HOLD_TIME: Duration = Duration::from_millis(1);
-/// A client that says more than this waits to hear of it, in bytes: see `MAX_FIRST_BYTES` in `app/edge/src/tcp/connect.rs`.
+/// A client with more bytes than this waits for the report, in bytes: see `MAX_FIRST_BYTES` in
+/// `app/edge/src/tcp/connect.rs`.
 const MAX_SHORT_BYTES: usize = 16_384;
 
-/// Moves bytes both ways until both directions have ended. When one side breaks off, the other one is told so: neither
-/// ever looks complete when it is not. Streams idle for long: what is moved in here is held once.
+/// Relays bytes until both directions have ended. If one side fails, the other side gets a reset, so that an incomplete
+/// stream never looks complete.
+///
+/// Returns a plain future instead of an `async fn`, which would hold its arguments twice: many streams stay idle for
+/// long.
 pub(crate) fn relay(
     tunnel: TunnelStream,
     mut origin: impl RelayEnd + Send,
@@ -35,14 +39,14 @@ pub(crate) fn relay(
     let mut tunnel = Tunnel { stream: tunnel, came: 0, hold: None };
     let mut pace = Acknowledging(QuickAck::new(stalls));
     async move {
-        let mut carried = Carried::default();
+        let mut carried = RelayCounts::default();
         let Err(broke) = sallyport_net::relay(&mut tunnel, &mut origin, &mut pace, &mut carried).await else {
             return Ok(());
         };
         let RelayError { side, error, .. } = broke;
         match side {
             Side::First => {
-                // Only the wish for a reset can fail; the connection is closed anyway.
+                // A failure only means that the connection is closed without a reset.
                 if let Some(tcp) = origin.tcp() {
                     drop(tcp.set_zero_linger());
                 }
@@ -53,12 +57,12 @@ pub(crate) fn relay(
     }
 }
 
-/// The tunnel's stream, as a relay uses it.
+/// The tunnel's stream as an end of the relay.
 struct Tunnel {
     stream: TunnelStream,
-    /// How many bytes came while it was still to be said that the service took the connection.
+    /// How many bytes came before the report was sent.
     came: usize,
-    /// Until when that waits.
+    /// The end of the delay.
     hold: Option<Pin<Box<Sleep>>>,
 }
 
@@ -79,7 +83,7 @@ impl RelayEnd for Tunnel {
         let hold = self.hold.get_or_insert_with(|| Box::pin(tokio::time::sleep(HOLD_TIME)));
         if self.came > MAX_SHORT_BYTES || hold.as_mut().poll(cx).is_ready() {
             self.hold = None;
-            // What does not leave now leaves with what is read or written next, and so does an error show.
+            // Bytes that are not flushed now leave with the next read or write, which also shows any error.
             drop(Pin::new(&mut self.stream).poll_flush(cx));
         }
     }
@@ -98,7 +102,7 @@ impl AsyncRead for Tunnel {
 
 pass_writes!(Tunnel, stream);
 
-/// No bound, and acknowledgements at once for services that stall without them.
+/// No rate limit, and immediate acknowledgements for services that stall without them.
 struct Acknowledging<'a>(QuickAck<'a>);
 
 impl Pace for Acknowledging<'_> {
@@ -108,7 +112,7 @@ impl Pace for Acknowledging<'_> {
 
     fn moved(&mut self, _bytes: usize) {}
 
-    fn acknowledges(&mut self, read: Carried) -> bool {
+    fn acknowledges(&mut self, read: RelayCounts) -> bool {
         self.0.wants(read.forth, read.back, Instant::now)
     }
 }

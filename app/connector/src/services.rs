@@ -1,4 +1,4 @@
-//! The services of a connector: which one a stream or a flow is for is said by its tunnel.
+//! The services of a connector. The tunnel of a stream or flow determines its service.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -16,65 +16,65 @@ use crate::{
     origin_tls::{Configs, OriginTls, OriginTlsError},
 };
 
-/// How many changes of the services may wait for the connector to take them in.
+/// How many changes of the services may wait for the connector.
 const MAX_QUEUED_CHANGES: usize = 64;
-/// For how long a service that is let go of still takes what the edge sent before it heard of that.
+/// For how long a removed service still takes streams that the edge sent before it knew of the removal.
 const LAST_STREAMS_TIME: Duration = Duration::from_secs(2);
 
-/// A private service, and the tunnel that brings its clients.
+/// A private service, with its tunnel.
 #[derive(Debug, Clone)]
 pub struct Service {
     /// The tunnel.
     pub tunnel: TunnelCredential,
-    /// Where the service is.
+    /// The address of the service.
     pub origin: OriginAddr,
-    /// TLS to the service, where it speaks it.
+    /// TLS to the service, if the service speaks TLS.
     pub origin_tls: Option<OriginTls>,
     /// How long the service may take to accept a connection, its TLS handshake included.
     pub connect_timeout: Duration,
 }
 
-/// The services of a connector, as they are now. Clones are the same services.
+/// The current services of a connector; clones share them.
 #[derive(Clone)]
 pub struct Services {
-    by_tunnel: Arc<RwLock<HashMap<TunnelId, Known>>>,
+    by_tunnel: Arc<RwLock<HashMap<TunnelId, ServiceEntry>>>,
     events: mpsc::Sender<ConnectorEvent>,
     changes: mpsc::Sender<TunnelChange>,
 }
 
 /// How a service is reached.
-struct Known {
+struct ServiceEntry {
     origin: Arc<Origin>,
     tls: Option<OriginTls>,
 }
 
 impl Services {
-    /// None yet, and what the connector is to be told of those to come.
+    /// No service yet, and the receiver of later changes for the connector.
     pub(crate) fn new(events: mpsc::Sender<ConnectorEvent>) -> (Self, mpsc::Receiver<TunnelChange>) {
         let (changes, to_come) = mpsc::channel(MAX_QUEUED_CHANGES);
         (Self { by_tunnel: Arc::default(), events, changes }, to_come)
     }
 
-    /// Serves this one too; one that has the same tunnel from now on in this way. Connections that it has stay.
+    /// Adds a service, or replaces the one of the same tunnel. Existing connections stay.
     ///
     /// # Errors
-    /// TLS to it cannot be set up. Then nothing has changed.
+    /// TLS to the service cannot be set up. Nothing has changed then.
     pub async fn serve(&self, service: Service) -> Result<(), OriginTlsError> {
         let tunnel = service.tunnel.clone();
         self.know(service)?;
-        // A connector that has ended has nothing to hold any more.
+        // The connector may have ended; then there is no tunnel to attach.
         let _ = self.changes.send(TunnelChange::Hold(tunnel)).await;
         Ok(())
     }
 
-    /// Attaches the tunnel anew, so that the edge lets go of idle connections to where its service was before. An edge takes
-    /// that some times at once, and then about once a second.
+    /// Attaches the tunnel again, so that the edge closes idle connections to the service's former address. The edge
+    /// accepts this a few times at once, and then about once a second.
     pub async fn attach_anew(&self, tunnel: TunnelCredential) {
         let _ = self.changes.send(TunnelChange::LetGo(tunnel.tunnel)).await;
         let _ = self.changes.send(TunnelChange::Hold(tunnel)).await;
     }
 
-    /// Serves it no more. Connections that it has stay until they end.
+    /// Removes a service. Existing connections stay until they end.
     pub async fn let_go(&self, tunnel: TunnelId) {
         let _ = self.changes.send(TunnelChange::LetGo(tunnel)).await;
         let Some(origin) = self.read().get(&tunnel).map(|known| known.origin.clone()) else { return };
@@ -82,36 +82,36 @@ impl Services {
         tokio::spawn(async move {
             tokio::time::sleep(LAST_STREAMS_TIME).await;
             let mut by_tunnel = services.write();
-            // It may be served again by now.
+            // The service may have been added again meanwhile.
             if by_tunnel.get(&tunnel).is_some_and(|known| Arc::ptr_eq(&known.origin, &origin)) {
                 by_tunnel.remove(&tunnel);
             }
         });
     }
 
-    /// Knows from now on how the service is reached.
+    /// Adds the service to the table.
     pub(crate) fn know(&self, service: Service) -> Result<(), OriginTlsError> {
         let Service { tunnel, origin, origin_tls: tls, connect_timeout } = service;
         let configs = match &tls {
             None => None,
-            // The system's roots are many: those that one service has serve the others too.
+            // The system has many roots, so services share one configuration with them.
             Some(tls) if tls.is_by_system() => {
-                let known = self.read().values().find_map(Known::configs_by_system);
+                let known = self.read().values().find_map(ServiceEntry::configs_by_system);
                 Some(known.map_or_else(|| tls.configs(), Ok)?)
             }
             Some(tls) => Some(tls.configs()?),
         };
         let name = tls.as_ref().and_then(|tls| tls.server_name.clone());
         let origin = Origin::new(tunnel.tunnel, origin, configs, name, connect_timeout, self.events.clone());
-        self.write().insert(tunnel.tunnel, Known { origin: Arc::new(origin), tls });
+        self.write().insert(tunnel.tunnel, ServiceEntry { origin: Arc::new(origin), tls });
         Ok(())
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<TunnelId, Known>> {
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<TunnelId, ServiceEntry>> {
         self.by_tunnel.read()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<TunnelId, Known>> {
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<TunnelId, ServiceEntry>> {
         self.by_tunnel.write()
     }
 
@@ -126,7 +126,7 @@ impl std::fmt::Debug for Services {
     }
 }
 
-impl Known {
+impl ServiceEntry {
     fn configs_by_system(&self) -> Option<Configs> {
         self.tls.as_ref().filter(|tls| tls.is_by_system()).and_then(|_| self.origin.tls_configs())
     }
@@ -158,7 +158,7 @@ impl FlowHandler for Services {
     }
 }
 
-/// Where datagrams go of a tunnel that is not served.
+/// The sink for datagrams of a tunnel without a service.
 struct Nowhere;
 
 impl FlowSink for Nowhere {

@@ -61,7 +61,7 @@ impl Mail {
             body,
             at,
         };
-        self.caller.tell_hook(call).await
+        self.caller.call_hook(call).await
     }
 }
 

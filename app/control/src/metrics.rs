@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// One kind of request; routes are patterns, so that there are few.
+/// A kind of request. Routes are patterns, which bounds their number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     route: String,
@@ -21,13 +21,13 @@ struct LoginLabels {
     outcome: &'static str,
 }
 
-/// How a login went.
+/// The outcome of a login.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LoginOutcome {
     Ok,
     Failed,
     Limited,
-    /// The password was right, and a code was not sent along.
+    /// The password was right, and a code was missing.
     CodeNeeded,
 }
 
@@ -47,7 +47,7 @@ struct ChangeLabels {
     change: &'static str,
 }
 
-/// What changes of what lets the owners of accounts in.
+/// A change of an account's password, codes or setup.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AccountChange {
     Password,
@@ -126,12 +126,12 @@ impl Metrics {
         );
         registry.register(
             "sallyport_provider_checks",
-            "Questions to identity providers whether a login is still good there, by outcome",
+            "Checks at identity providers whether a login is still valid, by outcome",
             self.provider_checks.clone(),
         );
         registry.register(
             "sallyport_provider_logouts",
-            "Logouts that identity providers told of, by outcome",
+            "Logouts that identity providers reported, by outcome",
             self.provider_logouts.clone(),
         );
         registry.register("sallyport_sockets", "Sockets", self.sockets.clone());
@@ -146,7 +146,7 @@ impl Metrics {
         self.person_logins.get_or_create(&LoginLabels { outcome: outcome.as_str() }).inc();
     }
 
-    /// A link was made: it was sent, or could not be, or there is nothing that sends.
+    /// Counts a link: sent, failed, or without a hook.
     pub(crate) fn person_link(&self, outcome: &'static str) {
         self.person_links.get_or_create(&LoginLabels { outcome }).inc();
     }
@@ -155,7 +155,7 @@ impl Metrics {
         self.account_changes.get_or_create(&ChangeLabels { change: change.as_str() }).inc();
     }
 
-    /// A message to the owner of an account was sent, or could not be, or there is nothing that sends.
+    /// Counts a message to the owner of an account: sent, failed, or without a hook.
     pub(crate) fn account_message(&self, outcome: &'static str) {
         self.account_messages.get_or_create(&LoginLabels { outcome }).inc();
     }
@@ -164,7 +164,7 @@ impl Metrics {
         self.account_sessions_ended.inc_by(count);
     }
 
-    /// A provider was asked whether a login is still good there.
+    /// Counts a check at a provider whether a login is still valid.
     pub(crate) fn provider_check(&self, outcome: &'static str) {
         self.provider_checks.get_or_create(&LoginLabels { outcome }).inc();
     }

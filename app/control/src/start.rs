@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// How many messages to persons that asked for one are under way at once; more are not sent.
+/// How many messages to persons may be on their way at once; further ones are not sent.
 const MAX_HOOKS_AT_ONCE: usize = 16;
 
 impl Control {
@@ -57,16 +57,16 @@ impl Control {
         let passwords = Passwords::start()
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
         let temporary_forwards = TemporaryForwards::new(&secrets, config.id);
-        // Who else lives is not known yet.
+        // The other living controls are not known yet.
         temporary_forwards
             .sweep(&store, |_, _| store.is_shared())
             .await
-            .context("cannot remove what ssh clients left")?;
+            .context("cannot remove the temporary sockets of ssh clients")?;
         for login in store.ssh_logins().await.context("cannot read the ssh keys")? {
             ssh_logins.put(login);
         }
         let now = clock.now().unix_seconds;
-        for session in store.all_person_sessions(now).await.context("cannot read who is logged in")? {
+        for session in store.all_person_sessions(now).await.context("cannot read the logins of persons")? {
             identities.put_session(session);
         }
         for token in store.service_token_routes(now).await.context("cannot read the service tokens")? {
@@ -123,7 +123,7 @@ impl Control {
             peers: PeerWatch::default(),
         }));
         if app.store.is_shared() {
-            app.beat().await.context("cannot tell the other controls that this one is there")?;
+            app.beat().await.context("cannot write the heartbeat of this control")?;
             tokio::spawn(cluster::beat(Arc::downgrade(&app.0)));
         }
         app.prepare_setup()
@@ -156,7 +156,7 @@ impl Control {
             return;
         }
         if let Err(error) = self.app.store.forget_control(self.app.config.id, i64::MAX).await {
-            tracing::debug!(%error, "the other controls find out by themselves that this one has ended");
+            tracing::debug!(%error, "the heartbeat could not be removed: other controls notice the end by its absence");
         }
     }
 

@@ -1,15 +1,16 @@
-//! The edge: takes clients and tunnels on one TLS port, and brings requests to origins.
+//! The edge: accepts clients and tunnels on one TLS port, and passes requests to origins.
 //!
-//! The way of a request is `http::request::serve`, that of a TCP or TLS connection `tcp::flow::serve`, and that of a datagram
-//! `udp::Server::take`: functions of named steps. Rooms, from the bottom to the top; each uses those above it in this list:
+//! A request takes the path of `http::request::serve`, a TCP or TLS connection that of `tcp::flow::serve`, and a
+//! datagram that of `udp::Server::take`: functions of named steps. Rooms, from the bottom to the top; each uses those
+//! above it in this list:
 //!
-//! - `util`, `lifecycle`: small tools; phases, readiness, counts of what runs.
-//! - `config`, `metrics`: what is set, and what is counted.
+//! - `util`, `lifecycle`: small tools; phases, readiness, counts of running work.
+//! - `config`, `metrics`: the configuration, and the counters.
 //! - `client`, `policy`, `body`: the client's side of a connection; decisions; bodies of requests.
-//! - `origins`: which origins a socket has, how they are, which one is chosen, and how it is reached.
+//! - `origins`: the origins of a socket, their health, the selection of one, and the connection to it.
 //! - `state`: the state that all rooms above share.
-//! - `record`, `access`: what remains of a flow; who may come in.
-//! - `http`, `tcp`, `udp`: the three ways.
+//! - `record`, `access`: the records of a flow; admission.
+//! - `http`, `tcp`, `udp`: the three kinds of traffic.
 //! - `ssh`, `tunnels`, `mesh`: stock ssh clients, connectors, and other edges.
 //! - `edge`, `listener`, `serve`: the edge as a whole, its ports, and its life.
 
@@ -39,7 +40,7 @@ pub use self::{
     config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity},
     edge::Edge,
     http::server::{ApiService, HealthNotes},
-    lifecycle::{phase::DrainReport, readiness::Readiness},
+    lifecycle::{phase::ShutdownReport, readiness::Readiness},
     mesh::{MeshSettings, MeshTls, MeshTlsPair},
     ssh::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget},
     tunnels::lookup::{AskTunnel, TunnelStatus},

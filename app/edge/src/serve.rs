@@ -1,4 +1,4 @@
-//! Serving: an edge from its first connection to the end of its shutdown.
+//! The life of an edge, from its first connection to the end of its shutdown.
 
 use std::{
     pin::pin,
@@ -12,29 +12,29 @@ use sallyport_net::{Certificates, Listening, Shutdown};
 use crate::{
     access,
     edge::Edge,
-    lifecycle::phase::{DrainReport, MAX_LINGER, Phase},
+    lifecycle::phase::{MAX_LINGER, Phase, ShutdownReport},
     listener::{accept, handshake::ConnectionRouter, ports::Ports, redirect},
 };
 
-/// How often connections to origins are looked through for those that ended.
+/// How often ended connections to origins are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
-/// How long, at a shutdown, tunnels get to end their streams after the last request has ended.
-const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
-/// How long what was cut off has to end.
+/// How long tunnels have, at a shutdown, to end their streams after the last request.
+const MAX_TUNNEL_CLOSE: Duration = Duration::from_secs(2);
+/// How long connections have to end after they were cut off.
 const MAX_CUT: Duration = Duration::from_secs(1);
 
 impl Edge {
-    /// Serves clients and tunnels until the shutdown, then lets finish what runs, and returns. Called once.
+    /// Serves clients and tunnels until the shutdown, then lets running work finish, and returns. To be called once.
     ///
     /// # Errors
-    /// When the kernel does not say where it listens, or does not watch it, or nobody listens any more. What goes wrong
-    /// with one connection concerns that connection alone.
+    /// A listener has no address, cannot be registered with the reactor, or has failed. Errors of one connection end
+    /// only that connection.
     pub async fn serve(
         self: &Arc<Self>,
         listening: Listening,
         certificates: Arc<Certificates>,
         shutdown: Shutdown,
-    ) -> anyhow::Result<DrainReport> {
+    ) -> anyhow::Result<ShutdownReport> {
         let router = ConnectionRouter::new(certificates, self.state.config.trusted_proxies.clone());
         let changes = self.state.routes.subscribe();
         let address = listening.tls.local_addr()?;
@@ -104,15 +104,15 @@ impl Edge {
             served = async { tokio::try_join!(clients, plain, ports, ssh) } => served.map(|_| true)?,
             _ = &mut upkeep => false,
         };
-        // What runs out is judged like what came before, to its end.
-        let mut drain = pin!(self.drain());
+        // Running work keeps its access checks until its end.
+        let mut shut_down = pin!(self.shut_down());
         tokio::select! {
-            report = &mut drain => Ok(report),
-            _ = upkeep, if is_kept_up => Ok(drain.await),
+            report = &mut shut_down => Ok(report),
+            _ = upkeep, if is_kept_up => Ok(shut_down.await),
         }
     }
 
-    /// Sends ssh clients away whose tunnel or key is gone, for as long as the routes change.
+    /// Disconnects ssh clients whose tunnel or key was removed, as the routes change.
     async fn follow_ssh(&self) {
         let Some(ssh) = self.ssh.get() else { return };
         let (mut changes, mut logins) = (self.state.routes.subscribe(), ssh.tunnels.login_changes());
@@ -129,7 +129,7 @@ impl Edge {
         }
     }
 
-    /// Lets go of origins' connections that ended, for as long as the edge serves.
+    /// Removes ended connections to origins, for as long as the edge serves.
     async fn sweep(&self) {
         let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
         loop {
@@ -141,42 +141,41 @@ impl Edge {
         }
     }
 
-    /// Resolves when nothing runs, and nothing is about to: a connection that was taken and is in its handshake will bring
-    /// a request, and nobody else has it. In this order, since what a handshake brings runs before the handshake is over;
-    /// new ones do not come, because nothing is accepted any more.
+    /// Resolves when nothing runs. A handshake may still bring a request, so handshakes are awaited first: what a
+    /// handshake brings is counted before the handshake ends. No new handshakes come, because accepting has stopped.
     async fn quiet(&self) {
         self.handshakes.none_left().await;
         self.state.running.none_left().await;
     }
 
-    /// Ends what runs: first by asking, at last by force.
-    async fn drain(&self) -> DrainReport {
+    /// Ends running work: first by closing kept-alive connections, at last by force.
+    async fn shut_down(&self) -> ShutdownReport {
         let began = Instant::now();
         let ran = self.state.running.count();
-        // Answers say from here on that they are the last on their connection. Tunnels still serve those requests.
-        self.state.draining.store(true, Ordering::Relaxed);
+        // From here on each response closes its connection. Tunnels still serve these requests.
+        self.state.is_shutting_down.store(true, Ordering::Relaxed);
         self.state.phase.all(Phase::Lingering);
-        let linger = MAX_LINGER.min(self.state.config.drain);
+        let linger = MAX_LINGER.min(self.state.config.shutdown_grace);
         let _ = tokio::time::timeout(linger, self.quiet()).await;
-        self.state.phase.all(Phase::Draining);
+        self.state.phase.all(Phase::Closing);
         self.tunnels.go_away("the edge is shutting down");
         let ssh_over = self.ssh.get().map(|ssh| {
-            let (server, grace) = (ssh.server.clone(), self.state.config.drain);
+            let (server, grace) = (ssh.server.clone(), self.state.config.shutdown_grace);
             tokio::spawn(async move { server.shutdown("the edge is shutting down", grace).await })
         });
-        let rest = || self.state.config.drain.saturating_sub(began.elapsed());
+        let rest = || self.state.config.shutdown_grace.saturating_sub(began.elapsed());
         let _ = tokio::time::timeout(rest(), self.state.running.none_left()).await;
         let cut = self.state.running.count();
         for pool in self.state.sockets.all() {
             pool.origins().iter().for_each(|origin| origin.leave());
         }
-        let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest()), self.tunnels.drained()).await;
+        let _ = tokio::time::timeout(MAX_TUNNEL_CLOSE.min(rest()), self.tunnels.drained()).await;
         self.state.phase.all(Phase::Cut);
-        // What is cut off resets its client and is recorded, before the process ends.
+        // A connection that is cut off resets its client and is recorded, before the process ends.
         let _ = tokio::time::timeout(MAX_CUT, self.state.running.none_left()).await;
         if let Some(over) = ssh_over {
             let _ = tokio::time::timeout(rest(), over).await;
         }
-        DrainReport { finished: ran.saturating_sub(cut), cut }
+        ShutdownReport { finished: ran.saturating_sub(cut), cut }
     }
 }

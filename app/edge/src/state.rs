@@ -1,4 +1,4 @@
-//! What every room above `origins` works with: configuration, routes, sockets, counts, and the phase that this edge is in.
+//! The state that all rooms above `origins` share.
 
 use std::sync::{
     Arc,
@@ -16,32 +16,32 @@ use crate::{
     util::ids::{self, RequestIds},
 };
 
-/// The state of an edge that requests, flows and datagrams share.
+/// Configuration, routes, origins, counts and phases of an edge.
 pub(crate) struct EdgeState {
-    /// What is set of the edge.
+    /// The configuration.
     pub(crate) config: EdgeConfig,
-    /// The sockets that there are.
+    /// The sockets.
     pub(crate) routes: Routes,
-    /// Which tunnels are where.
+    /// Which edges hold which tunnels.
     pub(crate) directory: Directory,
     /// The origins of each socket.
     pub(crate) sockets: Arc<Sockets>,
-    /// What is counted.
+    /// The metrics.
     pub(crate) metrics: Metrics,
-    /// The ids of requests and flows.
+    /// Makes the ids of requests and flows.
     pub(crate) ids: RequestIds,
-    /// What runs, for a shutdown that waits for it.
+    /// Running work, for which a shutdown waits.
     pub(crate) running: Running,
-    /// In which phase connections are.
+    /// The phases of connections.
     pub(crate) phase: Phases,
-    /// The edge shuts down.
-    pub(crate) draining: AtomicBool,
-    /// The edge is to be emptied, or is empty; who comes is served.
+    /// Whether the edge is shutting down.
+    pub(crate) is_shutting_down: AtomicBool,
+    /// Whether a drain is ordered. New clients are served all the same.
     pub(crate) drain_ordered: Arc<AtomicBool>,
 }
 
 impl EdgeState {
-    /// The state of an edge that has just begun.
+    /// The state of an edge that has just started.
     pub(crate) fn new(config: EdgeConfig, routes: Routes, directory: Directory) -> Arc<Self> {
         let sockets = Arc::new(Sockets::new(PoolContext::new(&config, routes.clone(), directory.clone())));
         Arc::new(Self {
@@ -52,19 +52,19 @@ impl EdgeState {
             ids: RequestIds::new(ids::random()),
             running: Running::default(),
             phase: Phases::new(),
-            draining: AtomicBool::new(false),
+            is_shutting_down: AtomicBool::new(false),
             drain_ordered: Arc::default(),
             config,
         })
     }
 
-    /// Whose pages visitors see now.
+    /// Name and look of the pages for visitors.
     pub(crate) fn site(&self) -> Arc<Site> {
         self.config.site.borrow().clone()
     }
 
-    /// Whether clients had better go elsewhere with their next request.
+    /// Whether a response should close its connection, so that the client's next request goes to another edge.
     pub(crate) fn sends_away(&self) -> bool {
-        self.draining.load(Ordering::Relaxed) || self.drain_ordered.load(Ordering::Relaxed)
+        self.is_shutting_down.load(Ordering::Relaxed) || self.drain_ordered.load(Ordering::Relaxed)
     }
 }

@@ -1,4 +1,4 @@
-//! Faults at random while clients ask: one after the other, each mended, and what failed meanwhile counted.
+//! Random faults under load, one after the other: each is repaired, and failed requests are counted.
 
 use std::{
     collections::BTreeMap,
@@ -29,26 +29,25 @@ use crate::{
     wrk::{Wrk, WrkReport},
 };
 
-/// How long it may take until all is as before, once a fault is mended: a connector that came in vain waits for half a minute.
+/// How long recovery from a fault may take; a connector's longest wait is half a minute.
 pub(crate) const MEND_TIME: Duration = Duration::from_secs(120);
-/// How long clients may take to have their first answers, and edges to agree about tunnels.
+/// How long first answers, and agreement of edges about tunnels, may take.
 const BEGIN_TIME: Duration = Duration::from_secs(60);
-/// How often it is looked whether all is as before.
+/// How often recovery is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a load generator may take to say what it saw.
+/// How long a load generator may take to report.
 const GUEST_END_TIME: Duration = Duration::from_secs(5);
-/// How often edges are asked what they know: it costs them something too.
+/// How often edges are asked, which costs them something.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
-/// The longest time of a run: clients ask for twice that, with what mending takes.
+/// The longest run. Clients run for twice that, which includes recoveries.
 pub const MAX_CHAOS_TIME: Duration = Duration::from_secs(12 * 3_600);
 
-/// The wish to end a run before its time: once, and what is broken is mended first; twice, and nothing is waited for behind
-/// that.
+/// A request to end a run early: the first one lets the present fault be repaired, the second one ends all waits.
 #[derive(Debug, Default)]
 pub struct Stop(AtomicU8);
 
 impl Stop {
-    /// Says it once more.
+    /// Requests the end once more.
     pub fn ask(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -62,54 +61,54 @@ impl Stop {
     }
 }
 
-/// What is wished for.
+/// The options of a run.
 #[derive(Debug, Clone)]
-pub struct ChaosWish {
-    /// For how long things are broken, and rest between two faults; mending comes on top.
+pub struct ChaosOptions {
+    /// For how long faults and the rests between them last; recoveries come on top.
     pub time: Duration,
-    /// What decides which faults come.
+    /// Determines the faults.
     pub seed: u64,
-    /// What may be done.
+    /// The kinds of faults.
     pub acts: Vec<Act>,
-    /// To what.
+    /// The targets of faults.
     pub targets: Vec<Target>,
-    /// How the client of each region asks.
+    /// The load of each region's client.
     pub load: ChaosLoad,
 }
 
-/// How the client of each region asks.
+/// The load of each region's client.
 #[derive(Debug, Clone)]
 pub struct ChaosLoad {
-    /// By so many connections.
+    /// How many connections.
     pub connections: u16,
     /// Requests in a second, all connections together.
     pub rate: u32,
     /// How long a request may take.
-    pub patience: Duration,
-    /// Long transfers besides.
+    pub timeout: Duration,
+    /// How many long transfers.
     pub transfers: u16,
-    /// And wrk with so many connections.
+    /// How many connections of wrk, if it runs.
     pub wrk: Option<u16>,
 }
 
-/// What clients saw in some time.
+/// What clients saw in a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Requests that came to their end.
+    /// Requests that have ended.
     pub requests: u64,
     /// Those that failed.
     pub failed: u64,
-    /// By the client that asked.
+    /// Failed ones by client.
     pub failed_by: BTreeMap<String, u64>,
     /// Failures in words, each once.
     pub told: Vec<String>,
-    /// The longest time in which a client had no good answer, in milliseconds.
+    /// The longest time without a good answer at a client, in milliseconds.
     pub longest_gap_ms: u64,
-    /// Transfers that were begun.
+    /// Transfers that began.
     pub transfers: u64,
     /// Those that were cut off.
     pub transfers_cut: u64,
-    /// What came by transfers, in bytes.
+    /// Bytes of transfers.
     pub transfer_bytes: u64,
 }
 
@@ -128,31 +127,31 @@ impl Seen {
     }
 
     fn tell(&mut self, why: &str) {
-        if self.told.len() < MAX_TOLD && !self.told.iter().any(|told| told == why) {
+        if self.told.len() < MAX_TOLD && !self.told.iter().any(|known| known == why) {
             self.told.push(why.to_owned());
         }
     }
 }
 
-/// What came of one fault.
+/// The report of one fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FaultReport {
-    /// What was done.
+    /// The fault.
     #[serde(flatten)]
     pub fault: Fault,
-    /// When, in milliseconds since the first rest.
+    /// Its start, in milliseconds since the first rest.
     pub at_ms: u64,
-    /// What clients saw from when it was done until all was as before.
+    /// What clients saw from its start until the recovery.
     #[serde(flatten)]
     pub seen: Seen,
-    /// How many of their requests may fail; `None` where nothing can take the place of what broke.
+    /// How many requests may fail; `None` if the broken thing has no replacement.
     pub may_fail: Option<u64>,
-    /// From when it was done until the last request failed, in milliseconds; 0 where none did.
+    /// From its start until the last failed request, in milliseconds; 0 without a failure.
     pub failing_ms: u64,
-    /// From when it was mended until every connection had an answer to what it asked behind that, and every transfer went
-    /// on, in milliseconds; `None` where that did not come to be.
+    /// From the repair until every connection had an answer to a later request, and every transfer continued, in
+    /// milliseconds; `None` if that did not happen.
     pub answered_ms: Option<u64>,
-    /// From when it was mended until all edges knew and held the tunnels of before as well, in milliseconds.
+    /// From the repair until all edges also knew and held the former tunnels, in milliseconds.
     pub whole_ms: Option<u64>,
     /// What wrk saw, by client.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
@@ -160,49 +159,49 @@ pub struct FaultReport {
 }
 
 impl FaultReport {
-    /// Whether no more failed than may, and all was as before in the end.
+    /// Whether no more requests failed than may, and the recovery was complete.
     #[must_use]
     pub fn is_within(&self) -> bool {
         self.whole_ms.is_some() && self.may_fail.is_none_or(|may| self.seen.failed <= may)
     }
 }
 
-/// What came of it all.
+/// The report of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChaosReport {
-    /// What decided which faults came.
+    /// The seed of the faults.
     pub seed: u64,
-    /// How many faults the seed has in the time that was given; not all of them were done where the run ended early.
+    /// How many faults the seed has for this time; an early end leaves some out.
     pub planned: usize,
-    /// What was done.
+    /// The faults.
     pub faults: Vec<FaultReport>,
-    /// What clients saw while nothing was broken.
+    /// What clients saw between faults.
     pub between: Seen,
-    /// What they saw in all.
+    /// What clients saw in all.
     pub all: Seen,
-    /// Whether every fault kept within its bound, all was as before in the end, nothing failed while nothing was broken, and
-    /// nothing went wrong with the run itself.
+    /// Whether every fault was within its bound, all recoveries were complete, nothing failed between faults, and the
+    /// run itself had no error.
     pub is_within: bool,
-    /// Why it could not go on before its time; all else is what came by then.
+    /// Why the run ended early, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub broken_off: Option<String>,
 }
 
-/// What one client has told so far.
+/// The reports of one client so far.
 #[derive(Default)]
 struct Client {
     seen: Seen,
     /// The last failure since [`Self::seen`] began.
     last_failed: Option<Instant>,
-    /// All its connections were answered to what they asked behind this.
+    /// All its connections had answers to requests after this time.
     all_good: Option<Instant>,
     has_ended: bool,
 }
 
-/// The clients of all regions, which ask until this is dropped.
+/// The clients of all regions, which run until this is dropped.
 struct Clients {
     names: Vec<String>,
-    told: Arc<Mutex<Vec<Client>>>,
+    states: Arc<Mutex<Vec<Client>>>,
     programs: Vec<Child>,
     readers: Vec<thread::JoinHandle<()>>,
 }
@@ -210,8 +209,8 @@ struct Clients {
 impl Clients {
     fn start(lab: &Lab, load: &ChaosLoad) -> Result<Self, LabError> {
         let names: Vec<String> = lab.clients();
-        let told = Arc::new(Mutex::new(names.iter().map(|_| Client::default()).collect::<Vec<_>>()));
-        let mut clients = Self { names, told, programs: Vec::new(), readers: Vec::new() };
+        let states = Arc::new(Mutex::new(names.iter().map(|_| Client::default()).collect::<Vec<_>>()));
+        let mut clients = Self { names, states, programs: Vec::new(), readers: Vec::new() };
         for number in 0..clients.names.len() {
             let program = lab.state.programs.lab.display().to_string();
             let mut command = lab.command_on(&clients.names[number], &program)?;
@@ -219,24 +218,24 @@ impl Clients {
             command.args(["--seconds", &(2 * MAX_CHAOS_TIME.as_secs()).to_string()]);
             command.args(["--connections", &load.connections.to_string()]);
             command.args(["--rate", &load.rate.to_string(), "--transfers", &load.transfers.to_string()]);
-            command.args(["--patience", &format!("{}ms", load.patience.as_millis())]);
-            // Ctrl-C is for this program, which ends it.
+            command.args(["--patience", &format!("{}ms", load.timeout.as_millis())]);
+            // Ctrl-C is for this program, which ends the child.
             command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
             let mut child = command.spawn().map_err(LabError::io("start the load"))?;
             let output = child.stdout.take();
             clients.programs.push(child);
-            let (told, name) = (clients.told.clone(), clients.names[number].clone());
+            let (states, name) = (clients.states.clone(), clients.names[number].clone());
             clients.readers.push(thread::spawn(move || {
                 let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
                 for line in lines.map_while(Result::ok) {
                     let Ok(tick) = serde_json::from_str::<Tick>(&line) else { continue };
-                    let mut told = told.lock();
-                    if let Some(client) = told.get_mut(number) {
+                    let mut states = states.lock();
+                    if let Some(client) = states.get_mut(number) {
                         client.hear(&name, &tick);
                     }
                 }
-                let mut told = told.lock();
-                if let Some(client) = told.get_mut(number) {
+                let mut states = states.lock();
+                if let Some(client) = states.get_mut(number) {
                     client.has_ended = true;
                 }
             }));
@@ -244,11 +243,11 @@ impl Clients {
         Ok(clients)
     }
 
-    fn told(&self) -> MutexGuard<'_, Vec<Client>> {
-        self.told.lock()
+    fn states(&self) -> MutexGuard<'_, Vec<Client>> {
+        self.states.lock()
     }
 
-    /// Waits until every connection has had an answer; `false` where all is to stop before that.
+    /// Waits until every connection had an answer. Returns `false` if the run ends before that.
     fn begin(&self, stop: &Stop) -> Result<bool, LabError> {
         let began = Instant::now();
         while !self.are_answered_since(began) {
@@ -257,23 +256,23 @@ impl Clients {
                 return Ok(false);
             }
             if began.elapsed() > BEGIN_TIME {
-                let (what, said) = ("an answer to every connection".to_owned(), self.take().0.told.join("; "));
-                return Err(LabError::Late { what, seconds: BEGIN_TIME.as_secs(), said });
+                let (what, seen) = ("an answer to every connection".to_owned(), self.take().0.told.join("; "));
+                return Err(LabError::Late { what, seconds: BEGIN_TIME.as_secs(), seen });
             }
             thread::sleep(LOOK_EVERY);
         }
         Ok(true)
     }
 
-    /// Whether every connection has had an answer to what it asked behind this.
+    /// Whether every connection had an answer to a request after this time.
     fn are_answered_since(&self, then: Instant) -> bool {
-        self.told().iter().all(|client| client.all_good.is_some_and(|good| good > then))
+        self.states().iter().all(|client| client.all_good.is_some_and(|good| good > then))
     }
 
-    /// What all saw since this was last asked, and when a request failed last.
+    /// What all clients saw since the last call, and when a request last failed.
     fn take(&self) -> (Seen, Option<Instant>) {
         let (mut all, mut last) = (Seen::default(), None);
-        for client in self.told().iter_mut() {
+        for client in self.states().iter_mut() {
             all.add(&std::mem::take(&mut client.seen));
             last = last.max(client.last_failed.take());
         }
@@ -281,9 +280,9 @@ impl Clients {
     }
 
     /// # Errors
-    /// A program that asks is not there any more: nobody would see what fails.
+    /// A load generator has ended, so failures would go unseen.
     fn check(&self) -> Result<(), LabError> {
-        let ended = self.told().iter().position(|client| client.has_ended);
+        let ended = self.states().iter().position(|client| client.has_ended);
         ended.map_or(Ok(()), |number| Err(LabError::Unfit(format!("the load of {} has ended", self.names[number]))))
     }
 }
@@ -321,7 +320,7 @@ impl Client {
     }
 }
 
-/// How a laboratory is when nothing is broken.
+/// The state of a laboratory without faults.
 struct Whole {
     watchers: Vec<(String, Watcher)>,
     tunnels: u64,
@@ -329,13 +328,13 @@ struct Whole {
 }
 
 impl Whole {
-    /// `None` where all is to stop before that is known.
+    /// `None` if the run ends before the state is known.
     fn of(lab: &Lab, stop: &Stop) -> Result<Option<Self>, LabError> {
         let watchers = lab.watchers(WATCH_EVERY)?;
         let late = || LabError::Late {
             what: "one number of tunnels at all edges".to_owned(),
             seconds: BEGIN_TIME.as_secs(),
-            said: String::new(),
+            seen: String::new(),
         };
         let Some(tunnels) = known(&watchers, BEGIN_TIME, &|| !stop.is_asked()) else {
             return if stop.is_asked() { Ok(None) } else { Err(late()) };
@@ -344,13 +343,13 @@ impl Whole {
         Ok(Some(Self { watchers, tunnels, holds }))
     }
 
-    /// Whether all edges know and hold what they did.
+    /// Whether all edges know and hold the same tunnels.
     fn is_there(&self) -> bool {
         self.watchers.iter().all(|(_, watcher)| watcher.tunnels() == Some(self.tunnels))
             && self.watchers.iter().map(|(_, watcher)| watcher.held()).sum::<u64>() >= self.holds
     }
 
-    fn said(&self) -> String {
+    fn missing(&self) -> String {
         let edges = self.watchers.iter().map(|(name, watcher)| {
             let knows = watcher.tunnels().map_or_else(|| "nothing".to_owned(), |tunnels| tunnels.to_string());
             format!("{name} knows {knows} and holds {}", watcher.held())
@@ -359,9 +358,9 @@ impl Whole {
     }
 }
 
-/// What all faults of a run have in common.
+/// What all faults of a run share.
 struct Run<'a> {
-    wish: &'a ChaosWish,
+    options: &'a ChaosOptions,
     whole: Whole,
     clients: Clients,
     began: Instant,
@@ -375,14 +374,14 @@ impl Lab {
         clients.map(|node| node.name.clone()).collect()
     }
 
-    /// Breaks one thing after the other, as the seed says, and mends each, while the clients of all regions ask; until it is
-    /// over or to `stop`, or all does not become as before. `tell` is told each fault when it is over.
+    /// Runs faults and repairs by the seed, while the clients of all regions send requests. Ends when the time is over,
+    /// at `stop`, or without a recovery. Calls `tell` after each fault.
     ///
     /// # Errors
-    /// Something is broken at the beginning, or it cannot begin. What goes wrong behind that is in the report.
+    /// The laboratory is not healthy at the beginning, or the run cannot begin. Later errors are in the report.
     pub fn chaos(
         &mut self,
-        wish: &ChaosWish,
+        options: &ChaosOptions,
         stop: &Stop,
         tell: &mut dyn FnMut(&FaultReport),
     ) -> Result<ChaosReport, LabError> {
@@ -390,15 +389,15 @@ impl Lab {
         if !self.is_well() || !wiring.cuts.is_empty() || !wiring.slowed.is_empty() {
             return Err(LabError::Unfit("something is broken already: `sallyport lab status` shows what".to_owned()));
         }
-        let faults = schedule(&self.plan, wish.seed, wish.time, &wish.acts, &wish.targets);
+        let faults = schedule(&self.plan, options.seed, options.time, &options.acts, &options.targets);
         if faults.is_empty() {
             return Err(LabError::Unfit("there is nothing of this kind to break in so short a time".to_owned()));
         }
-        if wish.load.wrk.is_some() {
+        if options.load.wrk.is_some() {
             Wrk::check()?;
         }
         let mut report = ChaosReport {
-            seed: wish.seed,
+            seed: options.seed,
             planned: faults.len(),
             faults: Vec::new(),
             between: Seen::default(),
@@ -407,14 +406,14 @@ impl Lab {
             broken_off: None,
         };
         let Some(whole) = Whole::of(self, stop)? else { return Ok(report) };
-        let clients = Clients::start(self, &wish.load)?;
+        let clients = Clients::start(self, &options.load)?;
         if !clients.begin(stop)? {
             return Ok(report);
         }
-        // Transfers began by then.
+        // Transfers have begun by now.
         (report.between, _) = clients.take();
         report.all = report.between.clone();
-        let run = Run { wish, whole, clients, began: Instant::now(), stop };
+        let run = Run { options, whole, clients, began: Instant::now(), stop };
         let wrong = self.one_by_one(&run, faults, &mut report, tell).err();
         let (between, _) = run.clients.take();
         report.between.add(&between);
@@ -434,8 +433,9 @@ impl Lab {
     ) -> Result<(), LabError> {
         for fault in faults {
             let rests = Duration::from_millis(fault.rest_ms);
-            // At its start it connects to all addresses of the name, and waits for each.
-            let wrk = Wrk::start(self, run.wish.load.wrk, rests + Duration::from_millis(fault.lasts_ms) + MEND_TIME)?;
+            // wrk connects to all addresses of the name at its start, and waits for each.
+            let wrk =
+                Wrk::start(self, run.options.load.wrk, rests + Duration::from_millis(fault.lasts_ms) + MEND_TIME)?;
             rest(rests, run.stop);
             if run.stop.is_asked() {
                 return Ok(());
@@ -457,13 +457,13 @@ impl Lab {
         Ok(())
     }
 
-    /// Does a fault, mends it, and waits until all is as before; and what went wrong with that.
+    /// Runs one fault: break, repair, wait for recovery. Also returns an error, if there was one.
     fn one(&mut self, run: &Run<'_>, fault: Fault, wrk: Wrk) -> (FaultReport, Option<LabError>) {
-        let Run { wish, whole, clients, began, stop } = run;
+        let Run { options, whole, clients, began, stop } = run;
         let broken = Instant::now();
         let (names, mut wrong) = match self.break_it(&fault) {
             Ok(names) => (names, None),
-            // It may have been done to some of the processes of this name.
+            // Some processes of this name may have been hit.
             Err(error) => (vec![fault.name.clone()], Some(error)),
         };
         if wrong.is_none() {
@@ -482,7 +482,8 @@ impl Lab {
             if answered_ms.is_some() && whole.is_there() && self.is_well() {
                 whole_ms = Some(ms(mending.elapsed()));
             } else if stop.is_at_once() {
-                let early = "it was told to end at once: what was broken is mended, and not all was as before by then";
+                let early =
+                    "the run was ended at once: the fault is repaired, and the recovery was not complete by then";
                 wrong = Some(LabError::Unfit(early.to_owned()));
             } else {
                 wrong = clients.check().err();
@@ -493,12 +494,12 @@ impl Lab {
         let (mut seen, last_failed) = clients.take();
         if whole_ms.is_none() {
             let after = mended.elapsed().as_secs();
-            seen.tell(&format!("not as before {after} s after it was mended: {}", whole.said()));
+            seen.tell(&format!("not as before {after} s after it was mended: {}", whole.missing()));
         }
-        let count = clients.names.len() as u64 * u64::from(wish.load.connections);
+        let count = clients.names.len() as u64 * u64::from(options.load.connections);
         let report = FaultReport {
             at_ms: ms(broken.duration_since(*began)),
-            may_fail: fault.may_fail(&self.plan, count, wish.load.patience),
+            may_fail: fault.may_fail(&self.plan, count, options.load.timeout),
             failing_ms: last_failed.map_or(0, |last| ms(last.saturating_duration_since(broken))),
             fault,
             seen,
@@ -509,7 +510,7 @@ impl Lab {
         (report, wrong)
     }
 
-    /// Does it; gives the processes that it was done to.
+    /// Breaks something; returns the names of the processes.
     fn break_it(&self, fault: &Fault) -> Result<Vec<String>, LabError> {
         match (fault.act, fault.link) {
             (Act::Kill, _) => self.kill(&fault.name),
@@ -519,7 +520,7 @@ impl Lab {
         }
     }
 
-    /// Undoes it as far as that goes; gives what went wrong first.
+    /// Repairs it as far as possible; returns the first error.
     fn mend(&mut self, fault: &Fault, names: &[String]) -> Result<(), LabError> {
         match fault.act {
             Act::Kill | Act::Pause => {
@@ -531,7 +532,7 @@ impl Lab {
     }
 }
 
-/// Waits for so long, or until all is to stop.
+/// Waits for this long, or until the end of the run.
 fn rest(time: Duration, stop: &Stop) {
     let ends = Instant::now() + time;
     while !stop.is_asked() {
@@ -543,14 +544,14 @@ fn rest(time: Duration, stop: &Stop) {
     }
 }
 
-/// Ends a program that was started here, by a signal that it takes as the wish to end; gives up at last.
+/// Ends a child by a signal that it takes as a request to end; kills it at last.
 pub(crate) fn end(child: &mut Child, signal: Signal) {
     let began = Instant::now();
     while let Some(started) = i32::try_from(child.id()).ok().and_then(Started::of)
         && started.life() != Life::Gone
         && began.elapsed() < GUEST_END_TIME
     {
-        // Again and again: one that is on its way to wait for it would miss the first.
+        // Repeated, because a child that has not installed its handler misses the first.
         drop(started.signal(signal));
         thread::sleep(LOOK_EVERY);
     }

@@ -1,16 +1,16 @@
-//! What can go wrong with a laboratory, and what to do about it.
+//! The errors of a laboratory, with advice.
 
 use std::{io, path::PathBuf};
 
 use crate::topology::{LabName, TopologyError};
 
-/// What went wrong.
+/// An error.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// Namespaces and devices are root's.
     #[error("only root can make network namespaces")]
     NotRoot,
-    /// What was asked for cannot be built.
+    /// The topology is not possible.
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// A program is missing.
@@ -32,13 +32,13 @@ pub enum LabError {
     /// There is none of this name.
     #[error("there is no laboratory {0}")]
     None(LabName),
-    /// It was left half built.
+    /// It is incomplete.
     #[error("the laboratory {0} was not built to its end")]
     Half(LabName),
     /// Another command works on it.
     #[error("another command works on the laboratory {0}")]
     Busy(LabName),
-    /// Nothing of the laboratory has this name.
+    /// Nothing in the laboratory has this name.
     #[error("the laboratory has no {name:?}; it has {}", known.join(", "))]
     NoSuch {
         /// What was asked for.
@@ -46,66 +46,66 @@ pub enum LabError {
         /// What there is.
         known: Vec<String>,
     },
-    /// This cannot be done to that.
+    /// The fault is not possible there.
     #[error("{0}")]
     Unfit(String),
     /// A program of the system failed.
-    #[error("`{command}` failed: {said}")]
+    #[error("`{command}` failed: {output}")]
     Command {
         /// The command line.
         command: String,
-        /// What it said.
-        said: String,
+        /// Its error output.
+        output: String,
     },
-    /// A process ended that was to run.
-    #[error("{name} did not start: {said} (its log is {})", log.display())]
+    /// A process ended before it was ready.
+    #[error("{name} did not start: {output} (its log is {})", log.display())]
     Start {
         /// The process.
         name: String,
-        /// Its last words.
-        said: String,
-        /// Where it says more.
+        /// The end of its log.
+        output: String,
+        /// Its log.
         log: PathBuf,
     },
-    /// Something did not come to be in time.
-    #[error("{what} is not there after {seconds} s{}", if said.is_empty() { String::new() } else { format!(": {said}") })]
+    /// Something did not happen in time.
+    #[error("{what} is not there after {seconds} s{}", if seen.is_empty() { String::new() } else { format!(": {seen}") })]
     Late {
         /// What.
         what: String,
         /// After which time.
         seconds: u64,
         /// What was seen last.
-        said: String,
+        seen: String,
     },
     /// The program that carries packets refused an order, or is not there.
     #[error("the wires do not answer: {0}")]
     Wires(String),
     /// A file of the laboratory is damaged.
-    #[error("{} cannot be read: {said}", path.display())]
+    #[error("{} cannot be read: {reason}", path.display())]
     Damaged {
         /// Which.
         path: PathBuf,
         /// Why.
-        said: String,
+        reason: String,
     },
-    /// The system refused something.
+    /// The system refused an operation.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
 
 impl LabError {
-    /// The system refused this.
+    /// Wraps an error of this operation.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }
 
-    /// What to do about it.
+    /// Advice.
     #[must_use]
     pub fn next_step(&self) -> Option<String> {
         match self {
@@ -124,7 +124,7 @@ impl LabError {
     }
 }
 
-/// The option that names a laboratory, where it needs to be named.
+/// The option that names a laboratory, if it is needed.
 fn of(name: &LabName) -> String {
     if *name == LabName::default() { String::new() } else { format!(" --lab {name}") }
 }

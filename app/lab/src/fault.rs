@@ -1,4 +1,4 @@
-//! What can be done to a laboratory that runs: its processes killed and paused, its wires cut and slowed; and undone.
+//! Faults in a running laboratory: killed and paused processes, cut and slowed wires; and their repair.
 
 use std::{
     thread,
@@ -19,56 +19,55 @@ use crate::{
     wires::{Cut, Part},
 };
 
-/// The name of whichever machine of the bus leads the cluster now.
+/// The name of the NATS server that leads the cluster at the moment.
 const LEADER: &str = "nats-leader";
 
-/// When the log of a machine of the bus last told of a leader, and whom it named.
+/// When the log of a NATS server last named a leader, and which.
 fn leader_in(log: &str) -> Option<(String, String)> {
     let line = log.lines().rfind(|line| line.contains(crate::up::LEADER))?;
     let (when, who) = line.split_once(crate::up::LEADER)?;
-    // `[PID] 2026/11/22 09:00:00.123456 [INF] `: without the process, the text is in the order of time.
+    // `[PID] 2026/11/22 09:00:00.123456 [INF] `: without the process id, lines sort by time.
     let when = when.split_once("] ").map_or(when, |(_, rest)| rest);
     let name = who.trim_start_matches(':').trim().split('/').next()?;
     Some((when.to_owned(), name.to_owned()))
 }
 
 impl Lab {
-    /// Kills the processes of a node, of a region, or one by its own name, without a word (SIGKILL). Gives their names once
-    /// they are gone.
+    /// Kills the processes of a node, of a region, or one by name (SIGKILL). Returns their names once they are gone.
     ///
     /// # Errors
-    /// Nothing of this name runs, or the system does not end them.
+    /// No process of this name runs, or the system does not end them.
     pub fn kill(&self, name: &str) -> Result<Vec<String>, LabError> {
         let (names, killed) = self.signal(name, Signal::KILL, &[Life::Runs, Life::Paused])?;
         let began = Instant::now();
         while killed.iter().any(|one| one.life() != Life::Gone) {
             if began.elapsed() > END_TIME {
                 let what = format!("the end of {name}");
-                return Err(LabError::Late { what, seconds: END_TIME.as_secs(), said: String::new() });
+                return Err(LabError::Late { what, seconds: END_TIME.as_secs(), seen: String::new() });
             }
             thread::sleep(Duration::from_millis(5));
         }
         Ok(names)
     }
 
-    /// Stops them where they are (SIGSTOP): their connections stay open, and nothing answers.
+    /// Stops processes (SIGSTOP): their connections stay open, and do not answer.
     ///
     /// # Errors
-    /// Nothing of this name runs.
+    /// No process of this name runs.
     pub fn pause(&self, name: &str) -> Result<Vec<String>, LabError> {
         self.signal(name, Signal::STOP, &[Life::Runs]).map(|(names, _)| names)
     }
 
-    /// Lets go on what is paused, and starts again what has ended. Gives their names.
+    /// Continues paused processes, and starts ended ones. Returns their names.
     ///
     /// # Errors
-    /// There is nothing of this name, or it does not become ready.
+    /// There is nothing of this name, or a process does not become ready.
     pub fn resume(&mut self, name: &str) -> Result<Vec<String>, LabError> {
         let mut names = Vec::new();
         for process in self.meant(name)? {
             let alive = self.alive(&process);
             if alive.is_empty() {
-                // In the order of the plan, each when those before it are ready: a control needs its database.
+                // In the order of the plan, each after those before it are ready: a control needs its database.
                 self.start(&process, &[])?.wait()?;
             } else {
                 let paused: Vec<_> = alive.iter().filter(|process| process.life() == Life::Paused).collect();
@@ -84,10 +83,10 @@ impl Lab {
         Ok(names)
     }
 
-    /// Lets no packet pass between a node or a region and everything else, or one other.
+    /// Cuts between a node or region and everything else, or one other.
     ///
     /// # Errors
-    /// There is none of these names, or they are the same.
+    /// A name does not exist, or both are the same.
     pub fn partition(&self, name: &str, from: Option<&str>) -> Result<Wiring, LabError> {
         let one = self.part(name)?;
         let other = from.map(|name| self.part(name)).transpose()?;
@@ -97,10 +96,10 @@ impl Lab {
         relay::order(&self.places, &Order::Cut(Cut { one, other }))
     }
 
-    /// Gives what comes and goes at a node, or crosses the border of a region, a delay, loss and a rate more.
+    /// Adds delay, loss and a bandwidth to a node, or to the border of a region.
     ///
     /// # Errors
-    /// There is none of this name, or the link cannot be.
+    /// The name does not exist, or the link is not possible.
     pub fn slow(&self, name: &str, link: Link) -> Result<Wiring, LabError> {
         link.check()?;
         if link == Link::default() {
@@ -109,16 +108,16 @@ impl Lab {
         relay::order(&self.places, &Order::Slow(self.part(name)?, link))
     }
 
-    /// Undoes [`Self::partition`] and [`Self::slow`] of this name, or all of it.
+    /// Undoes [`Self::partition`] and [`Self::slow`] of this name, or all.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// The name does not exist.
     pub fn heal(&self, name: Option<&str>) -> Result<Wiring, LabError> {
         let part = name.map(|name| self.part(name)).transpose()?;
         relay::order(&self.places, &Order::Heal(part))
     }
 
-    /// How the wires are.
+    /// The state of the wires.
     ///
     /// # Errors
     /// They do not answer.
@@ -136,17 +135,17 @@ impl Lab {
         })
     }
 
-    /// The machine of the bus that leads the cluster, as the newest line of their logs says.
+    /// The NATS server that leads the cluster, by the newest line in the logs.
     fn leader(&self) -> Option<String> {
         let logs = self.plan.processes.iter().filter(|process| process.role == Role::Bus);
         let lines = logs.filter_map(|process| {
-            let said = std::fs::read_to_string(self.places.log(&process.name)).ok()?;
-            leader_in(&said)
+            let log = std::fs::read_to_string(self.places.log(&process.name)).ok()?;
+            leader_in(&log)
         });
         lines.max().map(|(_, name)| name)
     }
 
-    /// The processes that a name means.
+    /// The processes of a name.
     fn meant(&self, name: &str) -> Result<Vec<Process>, LabError> {
         let leader = if name == LEADER { self.leader() } else { None };
         let name = leader.as_deref().unwrap_or(name);
@@ -166,7 +165,7 @@ impl Lab {
         })
     }
 
-    /// What runs of a process: a database has many, and all of its namespace.
+    /// The running processes: a database has many, and all in its namespace count.
     fn alive(&self, process: &Process) -> Vec<Started> {
         let started = self.state.started.get(&process.name).filter(|started| started.life() != Life::Gone);
         let mut all: Vec<_> = started.copied().into_iter().collect();
@@ -179,7 +178,7 @@ impl Lab {
         all
     }
 
-    /// Sends a signal to what a name means and lives so; gives the names of processes, and what was reached of them.
+    /// Sends a signal to the processes of a name in these states. Returns names and processes.
     fn signal(&self, name: &str, signal: Signal, lives: &[Life]) -> Result<(Vec<String>, Vec<Started>), LabError> {
         let (mut names, mut reached) = (Vec::new(), Vec::new());
         for process in self.meant(name)? {

@@ -1,4 +1,4 @@
-//! Network namespaces, by the commands that operators know: `ip netns` and `ip -batch`.
+//! Network namespaces, by `ip netns` and `ip -batch`.
 
 use std::{
     ffi::OsStr,
@@ -10,9 +10,9 @@ use std::{
 
 use crate::error::LabError;
 
-/// Where `ip netns` keeps namespaces.
+/// The folder of `ip netns`.
 const NAMESPACES: &str = "/run/netns";
-/// Where `ip netns exec` takes files from that stand in the place of those of `/etc`.
+/// The folder from which `ip netns exec` replaces files in `/etc`.
 const FILES: &str = "/etc/netns";
 
 /// The file of a namespace.
@@ -20,7 +20,7 @@ pub(crate) fn path(namespace: &str) -> PathBuf {
     Path::new(NAMESPACES).join(namespace)
 }
 
-/// Whether this process may do all this.
+/// Whether this process is root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &mut Command, input: &str) -> Result<String, LabError
         std::iter::once(command.get_program().to_string_lossy()).chain(args).collect::<Vec<_>>().join(" ")
     };
     let line = words();
-    let failed = |said: String| LabError::Command { command: line.clone(), said };
+    let failed = |output: String| LabError::Command { command: line.clone(), output };
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -40,16 +40,16 @@ pub(crate) fn run(command: &mut Command, input: &str) -> Result<String, LabError
         .spawn()
         .map_err(|error| failed(error.to_string()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that reads nothing says why itself.
+        // A program that reads no input reports its own error.
         drop(stdin.write_all(input.as_bytes()));
     }
     let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim();
-    Err(failed(if said.is_empty() { output.status.to_string() } else { said.replace('\n', "; ") }))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = errors.trim();
+    Err(failed(if errors.is_empty() { output.status.to_string() } else { errors.replace('\n', "; ") }))
 }
 
 /// Makes a namespace.
@@ -57,12 +57,12 @@ pub(crate) fn add(namespace: &str) -> Result<(), LabError> {
     run(Command::new("ip").args(["netns", "add", namespace]), "").map(drop)
 }
 
-/// Has `ip` do these lines in a namespace.
+/// Runs these lines by `ip` in a namespace.
 pub(crate) fn batch(namespace: &str, lines: &str) -> Result<(), LabError> {
     run(Command::new("ip").args(["-n", namespace, "-batch", "-"]), lines).map(drop)
 }
 
-/// The namespaces whose names begin so.
+/// The namespaces with this prefix.
 pub(crate) fn namespaces(prefix: &str) -> Vec<String> {
     let names = fs::read_dir(NAMESPACES).into_iter().flatten();
     let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -71,7 +71,7 @@ pub(crate) fn namespaces(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Takes a namespace away; what runs in it keeps it until it ends.
+/// Removes a namespace; processes in it keep it until they end.
 pub(crate) fn remove(namespace: &str) -> Result<(), LabError> {
     run(Command::new("ip").args(["netns", "del", namespace]), "").map(drop)
 }
@@ -80,13 +80,13 @@ pub(crate) fn remove(namespace: &str) -> Result<(), LabError> {
 pub(crate) fn write_hosts(namespace: &str, text: &str) -> Result<(), LabError> {
     let folder = Path::new(FILES).join(namespace);
     let file = folder.join("hosts");
-    // In place: programs that run see this very file.
+    // Written in place: running programs see this very file.
     fs::create_dir_all(&folder)
         .and_then(|()| fs::write(&file, text))
         .map_err(LabError::io(format!("write {}", file.display())))
 }
 
-/// Takes the files of namespaces away whose names begin so, and the folder of all of them when nothing is left in it.
+/// Removes the files of namespaces with this prefix, and the folder if it is empty.
 pub(crate) fn remove_files(prefix: &str) -> Result<(), LabError> {
     let Ok(entries) = fs::read_dir(FILES) else { return Ok(()) };
     for entry in entries.filter_map(Result::ok) {
@@ -94,12 +94,12 @@ pub(crate) fn remove_files(prefix: &str) -> Result<(), LabError> {
             fs::remove_dir_all(entry.path()).map_err(LabError::io(format!("remove {}", entry.path().display())))?;
         }
     }
-    // Refused while somebody else's are there.
+    // Fails while files of others are there.
     drop(fs::remove_dir(FILES));
     Ok(())
 }
 
-/// A program in a namespace, which sees that namespace's hosts file.
+/// A program in a namespace, with that namespace's hosts file.
 pub(crate) fn inside(namespace: &str, program: &Path) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(program);
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn what_a_program_says_when_it_fails_is_told_in_one_line() {
-        let said = run(Command::new("sh").args(["-c", "read x; echo one $x >&2; echo two >&2; exit 3"]), "in\n");
+        let outcome = run(Command::new("sh").args(["-c", "read x; echo one $x >&2; echo two >&2; exit 3"]), "in\n");
         assert_eq!(
-            said.unwrap_err().to_string(),
+            outcome.unwrap_err().to_string(),
             "`sh -c read x; echo one $x >&2; echo two >&2; exit 3` failed: one in; two"
         );
         assert_eq!(run(Command::new("cat").arg("-"), "through").unwrap(), "through");

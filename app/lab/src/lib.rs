@@ -1,10 +1,9 @@
-//! A laboratory: a whole network of edges on one Linux machine, in network namespaces, with links that have delay, loss
-//! and a rate, and faults that can be done to it.
+//! A laboratory: a network of edges on one Linux machine, in network namespaces, with delay, loss and bandwidth on its
+//! links, and faults.
 //!
-//! What it consists of is decided without touching the machine: a [`Topology`] comes to a [`Plan`] with names, addresses,
-//! command lines and files, and [`wires`] decides what becomes of a packet. The rest does it: [`up()`] and [`down`], the
-//! program that carries packets ([`run_wires`]), and the faults of a [`Lab`]. It uses nothing of Sallyport but its public
-//! commands.
+//! One half decides without touching the machine: a [`Topology`] becomes a [`Plan`] with names, addresses, command
+//! lines and files, and [`wires`] decides about packets. The other half acts: [`up()`] and [`down`], the program that
+//! carries packets ([`run_wires`]), and the faults of a [`Lab`]. It uses nothing of Sallyport but its public commands.
 
 mod chaos;
 mod error;
@@ -28,9 +27,9 @@ pub mod wires;
 mod wrk;
 
 pub use self::{
-    chaos::{ChaosLoad, ChaosReport, ChaosWish, FaultReport, MAX_CHAOS_TIME, Seen, Stop},
+    chaos::{ChaosLoad, ChaosOptions, ChaosReport, FaultReport, MAX_CHAOS_TIME, Seen, Stop},
     error::LabError,
-    load::{Failed, LoadReport, LoadWish, MAX_CONNECTIONS, Tick, run as run_load},
+    load::{Failed, LoadOptions, LoadReport, MAX_CONNECTIONS, Tick, run as run_load},
     measure::{ByProcess, DirectoryFigures, LoadFigures, MAX_TUNNELS, Soon, Taken, TunnelFigures},
     plan::{DOMAIN, Kind, Launch, Node, Places, Plan, Process, Programs, Role, Secrets},
     process::{Life, Started, Used},
@@ -39,7 +38,7 @@ pub use self::{
     service::{ORIGIN_HEADER, run as run_service},
     state::{DEFAULT_PARENT, Lab, State},
     status::{ProcessStatus, Status},
-    topology::{Database, LabName, Link, MAX_DELAY, REGIONS, Topology, TopologyError, Wish, rate_bits},
+    topology::{Database, LabName, Link, MAX_DELAY, REGIONS, Topology, TopologyError, TopologyOptions, rate_bits},
     up::{OWNER, all, down, places_of, up},
     wrk::WrkReport,
 };

@@ -1,7 +1,7 @@
-//! A client that goes on whatever happens, and counts what failed.
+//! A client that keeps sending requests through faults, and counts failures.
 //!
-//! It does what a browser does and wrk does not: it asks for all addresses of a name, tries the next one when one is silent
-//! or refuses, and sends a request again when the connection that it had kept was closed before anything of it was sent.
+//! Like a browser and unlike wrk, it resolves all addresses of a name, and tries the next one if one is silent or
+//! refuses. It sends a request again if a kept connection was closed before anything was sent.
 
 use std::{
     collections::BTreeMap,
@@ -25,80 +25,80 @@ use tokio::sync::watch;
 
 use crate::{error::LabError, measure::ms, service::ORIGIN_HEADER};
 
-/// The most connections.
+/// How many connections there may be.
 pub const MAX_CONNECTIONS: u16 = 10_000;
-/// How many different failures are told in words.
+/// How many different failures are listed.
 pub(crate) const MAX_TOLD: usize = 8;
-/// How often it is told how it goes.
+/// The interval of reports.
 const TICK: Duration = Duration::from_millis(100);
-/// How many failures are told one by one each time; the rest is counted.
+/// How many failures a report lists; further ones are counted.
 const MAX_FAILURES_PER_TICK: usize = 1_000;
-/// What a long transfer asks for: more than comes in days.
+/// The path of a long transfer: more bytes than arrive in days.
 const TRANSFER_PATH: &str = "/bytes/1000000000000";
-/// How much of it is taken in a second.
+/// How many bytes of it are read in a second.
 const TRANSFER_BYTES_PER_SECOND: u64 = 1 << 20;
-/// What the kernel may keep of it: what was cut off is noticed behind what came before.
+/// The kernel's buffer for it: a small one, so that a cut shows soon.
 const TRANSFER_BUFFER_BYTES: usize = 65_536;
-/// How long it waits until it begins again once it was cut off.
+/// The pause before a cut transfer begins again.
 const TRANSFER_PAUSE: Duration = Duration::from_millis(200);
 
-/// What is to be asked for.
+/// The options of a load.
 #[derive(Debug, Clone)]
-pub struct LoadWish {
-    /// Where: `https://HOST/PATH`.
+pub struct LoadOptions {
+    /// `https://HOST/PATH`.
     pub url: Uri,
-    /// By so many connections.
+    /// How many connections.
     pub connections: u16,
     /// For how long.
     pub time: Duration,
-    /// And no more than so many requests.
+    /// How many requests at most.
     pub requests: Option<u64>,
-    /// Requests in a second, all connections together; as many as go without it.
+    /// Requests a second, over all connections; as many as possible without it.
     pub rate: Option<u32>,
-    /// How long a request may take, its connection included; and how long nothing may come of a transfer.
-    pub patience: Duration,
-    /// Long transfers besides: each takes a mebibyte a second, and begins again when it is cut off.
+    /// How long a request may take with its connect, and how long a transfer may be silent.
+    pub timeout: Duration,
+    /// How many long transfers: each takes a mebibyte a second, and begins again after a cut.
     pub transfers: u16,
     /// The root certificate to trust.
     pub ca: PathBuf,
 }
 
-/// What came of it.
+/// The report of a load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
-    /// Requests that were made.
+    /// Requests.
     pub requests: u64,
-    /// Those answered with a status below 400, to their end.
+    /// Requests with a complete answer of a status below 400.
     pub ok: u64,
-    /// Those that found nobody to take them.
+    /// Requests without a connection.
     pub unreachable: u64,
-    /// Those that were cut off once they had been sent.
+    /// Requests that were cut after they were sent.
     pub cut: u64,
     /// Those that took too long.
     pub late: u64,
-    /// Those answered with a status of 400 or more, by status.
+    /// Requests with a status of 400 or more, by status.
     pub refused: BTreeMap<u16, u64>,
-    /// Connections that were made.
+    /// Connections.
     pub connections: u64,
-    /// Who answered, by `x-origin`.
+    /// Answers by `x-origin`.
     pub by_origin: BTreeMap<String, u64>,
-    /// Half of the good answers came within this, in microseconds.
+    /// The median time of good answers, in microseconds.
     pub median_us: u64,
-    /// 99 of 100 good answers came within this, in microseconds.
+    /// The 99th percentile of good answers, in microseconds.
     pub p99_us: u64,
-    /// The longest time in which no good answer came, in milliseconds.
+    /// The longest time without a good answer, in milliseconds.
     pub longest_gap_ms: u64,
     /// From the first failed request to the end of the last one, in milliseconds.
     pub failing_ms: u64,
-    /// Good answers' bytes.
+    /// Bytes of good answers.
     pub bytes: u64,
     /// Failures in words, each once.
     pub told: Vec<String>,
-    /// Long transfers that were begun.
+    /// Long transfers that began.
     pub transfers: u64,
-    /// Those that were cut off.
+    /// Transfers that were cut.
     pub transfers_cut: u64,
-    /// What came by them, in bytes.
+    /// Bytes of transfers.
     pub transfer_bytes: u64,
 }
 
@@ -110,36 +110,36 @@ impl LoadReport {
     }
 }
 
-/// A request that failed.
+/// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
-    /// How long ago it began, in milliseconds.
+    /// When it began, in milliseconds ago.
     pub began_ms_ago: u64,
-    /// How long ago it failed, in milliseconds.
+    /// When it failed, in milliseconds ago.
     pub ended_ms_ago: u64,
     /// Why.
     pub why: String,
 }
 
-/// What came since the last one of these.
+/// What happened since the last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tick {
     /// Good answers.
     pub good: u64,
-    /// The longest time without any, in milliseconds.
+    /// The longest time without a good answer, in milliseconds.
     pub gap_ms: u64,
-    /// How long ago every connection had asked what it was given a good answer to since then, and every transfer got
-    /// something, in milliseconds; none while one of them never did.
+    /// Since when every connection has had a good answer to a later request, and every transfer some bytes, in
+    /// milliseconds ago; `None` while one has not.
     pub all_good_ms: Option<u64>,
     /// Requests that failed.
     pub failed: Vec<Failed>,
-    /// How many more did.
+    /// How many more failed.
     pub more_failed: u64,
-    /// Transfers that were begun.
+    /// Transfers that began.
     pub transfers: u64,
     /// Why transfers were cut off.
     pub cut: Vec<String>,
-    /// What came by transfers, in bytes.
+    /// Bytes of transfers.
     pub transfer_bytes: u64,
 }
 
@@ -161,7 +161,7 @@ struct Tally {
     tick: Tick,
     tick_failures: Vec<(Instant, Instant, String)>,
     tick_gap: Duration,
-    /// By connections, and behind them by transfers: when what was last good had begun.
+    /// By connection, then by transfer: when the last good one began.
     good_began: Vec<Option<Instant>>,
 }
 
@@ -209,7 +209,7 @@ impl Tally {
         self.tick.cut.push(why);
     }
 
-    /// What came since it was last asked.
+    /// What happened since the last call.
     fn tick(&mut self) -> Tick {
         let now = Instant::now();
         let mut tick = std::mem::take(&mut self.tick);
@@ -272,33 +272,34 @@ impl Tally {
     }
 }
 
-/// The smallest value that so many of a hundred do not exceed; 0 of none.
+/// The smallest value that this many of a hundred do not exceed; 0 of none.
 pub(crate) fn percentile<T: Copy + Default>(sorted: &[T], hundredth: usize) -> T {
     let rank = (sorted.len() * hundredth).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
 }
 
-/// Asks until the time is over, or until `stop` comes to its end: what is under way then is waited for. `tell` is told how it
-/// goes some times a second, and ends it by `false`.
+/// Sends requests until the time is over or `stop` resolves; running requests are awaited. Calls `tell` with a report
+/// every tenth of a second; `false` ends the load.
 ///
 /// # Errors
-/// The wish cannot be done: no host, or a root certificate that cannot be used.
+/// The options cannot be used: no host, or a bad root certificate.
 pub async fn run(
-    wish: LoadWish,
+    options: LoadOptions,
     mut tell: impl FnMut(&Tick) -> bool,
     stop: impl Future<Output = ()>,
 ) -> Result<LoadReport, LabError> {
-    let unfit = |said: String| LabError::Unfit(said);
-    let host = wish.url.host().ok_or_else(|| unfit(format!("{} has no host", wish.url)))?.to_owned();
-    if wish.url.scheme_str() != Some("https") {
-        return Err(unfit(format!("{} does not begin with https://", wish.url)));
+    let unfit = |text: String| LabError::Unfit(text);
+    let host = options.url.host().ok_or_else(|| unfit(format!("{} has no host", options.url)))?.to_owned();
+    if options.url.scheme_str() != Some("https") {
+        return Err(unfit(format!("{} does not begin with https://", options.url)));
     }
-    let tls = client_config(&Trust::Ca(wish.ca.clone()), &[b"http/1.1"]).map_err(|error| unfit(error.to_string()))?;
-    let count = wish.connections.clamp(1, MAX_CONNECTIONS);
-    let parts = usize::from(count) + usize::from(wish.transfers);
+    let tls =
+        client_config(&Trust::Ca(options.ca.clone()), &[b"http/1.1"]).map_err(|error| unfit(error.to_string()))?;
+    let count = options.connections.clamp(1, MAX_CONNECTIONS);
+    let parts = usize::from(count) + usize::from(options.transfers);
     let tally = Arc::new(Mutex::new(Tally::of(parts)));
-    let ends = Instant::now() + wish.time;
-    let wish = Arc::new(wish);
+    let ends = Instant::now() + options.time;
+    let options = Arc::new(options);
     let asked = Arc::new(AtomicU64::new(0));
     let (stop_all, stopping) = watch::channel(false);
     let mut clients = tokio::task::JoinSet::new();
@@ -307,18 +308,18 @@ pub async fn run(
         let client = Client {
             number,
             host: host.clone(),
-            port: wish.url.port_u16().unwrap_or(443),
+            port: options.url.port_u16().unwrap_or(443),
             tls: tls.clone(),
             sender: None,
             tally: tally.clone(),
         };
         if number < usize::from(count) {
-            clients.spawn(client.ask_all(wish.clone(), asked.clone(), ends, stopping.clone()));
+            clients.spawn(client.ask_all(options.clone(), asked.clone(), ends, stopping.clone()));
         } else {
-            transfers.spawn(client.transfer_all(wish.clone()));
+            transfers.spawn(client.transfer_all(options.clone()));
         }
     }
-    // Transfers last as long as there are requests.
+    // Transfers last as long as the requests.
     let all_done = async { while clients.join_next().await.is_some() {} };
     tokio::pin!(all_done, stop);
     let lock = || tally.lock();
@@ -341,7 +342,7 @@ pub async fn run(
     Ok(tally.end())
 }
 
-/// Waits until then, or until all is to stop.
+/// Waits until this time, or until the end.
 async fn rest(until: Instant, stopping: &mut watch::Receiver<bool>) {
     tokio::select! {
         () = tokio::time::sleep_until(until.into()) => {}
@@ -365,32 +366,32 @@ impl Client {
 
     async fn ask_all(
         mut self,
-        wish: Arc<LoadWish>,
+        options: Arc<LoadOptions>,
         asked: Arc<AtomicU64>,
         ends: Instant,
         mut stopping: watch::Receiver<bool>,
     ) {
-        let count = u32::from(wish.connections.clamp(1, MAX_CONNECTIONS));
-        let pause = wish.rate.map(|rate| Duration::from_secs(1) * count / rate.max(1));
+        let count = u32::from(options.connections.clamp(1, MAX_CONNECTIONS));
+        let pause = options.rate.map(|rate| Duration::from_secs(1) * count / rate.max(1));
         if let Some(pause) = pause {
             let turn = u32::try_from(self.number).unwrap_or(0);
             rest(Instant::now() + pause * turn / count, &mut stopping).await;
         }
         let goes_on = |stopping: &watch::Receiver<bool>| Instant::now() < ends && !*stopping.borrow();
-        while goes_on(&stopping) && asked.fetch_add(1, Ordering::Relaxed) < wish.requests.unwrap_or(u64::MAX) {
+        while goes_on(&stopping) && asked.fetch_add(1, Ordering::Relaxed) < options.requests.unwrap_or(u64::MAX) {
             let began = Instant::now();
-            self.ask_once(&wish, began).await;
+            self.ask_once(&options, began).await;
             if let Some(pause) = pause {
                 rest(began + pause, &mut stopping).await;
             }
         }
     }
 
-    /// One transfer after the other, until this is dropped.
-    async fn transfer_all(self, wish: Arc<LoadWish>) {
+    /// One transfer after the other, until dropped.
+    async fn transfer_all(self, options: Arc<LoadOptions>) {
         loop {
             self.tally().transfer_begins();
-            let why = match self.transfer(wish.patience).await {
+            let why = match self.transfer(options.timeout).await {
                 Ok(()) => "it came to its end".to_owned(),
                 Err(Failure::Late) => "nothing came for too long".to_owned(),
                 Err(Failure::Refused(status)) => format!("status {status}"),
@@ -401,18 +402,18 @@ impl Client {
         }
     }
 
-    async fn transfer(&self, patience: Duration) -> Result<(), Failure> {
+    async fn transfer(&self, timeout: Duration) -> Result<(), Failure> {
         let in_time = |_| Failure::Late;
-        let mut sender = self.connect(patience, Some(TRANSFER_BUFFER_BYTES)).await?;
+        let mut sender = self.connect(timeout, Some(TRANSFER_BUFFER_BYTES)).await?;
         let request = Request::get(TRANSFER_PATH).header("host", &self.host).body(Empty::new());
         let request = request.map_err(|error| Failure::Unreachable(error.to_string()))?;
         let cut = |error: hyper::Error| Failure::Cut(error.to_string());
-        let answer = tokio::time::timeout(patience, sender.send_request(request)).await.map_err(in_time)?;
+        let answer = tokio::time::timeout(timeout, sender.send_request(request)).await.map_err(in_time)?;
         let (head, mut body) = answer.map_err(cut)?.into_parts();
         if head.status.as_u16() >= 400 {
             return Err(Failure::Refused(head.status.as_u16()));
         }
-        while let Some(frame) = tokio::time::timeout(patience, body.frame()).await.map_err(in_time)? {
+        while let Some(frame) = tokio::time::timeout(timeout, body.frame()).await.map_err(in_time)? {
             let bytes = frame.map_err(cut)?.data_ref().map_or(0, |data| data.len() as u64);
             self.tally().transferred(self.number, bytes);
             tokio::time::sleep(Duration::from_micros(bytes * 1_000_000 / TRANSFER_BYTES_PER_SECOND)).await;
@@ -420,8 +421,8 @@ impl Client {
         Ok(())
     }
 
-    async fn ask_once(&mut self, wish: &LoadWish, began: Instant) {
-        let asked = tokio::time::timeout(wish.patience, self.ask(wish)).await;
+    async fn ask_once(&mut self, options: &LoadOptions, began: Instant) {
+        let asked = tokio::time::timeout(options.timeout, self.ask(options)).await;
         let outcome = asked.unwrap_or(Err(Failure::Late));
         if outcome.is_err() {
             self.sender = None;
@@ -433,7 +434,7 @@ impl Client {
         }
     }
 
-    async fn ask(&mut self, wish: &LoadWish) -> Result<(u64, Option<String>), Failure> {
+    async fn ask(&mut self, options: &LoadOptions) -> Result<(u64, Option<String>), Failure> {
         loop {
             let kept = match self.sender.take() {
                 Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
@@ -442,18 +443,18 @@ impl Client {
             let mut sender = match kept {
                 Some(sender) => sender,
                 None => {
-                    let sender = self.connect(wish.patience, None).await?;
+                    let sender = self.connect(options.timeout, None).await?;
                     self.tally().report.connections += 1;
                     sender
                 }
             };
-            let path = wish.url.path_and_query().map_or("/", |path| path.as_str());
+            let path = options.url.path_and_query().map_or("/", |path| path.as_str());
             let request = Request::get(path).header("host", &self.host).body(Empty::new());
             let request = request.map_err(|error| Failure::Unreachable(error.to_string()))?;
             let response = match sender.try_send_request(request).await {
                 Ok(response) => response,
                 Err(mut error) => match error.take_message() {
-                    // Nothing of it was sent: the connection was closed while it was idle.
+                    // Nothing was sent: the idle connection had been closed.
                     Some(_) => continue,
                     None => return Err(Failure::Cut(error.error().to_string())),
                 },
@@ -466,7 +467,7 @@ impl Client {
             }
             self.sender = Some(sender);
             if head.status.as_u16() >= 400 {
-                // The answer was whole: the connection is as good as before, but the client of the caller drops it.
+                // The answer was complete, but the caller's client drops the connection.
                 return Err(Failure::Refused(head.status.as_u16()));
             }
             let origin = head.headers.get(ORIGIN_HEADER).and_then(|name| name.to_str().ok()).map(str::to_owned);
@@ -474,12 +475,12 @@ impl Client {
         }
     }
 
-    async fn connect(&self, patience: Duration, buffer: Option<usize>) -> Result<SendRequest<Empty<Bytes>>, Failure> {
+    async fn connect(&self, timeout: Duration, buffer: Option<usize>) -> Result<SendRequest<Empty<Bytes>>, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::Unreachable(error.to_string());
-        let stream = connect_tls(&self.host, self.port, &self.host, self.tls.clone(), patience);
+        let stream = connect_tls(&self.host, self.port, &self.host, self.tls.clone(), timeout);
         let stream = stream.await.map_err(|error| failed(&error))?;
         if let Some(bytes) = buffer {
-            // Only what is told of it is later where the system refuses.
+            // If the system refuses, cuts only show later.
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(stream.get_ref().0.get_ref(), bytes);
         }
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
@@ -517,7 +518,7 @@ mod tests {
         assert_eq!(first.all_good_ms, None, "the other connection has had no good answer");
         tally.good(1, began, 0, None);
         let second = tally.tick();
-        assert_eq!((second.good, second.failed.len()), (1, 0), "what was told is not told again");
+        assert_eq!((second.good, second.failed.len()), (1, 0), "what was reported is not reported again");
         assert!(second.all_good_ms.is_some());
         let mut report = tally.end();
         (report.requests, report.ok) = (report.requests - 1, report.ok - 1);
@@ -528,33 +529,35 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_asked_is_refused_and_nobody_listening_is_counted() {
-        // Bound but not listened on, it refuses, and nobody else can get it meanwhile.
+        // Bound but not listening, it refuses connections, and keeps the port.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let port = held.local_addr().unwrap().port();
-        let wish = |url: String, ca: PathBuf| LoadWish {
+        let options = |url: String, ca: PathBuf| LoadOptions {
             url: url.parse().unwrap(),
             connections: 1,
             time: Duration::from_secs(60),
             requests: Some(3),
             rate: Some(100),
-            patience: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
             transfers: 0,
             ca,
         };
         let refused =
-            run(wish("http://x/".into(), "/nonexistent".into()), |_| true, pending()).await.unwrap_err().to_string();
+            run(options("http://x/".into(), "/nonexistent".into()), |_| true, pending()).await.unwrap_err().to_string();
         assert!(refused.contains("https://"), "{refused}");
-        let refused =
-            run(wish("https://x/".into(), "/nonexistent".into()), |_| true, pending()).await.unwrap_err().to_string();
+        let refused = run(options("https://x/".into(), "/nonexistent".into()), |_| true, pending())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("/nonexistent"), "{refused}");
         let dir = tempfile::tempdir().unwrap();
         let root = sallyport_net::LocalCa::open_or_create(dir.path(), "lab.test").unwrap();
         drop(root);
-        let nobody = wish(format!("https://127.0.0.1:{port}/"), dir.path().join("ca.pem"));
+        let nobody = options(format!("https://127.0.0.1:{port}/"), dir.path().join("ca.pem"));
         let report = run(nobody.clone(), |_| true, pending()).await.unwrap();
         assert!(report.requests == 3 && report.unreachable == 3, "{report:?}");
-        let endless = LoadWish { requests: None, time: Duration::from_secs(86_400), rate: Some(1), ..nobody };
+        let endless = LoadOptions { requests: None, time: Duration::from_secs(86_400), rate: Some(1), ..nobody };
         let stopped = run(endless, |_| true, tokio::time::sleep(Duration::from_millis(50))).await.unwrap();
         assert!(stopped.requests == 1, "it ends when it is stopped, and tells what came: {stopped:?}");
     }

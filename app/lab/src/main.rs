@@ -1,6 +1,6 @@
 //! `sallyport-lab`: the laboratory as a program, which `sallyport lab` starts.
 
-// The doc comments of options are their help texts: shown as they are, where angle brackets and escapes have no place.
+// Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
 
 mod command;
@@ -17,10 +17,10 @@ use sallyport_cli::{
 
 use crate::command::{Context, LabCommand, Which};
 
-/// How many descriptors a load has room for before the kernel makes more.
+/// For how many file descriptors the table of a load is prepared.
 const FILES: i32 = 4_096;
 
-/// The command line of `sallyport`, as far as the laboratory is in it.
+/// The part of the command line of `sallyport` that has the laboratory.
 #[derive(Debug, Parser)]
 #[command(name = "sallyport", disable_help_subcommand = true, max_term_width = 100)]
 struct Cli {
@@ -54,7 +54,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // A shell that completes a line gives all of it, `sallyport` and `lab` included.
+    // A shell completes the whole line, with `sallyport` and `lab`.
     CompleteEnv::with_factory(Cli::command).var(usage::COMPLETE).bin("sallyport").completer("sallyport").complete();
     let args = ["sallyport", "lab"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
     let args: Vec<_> = args.collect();

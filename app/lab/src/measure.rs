@@ -1,4 +1,5 @@
-//! Figures of a laboratory that runs: how soon edges know of tunnels, and what tunnels, connections and requests take.
+//! Measurements of a running laboratory: how fast edges learn of tunnels, and what tunnels, connections and requests
+//! cost.
 
 use std::{
     collections::BTreeMap,
@@ -23,34 +24,34 @@ use crate::{
     watch::Watcher,
 };
 
-/// How long an edge may take to know what it should.
+/// How long an edge may take to learn of a tunnel.
 const KNOW_TIME: Duration = Duration::from_secs(30);
-/// How long all tunnels of a measurement may take to be known everywhere.
+/// How long all edges may take to learn of all tunnels.
 const ALL_TIME: Duration = Duration::from_secs(300);
-/// How often edges are asked for a tunnel, and for many.
+/// How often edges are asked about one tunnel, and about many.
 const OFTEN: Duration = Duration::from_millis(2);
 const SELDOM: Duration = Duration::from_millis(20);
-/// How many tunnels of a measurement one socket has at the most.
+/// How many tunnels one socket has.
 const TUNNELS_PER_SOCKET: usize = 200;
-/// For how long processes are watched at rest.
+/// For how long idle processes are watched.
 const REST: Duration = Duration::from_secs(10);
-/// How long nothing may be missing before all counts as back.
+/// How long nothing may be missing before all tunnels count as back.
 const SETTLED: Duration = Duration::from_secs(12);
-/// The most services of one `sallyport run`.
+/// How many services one `sallyport run` has.
 const MAX_SERVICES: usize = 1_000;
-/// The most tunnels of a measurement: an account makes no more than 2,000 things in a row, sockets and tunnels together.
+/// How many tunnels a measurement has: an account makes at most 2,000 sockets and tunnels in a row.
 pub const MAX_TUNNELS: u32 = 1_800;
 
-/// How soon all edges know.
+/// How long all edges take to learn something.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Soon {
-    /// How often it was measured.
+    /// How many rounds there were.
     pub rounds: usize,
-    /// Half of the times all knew within this, in microseconds.
+    /// The median, in microseconds.
     pub median_us: u64,
-    /// 99 of 100 times.
+    /// The 99th percentile, in microseconds.
     pub p99_us: u64,
-    /// The longest.
+    /// The longest time, in microseconds.
     pub most_us: u64,
 }
 
@@ -66,62 +67,62 @@ impl Soon {
     }
 }
 
-/// How soon all edges know that a tunnel has come or gone.
+/// How long all edges take to learn that a tunnel came or went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryFigures {
-    /// From when the first edge knew: the one that holds it.
+    /// From when the first edge knew, which holds the tunnel.
     pub up: Soon,
-    /// From when the connector was killed.
+    /// From the kill of the connector.
     pub down: Soon,
 }
 
-/// What a kind of process took.
+/// What a kind of process used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// How much its memory grew, in bytes.
+    /// The growth of its memory, in bytes.
     pub memory_bytes: i64,
     /// Processor time, in microseconds.
     pub cpu_us: u64,
 }
 
-/// What processes took, by name.
+/// What processes used, by name.
 pub type ByProcess = BTreeMap<String, Taken>;
 
-/// What many tunnels take.
+/// The cost of many tunnels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelFigures {
-    /// How many.
+    /// How many tunnels.
     pub tunnels: u32,
-    /// Until all edges knew of all, from the start of the connectors, in milliseconds.
+    /// From the start of the connectors until all edges knew all tunnels, in milliseconds.
     pub until_known_ms: u64,
-    /// What it took until then.
+    /// What was used until then.
     pub coming: ByProcess,
-    /// What is taken at rest, over [`Self::rest_ms`].
+    /// What is used at rest, over [`Self::rest_ms`].
     pub rest: ByProcess,
-    /// How long that was watched.
+    /// The length of the rest, in milliseconds.
     pub rest_ms: u64,
-    /// The edge that was killed.
+    /// The killed edge.
     pub killed: String,
-    /// How many tunnels the others knew of in the least.
+    /// The least number of tunnels that the others knew.
     pub least_known: u64,
-    /// Until the others knew of all again, from the kill, in milliseconds; 0 where all were held elsewhere all the time.
+    /// From the kill until the others knew all tunnels again, in milliseconds; 0 if they always did.
     pub until_back_ms: u64,
-    /// At how many edges tunnels were held, all together, before the kill.
+    /// How many holds of tunnels all edges had before the kill.
     pub holds: u64,
-    /// Until the others held as many, from the kill, in milliseconds.
+    /// From the kill until the others had as many, in milliseconds.
     pub until_held_ms: u64,
 }
 
-/// What requests, or connections that are kept, take.
+/// The cost of requests, or of kept connections.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadFigures {
-    /// What the load came to.
+    /// The report of the load.
     pub report: crate::load::LoadReport,
-    /// What it took.
+    /// What was used.
     pub taken: ByProcess,
 }
 
-/// What became of an edge that was lost.
+/// The recovery from a lost edge.
 struct Lost {
     killed: String,
     least_known: u64,
@@ -170,7 +171,7 @@ impl Lab {
         self.used().into_iter().map(taken).collect()
     }
 
-    /// Starts a command of this program on a node, beside the processes of the plan.
+    /// Starts a command of this program on a node, besides the processes of the plan.
     fn guest(&self, node: &Node, name: &str, args: Vec<String>, more: &[(&str, &str)]) -> Result<Starting, LabError> {
         let (program, ready) = (self.state.programs.sallyport.clone(), "attached");
         let mut env = self.plan.environment(&self.places);
@@ -181,23 +182,23 @@ impl Lab {
         start::spawn(name, command, self.places.log(name), &self.places.root, ready)
     }
 
-    /// How soon all edges know that a tunnel has come, and that it has gone: in each region in turn.
+    /// Measures how long all edges take to learn that a tunnel came and went, in each region in turn.
     ///
     /// # Errors
-    /// An edge does not get to know, or something of the laboratory does not run.
+    /// An edge does not learn it, or a process does not run.
     pub fn measure_directory(&self, rounds: u32, tell: &mut dyn FnMut(&str)) -> Result<DirectoryFigures, LabError> {
         let watchers = self.watchers(OFTEN)?;
         let late = |what: &str, edge: &str| LabError::Late {
             what: format!("the {what} of a tunnel at {edge}"),
             seconds: KNOW_TIME.as_secs(),
-            said: String::new(),
+            seen: String::new(),
         };
         let made = self.as_owner(&["socket", "create", "--name", "measured", "--type", "http"])?;
         let socket = made["id"].as_str().unwrap_or_default().to_owned();
         let tunnel = self.as_owner(&["tunnel", "create", &socket])?;
         let word = |name: &str| tunnel[name].as_str().unwrap_or_default().to_owned();
         let (tunnel, credential) = (word("id"), word("credential"));
-        // Edges are told of it by the bus, behind the answer.
+        // Edges learn of the socket by the bus, after the API's answer.
         thread::sleep(Duration::from_secs(2));
         let (mut up, mut down) = (Vec::new(), Vec::new());
         for round in 0..rounds {
@@ -211,12 +212,12 @@ impl Lab {
             let args = ["tunnel", "connect", "--host", "127.0.0.1", "-o", "json", "--port", "1"];
             let args = [&args[..], &["--socket-id", &socket, "--tunnel-id", &tunnel]].concat();
             let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-            // One edge: of two, which are told of one after the other, only the first would be seen.
+            // One edge only: with two, which learn one after the other, only the first would be measured.
             let env = [("SALLYPORT_TUNNEL_CREDENTIAL", &*credential), ("SALLYPORT_REDUNDANCY", "1")];
             let guests = Guests(vec![self.guest(origin, "measured", args, &env)?]);
             let came = know(&watchers, KNOW_TIME, |tunnels| tunnels > base).map_err(|edge| late("coming", &edge))?;
             up.push(us(came.1.duration_since(came.0)));
-            // What is still on its way when it has come must not be taken for its going.
+            // Late reports of the tunnel's arrival must not count as its departure.
             thread::sleep(Duration::from_millis(300));
             let gone = Instant::now();
             drop(guests);
@@ -227,15 +228,15 @@ impl Lab {
         Ok(DirectoryFigures { up: Soon::of(up), down: Soon::of(down) })
     }
 
-    /// What so many tunnels take, spread over the regions; how soon they are all known, and how soon again when an edge is
-    /// killed.
+    /// Measures the cost of this many tunnels over all regions, how long edges take to learn of them, and the recovery
+    /// from a killed edge.
     ///
     /// # Errors
-    /// They do not come, or something of the laboratory does not run.
+    /// The tunnels do not come, or a process does not run.
     pub fn measure_tunnels(&mut self, count: u32, tell: &mut dyn FnMut(&str)) -> Result<TunnelFigures, LabError> {
         let watchers = self.watchers(SELDOM)?;
         let missing =
-            |what: &str, said: String| LabError::Late { what: what.to_owned(), seconds: ALL_TIME.as_secs(), said };
+            |what: &str, seen: String| LabError::Late { what: what.to_owned(), seconds: ALL_TIME.as_secs(), seen };
         let base =
             known(&watchers, KNOW_TIME, &|| true).ok_or_else(|| missing("the number of tunnels", String::new()))?;
         let mut sockets = Vec::new();
@@ -251,11 +252,11 @@ impl Lab {
             let seen = watchers.iter().map(|(name, watcher)| format!("{name} {:?}", watcher.tunnels()));
             missing(&format!("{wanted} tunnels at {edge}"), seen.collect::<Vec<_>>().join(", "))
         })?;
-        // What was needed for the coming alone is let go of.
+        // What only the start needed is freed.
         thread::sleep(Duration::from_secs(3));
         let coming = self.taken_with(&guests, &before);
         tell("at rest");
-        // Asking takes something too.
+        // Asking edges costs something too.
         drop(watchers);
         let (before, rested) = (self.used(), Instant::now());
         let guests_before: Vec<_> = guests.0.iter().filter_map(|guest| guest.started().used()).collect();
@@ -297,12 +298,12 @@ impl Lab {
         known(watchers, KNOW_TIME, &|| true);
         let others: Vec<_> = watchers.iter().filter(|(name, _)| *name != killed).collect();
         let holds: u64 = watchers.iter().map(|(_, watcher)| watcher.held()).sum();
-        // Of a tunnel that has two edges, both have to be left.
+        // A tunnel at two edges must have two left.
         let holds_wanted = if others.len() > 1 { holds } else { wanted };
         let began = Instant::now();
         self.kill(&killed)?;
         let (mut least, mut last_short, mut last_unheld) = (wanted, began, began);
-        // All are back when none was missing for longer than the lease of an edge that says nothing.
+        // All are back when none was missing for longer than the lease of a silent edge.
         while last_short.max(last_unheld).elapsed() < SETTLED && began.elapsed() < ALL_TIME {
             for (_, watcher) in &others {
                 let tunnels = watcher.tunnels().unwrap_or(0);
@@ -319,8 +320,8 @@ impl Lab {
         if began.elapsed() >= ALL_TIME {
             let seen = others.iter().map(|(name, watcher)| format!("{name} {:?}", watcher.tunnels()));
             let what = format!("{wanted} tunnels without {killed}");
-            let said = seen.collect::<Vec<_>>().join(", ");
-            return Err(LabError::Late { what, seconds: ALL_TIME.as_secs(), said });
+            let seen = seen.collect::<Vec<_>>().join(", ");
+            return Err(LabError::Late { what, seconds: ALL_TIME.as_secs(), seen });
         }
         self.resume(&killed)?;
         let (until_back_ms, until_held_ms) =
@@ -328,7 +329,7 @@ impl Lab {
         Ok(Lost { killed, least_known: least, until_back_ms, holds, until_held_ms })
     }
 
-    /// Starts `sallyport run` on the origins of all regions, with so many services together.
+    /// Starts `sallyport run` on the origins of all regions, with this many services in all.
     fn start_tunnels(&self, count: u32, sockets: &[String]) -> Result<Guests, LabError> {
         let origins: Vec<_> = self.plan.nodes.iter().filter(|node| node.kind == Kind::Origin).collect();
         let mut guests = Guests(Vec::new());
@@ -371,8 +372,8 @@ impl Lab {
         taken
     }
 
-    /// What a load takes that `lab load` with these arguments makes from the client of the first region: memory in the middle
-    /// of it, processor time over all of it.
+    /// Measures the cost of `lab load` with these arguments, from the first region's client: memory in the middle,
+    /// processor time over all of it.
     ///
     /// # Errors
     /// The load cannot be made.
@@ -388,8 +389,8 @@ impl Lab {
         let load = thread::spawn(move || kernel::run(&mut command, ""));
         thread::sleep(time / 2);
         let memory = self.taken_since(&before);
-        let said = load.join().unwrap_or_else(|_| Err(LabError::Unfit("the load ended".to_owned())))?;
-        let report = serde_json::from_str(&said).map_err(|error| LabError::Unfit(error.to_string()))?;
+        let output = load.join().unwrap_or_else(|_| Err(LabError::Unfit("the load ended".to_owned())))?;
+        let report = serde_json::from_str(&output).map_err(|error| LabError::Unfit(error.to_string()))?;
         let mut taken = self.taken_since(&before);
         for (name, taken) in &mut taken {
             taken.memory_bytes = memory.get(name).map_or(0, |middle| middle.memory_bytes);
@@ -415,7 +416,7 @@ pub(crate) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The number of tunnels that all edges agree about, once they do, as long as somebody wants to know.
+/// The number of tunnels on which all edges agree, within a time limit and while it is wanted.
 pub(crate) fn known(watchers: &[(String, Watcher)], limit: Duration, is_wanted: &dyn Fn() -> bool) -> Option<u64> {
     let ends = Instant::now() + limit;
     let (mut last, mut since) = (None, Instant::now());
@@ -434,7 +435,7 @@ pub(crate) fn known(watchers: &[(String, Watcher)], limit: Duration, is_wanted: 
     None
 }
 
-/// When the first and when the last edge knew; the name of one that does not get to know.
+/// When the first and the last edge knew; the name of an edge that did not learn it.
 fn know(
     watchers: &[(String, Watcher)],
     limit: Duration,

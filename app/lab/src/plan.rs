@@ -1,5 +1,4 @@
-//! What a topology comes to: nodes with names and addresses, the programs on them, their command lines and files. Nothing
-//! here touches the machine.
+//! The plan of a topology: nodes with names and addresses, their programs, command lines and files. Pure.
 
 use std::{
     fmt::Write as _,
@@ -14,48 +13,48 @@ use crate::{
     wires::{Part, Port},
 };
 
-/// Under which sockets of a laboratory get their names; `.test` leads nowhere else (RFC 6761 section 6.2).
+/// The domain of a laboratory's sockets; `.test` exists nowhere else (RFC 6761 section 6.2).
 pub const DOMAIN: &str = "lab.test";
 /// The device of each node.
 pub(crate) const DEVICE: &str = "lab0";
 /// The namespace of the program that carries packets.
 const WIRES: &str = "wires";
-/// Machines of the bus.
+/// How many NATS servers there are.
 const BUS_NODES: u8 = 3;
 const BUS_PORT: u16 = 4222;
 const CLUSTER_PORT: u16 = 6222;
-/// Where machines of the bus say how they are.
+/// The monitoring port of NATS servers.
 const MONITOR_PORT: u16 = 8222;
 const DATABASE_PORT: u16 = 5432;
 const EDGES_PORT: u16 = 8444;
 const PUBLIC_PORT: u16 = 443;
-/// Where the service of an origin listens, in its own namespace.
+/// The port of an origin's service, in its own namespace.
 pub(crate) const SERVICE_PORT: u16 = 8000;
 
-/// What a node is for.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Takes clients and tunnels.
+    /// An edge.
     Edge,
-    /// Has accounts, sockets and edges.
+    /// A control.
     Control,
-    /// A machine of the bus.
+    /// A NATS server.
     Bus,
-    /// Has the store.
+    /// The database.
     Database,
-    /// Where to try clients.
+    /// A client.
     Client,
-    /// Has a service, and the connector that holds its tunnel.
+    /// A service, and the connector of its tunnel.
     Origin,
 }
 
 /// A namespace with an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// What it is for.
+    /// The kind.
     pub kind: Kind,
     /// Its region, as an index of the topology.
     pub region: usize,
@@ -63,7 +62,7 @@ pub struct Node {
     pub address: Ipv4Addr,
 }
 
-/// Which program a process runs.
+/// The program of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -81,32 +80,32 @@ pub enum Role {
     Connector,
 }
 
-/// A process that is meant to run.
+/// A process of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// What it is called: as its node, where that has one.
+    /// The name, which is its node's if that has one process.
     pub name: String,
-    /// What it runs.
+    /// The program.
     pub role: Role,
     /// The number of its node.
     pub node: usize,
 }
 
-/// Where a laboratory keeps its files.
+/// The files of a laboratory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// The directory of all of them.
+    /// The directory of all files.
     pub root: PathBuf,
 }
 
 impl Places {
-    /// What a process keeps.
+    /// The data of a process.
     #[must_use]
     pub fn data(&self, process: &str) -> PathBuf {
         self.root.join("data").join(process)
     }
 
-    /// What a process says.
+    /// The log of a process.
     #[must_use]
     pub fn log(&self, process: &str) -> PathBuf {
         self.root.join("logs").join(format!("{process}.log"))
@@ -124,59 +123,58 @@ impl Places {
         self.root.join("owner")
     }
 
-    /// Where the program that carries packets takes orders.
+    /// The socket of the program that carries packets.
     #[must_use]
     pub fn orders(&self) -> PathBuf {
         self.root.join("wires.sock")
     }
 }
 
-/// The programs that a laboratory runs.
+/// The programs of a laboratory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Programs {
-    /// This program: the wires, the services of origins, and what measures.
+    /// This program, for the wires, the services of origins, and measurements.
     pub lab: PathBuf,
-    /// What runs controls, edges and connectors: the `sallyport` that is installed, or another version of it.
+    /// The program of controls, edges and connectors: the installed `sallyport`, or another version.
     pub sallyport: PathBuf,
-    /// The bus.
+    /// `nats-server`.
     pub nats_server: PathBuf,
-    /// The folder of `initdb` and `postgres`, where there is a PostgreSQL.
+    /// The folder of `initdb` and `postgres`, if there is a PostgreSQL.
     pub postgres: Option<PathBuf>,
 }
 
-/// What is known only when others run.
+/// Values that are known only when others run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secrets {
     /// The password of the account that owns the installation.
     pub password: String,
-    /// The socket that all regions serve: its id.
+    /// The id of the socket that all regions serve.
     pub socket: String,
     /// Its name under [`DOMAIN`].
     pub host: String,
-    /// The tunnel of each region's origin and its credential.
+    /// The tunnel of each region's origin, and its credential.
     pub tunnels: Vec<(String, String)>,
 }
 
-/// How a process is started.
+/// How to start a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// What its environment has besides.
+    /// Additional environment.
     pub env: Vec<(String, String)>,
-    /// Whether it refuses to run as root, and runs as the user `postgres` in an IPC namespace of its own, whose memory goes
-    /// with it.
+    /// Whether it must not run as root: it runs as the user `postgres`, in an IPC namespace that ends with it.
     pub as_postgres: bool,
-    /// The words in its log that say that it is ready.
+    /// The text in its log that says that it is ready.
     pub ready: &'static str,
 }
 
-/// What a topology comes to.
+/// The plan of a topology.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// What was asked for.
+    /// The topology.
     pub topology: Topology,
     /// All nodes.
     pub nodes: Vec<Node>,
@@ -232,7 +230,7 @@ impl Plan {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// The process of this name, or all those of the node of this name.
+    /// The process of this name, or all of the node of this name.
     #[must_use]
     pub fn processes_of(&self, name: &str) -> Vec<&Process> {
         let own: Vec<_> = self.processes.iter().filter(|process| process.name == name).collect();
@@ -247,7 +245,7 @@ impl Plan {
         node.or_else(|| self.topology.regions.iter().position(|region| region.as_str() == name).map(Part::Region))
     }
 
-    /// What a part is called.
+    /// The name of a part.
     #[must_use]
     pub fn name_of(&self, part: Part) -> String {
         match part {
@@ -256,7 +254,7 @@ impl Plan {
         }
     }
 
-    /// All names that faults may be done to.
+    /// All names of possible targets of faults.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let nodes = self.nodes.iter().map(|node| node.name.clone());
@@ -274,7 +272,7 @@ impl Plan {
         self.nodes.iter().find(|node| node.kind == Kind::Client && node.region == region)
     }
 
-    /// With what the names of all its namespaces begin.
+    /// The prefix of its namespaces.
     #[must_use]
     pub fn prefix(&self) -> String {
         prefix(&self.topology.name)
@@ -299,7 +297,7 @@ impl Plan {
         self.nodes.iter().map(port).collect()
     }
 
-    /// What a node's `ip -batch` is told once its device is there.
+    /// The lines for a node's `ip -batch` once its device exists.
     #[must_use]
     pub fn set_up(&self, node: &Node) -> String {
         format!(
@@ -308,8 +306,8 @@ impl Plan {
         )
     }
 
-    /// The hosts file of a node: the names of nodes, and those that lead to edges, the nearest first. On an edge and
-    /// on a control they lead to itself.
+    /// The hosts file of a node: the names of nodes, and the sockets' names at edges, the nearest first. On an edge and
+    /// on a control the sockets' names lead to itself.
     #[must_use]
     pub fn hosts(&self, node: &Node, sockets: &[String]) -> String {
         let mut text = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
@@ -320,7 +318,7 @@ impl Plan {
         edges.sort_by_key(|edge| (self.topology.link(node.region, edge.region).delay, edge.address));
         let addresses: Vec<Ipv4Addr> = match node.kind {
             Kind::Control => vec![node.address],
-            // So it comes from the same machine, and is shown the metrics.
+            // From its own machine, the edge shows its metrics.
             Kind::Edge => vec![Ipv4Addr::LOCALHOST],
             _ => edges.iter().map(|edge| edge.address).collect(),
         };
@@ -333,7 +331,7 @@ impl Plan {
         text
     }
 
-    /// The configuration of a machine of the bus.
+    /// The configuration of a NATS server.
     #[must_use]
     pub fn bus_config(&self, node: &Node, places: &Places) -> String {
         let routes: Vec<_> =
@@ -349,7 +347,7 @@ impl Plan {
         )
     }
 
-    /// Who may come to the database: the laboratory.
+    /// The `pg_hba.conf` of the database: the laboratory may connect.
     #[must_use]
     pub fn database_access(&self) -> String {
         "host all all 10.77.0.0/16 trust\n".to_owned()
@@ -359,7 +357,7 @@ impl Plan {
         self.nodes.iter().filter(move |node| node.kind == kind)
     }
 
-    /// How a process is started.
+    /// How to start a process.
     #[must_use]
     pub fn launch(&self, process: &Process, programs: &Programs, places: &Places, secrets: &Secrets) -> Launch {
         let node = &self.nodes[process.node];
@@ -426,7 +424,7 @@ impl Plan {
         if let Some(database) = self.of(Kind::Database).next() {
             let address = format!("postgres://postgres@{}:{DATABASE_PORT}/postgres?sslmode=disable", database.address);
             args.extend(["--database".into(), address]);
-            // The first one makes the key of the installation; the others are given it.
+            // The first one makes the key of the installation; the others get it.
             if let Some(first) = self.of(Kind::Control).next().filter(|first| first.name != node.name) {
                 let key = places.data(&first.name).join("installation.key");
                 args.extend(["--key-file".into(), key.display().to_string()]);
@@ -435,7 +433,7 @@ impl Plan {
         args
     }
 
-    /// What the environment of programs on nodes has, so that they find the API, trust the laboratory and are its owner.
+    /// The environment of programs on nodes, with the API, the root and the owner.
     #[must_use]
     pub fn environment(&self, places: &Places) -> Vec<(String, String)> {
         let (ca, owner) = (places.ca().display().to_string(), places.owner());
@@ -452,7 +450,7 @@ impl Plan {
     }
 }
 
-/// With what the names of the namespaces of a laboratory begin.
+/// The prefix of a laboratory's namespaces.
 pub(crate) fn prefix(name: &LabName) -> String {
     format!("sallyport-{name}-")
 }
@@ -465,7 +463,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// A crash of the machine takes the laboratory along, so nothing is synced; and no memory outlives the server.
+/// Without sync, because a crash of the machine ends the laboratory; without shared memory that outlives the server.
 fn database_args(node: &Node, data: &Path) -> Vec<String> {
     let mut args = vec!["-D".to_owned(), data.display().to_string(), "-p".into(), DATABASE_PORT.to_string()];
     let settings = [
@@ -484,10 +482,10 @@ fn database_args(node: &Node, data: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Wish;
+    use crate::topology::TopologyOptions;
 
-    fn plan(wish: &Wish) -> Plan {
-        Plan::new(Topology::new(wish).unwrap())
+    fn plan(options: &TopologyOptions) -> Plan {
+        Plan::new(Topology::new(options).unwrap())
     }
 
     fn places() -> Places {
@@ -508,7 +506,7 @@ mod tests {
 
     #[test]
     fn names_and_addresses_differ() {
-        let plan = plan(&Wish { regions: 6, edges: 8, controls: 4, ..Wish::default() });
+        let plan = plan(&TopologyOptions { regions: 6, edges: 8, controls: 4, ..TopologyOptions::default() });
         assert_eq!(plan.nodes.len(), 3 + 1 + 4 + 48 + 12);
         let mut addresses: Vec<_> = plan.nodes.iter().map(|node| node.address).collect();
         let mut names: Vec<_> = plan.processes.iter().map(|process| process.name.clone()).collect();
@@ -518,24 +516,24 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!((addresses.len(), names.len()), (all, processes));
-        // The kernel's bound on the name of a namespace is that of a file; that of a command shown by `ip` is not met.
+        // The kernel's bound is that of a file name; the shorter one for display does not matter.
         assert!(plan.nodes.iter().all(|node| plan.namespace(node).len() < 64));
     }
 
     #[test]
     fn the_bus_and_the_controls_are_spread_over_regions() {
-        let three = plan(&Wish::default());
+        let three = plan(&TopologyOptions::default());
         let region = |plan: &Plan, name: &str| plan.node(name).unwrap().region;
         assert_eq!(["nats-1", "nats-2", "nats-3"].map(|name| region(&three, name)), [0, 1, 2]);
         assert_eq!(["control-1", "control-2"].map(|name| region(&three, name)), [0, 1]);
-        let one = plan(&Wish { regions: 1, ..Wish::default() });
+        let one = plan(&TopologyOptions { regions: 1, ..TopologyOptions::default() });
         assert!(one.nodes.iter().all(|node| node.region == 0));
         assert_eq!(one.node("control-2").unwrap().address, Ipv4Addr::new(10, 77, 1, 32));
     }
 
     #[test]
     fn a_name_is_a_process_a_node_or_a_region() {
-        let plan = plan(&Wish::default());
+        let plan = plan(&TopologyOptions::default());
         let processes =
             |name: &str| plan.processes_of(name).iter().map(|process| process.name.clone()).collect::<Vec<_>>();
         assert_eq!(processes("eu-1"), ["eu-1"]);
@@ -551,7 +549,7 @@ mod tests {
 
     #[test]
     fn public_names_lead_to_the_nearest_edge_first_and_on_a_control_to_itself() {
-        let plan = plan(&Wish::default());
+        let plan = plan(&TopologyOptions::default());
         let leads = |node: &str, name: &str| -> Vec<String> {
             let hosts = plan.hosts(plan.node(node).unwrap(), &["calm-bay-1.lab.test".to_owned()]);
             let lines = hosts.lines().filter_map(|line| line.split_once(' '));
@@ -566,7 +564,7 @@ mod tests {
 
     #[test]
     fn controls_share_the_database_and_know_the_whole_bus_the_nearest_first() {
-        let two = plan(&Wish::default());
+        let two = plan(&TopologyOptions::default());
         let args = launch(&two, "control-2").args.join(" ");
         assert!(args.starts_with("control --domain lab.test --data /run/lab/data/control-2"), "{args}");
         assert!(args.contains("--bus nats://10.77.2.42:4222,nats://10.77.1.41:4222,nats://10.77.3.43:4222"), "{args}");
@@ -574,14 +572,14 @@ mod tests {
         assert!(args.contains("--database postgres://postgres@10.77.1.51:5432/postgres"), "{args}");
         assert!(args.ends_with("--key-file /run/lab/data/control-1/installation.key"), "{args}");
         assert!(!launch(&two, "control-1").args.join(" ").contains("--key-file"));
-        let alone = plan(&Wish { controls: 1, database: Database::Sqlite, ..Wish::default() });
+        let alone = plan(&TopologyOptions { controls: 1, database: Database::Sqlite, ..TopologyOptions::default() });
         assert!(!launch(&alone, "control-1").args.join(" ").contains("--database"));
         assert!(alone.node("postgres").is_none());
     }
 
     #[test]
     fn secrets_stay_out_of_command_lines() {
-        let plan = plan(&Wish::default());
+        let plan = plan(&TopologyOptions::default());
         for process in &plan.processes {
             let launch = launch(&plan, &process.name);
             assert!(!launch.args.iter().any(|arg| arg.contains("spt_")), "{launch:?}");
@@ -594,7 +592,7 @@ mod tests {
 
     #[test]
     fn the_bus_is_one_cluster_and_each_of_it_has_its_own_store() {
-        let plan = plan(&Wish::default());
+        let plan = plan(&TopologyOptions::default());
         let config = plan.bus_config(plan.node("nats-2").unwrap(), &places());
         for wanted in [
             "server_name: nats-2",
@@ -611,7 +609,7 @@ mod tests {
 
     #[test]
     fn a_node_gets_its_address_on_its_device() {
-        let plan = plan(&Wish::default());
+        let plan = plan(&TopologyOptions::default());
         let batch = plan.set_up(plan.node("ap-1").unwrap());
         assert!(batch.contains("addr add 10.77.3.11/24 dev lab0\n") && batch.contains("route add default dev lab0"));
     }

@@ -1,45 +1,44 @@
-//! Processes of a laboratory: known by their id and the moment of their start, so that no other process is ever taken for
-//! one of them.
+//! Processes of a laboratory, known by their id and start time, so that no other process is mistaken for one.
 
 use std::{fs, io, path::Path};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// The longest `/proc/PID/stat` that is read.
+/// The longest `/proc/PID/stat`, in bytes.
 const MAX_STAT_BYTES: usize = 4_096;
 
-/// A process that was started.
+/// A started process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// Its id.
     pub pid: i32,
-    /// When, in ticks since the machine's start.
+    /// Its start, in ticks since the boot.
     pub at_ticks: u64,
 }
 
-/// How a process is.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Life {
-    /// It runs, or waits for something.
+    /// Running, or waiting.
     Runs,
-    /// It was stopped by a signal.
+    /// Stopped by a signal.
     Paused,
-    /// It has ended.
+    /// Ended.
     Gone,
 }
 
-/// What a process used.
+/// What a process has used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
-    /// Memory of its own and its share of what it has with others, in bytes.
+    /// Proportional set size, in bytes.
     pub memory_bytes: u64,
     /// Processor time, of user and system, in microseconds.
     pub cpu_us: u64,
 }
 
-/// The fields of `/proc/PID/stat` that matter (proc_pid_stat(5)).
+/// The needed fields of `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: char,
@@ -49,7 +48,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// A process of which only the first thread has ended is there still: its sockets are closed when the last one has.
+    /// The state. A process whose first thread alone has ended still has its sockets, and counts as running.
     fn life(&self) -> Life {
         match self.state {
             'Z' | 'X' if self.threads <= 1 => Life::Gone,
@@ -60,7 +59,7 @@ impl Stat {
 }
 
 fn parse(text: &str) -> Option<Stat> {
-    // The name of the program is in parentheses, and may have some of its own.
+    // The name of the program is in parentheses, and may contain some.
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     let number = |field: usize| fields.get(field - 3)?.trim().parse::<u64>().ok();
@@ -78,13 +77,13 @@ fn stat(pid: i32) -> Option<Stat> {
 }
 
 impl Started {
-    /// The process of this id, as it is now.
+    /// The present process with this id.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
         stat(pid).map(|stat| Self { pid, at_ticks: stat.at_ticks })
     }
 
-    /// How it is.
+    /// The state.
     #[must_use]
     pub fn life(&self) -> Life {
         match stat(self.pid) {
@@ -93,7 +92,7 @@ impl Started {
         }
     }
 
-    /// Sends a signal; `false` when it has ended.
+    /// Sends a signal. Returns `false` if the process has ended.
     ///
     /// # Errors
     /// The system refuses.
@@ -104,7 +103,7 @@ impl Started {
             Err(rustix::io::Errno::SRCH) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        // Who has the handle has this very process; whether it is the one that was meant is looked up behind it.
+        // The handle is of one process; whether that is the right one is checked after it was opened.
         if self.life() == Life::Gone {
             return Ok(false);
         }
@@ -115,7 +114,7 @@ impl Started {
         }
     }
 
-    /// What it used; `None` when it has ended.
+    /// What it has used; `None` if it has ended.
     #[must_use]
     pub fn used(&self) -> Option<Used> {
         let stat = stat(self.pid).filter(|stat| stat.at_ticks == self.at_ticks)?;
@@ -126,7 +125,7 @@ impl Started {
     }
 }
 
-/// The processes whose network namespace is this one.
+/// The processes in this network namespace.
 pub(crate) fn in_namespace(path: &Path) -> Vec<Started> {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(wanted) = fs::metadata(path) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! The programs that are not ours: where they are, and how to get them.
+//! The external programs of a laboratory: where they are, and how to install them.
 
 use std::{
     env, fs,
@@ -10,18 +10,19 @@ use sallyport_cli::program;
 
 use crate::{error::LabError, plan::Programs, topology::Database};
 
-/// Where Debian keeps its PostgreSQL servers, each in a folder of its version.
+/// The folder of Debian's PostgreSQL servers, one folder for each version.
 const POSTGRES_FOLDERS: &str = "/usr/lib/postgresql";
-/// The oldest nats-server that has what the bus uses of JetStream.
+/// The oldest nats-server with the JetStream features of the bus.
 const OLDEST_NATS: [u32; 2] = [2, 10];
 const GET_SALLYPORT: &str = "install it beside sallyport-lab or where PATH finds it, or name it with --program FILE";
 const GET_NATS: &str = "install nats-server 2.10 or newer from https://nats.io/download, or by \
     `go install github.com/nats-io/nats-server/v2@latest` (Debian 12's package is older)";
 
-/// Finds what a laboratory needs; `other` runs controls, edges and connectors in place of the `sallyport` that is installed.
+/// Finds the programs of a laboratory. `other` runs controls, edges and connectors in place of the installed
+/// `sallyport`.
 ///
 /// # Errors
-/// What is missing, and how it is installed.
+/// A program is missing; the error says how to install it.
 pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs, LabError> {
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = |name: &str| search(env::split_paths(&path), name);
@@ -38,7 +39,7 @@ pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs,
         return Err(missing("/dev/net/tun", "load the kernel's module tun: modprobe tun"));
     }
     let nats_server = on_path("nats-server").or_else(|| {
-        // Of `go install`, and of Sallyport's own tests.
+        // Where `go install` and Sallyport's own tests put it.
         let home = env::var_os("HOME").map(PathBuf::from)?;
         let tools = env::var_os("SALLYPORT_TOOLS").map_or_else(|| home.join(".cache/sallyport-tools"), PathBuf::from);
         let newest = newest(&tools, |name| name.starts_with("nats-server-")).map(|folder| folder.join("nats-server"));
@@ -47,7 +48,7 @@ pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs,
             .or_else(|| Some(home.join("go/bin/nats-server")).filter(|file| file.is_file()))
     });
     let nats_server = nats_server.ok_or_else(|| missing("nats-server", GET_NATS))?;
-    if version_said_by(&nats_server).is_some_and(|version| version < OLDEST_NATS) {
+    if version_of(&nats_server).is_some_and(|version| version < OLDEST_NATS) {
         return Err(missing("nats-server 2.10 or newer", GET_NATS));
     }
     let postgres = match database {
@@ -80,15 +81,15 @@ pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs,
     Ok(Programs { lab, sallyport, nats_server, postgres })
 }
 
-/// What `nats-server -v` says of itself; `None` where that cannot be read.
-fn version_said_by(program: &Path) -> Option<[u32; 2]> {
-    let said = Command::new(program).arg("-v").output().ok()?.stdout;
-    version_in(&String::from_utf8_lossy(&said))
+/// The version that `nats-server -v` prints; `None` if it cannot be read.
+fn version_of(program: &Path) -> Option<[u32; 2]> {
+    let output = Command::new(program).arg("-v").output().ok()?.stdout;
+    version_in(&String::from_utf8_lossy(&output))
 }
 
 /// The first two numbers of `nats-server: v2.10.7`.
-fn version_in(said: &str) -> Option<[u32; 2]> {
-    let mut numbers = said.trim().rsplit_once('v')?.1.split('.').map(str::parse);
+fn version_in(text: &str) -> Option<[u32; 2]> {
+    let mut numbers = text.trim().rsplit_once('v')?.1.split('.').map(str::parse);
     Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
 }
 

@@ -1,5 +1,4 @@
-//! The program that carries packets: a TUN device in the namespace of each node, and this process between them. What
-//! becomes of a packet is decided in [`crate::wires`].
+//! The program that carries packets between the TUN devices of all nodes. [`crate::wires`] decides about each packet.
 
 use std::{
     collections::BinaryHeap,
@@ -29,44 +28,44 @@ use crate::{
     wires::{Counts, Cut, Fate, Part, Wires},
 };
 
-/// The most packets that are under way at a time.
+/// How many packets may be under way.
 const MAX_WAITING_PACKETS: usize = 262_144;
 const MTU_BYTES: u16 = 1_500;
-/// Devices take packets that were made larger than the MTU by nobody; more than enough.
+/// More than any packet of a device with this MTU.
 const MAX_PACKET_BYTES: usize = 65_536;
 /// The longest order, in bytes.
 const MAX_ORDER_BYTES: u64 = 4_096;
-/// How long an order may take to come and its answer to be taken.
+/// How long reading an order and writing its answer may take.
 const ORDER_TIME: Duration = Duration::from_secs(5);
 
-/// What the wires can be told.
+/// An order to the wires.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Order {
-    /// Let nothing pass between two parts.
+    /// Cut between two parts.
     Cut(Cut),
-    /// Slow what passes a part.
+    /// Slow a part.
     Slow(Part, Link),
-    /// Take away what names this part; everything without one.
+    /// Remove the faults of this part, or all.
     Heal(Option<Part>),
-    /// Only say how it is.
+    /// Report the state.
     Show,
 }
 
-/// How the wires are once an order is carried out.
+/// The state of the wires after an order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wiring {
     /// Why the order was refused, if it was.
     pub refused: Option<String>,
-    /// What was counted.
+    /// The counters.
     pub counts: Counts,
-    /// The cuts that hold.
+    /// The present cuts.
     pub cuts: Vec<Cut>,
     /// What is slowed.
     pub slowed: Vec<(Part, Link)>,
 }
 
-/// Gives an order to the wires of a laboratory; it holds when this returns.
+/// Sends an order to the wires of a laboratory; it is in effect when this returns.
 pub(crate) fn order(places: &Places, order: &Order) -> Result<Wiring, LabError> {
     let wrong = |error: &dyn std::fmt::Display| LabError::Wires(error.to_string());
     let mut stream = UnixStream::connect(places.orders()).map_err(|error| wrong(&error))?;
@@ -87,14 +86,14 @@ pub(crate) fn order(places: &Places, order: &Order) -> Result<Wiring, LabError> 
 #[derive(Debug, PartialEq, Eq)]
 struct Waiting {
     due: Duration,
-    /// In which order it came.
+    /// Its number in the order of arrival.
     number: u64,
     at: usize,
     packet: Vec<u8>,
 }
 
 impl Ord for Waiting {
-    /// The heap gives the greatest first: the one that is due first.
+    /// The heap yields the greatest first, which is the earliest due.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }
@@ -120,15 +119,15 @@ struct Relay {
     wake: Condvar,
 }
 
-/// Nobody panics while holding one of the locks, and a packet more or less is no matter.
+/// No lock holder panics, and a lost packet would not matter.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// Carries packets until it is killed. Prints `ready` when the devices are there.
+/// Carries packets until it is killed. Prints `ready` when the devices exist.
 ///
 /// # Errors
-/// What kept it from starting.
+/// Why it could not start.
 pub fn run(parent: &Path, name: &LabName) -> Result<(), LabError> {
     let places = state::places(parent, name);
     let state = state::read(&places)?.ok_or_else(|| LabError::None(name.clone()))?;
@@ -153,13 +152,13 @@ pub fn run(parent: &Path, name: &LabName) -> Result<(), LabError> {
     thread::spawn(move || sender.send_waiting());
     println!("ready");
     for stream in orders.incoming().flatten() {
-        // Who is slow or wrong is not answered.
+        // A slow or invalid order gets no answer.
         drop(relay.obey(&stream));
     }
     Ok(())
 }
 
-/// Makes the device of a namespace. A thread is in a namespace by itself, and takes that along to its end.
+/// Makes the device of a namespace, in a thread that enters the namespace and then ends.
 fn device(namespace: &str) -> Result<SyncDevice, LabError> {
     let path = kernel::path(namespace);
     let file = File::open(&path).map_err(LabError::io(format!("open {}", path.display())))?;
@@ -172,12 +171,12 @@ fn device(namespace: &str) -> Result<SyncDevice, LabError> {
 }
 
 impl Relay {
-    /// Takes what a node sends.
+    /// Reads the packets of a node.
     fn take(&self, node: usize) {
         let mut buffer = vec![0; MAX_PACKET_BYTES];
         loop {
             let Ok(length) = self.devices[node].recv(&mut buffer) else {
-                // Not up yet.
+                // The device is not up yet.
                 thread::sleep(Duration::from_millis(10));
                 continue;
             };
@@ -206,7 +205,7 @@ impl Relay {
         }
     }
 
-    /// A device that is down loses what comes, as wires do.
+    /// A device that is down loses packets, like a wire.
     fn deliver(&self, at: usize, packet: &[u8]) {
         drop(self.devices[at].send(packet));
     }
@@ -278,7 +277,7 @@ fn obey(wires: &mut Wires, order: &Order) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::{Topology, Wish};
+    use crate::topology::{Topology, TopologyOptions};
 
     #[test]
     fn packets_are_sent_when_they_are_due_and_otherwise_in_their_order() {
@@ -292,7 +291,7 @@ mod tests {
 
     #[test]
     fn orders_are_carried_out_or_refused_with_a_sentence() {
-        let plan = Plan::new(Topology::new(&Wish::default()).unwrap());
+        let plan = Plan::new(Topology::new(&TopologyOptions::default()).unwrap());
         let mut wires = Wires::new(plan.topology.clone(), plan.ports(), 1);
         let cut = Cut { one: Part::Region(0), other: None };
         assert_eq!(obey(&mut wires, &Order::Cut(cut)), Ok(()));

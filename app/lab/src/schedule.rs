@@ -1,5 +1,4 @@
-//! Which faults come when: all of it follows from a seed, so that what was seen once can be seen again. Nothing here touches
-//! the machine.
+//! The schedule of faults, derived from a seed, so that a run can be repeated. Pure.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -12,18 +11,18 @@ use crate::{
 
 /// How long a fault lasts, in milliseconds: shorter than a lease, and longer.
 const LASTS_MS: (u64, u64) = (2_000, 8_000);
-/// How long nothing is broken before a fault, in milliseconds.
+/// How long a rest before a fault lasts, in milliseconds.
 const REST_MS: (u64, u64) = (1_000, 2_500);
-/// No fault is cut shorter than this at the end.
+/// The last fault is not shorter than this.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// What is slowed gets so many milliseconds more, one way.
+/// The additional delay of a slowed part, one way, in milliseconds.
 const DELAYS_MS: (u64, u64) = (20, 200);
-/// The rates of what is slowed, in bits a second.
+/// The bandwidths of slowed parts, in bits a second.
 const RATES_BITS: [Option<u64>; 3] = [None, Some(20_000_000), Some(50_000_000)];
-/// How many packets of a hundred are lost where it is slowed.
+/// The losses of slowed parts, in percent.
 const LOSSES: [f64; 3] = [0.0, 0.5, 2.0];
 
-/// What is done.
+/// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
@@ -33,11 +32,11 @@ pub enum Act {
     Pause,
     /// No packet passes.
     Partition,
-    /// Packets take longer, are lost, or have little room.
+    /// Delay, loss or low bandwidth.
     Slow,
 }
 
-/// To what.
+/// The kind of target of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -45,7 +44,7 @@ pub enum Target {
     Edge,
     /// A control.
     Control,
-    /// A machine of the bus.
+    /// A NATS server.
     Bus,
     /// The database.
     Database,
@@ -53,9 +52,9 @@ pub enum Target {
     Connector,
     /// A node with a service and its connector.
     Origin,
-    /// A region: all that runs in it, or what crosses its border.
+    /// A region: all its processes, or its border.
     Region,
-    /// The way between two regions.
+    /// The link between two regions.
     Link,
 }
 
@@ -69,7 +68,7 @@ impl Target {
     pub const ALL: [Self; 8] =
         [Self::Edge, Self::Control, Self::Bus, Self::Database, Self::Connector, Self::Origin, Self::Region, Self::Link];
 
-    /// What can be done to it: wires are those of nodes and regions, and between two of these there is nothing to kill.
+    /// The possible faults: nodes and regions have wires, and a link has no process to kill.
     fn acts(self) -> &'static [Act] {
         match self {
             Self::Connector => &[Act::Kill, Act::Pause],
@@ -129,40 +128,40 @@ impl FromStr for Target {
     }
 }
 
-/// A fault that is to come.
+/// A scheduled fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     /// What is done.
     pub act: Act,
     /// To what kind of thing.
     pub target: Target,
-    /// To what.
+    /// The name of the target.
     pub name: String,
-    /// From what else it is cut off; from everything without it.
+    /// The other side of a partition; everything else if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// By what it is slowed.
+    /// The properties of a slowed part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<Link>,
-    /// For how long nothing is broken before it, in milliseconds.
+    /// The rest before it, in milliseconds.
     pub rest_ms: u64,
-    /// For how long it is broken, in milliseconds.
+    /// Its length, in milliseconds.
     pub lasts_ms: u64,
 }
 
 impl Fault {
-    /// How many requests may fail by it; `None` where nothing else of its kind could take its place.
+    /// How many requests may fail by it; `None` if the target has no replacement.
     ///
-    /// Each connection loses what is under way when something on its way breaks, and what it tries then for as long as that is
-    /// silent: it runs into it again when it has lost its patience. What requests do not pass through costs none.
+    /// Each connection loses its running request when something on its path breaks. Later requests fail while the path
+    /// is silent, one in each timeout. A target off the path costs no request.
     #[must_use]
-    pub fn may_fail(&self, plan: &Plan, connections: u64, patience: Duration) -> Option<u64> {
+    pub fn may_fail(&self, plan: &Plan, connections: u64, timeout: Duration) -> Option<u64> {
         if !self.target.is_on_the_way() {
             return Some(0);
         }
         let several = match self.target {
             Target::Edge => plan.nodes.iter().filter(|node| node.kind == Kind::Edge).count() > 1,
-            // Between two regions nothing is needed as long as each has all of it.
+            // Without the link each region is complete.
             Target::Link => true,
             _ => plan.topology.regions.len() > 1,
         };
@@ -170,8 +169,8 @@ impl Fault {
             Act::Kill => 0,
             Act::Pause | Act::Partition | Act::Slow => self.lasts_ms,
         };
-        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1);
-        several.then(|| connections * (1 + silent_ms.div_ceil(patience_ms)))
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
+        several.then(|| connections * (1 + silent_ms.div_ceil(timeout_ms)))
     }
 }
 
@@ -191,7 +190,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// SplitMix64: the schedule is all in its seed.
+/// SplitMix64, seeded by the schedule's seed.
 struct Chance(u64);
 
 impl Chance {
@@ -216,7 +215,7 @@ impl Chance {
     }
 }
 
-/// The names of what there is of a kind; of links the first region.
+/// The names of all targets of a kind; for links the first region.
 fn names(plan: &Plan, target: Target) -> Vec<String> {
     let nodes = |kind: Kind| plan.nodes.iter().filter(move |node| node.kind == kind).map(|node| node.name.clone());
     let regions = || plan.topology.regions.iter().map(ToString::to_string);
@@ -231,13 +230,13 @@ fn names(plan: &Plan, target: Target) -> Vec<String> {
             connectors.map(|process| process.name.clone()).collect()
         }
         Target::Region => regions().collect(),
-        // Two are needed to be apart.
+        // A link needs two regions.
         Target::Link => regions().collect::<Vec<_>>().split_last().map_or_else(Vec::new, |(_, rest)| rest.to_vec()),
     }
 }
 
-/// The faults of a seed, which with the times of rest between them take no longer than `time`. Only these acts are done, and
-/// only to such things; of what the laboratory does not have there is none.
+/// The faults of a seed, which take no longer than `time` with their rests. Only these kinds and targets occur, and
+/// only existing targets.
 #[must_use]
 pub fn schedule(plan: &Plan, seed: u64, time: Duration, acts: &[Act], targets: &[Target]) -> Vec<Fault> {
     let mut chance = Chance(seed);
@@ -246,7 +245,7 @@ pub fn schedule(plan: &Plan, seed: u64, time: Duration, acts: &[Act], targets: &
             && !names(plan, *target).is_empty()
             && targets.contains(target)
     };
-    // What clients come to breaks more often than each of the rest.
+    // Edges break more often than each other target.
     let targets: Vec<Target> = std::iter::once(Target::Edge).chain(Target::ALL).filter(fits).collect();
     let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let shortest_ms = u64::try_from(SHORTEST.as_millis()).unwrap_or(u64::MAX);
@@ -291,17 +290,17 @@ fn next(plan: &Plan, chance: &mut Chance, acts: &[Act], targets: &[Target]) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::{Database, Topology, Wish};
+    use crate::topology::{Database, Topology, TopologyOptions};
 
-    fn plan(wish: &Wish) -> Plan {
-        Plan::new(Topology::new(wish).unwrap())
+    fn plan(options: &TopologyOptions) -> Plan {
+        Plan::new(Topology::new(options).unwrap())
     }
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
     #[test]
     fn a_seed_is_a_schedule_and_another_one_is_another() {
-        let plan = plan(&Wish::default());
+        let plan = plan(&TopologyOptions::default());
         let of = |seed: u64| schedule(&plan, seed, HOUR, &Act::ALL, &Target::ALL);
         assert_eq!(of(7), of(7));
         assert_ne!(of(7), of(8));
@@ -310,7 +309,7 @@ mod tests {
 
     #[test]
     fn every_act_and_every_thing_comes_and_all_of_it_can_be_done() {
-        let plan = plan(&Wish { edges: 2, ..Wish::default() });
+        let plan = plan(&TopologyOptions { edges: 2, ..TopologyOptions::default() });
         let faults = schedule(&plan, 1, HOUR, &Act::ALL, &Target::ALL);
         for target in Target::ALL {
             for act in target.acts() {
@@ -335,7 +334,12 @@ mod tests {
 
     #[test]
     fn it_fits_its_time_and_holds_nothing_that_was_left_out() {
-        let plan = plan(&Wish { regions: 1, controls: 1, database: Database::Sqlite, ..Wish::default() });
+        let plan = plan(&TopologyOptions {
+            regions: 1,
+            controls: 1,
+            database: Database::Sqlite,
+            ..TopologyOptions::default()
+        });
         for seconds in [0, 2, 5, 60, 600] {
             for seed in 0..50 {
                 let time = Duration::from_secs(seconds);
@@ -354,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_bound_is_what_may_be_under_way() {
-        let plan = |regions: u8| plan(&Wish { regions, ..Wish::default() });
+        let plan = |regions: u8| plan(&TopologyOptions { regions, ..TopologyOptions::default() });
         let fault = |act: Act, target: Target| Fault {
             act,
             target,

@@ -1,7 +1,7 @@
-//! The small web service of each origin: it says where it is, gives bytes, and takes them.
+//! The small web service of each origin.
 //!
-//! `/bytes/N` answers N bytes, `/slow/MS` answers after so many milliseconds; everything else is answered with the name of
-//! the origin, method and path, and how many bytes came with the request. Every answer has `x-origin`.
+//! `/bytes/N` answers with N bytes, `/slow/MS` after this many milliseconds. Any other path answers with the origin's
+//! name, method and path, and the number of received bytes. Every answer has `x-origin`.
 
 use std::{
     convert::Infallible,
@@ -23,21 +23,21 @@ use crate::error::LabError;
 
 /// The header field with the name of the origin.
 pub const ORIGIN_HEADER: &str = "x-origin";
-/// The longest that `/slow` waits.
+/// The longest wait of `/slow`.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 const CHUNK: &[u8] = &[b'x'; 65_536];
 
-/// Serves until it is killed. Prints `ready` when it listens.
+/// Serves until killed. Prints `ready` when it listens.
 ///
 /// # Errors
-/// It cannot listen there.
+/// It cannot listen at the address.
 pub async fn run(called: &str, listen: SocketAddr) -> Result<(), LabError> {
     let listener = TcpListener::bind(listen).await.map_err(LabError::io(format!("listen on {listen}")))?;
     let called = HeaderValue::from_str(called).map_err(|_| LabError::Unfit(format!("{called:?} is no name")))?;
     println!("ready");
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Too many open files: some will be closed.
+            // Too many open files, some of which will be closed.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -75,7 +75,7 @@ async fn answer(called: HeaderValue, mut request: Request<Incoming>) -> Result<A
     Ok(response)
 }
 
-/// So many bytes.
+/// A body of this many bytes.
 #[derive(Debug)]
 struct Filler {
     left: u64,

@@ -1,4 +1,4 @@
-//! Starting processes on nodes.
+//! Starts processes on nodes.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,26 +17,26 @@ use crate::{
     state::Lab,
 };
 
-/// How long a program may take to be ready: a busy machine must not fail.
+/// How long a program may take to be ready, on a busy machine too.
 const READY_TIME: Duration = Duration::from_secs(60);
-/// How often it is looked.
+/// How often this is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How much of a log is searched for a word, and how much of its end is told.
+/// How much of a log is searched, in bytes.
 const MAX_LOG_BYTES: u64 = 4 << 20;
 const MAX_TOLD_CHARS: usize = 600;
 
-/// A process that was started, to be waited for.
+/// A process that was started, and is not known to be ready.
 #[derive(Debug)]
 pub(crate) struct Starting {
     name: String,
     started: Started,
     log: PathBuf,
-    /// Where its words begin in the log.
+    /// Where its output begins in the log.
     from: u64,
     ready: &'static str,
 }
 
-/// The command line that runs a program on a node, beside this process rather than as a part of it.
+/// The command that runs a program on a node, independent of this process.
 pub(crate) fn command(namespace: &str, launch: &Launch) -> Command {
     let mut command = Command::new("setsid");
     command.args(["ip", "netns", "exec", namespace]);
@@ -49,7 +49,7 @@ pub(crate) fn command(namespace: &str, launch: &Launch) -> Command {
     command
 }
 
-/// Takes out of a program's environment what is meant for commands of whoever built the laboratory.
+/// Removes the environment of the laboratory's builder that is meant for commands.
 pub(crate) fn clean(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -60,7 +60,7 @@ pub(crate) fn clean(command: &mut Command) {
     }
 }
 
-/// Starts a program whose words go to a log.
+/// Starts a program whose output goes to a log.
 pub(crate) fn spawn(
     name: &str,
     mut command: Command,
@@ -76,45 +76,45 @@ pub(crate) fn spawn(
     let mut child = command.spawn().map_err(LabError::io(format!("start {name}")))?;
     let pid = i32::try_from(child.id()).unwrap_or(0);
     let started = Started::of(pid).unwrap_or(Started { pid, at_ticks: 0 });
-    // It may end while this process is there: nobody else would take its status.
+    // If it ends before this process, its status must be collected.
     thread::spawn(move || drop(child.wait()));
     Ok(Starting { name: name.to_owned(), started, log, from, ready })
 }
 
 impl Starting {
-    /// Which process it is.
+    /// The process.
     pub(crate) fn started(&self) -> Started {
         self.started
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it logs that it is ready.
     pub(crate) fn wait(&self) -> Result<(), LabError> {
         self.wait_for(self.ready)
     }
 
-    /// Waits until it says this.
+    /// Waits until it logs this.
     pub(crate) fn wait_for(&self, words: &str) -> Result<(), LabError> {
         let began = Instant::now();
         loop {
-            // Looked up before the log is read: what it said last is in there then.
+            // Looked up before the log is read, so that the log has its last lines.
             let life = self.started.life();
-            if self.has_said(words) {
+            if self.has_logged(words) {
                 return Ok(());
             }
             if life == Life::Gone {
-                let said = self.last_words();
-                return Err(LabError::Start { name: self.name.clone(), said, log: self.log.clone() });
+                let output = self.last_words();
+                return Err(LabError::Start { name: self.name.clone(), output, log: self.log.clone() });
             }
             if began.elapsed() > READY_TIME {
                 let what = format!("{} with {words:?} in {}", self.name, self.log.display());
-                return Err(LabError::Late { what, seconds: READY_TIME.as_secs(), said: self.last_words() });
+                return Err(LabError::Late { what, seconds: READY_TIME.as_secs(), seen: self.last_words() });
             }
             thread::sleep(LOOK_EVERY);
         }
     }
 
-    /// Whether it said this.
-    pub(crate) fn has_said(&self, words: &str) -> bool {
+    /// Whether it has logged this.
+    pub(crate) fn has_logged(&self, words: &str) -> bool {
         self.words().contains(words)
     }
 
@@ -138,7 +138,7 @@ impl Starting {
 }
 
 impl Lab {
-    /// Starts a process of the plan, with more in its environment; it is not ready yet.
+    /// Starts a process of the plan, with additional environment, without waiting.
     pub(crate) fn start(&mut self, process: &Process, more: &[(String, String)]) -> Result<Starting, LabError> {
         let mut launch = self.plan.launch(process, &self.state.programs, &self.places, &self.secrets);
         launch.env.extend(more.iter().cloned());
@@ -148,7 +148,7 @@ impl Lab {
         let mut command = command(&namespace, &launch);
         command.env("HOME", &owner);
         if process.role == Role::Database {
-            // Of one that was killed: nothing of it runs, but the id in it may be somebody else's by now.
+            // A stale file of a killed server: its process id may belong to another process by now.
             drop(fs::remove_file(self.places.data(&process.name).join("postmaster.pid")));
         }
         let log = self.places.log(&process.name);
@@ -174,8 +174,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         shell(dir.path(), "echo ready").wait().unwrap();
         let second = shell(dir.path(), "echo one >&2; echo two; sleep 0.1; exit 4");
-        let said = second.wait().unwrap_err().to_string();
-        assert!(said.starts_with("it did not start: one; two (its log is"), "{said}");
+        let message = second.wait().unwrap_err().to_string();
+        assert!(message.starts_with("it did not start: one; two (its log is"), "{message}");
     }
 
     #[test]

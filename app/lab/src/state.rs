@@ -1,4 +1,4 @@
-//! What is kept of a laboratory, so that any later command finds all of it again, also after a crash or half a start.
+//! The stored state of a laboratory, by which later commands find all of it, also after a crash or half a start.
 
 use std::{
     collections::BTreeMap,
@@ -18,32 +18,32 @@ use crate::{
     topology::{LabName, Topology},
 };
 
-/// Where laboratories are: nothing in it outlives the machine, and neither do namespaces.
+/// The directory of laboratories, which does not survive a reboot, as namespaces do not.
 pub const DEFAULT_PARENT: &str = "/run/sallyport-lab";
 const STATE: &str = "state.json";
 const SECRETS: &str = "secrets.json";
 const LOCK: &str = "lock";
 const SCHEMA: u32 = 1;
-/// The longest file of ours that is read, in bytes.
+/// The longest state file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What is kept.
+/// The stored state.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
     schema: u32,
     /// The version of the program that built it.
     pub version: String,
-    /// What was asked for.
+    /// The topology.
     pub topology: Topology,
-    /// What it runs.
+    /// Its programs.
     pub programs: Programs,
-    /// Whether it was built to its end.
+    /// Whether it was built completely.
     pub is_whole: bool,
     /// The program that carries packets.
     pub wires: Option<Started>,
-    /// The processes, by name, as they were last started.
+    /// The processes by name, as last started.
     pub started: BTreeMap<String, Started>,
-    /// The names of sockets that nodes know.
+    /// The names of sockets in the nodes' hosts files.
     pub names: Vec<String>,
 }
 
@@ -62,22 +62,22 @@ impl State {
     }
 }
 
-/// The directory of a laboratory, which one command at a time works on.
+/// The locked directory of a laboratory: one command at a time changes it.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LockedDir {
     pub(crate) places: Places,
     _lock: File,
 }
 
-/// Where a laboratory of this name keeps its files.
+/// The files of the laboratory with this name.
 pub(crate) fn places(parent: &Path, name: &LabName) -> Places {
     Places { root: parent.join(name.as_str()) }
 }
 
-/// Makes the directory of a new laboratory and holds it.
-pub(crate) fn create(parent: &Path, name: &LabName) -> Result<Held, LabError> {
+/// Makes and locks the directory of a new laboratory.
+pub(crate) fn create(parent: &Path, name: &LabName) -> Result<LockedDir, LabError> {
     let places = places(parent, name);
-    // Others than root pass through to what is theirs, and see nothing else.
+    // Other users may pass through to their own files, but not list them.
     let make = |path: &Path| {
         fs::DirBuilder::new()
             .recursive(true)
@@ -93,8 +93,8 @@ pub(crate) fn create(parent: &Path, name: &LabName) -> Result<Held, LabError> {
     Ok(held)
 }
 
-/// Holds the directory of a laboratory that is there.
-pub(crate) fn open(parent: &Path, name: &LabName) -> Result<Held, LabError> {
+/// Locks the directory of an existing laboratory.
+pub(crate) fn open(parent: &Path, name: &LabName) -> Result<LockedDir, LabError> {
     let places = places(parent, name);
     if !places.root.is_dir() {
         return Err(LabError::None(name.clone()));
@@ -102,24 +102,24 @@ pub(crate) fn open(parent: &Path, name: &LabName) -> Result<Held, LabError> {
     hold(places, name)
 }
 
-fn hold(places: Places, name: &LabName) -> Result<Held, LabError> {
+fn hold(places: Places, name: &LabName) -> Result<LockedDir, LabError> {
     let path = places.root.join(LOCK);
     let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let lock = lock.map_err(LabError::io(format!("open {}", path.display())))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Held { places, _lock: lock }),
+        Ok(()) => Ok(LockedDir { places, _lock: lock }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(LabError::Busy(name.clone())),
         Err(error) => Err(LabError::io(format!("lock {}", path.display()))(error.into())),
     }
 }
 
-/// What is kept of the laboratory; `None` where nothing was written yet.
+/// The stored state; `None` if there is none yet.
 pub(crate) fn read(places: &Places) -> Result<Option<State>, LabError> {
     let path = places.root.join(STATE);
     let Some(state) = read_json::<State>(&path)? else { return Ok(None) };
     if state.schema != SCHEMA {
-        let said = format!("it has schema {}, and this program knows {SCHEMA}", state.schema);
-        return Err(LabError::Damaged { path, said });
+        let reason = format!("it has schema {}, and this program knows {SCHEMA}", state.schema);
+        return Err(LabError::Damaged { path, reason });
     }
     Ok(Some(state))
 }
@@ -145,11 +145,11 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {
     };
     let mut text = String::new();
     file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(LabError::io(format!("read {}", path.display())))?;
-    let damaged = |error: serde_json::Error| LabError::Damaged { path: path.to_owned(), said: error.to_string() };
+    let damaged = |error: serde_json::Error| LabError::Damaged { path: path.to_owned(), reason: error.to_string() };
     serde_json::from_str(&text).map(Some).map_err(damaged)
 }
 
-/// All of it or nothing: a crash leaves the former file.
+/// Writes atomically: after a crash, the former file is still there.
 fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), LabError> {
     let draft: PathBuf = path.with_extension("new");
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
@@ -160,36 +160,35 @@ fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), LabError> {
         .map_err(LabError::io(format!("write {}", path.display())))
 }
 
-/// A laboratory that stands.
+/// An existing laboratory.
 #[derive(Debug)]
 pub struct Lab {
-    /// Where it keeps its files.
+    /// Its files.
     pub places: Places,
-    /// What is kept of it.
+    /// Its state.
     pub state: State,
     /// Its plan.
     pub plan: Plan,
-    /// What is known only since it runs.
+    /// What is known only since it was built.
     pub secrets: Secrets,
-    /// While it is changed.
-    pub(crate) _held: Option<Held>,
+    /// The lock, while it is changed.
+    pub(crate) _lock: Option<LockedDir>,
 }
 
 impl Lab {
-    /// The laboratory of this name, which was built to its end, to be changed: no other command changes it until this is
-    /// dropped.
+    /// Opens the complete laboratory of this name for changes. Other commands wait until this is dropped.
     ///
     /// # Errors
-    /// There is none, it is half built, or another command works on it.
+    /// There is none, it is incomplete, or another command works on it.
     pub fn open(parent: &Path, name: &LabName) -> Result<Self, LabError> {
         let held = open(parent, name)?;
-        Ok(Self { _held: Some(held), ..Self::look(parent, name)? })
+        Ok(Self { _lock: Some(held), ..Self::look(parent, name)? })
     }
 
-    /// As [`Self::open`], only to be looked at.
+    /// Like [`Self::open`], for reading.
     ///
     /// # Errors
-    /// There is none, or it is half built.
+    /// There is none, or it is incomplete.
     pub fn look(parent: &Path, name: &LabName) -> Result<Self, LabError> {
         let places = places(parent, name);
         if !places.root.is_dir() {
@@ -197,7 +196,7 @@ impl Lab {
         }
         let state = read(&places)?.filter(|state| state.is_whole).ok_or_else(|| LabError::Half(name.clone()))?;
         let (plan, secrets) = (Plan::new(state.topology.clone()), read_secrets(&places)?);
-        Ok(Self { places, state, plan, secrets, _held: None })
+        Ok(Self { places, state, plan, secrets, _lock: None })
     }
 
     pub(crate) fn write(&self) -> Result<(), LabError> {
@@ -212,11 +211,11 @@ impl Lab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Wish;
+    use crate::topology::TopologyOptions;
 
     fn state() -> State {
         let programs = Programs { lab: "/l".into(), sallyport: "/s".into(), nats_server: "/n".into(), postgres: None };
-        State::new(Topology::new(&Wish::default()).unwrap(), programs)
+        State::new(Topology::new(&TopologyOptions::default()).unwrap(), programs)
     }
 
     #[test]
@@ -245,12 +244,12 @@ mod tests {
         let held = create(dir.path(), &LabName::default()).unwrap();
         let file = held.places.root.join(STATE);
         fs::write(&file, "{").unwrap();
-        let said = read(&held.places).unwrap_err().to_string();
-        assert!(said.contains("state.json cannot be read"), "{said}");
+        let message = read(&held.places).unwrap_err().to_string();
+        assert!(message.contains("state.json cannot be read"), "{message}");
         let newer = serde_json::to_string(&state()).unwrap().replace("\"schema\":1", "\"schema\":2");
         fs::write(&file, newer).unwrap();
-        let said = read(&held.places).unwrap_err().to_string();
-        assert!(said.contains("schema 2, and this program knows 1"), "{said}");
+        let message = read(&held.places).unwrap_err().to_string();
+        assert!(message.contains("schema 2, and this program knows 1"), "{message}");
     }
 
     #[test]

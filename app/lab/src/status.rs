@@ -1,4 +1,4 @@
-//! How a laboratory is.
+//! The state of a laboratory.
 
 use std::net::Ipv4Addr;
 
@@ -11,18 +11,18 @@ use crate::{
     wires::Part,
 };
 
-/// A process, as it is now.
+/// The state of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// The node that it is on.
+    /// Its node.
     pub node: String,
-    /// The region of that.
+    /// The region of its node.
     pub region: String,
-    /// The address of that.
+    /// The address of its node.
     pub address: Ipv4Addr,
-    /// Its process id, as it was last started.
+    /// Its process id, as last started.
     pub pid: Option<i32>,
     /// How it is.
     pub life: Life,
@@ -30,10 +30,10 @@ pub struct ProcessStatus {
     pub used: Option<Used>,
 }
 
-/// How a laboratory is.
+/// The state of a laboratory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// What it is called.
+    /// The name.
     pub name: String,
     /// The name of its socket.
     pub host: String,
@@ -43,12 +43,12 @@ pub struct Status {
     pub cuts: Vec<String>,
     /// What is slowed, in words.
     pub slowed: Vec<String>,
-    /// How the wires are; `None` when they do not answer.
+    /// The state of the wires; `None` if they do not answer.
     pub wiring: Option<Wiring>,
 }
 
 impl Lab {
-    /// How it is now.
+    /// The present state.
     #[must_use]
     pub fn status(&self) -> Status {
         let processes = self.plan.processes.iter().map(|process| {

@@ -1,23 +1,22 @@
-//! What a laboratory consists of, before anything of it is there.
+//! The parts of a laboratory, before it is built.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use sallyport_model::RegionName;
 use serde::{Deserialize, Serialize};
 
-/// The regions that a laboratory may have, in the order in which they are taken.
+/// The possible regions, in the order in which they are taken.
 pub const REGIONS: [&str; 6] = ["eu", "us", "ap", "sa", "af", "oc"];
-/// The most edges of a region.
+/// How many edges a region may have.
 pub(crate) const MAX_EDGES: u8 = 8;
-/// The most controls.
+/// How many controls there may be.
 pub(crate) const MAX_CONTROLS: u8 = 4;
 /// The longest delay of a link, one way.
 pub const MAX_DELAY: Duration = Duration::from_secs(5);
 /// The lowest and the highest rate of a link, in bits a second.
 pub(crate) const RATES_BITS: std::ops::RangeInclusive<u64> = 10_000..=100_000_000_000;
 
-/// Milliseconds there and back between two of [`REGIONS`], of the size of those between data centres in such parts of the
-/// world.
+/// Round trips in milliseconds between two of [`REGIONS`], similar to those between data centres there.
 const ROUND_TRIPS_MS: [(usize, usize, u16); 15] = [
     (0, 1, 80),
     (0, 2, 160),
@@ -36,7 +35,7 @@ const ROUND_TRIPS_MS: [(usize, usize, u16); 15] = [
     (4, 5, 280),
 ];
 
-/// What was asked for cannot be built.
+/// Why a topology is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// The name of the laboratory.
@@ -62,7 +61,7 @@ pub enum TopologyError {
     Link(String, &'static str),
 }
 
-/// What a laboratory is called: its namespaces begin with it.
+/// The name of a laboratory, the prefix of its namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LabName(String);
@@ -110,14 +109,14 @@ impl From<LabName> for String {
     }
 }
 
-/// What a link does to what goes through it, in each direction.
+/// The properties of a link, in each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Link {
-    /// How long each packet is under way, one way.
+    /// The delay of each packet, one way.
     pub delay: Duration,
-    /// How many packets of a hundred are lost.
+    /// The lost packets, in percent.
     pub loss_percent: f64,
-    /// Bits a second; `None` where nothing but the machine bounds it.
+    /// The bandwidth in bits a second; `None` for that of the machine.
     pub rate_bits: Option<u64>,
 }
 
@@ -131,10 +130,10 @@ pub enum Database {
     Sqlite,
 }
 
-/// What is asked for.
+/// The options of a topology.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wish {
-    /// What it is called.
+pub struct TopologyOptions {
+    /// The name.
     pub name: LabName,
     /// How many regions.
     pub regions: u8,
@@ -144,15 +143,15 @@ pub struct Wish {
     pub controls: u8,
     /// Where the store is.
     pub database: Database,
-    /// The delay between any two regions, one way, instead of the one that fits their names.
+    /// The delay between any two regions, one way; by default that of their names.
     pub delay: Option<Duration>,
-    /// How many packets of a hundred are lost between regions.
+    /// The lost packets between regions, in percent.
     pub loss_percent: f64,
-    /// Bits a second between any two regions, each way.
+    /// The bandwidth between any two regions in bits a second, each way.
     pub rate_bits: Option<u64>,
 }
 
-impl Default for Wish {
+impl Default for TopologyOptions {
     fn default() -> Self {
         Self {
             name: LabName::default(),
@@ -167,10 +166,10 @@ impl Default for Wish {
     }
 }
 
-/// What a laboratory consists of.
+/// The topology of a laboratory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Topology {
-    /// What it is called.
+    /// The name.
     pub name: LabName,
     /// The regions.
     pub regions: Vec<RegionName>,
@@ -180,44 +179,44 @@ pub struct Topology {
     pub controls: u8,
     /// Where the store is.
     pub database: Database,
-    /// Links between regions: `(from, to, link)` with `from < to`, both ways alike.
+    /// Links between regions: `(from, to, link)` with `from < to`, the same both ways.
     pub links: Vec<(usize, usize, Link)>,
 }
 
 impl Topology {
-    /// What a wish comes to.
+    /// The topology for these options.
     ///
     /// # Errors
-    /// It cannot be built, in a sentence.
-    pub fn new(wish: &Wish) -> Result<Self, TopologyError> {
-        let count = usize::from(wish.regions);
+    /// It is not possible; a sentence says why.
+    pub fn new(options: &TopologyOptions) -> Result<Self, TopologyError> {
+        let count = usize::from(options.regions);
         if !(1..=REGIONS.len()).contains(&count) {
-            return Err(TopologyError::Regions { wanted: wish.regions });
+            return Err(TopologyError::Regions { wanted: options.regions });
         }
-        if !(1..=MAX_EDGES).contains(&wish.edges) {
-            return Err(TopologyError::Edges(wish.edges));
+        if !(1..=MAX_EDGES).contains(&options.edges) {
+            return Err(TopologyError::Edges(options.edges));
         }
-        if !(1..=MAX_CONTROLS).contains(&wish.controls) {
-            return Err(TopologyError::Controls(wish.controls));
+        if !(1..=MAX_CONTROLS).contains(&options.controls) {
+            return Err(TopologyError::Controls(options.controls));
         }
-        if wish.database == Database::Sqlite && wish.controls > 1 {
-            return Err(TopologyError::NoDatabase(wish.controls));
+        if options.database == Database::Sqlite && options.controls > 1 {
+            return Err(TopologyError::NoDatabase(options.controls));
         }
         let regions = REGIONS[..count]
             .iter()
             .map(|name| name.parse().map_err(|_| TopologyError::Link((*name).to_owned(), "name of a region")));
         let links = ROUND_TRIPS_MS.iter().filter(|(_, to, _)| *to < count).map(|(from, to, round_trip)| {
-            let delay = wish.delay.unwrap_or(Duration::from_millis(u64::from(*round_trip)) / 2);
-            (*from, *to, Link { delay, loss_percent: wish.loss_percent, rate_bits: wish.rate_bits })
+            let delay = options.delay.unwrap_or(Duration::from_millis(u64::from(*round_trip)) / 2);
+            (*from, *to, Link { delay, loss_percent: options.loss_percent, rate_bits: options.rate_bits })
         });
         let links = links.collect::<Vec<_>>();
         links.iter().try_for_each(|(_, _, link)| link.check())?;
         Ok(Self {
-            name: wish.name.clone(),
+            name: options.name.clone(),
             regions: regions.collect::<Result<_, _>>()?,
-            edges: wish.edges,
-            controls: wish.controls,
-            database: wish.database,
+            edges: options.edges,
+            controls: options.controls,
+            database: options.database,
             links,
         })
     }
@@ -232,10 +231,10 @@ impl Topology {
 }
 
 impl Link {
-    /// Whether this can be done.
+    /// Checks the link.
     ///
     /// # Errors
-    /// What cannot, in a sentence.
+    /// A value is not possible; a sentence says which.
     pub fn check(&self) -> Result<(), TopologyError> {
         if self.delay > MAX_DELAY {
             return Err(TopologyError::Link(format!("{:?}", self.delay), "delay of a link: 5s at most, one way"));
@@ -252,10 +251,10 @@ impl Link {
     }
 }
 
-/// Reads a rate in bits a second: `10M`, `2.5G`, `300k`.
+/// Parses a bandwidth in bits a second: `10M`, `2.5G`, `300k`.
 ///
 /// # Errors
-/// One sentence that says what was expected.
+/// A sentence with what was expected.
 pub fn rate_bits(text: &str) -> Result<u64, String> {
     let wrong = || "expected bits a second such as 300k, 10M or 2.5G, from 10k to 100G".to_owned();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -278,7 +277,7 @@ mod tests {
 
     #[test]
     fn three_regions_have_three_links_with_the_delays_of_their_names() {
-        let topology = Topology::new(&Wish::default()).unwrap();
+        let topology = Topology::new(&TopologyOptions::default()).unwrap();
         let names: Vec<_> = topology.regions.iter().map(RegionName::as_str).collect();
         assert_eq!(names, ["eu", "us", "ap"]);
         assert_eq!(topology.links.len(), 3);
@@ -289,7 +288,7 @@ mod tests {
 
     #[test]
     fn every_two_regions_have_a_link() {
-        let topology = Topology::new(&Wish { regions: 6, ..Wish::default() }).unwrap();
+        let topology = Topology::new(&TopologyOptions { regions: 6, ..TopologyOptions::default() }).unwrap();
         for a in 0..6 {
             for b in 0..6 {
                 assert_eq!(topology.link(a, b) == Link::default(), a == b, "{a} {b}");
@@ -300,24 +299,34 @@ mod tests {
     #[test]
     fn what_is_said_goes_before_the_names() {
         let link = Link { delay: Duration::from_millis(3), loss_percent: 1.5, rate_bits: Some(10_000_000) };
-        let wish = Wish { delay: Some(link.delay), loss_percent: 1.5, rate_bits: link.rate_bits, ..Wish::default() };
-        let topology = Topology::new(&wish).unwrap();
+        let options = TopologyOptions {
+            delay: Some(link.delay),
+            loss_percent: 1.5,
+            rate_bits: link.rate_bits,
+            ..TopologyOptions::default()
+        };
+        let topology = Topology::new(&options).unwrap();
         assert!(topology.links.iter().all(|(_, _, found)| *found == link), "{topology:?}");
     }
 
     #[test]
     fn what_cannot_be_built_is_refused_in_a_sentence() {
-        let refused = |wish: Wish| Topology::new(&wish).unwrap_err().to_string();
-        assert!(refused(Wish { regions: 0, ..Wish::default() }).contains("1 to 6 regions, and not 0"));
-        assert!(refused(Wish { regions: 7, ..Wish::default() }).contains("and not 7"));
-        assert!(refused(Wish { edges: 9, ..Wish::default() }).contains("1 to 8 edges"));
-        assert!(refused(Wish { controls: 0, ..Wish::default() }).contains("1 to 4 controls"));
-        assert!(refused(Wish { database: Database::Sqlite, ..Wish::default() }).contains("a database that they share"));
-        assert!(refused(Wish { loss_percent: f64::NAN, ..Wish::default() }).contains("0 to 100"));
-        assert!(refused(Wish { loss_percent: 101.0, ..Wish::default() }).contains("0 to 100"));
+        let refused = |options: TopologyOptions| Topology::new(&options).unwrap_err().to_string();
+        assert!(
+            refused(TopologyOptions { regions: 0, ..TopologyOptions::default() }).contains("1 to 6 regions, and not 0")
+        );
+        assert!(refused(TopologyOptions { regions: 7, ..TopologyOptions::default() }).contains("and not 7"));
+        assert!(refused(TopologyOptions { edges: 9, ..TopologyOptions::default() }).contains("1 to 8 edges"));
+        assert!(refused(TopologyOptions { controls: 0, ..TopologyOptions::default() }).contains("1 to 4 controls"));
+        assert!(
+            refused(TopologyOptions { database: Database::Sqlite, ..TopologyOptions::default() })
+                .contains("a database that they share")
+        );
+        assert!(refused(TopologyOptions { loss_percent: f64::NAN, ..TopologyOptions::default() }).contains("0 to 100"));
+        assert!(refused(TopologyOptions { loss_percent: 101.0, ..TopologyOptions::default() }).contains("0 to 100"));
         let slow = Some(Duration::from_secs(6));
-        assert!(refused(Wish { delay: slow, ..Wish::default() }).contains("5s at most"));
-        assert!(refused(Wish { rate_bits: Some(1), ..Wish::default() }).contains("10k to 100G"));
+        assert!(refused(TopologyOptions { delay: slow, ..TopologyOptions::default() }).contains("5s at most"));
+        assert!(refused(TopologyOptions { rate_bits: Some(1), ..TopologyOptions::default() }).contains("10k to 100G"));
         for name in ["", "Lab", "1lab", "much-too-long", "a/b", "../x"] {
             assert!(name.parse::<LabName>().is_err(), "{name:?}");
         }

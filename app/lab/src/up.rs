@@ -1,4 +1,4 @@
-//! Building a laboratory, and taking it away.
+//! Builds a laboratory, and removes it.
 
 use std::{
     fs,
@@ -22,20 +22,20 @@ use crate::{
     topology::{Database, LabName, Topology},
 };
 
-/// How long processes may take to end once they are killed.
+/// How long killed processes may take to end.
 pub(crate) const END_TIME: Duration = Duration::from_secs(20);
-/// How long a machine of the bus may take to be a part of the cluster.
+/// How long a NATS server may take to join the cluster.
 const CLUSTER_TIME: Duration = Duration::from_secs(60);
 /// The address of the account that owns the installation.
 pub const OWNER: &str = "owner@lab.test";
-/// What a control says when it is one of a cluster with a leader.
+/// What a NATS server logs when its cluster has a leader.
 pub(crate) const LEADER: &str = "JetStream cluster new metadata leader";
 
-/// Builds a laboratory, whose controls, edges and connectors are of `program` instead of this one where that is given; tells
-/// each step when it begins.
+/// Builds a laboratory. `program` replaces the installed `sallyport` for controls, edges and connectors. Calls `tell`
+/// at the start of each step.
 ///
 /// # Errors
-/// What kept it from being built. What was built by then stays, to be looked at; [`down`] takes it away.
+/// Why it could not be built. The finished part stays for inspection; [`down`] removes it.
 pub fn up(
     parent: &Path,
     topology: Topology,
@@ -55,7 +55,7 @@ pub fn up(
     let held = state::create(parent, &name)?;
     let plan = Plan::new(topology.clone());
     let state = State::new(topology, programs);
-    let mut lab = Lab { places, state, plan, secrets: Secrets::default(), _held: Some(held) };
+    let mut lab = Lab { places, state, plan, secrets: Secrets::default(), _lock: Some(held) };
     lab.write()?;
     tell(&format!("network: {} nodes in {} regions", lab.plan.nodes.len(), lab.plan.topology.regions.len()));
     lab.build_network(parent)?;
@@ -77,7 +77,7 @@ pub fn up(
     Ok(lab)
 }
 
-/// Takes a laboratory away, whatever of it is there; `false` when nothing was.
+/// Removes a laboratory, complete or not. Returns `false` if there was nothing.
 ///
 /// # Errors
 /// Another command works on it, or the system refuses.
@@ -92,7 +92,7 @@ pub fn down(parent: &Path, name: &LabName) -> Result<bool, LabError> {
         Err(LabError::None(_)) => None,
         Err(error) => return Err(error),
     };
-    // Whatever runs in its namespaces is its, by whatever name and whoever started it.
+    // All processes in its namespaces belong to it, whoever started them.
     let began = Instant::now();
     loop {
         let inside = namespaces.iter().flat_map(|namespace| process::in_namespace(&kernel::path(namespace)));
@@ -103,7 +103,7 @@ pub fn down(parent: &Path, name: &LabName) -> Result<bool, LabError> {
         if began.elapsed() > END_TIME {
             let pids: Vec<_> = alive.iter().map(|process| process.pid.to_string()).collect();
             let what = format!("the end of the processes {}", pids.join(", "));
-            return Err(LabError::Late { what, seconds: END_TIME.as_secs(), said: String::new() });
+            return Err(LabError::Late { what, seconds: END_TIME.as_secs(), seen: String::new() });
         }
         for process in alive {
             process.signal(Signal::KILL).map_err(LabError::io(format!("end the process {}", process.pid)))?;
@@ -116,12 +116,12 @@ pub fn down(parent: &Path, name: &LabName) -> Result<bool, LabError> {
         let root = &held.places.root;
         fs::remove_dir_all(root).map_err(LabError::io(format!("remove {}", root.display())))?;
     }
-    // Refused while others are there.
+    // Fails while other laboratories exist.
     drop(fs::remove_dir(parent));
     Ok(true)
 }
 
-/// The laboratories that are there, whole or not.
+/// The existing laboratories, complete or not.
 #[must_use]
 pub fn all(parent: &Path) -> Vec<(LabName, bool)> {
     let names = fs::read_dir(parent).into_iter().flatten();
@@ -174,10 +174,10 @@ impl Lab {
         }
         bus.iter().try_for_each(Starting::wait)?;
         let began = Instant::now();
-        while !bus.iter().any(|starting| starting.has_said(LEADER)) {
+        while !bus.iter().any(|starting| starting.has_logged(LEADER)) {
             if began.elapsed() > CLUSTER_TIME {
                 let what = "a leader of the bus".to_owned();
-                return Err(LabError::Late { what, seconds: CLUSTER_TIME.as_secs(), said: String::new() });
+                return Err(LabError::Late { what, seconds: CLUSTER_TIME.as_secs(), seen: String::new() });
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -221,7 +221,7 @@ impl Lab {
         self.as_owner(&["login", "--email", OWNER]).map(drop)
     }
 
-    /// The other controls, which need the key of the first, and the edges, which need tokens of it.
+    /// Starts the other controls, which need the key of the first one, and the edges, which need join tokens.
     fn start_others(&mut self) -> Result<(), LabError> {
         let controls = self.of(Role::Control);
         let mut starting = Vec::new();
@@ -265,7 +265,7 @@ impl Lab {
         })
     }
 
-    /// A request from each region, by a client that tries until there is an answer.
+    /// A request from each region, repeated until it succeeds.
     fn try_all(&self) -> Result<(), LabError> {
         for region in 0..self.plan.topology.regions.len() {
             let Some(client) = self.plan.client(region) else { continue };
@@ -273,14 +273,14 @@ impl Lab {
             let url = format!("https://{}/", self.secrets.host);
             loop {
                 let args = ["load", "--here", &url, "--requests", "1", "-o", "json"];
-                let said = match self.on(&client.name, &self.state.programs.lab, &args) {
+                let seen = match self.on(&client.name, &self.state.programs.lab, &args) {
                     Ok(report) if report["ok"].as_u64() == Some(1) => break,
                     Ok(report) => report["told"].to_string(),
                     Err(error) => error.to_string(),
                 };
                 if began.elapsed() > CLUSTER_TIME {
                     let what = format!("an answer of {url} at {}", client.name);
-                    return Err(LabError::Late { what, seconds: CLUSTER_TIME.as_secs(), said });
+                    return Err(LabError::Late { what, seconds: CLUSTER_TIME.as_secs(), seen });
                 }
                 thread::sleep(Duration::from_millis(200));
             }
@@ -303,18 +303,18 @@ impl Lab {
         self.on(node, &self.state.programs.sallyport, &with_format)
     }
 
-    /// Runs a program on a node as the owner, and reads the JSON that it prints; `Null` when it prints none.
+    /// Runs a program on a node as the owner, and parses its JSON output; `Null` without output.
     fn on(&self, node: &str, program: &Path, args: &[&str]) -> Result<Value, LabError> {
         let node = self.plan.node(node).ok_or_else(|| self.no_such(node))?;
         let mut command = kernel::inside(&self.plan.namespace(node), program);
         start::clean(&mut command);
         command.args(args).envs(self.plan.environment(&self.places));
         command.env("HOME", self.places.owner()).env("SALLYPORT_PASSWORD", &self.secrets.password);
-        let said = kernel::run(&mut command, "")?;
-        Ok(serde_json::from_str(&said).unwrap_or(Value::Null))
+        let output = kernel::run(&mut command, "")?;
+        Ok(serde_json::from_str(&output).unwrap_or(Value::Null))
     }
 
-    /// The command that runs a program on a node, with an environment in which it finds the API and trusts the laboratory.
+    /// The command that runs a program on a node, with an environment that has the API and the root.
     ///
     /// # Errors
     /// There is no such node.
@@ -326,19 +326,19 @@ impl Lab {
         let mut command = kernel::inside(&self.plan.namespace(node), Path::new(program));
         start::clean(&mut command);
         command.envs(self.plan.environment(&self.places));
-        // `sallyport` is the one of the laboratory there.
+        // Puts the laboratory's own `sallyport` first.
         let own = self.state.programs.sallyport.parent().map(|folder| folder.display().to_string());
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", own.unwrap_or_default()));
         Ok(command)
     }
 
-    /// Lets all nodes know the names of all sockets that the owner has; gives them.
+    /// Writes the names of all the owner's sockets into the nodes' hosts files. Returns the names.
     ///
     /// # Errors
     /// The API does not answer.
     pub fn learn_names(&mut self) -> Result<Vec<String>, LabError> {
-        // Whichever control is there, or an edge that reaches one.
+        // Tries every control, and every client's edge.
         let ways = self.plan.nodes.iter().filter(|node| matches!(node.kind, Kind::Control | Kind::Client));
         let mut asked = ways.map(|node| self.as_owner_at(&node.name, &["socket", "ls"]));
         let first = asked.next().unwrap_or_else(|| Err(self.no_such("control-1")));
@@ -356,7 +356,7 @@ fn text(value: &Value, field: &str) -> Result<String, LabError> {
     found.ok_or_else(|| LabError::Unfit(format!("there is no {field:?} in what the API answered")))
 }
 
-/// Where a laboratory of this name keeps its files.
+/// The files of the laboratory with this name.
 #[must_use]
 pub fn places_of(parent: &Path, name: &LabName) -> Places {
     state::places(parent, name)

@@ -1,4 +1,4 @@
-//! Asking an edge, from its own namespace, how many tunnels it knows of: again and again, by one connection.
+//! Asks an edge, from its own namespace, how many tunnels it knows: repeatedly, over one connection.
 
 use std::{
     fs::File,
@@ -23,15 +23,15 @@ use sallyport_net::{Trust, client_config, connect_tls};
 
 use crate::{error::LabError, plan::DOMAIN};
 
-/// The longest answer that is read.
+/// The longest answer, in bytes.
 const MAX_METRICS_BYTES: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The gauge of tunnels at all edges.
 const TUNNELS: &str = "sallyport_directory_tunnels";
-/// The gauge of tunnels that the edge holds itself.
-const HELD: &str = "sallyport_edge_tunnels_up";
+/// The gauge of tunnels that are attached to the edge.
+const ATTACHED: &str = "sallyport_edge_tunnels_up";
 
-/// What an edge knew at some time; it knew it no later than then.
+/// What an edge knew at this time or before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     tunnels: u64,
@@ -40,7 +40,7 @@ struct Known {
 
 type Shared = Arc<(Mutex<Option<Known>>, Condvar)>;
 
-/// Somebody who asks an edge until this is dropped.
+/// Asks an edge until dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     known: Shared,
@@ -50,14 +50,14 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches the edge in the namespace whose file this is; figures are no finer than `every`.
+    /// Watches the edge in this namespace, with a resolution of `every`.
     pub(crate) fn start(namespace: PathBuf, ca: PathBuf, every: Duration) -> Result<Self, LabError> {
         let file = File::open(&namespace).map_err(LabError::io(format!("open {}", namespace.display())))?;
         let (known, ends) = (Shared::default(), Arc::new(AtomicBool::new(false)));
         let held = Arc::new(AtomicU64::new(0));
         let (ours, ours_held, end) = (known.clone(), held.clone(), ends.clone());
         let tls = client_config(&Trust::Ca(ca), &[b"http/1.1"]).map_err(|error| LabError::Unfit(error.to_string()))?;
-        // A thread is in a namespace by itself, and so are the connections that it makes.
+        // Only this thread enters the namespace, with the connections that it makes.
         let thread = thread::spawn(move || {
             if move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).is_err() {
                 return;
@@ -82,17 +82,17 @@ impl Watcher {
         Ok(Self { known, held, ends, thread: Some(thread) })
     }
 
-    /// How many tunnels it knows of now; `None` when it does not answer.
+    /// How many tunnels the edge knows now; `None` if it does not answer.
     pub(crate) fn tunnels(&self) -> Option<u64> {
         self.known.0.lock().map(|known| known.tunnels)
     }
 
-    /// How many tunnels it holds itself; none when it does not answer.
+    /// How many tunnels are attached to the edge; 0 if it does not answer.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Waits until the number is right, and gives when it became that.
+    /// Waits until the number is right. Returns the time.
     pub(crate) fn wait(&self, limit: Duration, is_right: impl Fn(u64) -> bool) -> Option<Instant> {
         let ends = Instant::now() + limit;
         let mut known = self.known.0.lock();
@@ -142,7 +142,7 @@ async fn ask(kept: &mut Option<SendRequest<Empty<Bytes>>>, tls: Arc<rustls::Clie
     let body = Limited::new(answer.into_body(), MAX_METRICS_BYTES).collect().await.ok()?.to_bytes();
     *kept = Some(sender);
     let text = std::str::from_utf8(&body).ok()?;
-    Some((gauge(text, TUNNELS)?, gauge(text, HELD)?))
+    Some((gauge(text, TUNNELS)?, gauge(text, ATTACHED)?))
 }
 
 /// The value of a gauge without labels.

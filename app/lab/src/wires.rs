@@ -1,9 +1,9 @@
-//! What becomes of a packet between two nodes: to whom it goes, when it arrives, or how it is lost. Without clock, device
-//! or randomness: time is an argument, and chance comes from a seed.
+//! The fate of a packet between two nodes: where and when it arrives, or how it is lost. Pure: time is an argument, and
+//! chance comes from a seed.
 //!
-//! A packet passes the near end of its sender, the link between the two regions, and the near end of its receiver. Each of
-//! them has a delay, a chance of loss and a rate; a rate is a bottleneck that all who pass it share, with a queue of
-//! [`MAX_QUEUE`] for each direction.
+//! A packet passes its sender's access link, the link between the two regions, and its receiver's access link. Each has
+//! a delay, a loss rate and a bandwidth. The bandwidth is shared by all packets in one direction, with a queue of
+//! [`MAX_QUEUE`].
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::topology::{Link, Topology};
 
-/// What waits longer than this for a bottleneck is lost.
+/// A packet that would queue longer than this is lost.
 pub const MAX_QUEUE: Duration = Duration::from_millis(200);
-/// The most cuts at a time.
+/// How many cuts there may be.
 pub const MAX_CUTS: usize = 256;
 
-/// Where packets come from and go to.
+/// A node as a source and destination of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
     /// The node.
@@ -41,12 +41,12 @@ pub enum Part {
     Region(usize),
 }
 
-/// No packet passes between the two.
+/// A cut, through which no packet passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// One side.
     pub one: Part,
-    /// The other; `None` for everything that is not the one.
+    /// The other side; `None` for everything else.
     pub other: Option<Part>,
 }
 
@@ -55,34 +55,34 @@ pub struct Cut {
 pub enum Loss {
     /// It is no IPv4 packet.
     NotIpv4,
-    /// Nobody has its address.
+    /// No node has its address.
     NoSuchAddress,
-    /// A cut was between.
+    /// A cut is between.
     Cut,
-    /// By chance.
+    /// By the loss rate.
     Chance,
-    /// A queue was full.
+    /// A queue is full.
     Queue,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives at the port of this number at that time.
+    /// It arrives.
     Arrives {
         /// The number of the port.
         at: usize,
         /// When; not in the past.
         due: Duration,
     },
-    /// It does not arrive.
+    /// It is lost.
     Lost(Loss),
 }
 
-/// What has been counted.
+/// The counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Packets that arrived, or will.
+    /// Packets that have arrived, or will.
     pub carried: u64,
     /// Their bytes.
     pub carried_bytes: u64,
@@ -92,14 +92,14 @@ pub struct Counts {
     pub chance: u64,
     /// Lost to full queues.
     pub queue: u64,
-    /// To addresses that nobody has, or not of IPv4.
+    /// To unknown addresses, or not of IPv4.
     pub astray: u64,
 }
 
-/// A bottleneck, one way.
+/// A bottleneck in one direction.
 type Bottleneck = (Part, Part);
 
-/// All wires of a laboratory.
+/// The wires of a laboratory.
 #[derive(Debug)]
 pub struct Wires {
     ports: Vec<Port>,
@@ -114,7 +114,7 @@ pub struct Wires {
 }
 
 impl Wires {
-    /// Wires between these ports. The same seed loses the same packets where the same are sent.
+    /// Wires between these ports. The same seed loses the same packets of the same sequence.
     #[must_use]
     pub fn new(topology: Topology, ports: Vec<Port>, seed: u64) -> Self {
         let by_address = ports.iter().enumerate().map(|(number, port)| (port.address, number)).collect();
@@ -125,25 +125,25 @@ impl Wires {
             cuts: Vec::new(),
             slowed: BTreeMap::new(),
             busy_until: HashMap::new(),
-            // xorshift stays at zero for ever.
+            // xorshift never leaves zero.
             chance: seed | 1,
             counts: Counts::default(),
         }
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The cuts that hold, and what is slowed.
+    /// The present cuts, and what is slowed.
     #[must_use]
     pub fn faults(&self) -> (&[Cut], &BTreeMap<Part, Link>) {
         (&self.cuts, &self.slowed)
     }
 
-    /// Cuts; `false` when there are [`MAX_CUTS`] already.
+    /// Adds a cut. Returns `false` if there are [`MAX_CUTS`] already.
     pub fn cut(&mut self, cut: Cut) -> bool {
         if self.cuts.contains(&cut) {
             return true;
@@ -155,12 +155,12 @@ impl Wires {
         has_place
     }
 
-    /// Slows what comes and goes at a node, or crosses the border of a region.
+    /// Slows the packets of a node, or those across the border of a region.
     pub fn slow(&mut self, part: Part, link: Link) {
         self.slowed.insert(part, link);
     }
 
-    /// Takes the cuts and slowness away that name this part; all of them without one.
+    /// Removes cuts and slow links that name this part; all of them for `None`.
     pub fn heal(&mut self, part: Option<Part>) {
         match part {
             None => {
@@ -174,7 +174,7 @@ impl Wires {
         }
     }
 
-    /// What becomes of a packet that the port of this number sends now.
+    /// The fate of a packet that this port sends now.
     pub fn carry(&mut self, now: Duration, from: usize, packet: &[u8]) -> Fate {
         let fate = self.fate(now, from, packet);
         let counts = &mut self.counts;
@@ -204,7 +204,7 @@ impl Wires {
             let border = (Part::Region(here), Part::Region(there));
             ways.extend(self.slowed.get(&border.0).map(|link| ((border.0, border.0), *link)));
             ways.push((border, self.topology.link(here, there)));
-            // A region's way out and its way in are two directions of one wire.
+            // Both directions across a region's border are one wire.
             ways.extend(self.slowed.get(&border.1).map(|link| ((border.1, Part::Node(usize::MAX)), *link)));
         }
         ways.extend(self.slowed.get(&Part::Node(at)).map(|link| ((Part::Region(there), Part::Node(at)), *link)));
@@ -226,7 +226,7 @@ impl Wires {
         Fate::Arrives { at, due }
     }
 
-    /// Whether the cut is between the two.
+    /// Whether the cut is between the two nodes.
     fn parts(&self, cut: Cut, a: usize, b: usize) -> bool {
         let within = |part: Part, port: usize| match part {
             Part::Node(node) => node == port,
@@ -251,7 +251,7 @@ impl Wires {
     }
 }
 
-/// Where an IPv4 packet goes (RFC 791 section 3.1).
+/// The destination of an IPv4 packet (RFC 791 section 3.1).
 fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     let bytes: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
     (packet[0] >> 4 == 4 && packet.len() >= 20).then(|| Ipv4Addr::from(bytes))
@@ -260,7 +260,7 @@ fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Wish;
+    use crate::topology::TopologyOptions;
 
     const EU_1: usize = 0;
     const EU_2: usize = 1;
@@ -268,14 +268,14 @@ mod tests {
     const AP_1: usize = 3;
     const ALL: [usize; 4] = [EU_1, EU_2, US_1, AP_1];
 
-    fn wires(wish: &Wish) -> Wires {
+    fn wires(options: &TopologyOptions) -> Wires {
         let port = |node: &str, region: usize, last: u8| Port {
             node: node.into(),
             region,
             address: Ipv4Addr::new(10, 77, u8::try_from(region).unwrap() + 1, last),
         };
         let ports = vec![port("eu-1", 0, 11), port("eu-2", 0, 12), port("us-1", 1, 11), port("ap-1", 2, 11)];
-        Wires::new(Topology::new(wish).unwrap(), ports, 7)
+        Wires::new(Topology::new(options).unwrap(), ports, 7)
     }
 
     fn packet(wires: &Wires, to: usize) -> Vec<u8> {
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn packets_arrive_when_the_link_between_their_regions_says() {
-        let mut wires = wires(&Wish::default());
+        let mut wires = wires(&TopologyOptions::default());
         let now = ms(1_000);
         assert_eq!(send(&mut wires, now, EU_1, EU_2), Fate::Arrives { at: EU_2, due: now });
         assert_eq!(send(&mut wires, now, EU_1, US_1), Fate::Arrives { at: US_1, due: now + ms(40) });
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn what_is_no_packet_for_anybody_goes_astray() {
-        let mut wires = wires(&Wish::default());
+        let mut wires = wires(&TopologyOptions::default());
         let mut unknown = packet(&wires, EU_1);
         unknown[19] = 99;
         assert_eq!(wires.carry(ms(0), EU_1, &unknown), Fate::Lost(Loss::NoSuchAddress));
@@ -320,7 +320,7 @@ mod tests {
 
     type Parted<'a> = &'a dyn Fn(usize, usize) -> bool;
 
-    /// Which pairs of nodes reach each other.
+    /// The pairs of nodes that reach each other.
     fn reach(wires: &mut Wires) -> Vec<(usize, usize)> {
         let pairs = ALL.iter().flat_map(|a| ALL.iter().map(|b| (*a, *b))).filter(|(a, b)| a != b);
         pairs.filter(|(a, b)| matches!(send(wires, ms(0), *a, *b), Fate::Arrives { .. })).collect()
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_cut_parts_what_it_names_in_both_directions_and_nothing_else() {
-        let mut wires = wires(&Wish::default());
+        let mut wires = wires(&TopologyOptions::default());
         let all = reach(&mut wires);
         let without = |parted: Parted<'_>| all.iter().copied().filter(|(a, b)| !parted(*a, *b)).collect::<Vec<_>>();
         let cases: [(Cut, Parted<'_>); 4] = [
@@ -359,8 +359,8 @@ mod tests {
 
     #[test]
     fn a_rate_makes_packets_wait_for_each_other_until_the_queue_is_full() {
-        let wish = Wish { delay: Some(ms(10)), rate_bits: Some(1_000_000), ..Wish::default() };
-        let mut wires = wires(&wish);
+        let options = TopologyOptions { delay: Some(ms(10)), rate_bits: Some(1_000_000), ..TopologyOptions::default() };
+        let mut wires = wires(&options);
         // 1,250 bytes are 10 ms at a million bits a second.
         let due = |fate: Fate| if let Fate::Arrives { due, .. } = fate { Some(due) } else { None };
         let dues: Vec<_> = (0..22).map(|_| due(send(&mut wires, ms(0), EU_1, US_1))).collect();
@@ -375,22 +375,22 @@ mod tests {
 
     #[test]
     fn chance_loses_about_what_it_should_and_the_same_again() {
-        let wish = Wish { loss_percent: 10.0, ..Wish::default() };
+        let options = TopologyOptions { loss_percent: 10.0, ..TopologyOptions::default() };
         let lost = |wires: &mut Wires| -> Vec<bool> {
             (0..10_000).map(|_| send(wires, ms(0), EU_1, US_1) == Fate::Lost(Loss::Chance)).collect()
         };
-        let (mut one, mut two) = (wires(&wish), wires(&wish));
+        let (mut one, mut two) = (wires(&options), wires(&options));
         let first = lost(&mut one);
         let count = first.iter().filter(|lost| **lost).count();
         assert!((900..=1_100).contains(&count), "{count}");
         assert_eq!(first, lost(&mut two));
-        let mut all = wires(&Wish { loss_percent: 100.0, ..Wish::default() });
+        let mut all = wires(&TopologyOptions { loss_percent: 100.0, ..TopologyOptions::default() });
         assert!(lost(&mut all).iter().all(|lost| *lost));
     }
 
     #[test]
     fn slowness_of_a_node_meets_all_its_packets_and_that_of_a_region_those_that_cross_its_border() {
-        let mut wires = wires(&Wish { delay: Some(ms(1)), ..Wish::default() });
+        let mut wires = wires(&TopologyOptions { delay: Some(ms(1)), ..TopologyOptions::default() });
         let due = |wires: &mut Wires, from, to| match send(wires, ms(0), from, to) {
             Fate::Arrives { due, .. } => due,
             lost @ Fate::Lost(_) => panic!("{lost:?}"),

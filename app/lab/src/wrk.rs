@@ -1,5 +1,5 @@
-//! wrk, where it is installed: a load generator that goes on to no other address and repeats nothing, beside the clients that
-//! do what browsers do.
+//! wrk, if it is installed: a load generator that never tries another address or a second time, beside the laboratory's
+//! own clients.
 
 use std::{
     collections::BTreeMap,
@@ -15,39 +15,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::{chaos::end, error::LabError, state::Lab};
 
-/// How much of what it says is read.
-const MAX_SAID_BYTES: u64 = 65_536;
+/// How much of its output is read.
+const MAX_OUTPUT_BYTES: u64 = 65_536;
 
-/// What wrk saw.
+/// The report of wrk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrkReport {
     /// Answers.
     pub requests: u64,
-    /// Those with a status of 300 or more.
+    /// Answers with a status of 300 or more.
     pub refused: u64,
-    /// Connections that could not be made: as fast as it can, while nobody is there.
+    /// Failed connects.
     pub connect: u64,
-    /// Connections that broke off while it waited for an answer.
+    /// Connections that broke during an answer.
     pub read: u64,
-    /// Those that broke off while it asked.
+    /// Connections that broke during a request.
     pub write: u64,
-    /// Answers that took more than two seconds.
+    /// Answers after more than two seconds.
     pub timeout: u64,
-    /// What it said in place of all that, where it could not do its work.
+    /// Its error output, if it failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub instead: Option<String>,
 }
 
 impl WrkReport {
-    /// What wrk prints in the end, and where that is nothing, what it complained of.
-    fn parse(said: &str, complaint: &str) -> Self {
+    /// Parses the final output of wrk, or else its error output.
+    fn parse(output: &str, complaint: &str) -> Self {
         let mut report = Self::default();
-        if !said.contains(" requests in ") {
+        if !output.contains(" requests in ") {
             let last = complaint.lines().map(str::trim).rfind(|line| !line.is_empty());
             report.instead = Some(last.unwrap_or("it counted nothing").to_owned());
         }
         let number = |text: &str| text.trim().parse().unwrap_or(0);
-        for line in said.lines().map(str::trim) {
+        for line in output.lines().map(str::trim) {
             if let Some((count, _)) = line.split_once(" requests in ") {
                 report.requests = number(count);
             } else if let Some(count) = line.strip_prefix("Non-2xx or 3xx responses:") {
@@ -81,8 +81,8 @@ impl Wrk {
         is_there.then_some(()).ok_or_else(missing)
     }
 
-    /// Starts it with so many connections, for so long at the most: nobody ends it when this program is killed. Nothing where
-    /// none are wished for.
+    /// Starts it with this many connections, at most for this long in case this program is killed. Does nothing without
+    /// connections.
     pub(crate) fn start(lab: &Lab, connections: Option<u16>, most: Duration) -> Result<Self, LabError> {
         let mut all = Self(Vec::new());
         let Some(connections) = connections else { return Ok(all) };
@@ -96,18 +96,18 @@ impl Wrk {
         Ok(all)
     }
 
-    /// Ends it, and gives what it saw, by client.
+    /// Ends it. Returns the reports by client.
     pub(crate) fn end(mut self) -> BTreeMap<String, WrkReport> {
         let report = |(client, mut child): (String, Child)| {
             end(&mut child, Signal::INT);
-            let (mut said, mut complaint) = (String::new(), String::new());
+            let (mut text, mut complaint) = (String::new(), String::new());
             if let Some(output) = child.stdout.take() {
-                drop(output.take(MAX_SAID_BYTES).read_to_string(&mut said));
+                drop(output.take(MAX_OUTPUT_BYTES).read_to_string(&mut text));
             }
             if let Some(errors) = child.stderr.take() {
-                drop(errors.take(MAX_SAID_BYTES).read_to_string(&mut complaint));
+                drop(errors.take(MAX_OUTPUT_BYTES).read_to_string(&mut complaint));
             }
-            (client, WrkReport::parse(&said, &complaint))
+            (client, WrkReport::parse(&text, &complaint))
         };
         std::mem::take(&mut self.0).into_iter().map(report).collect()
     }
@@ -128,11 +128,11 @@ mod tests {
 
     #[test]
     fn what_wrk_prints_is_understood() {
-        let said = "Running 10s test @ https://x/\n  1 threads and 20 connections\n  Thread Stats   Avg      Stdev     Max   +/- Stdev\n    \
+        let output = "Running 10s test @ https://x/\n  1 threads and 20 connections\n  Thread Stats   Avg      Stdev     Max   +/- Stdev\n    \
                     Latency     1.00ms    1.00ms  10.00ms   90.00%\n  1234 requests in 10.01s, 1.50MB read\n  \
                     Socket errors: connect 5, read 6, write 7, timeout 8\n  Non-2xx or 3xx responses: 9\nRequests/sec:    123.40\n";
         let report = WrkReport { requests: 1234, refused: 9, connect: 5, read: 6, write: 7, timeout: 8, instead: None };
-        assert_eq!(WrkReport::parse(said, ""), report);
+        assert_eq!(WrkReport::parse(output, ""), report);
         let instead = |complaint: &str| WrkReport::parse("", complaint).instead.unwrap();
         assert_eq!(
             instead("x\nunable to connect to x:https Connection refused\n\n"),

@@ -8,12 +8,12 @@ use sallyport_client::ClientError;
 use sallyport_connector::ConnectorError;
 use sallyport_store::{StoreError, TransferError};
 
-/// What to tell of an error, or nothing when it only means that the output was closed.
+/// The failure to print for an error; `None` if the output was closed.
 pub(crate) fn describe(error: &anyhow::Error) -> Option<Failure> {
     sallyport_cli::failure::describe(error, of_cause)
 }
 
-/// What to tell of an error of ours.
+/// The failure for an error of this program.
 fn of_cause(cause: &(dyn Error + 'static)) -> Option<Failure> {
     if let Some(error) = cause.downcast_ref::<ClientError>() {
         return Some(of_client(error));
@@ -41,7 +41,7 @@ fn of_store(error: &StoreError) -> Failure {
     Failure::new(kind, error.to_string())
 }
 
-/// As [`describe`], for a command that was given a token: it is the one to blame, and no login.
+/// Like [`describe`], for a command with a token: advice is about the token instead of a login.
 pub(crate) fn describe_with_token(error: &anyhow::Error) -> Option<Failure> {
     let is_of_token = error.chain().any(|cause| {
         matches!(cause.downcast_ref(), Some(ClientError::Problem(problem)) if problem.status == 401 && problem.code == "bad-token")
@@ -53,7 +53,7 @@ pub(crate) fn describe_with_token(error: &anyhow::Error) -> Option<Failure> {
     Some(failure.next("copy it again, make another with `sallyport token create`, or leave it out"))
 }
 
-/// A file that was named cannot be read.
+/// A named file that cannot be read.
 pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Failure {
     Failure::usage(match error.kind() {
         io::ErrorKind::NotFound => format!("there is no file {}", file.display()),
@@ -62,39 +62,38 @@ pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Failure {
     })
 }
 
-/// What to tell of a call of the API that failed.
+/// The failure of an API call.
 pub(crate) fn of_client(error: &ClientError) -> Failure {
-    let told = |kind| Failure::new(kind, error.to_string());
+    let failure = |kind| Failure::new(kind, error.to_string());
     match error {
-        ClientError::Unreachable { advice: Some(advice), .. } => told(Kind::Unreachable).next(advice),
-        ClientError::Unreachable { api, .. } if api.is_local() => {
-            told(Kind::Unreachable).next("is `sallyport up` running? Start it, or give another address with --api URL")
-        }
+        ClientError::Unreachable { advice: Some(advice), .. } => failure(Kind::Unreachable).next(advice),
+        ClientError::Unreachable { api, .. } if api.is_local() => failure(Kind::Unreachable)
+            .next("is `sallyport up` running? Start it, or give another address with --api URL"),
         ClientError::Unreachable { .. } => {
-            told(Kind::Unreachable).next("check the address (--api URL) and the network")
+            failure(Kind::Unreachable).next("check the address (--api URL) and the network")
         }
-        ClientError::Untrusted { api, .. } => told(Kind::Unreachable).next(format!(
+        ClientError::Untrusted { api, .. } => failure(Kind::Unreachable).next(format!(
             "name its root certificate with --ca FILE, or pin it with `sallyport login --api {api} --ca-fingerprint \
              sha256:...`"
         )),
         ClientError::Lost { .. } | ClientError::TimedOut { .. } => {
-            told(Kind::Unreachable).next("look whether it was done before you try again")
+            failure(Kind::Unreachable).next("look whether it was done before you try again")
         }
         ClientError::NotLoggedIn { .. } => {
-            told(Kind::NotLoggedIn).next("run `sallyport login --email you@example.com`, or set SALLYPORT_TOKEN")
+            failure(Kind::NotLoggedIn).next("run `sallyport login --email you@example.com`, or set SALLYPORT_TOKEN")
         }
         ClientError::Problem(problem) => of_problem(problem),
-        ClientError::Answer { .. } => told(Kind::Failed)
+        ClientError::Answer { .. } => failure(Kind::Failed)
             .next("is it the address of a Sallyport API, and of the same version? Give it with --api URL"),
-        ClientError::Trust(_) | ClientError::Token | ClientError::Organisation => told(Kind::Usage),
-        ClientError::Sessions(_) => told(Kind::Failed),
+        ClientError::Trust(_) | ClientError::Token | ClientError::Organisation => failure(Kind::Usage),
+        ClientError::Sessions(_) => failure(Kind::Failed),
     }
 }
 
-/// What a socket is called by, for those who gave what `--name` calls it.
+/// How to name a socket, as advice.
 const WHICH_SOCKET: &str = "see `sallyport socket ls`: a socket goes by its name, by the one in its URL such as wandering-shape-7752, or by its id";
 
-/// Where those are listed that there are, by what the API calls them.
+/// The commands that list things, by the API's words for these things.
 const WHICH: &[(&str, &str)] = &[
     ("socket", WHICH_SOCKET),
     ("policy", "see `sallyport policy ls`"),
@@ -108,7 +107,7 @@ const WHICH: &[(&str, &str)] = &[
     ("tunnel", "see `sallyport tunnel ls`"),
 ];
 
-/// The error of a call about two things: it names the one that there is not.
+/// The error of a call about two things, with the name of the missing one.
 pub(crate) fn about_both(
     error: ClientError,
     first: (&str, &dyn fmt::Display),
@@ -118,15 +117,15 @@ pub(crate) fn about_both(
     about(error, second.filter(|_| !is_first).unwrap_or(first.1))
 }
 
-/// The error of a call about this thing: when the API does not know it, the failure names it.
+/// The error of a call about one thing, with its name if the API does not know it.
 pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.status == 404 && problem.code != "no-such-organisation" => {
-            let (said, thing) = (problem.to_string(), thing.to_string());
-            // "there is no such tunnel: tunnel 1" would say it twice.
-            let unsaid = thing.split_once(' ').filter(|(kind, _)| said.ends_with(kind)).map(|(_, name)| name);
-            let failure = Failure::new(Kind::NotFound, format!("{said}: {}", unsaid.unwrap_or(&thing)));
-            let which = WHICH.iter().find(|(kind, _)| said.ends_with(kind));
+            let (sentence, thing) = (problem.to_string(), thing.to_string());
+            // Avoids a repeated noun, as in "there is no such tunnel: tunnel 1".
+            let missing_name = thing.split_once(' ').filter(|(kind, _)| sentence.ends_with(kind)).map(|(_, name)| name);
+            let failure = Failure::new(Kind::NotFound, format!("{sentence}: {}", missing_name.unwrap_or(&thing)));
+            let which = WHICH.iter().find(|(kind, _)| sentence.ends_with(kind));
             which.map_or(failure.clone(), |(_, step)| failure.next(*step)).into()
         }
         _ => error.into(),
@@ -136,7 +135,7 @@ pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Err
 /// The refusals that go away with `--force`.
 const FORCED: [&str; 4] = ["opens-sockets", "closes-sockets", "provider-in-use", "provider-has-persons"];
 
-/// What to tell of a refusal by the API.
+/// The failure for a refusal of the API.
 fn of_problem(problem: &Problem) -> Failure {
     let kind = match problem.status {
         401 => Kind::NotLoggedIn,
@@ -146,10 +145,10 @@ fn of_problem(problem: &Problem) -> Failure {
         _ => Kind::Failed,
     };
     let message = in_flags(problem);
-    let said = problem.to_string();
-    let untold = problem.errors.iter().filter(|error| !said.contains(&error.detail));
+    let sentence = problem.to_string();
+    let unmentioned = problem.errors.iter().filter(|error| !sentence.contains(&error.detail));
     let wrong: Vec<String> =
-        untold.map(|error| format!("{}: {}", flag_of(error).unwrap_or(&error.field), error.detail)).collect();
+        unmentioned.map(|error| format!("{}: {}", flag_of(error).unwrap_or(&error.field), error.detail)).collect();
     let next_step = match problem.status {
         401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
         _ if problem.code == "no-such-organisation" => Some(
@@ -158,15 +157,15 @@ fn of_problem(problem: &Problem) -> Failure {
                 .to_owned(),
         ),
         _ if FORCED.contains(&problem.code.as_str()) => Some("if that is meant, add --force".to_owned()),
-        403 if problem.code == "missing-role" => said.split_once("it takes the role ").map(|(_, role)| {
+        403 if problem.code == "missing-role" => sentence.split_once("it takes the role ").map(|(_, role)| {
             format!("ask an admin of the organisation: `sallyport member edit YOUR_EMAIL --role {role}`")
         }),
-        403 if problem.code == "missing-scope" => said
+        403 if problem.code == "missing-scope" => sentence
             .split_once("it needs the scope ")
             .map(|(_, scope)| scope.split(' ').next().unwrap_or(scope))
             .map(|scope| format!("make a token with it: `sallyport token create --name NAME --scope {scope}`")),
         409 if problem.code == "person-disabled" => {
-            let email = said.split(' ').next().unwrap_or("EMAIL").to_owned();
+            let email = sentence.split(' ').next().unwrap_or("EMAIL").to_owned();
             Some(format!("`sallyport person enable {email}`"))
         }
         409 if problem.code == "person-taken" => {
@@ -176,12 +175,12 @@ fn of_problem(problem: &Problem) -> Failure {
         _ if !wrong.is_empty() => Some(wrong.join("; ")),
         _ => None,
     };
-    // Ours to name only where the server itself is at fault: there is something to look up then.
+    // The request id is shown only for faults of the server, whose log has it.
     let request_id = problem.request_id.clone().filter(|_| problem.status >= 500);
     Failure { kind, message, next_step, request_id }
 }
 
-/// The fields of the API that the command line calls otherwise, by how their names begin.
+/// The flags for fields of the API, by the beginning of the field's name.
 const FLAGS: &[(&str, &str)] = &[
     ("access.allow", "--allow"),
     ("access.deny", "--deny"),
@@ -225,7 +224,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("type", "--type"),
 ];
 
-/// What the command line calls the field that is wrong; the API keeps the secret of a hook where that of a client is.
+/// The flag for an invalid field. The API has the secret of a hook in the field of the client secret.
 fn flag_of(error: &FieldError) -> Option<&'static str> {
     let is_of_hook = error.field == "client_secret"
         && (error.detail.contains("hook") || error.detail.contains("messages are signed"));
@@ -241,14 +240,14 @@ fn flag_of(error: &FieldError) -> Option<&'static str> {
     }
 }
 
-/// What the command line calls this field of the API.
+/// The flag for this field of the API.
 fn flag(field: &str) -> Option<&'static str> {
     let is_it =
         |name: &str| field.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
     FLAGS.iter().find(|(name, _)| is_it(name)).map(|(_, flag)| *flag)
 }
 
-/// Words of the API within its sentences, and what the command line calls them.
+/// Words in sentences of the API, and the flags for them.
 const WORDS: &[(&str, &str)] = &[
     ("; with force it is done all the same", ""),
     ("Sallyport-Organisation", "--organisation"),
@@ -265,45 +264,47 @@ const WORDS: &[(&str, &str)] = &[
     ("client_id", "--client-id"),
 ];
 
-/// What the API says, with the flag in the place of each field that it begins a sentence with, and of others that it
-/// names.
+/// The API's sentence, with flags in place of field names.
 fn in_flags(problem: &Problem) -> String {
-    let said = with_flags_ahead(problem);
-    // Where rules are wrong, these are words of their own language.
+    let sentence = with_flags_ahead(problem);
+    // In errors about rules, these words belong to the rule language.
     if problem.errors.iter().any(|error| error.field.starts_with("document")) {
-        return said;
+        return sentence;
     }
-    WORDS.iter().fold(
-        said,
-        |said, (word, flag)| if said.contains(flag) && !flag.is_empty() { said } else { said.replace(word, flag) },
-    )
-}
-
-fn with_flags_ahead(problem: &Problem) -> String {
-    problem.errors.iter().fold(problem.to_string(), |said, error| match flag_of(error) {
-        Some(flag) => {
-            let (from, to) = (format!("{}: {}", error.field, error.detail), format!("{flag}: {}", error.detail));
-            said.replacen(&from, &to, 1)
-        }
-        None => said,
+    WORDS.iter().fold(sentence, |sentence, (word, flag)| {
+        if sentence.contains(flag) && !flag.is_empty() { sentence } else { sentence.replace(word, flag) }
     })
 }
 
-/// What to tell of a tunnel that could not be held any longer.
+fn with_flags_ahead(problem: &Problem) -> String {
+    problem.errors.iter().fold(problem.to_string(), |sentence, error| match flag_of(error) {
+        Some(flag) => {
+            let (from, to) = (format!("{}: {}", error.field, error.detail), format!("{flag}: {}", error.detail));
+            sentence.replacen(&from, &to, 1)
+        }
+        None => sentence,
+    })
+}
+
+/// The failure of a tunnel that was lost.
 fn of_connector(error: &ConnectorError) -> Failure {
     let code = match error {
         ConnectorError::Refused(refusal) | ConnectorError::SessionRefused(refusal) => &refusal.code,
         ConnectorError::Detached { code, .. } => code,
     };
-    let told = |kind| Failure::new(kind, error.to_string());
+    let failure = |kind| Failure::new(kind, error.to_string());
     match code.as_str() {
         "unknown-tunnel" | "deleted" => {
-            told(Kind::NotFound).next("look with `sallyport socket ls` and `sallyport tunnel ls`, or connect anew")
+            failure(Kind::NotFound).next("look with `sallyport socket ls` and `sallyport tunnel ls`, or connect anew")
         }
-        "bad-credential" => told(Kind::NotLoggedIn).next("the tunnel has got another credential since: connect anew"),
-        "replaced" => told(Kind::Refused).next("a tunnel has one connector or ssh client at a time: give each its own"),
-        "version" => told(Kind::Failed).next("install the same version of sallyport here and there"),
-        _ => told(Kind::Failed),
+        "bad-credential" => {
+            failure(Kind::NotLoggedIn).next("the tunnel has got another credential since: connect anew")
+        }
+        "replaced" => {
+            failure(Kind::Refused).next("a tunnel has one connector or ssh client at a time: give each its own")
+        }
+        "version" => failure(Kind::Failed).next("install the same version of sallyport here and there"),
+        _ => failure(Kind::Failed),
     }
 }
 
@@ -349,43 +350,43 @@ mod tests {
 
     #[test]
     fn refusals_say_what_to_do_in_words_of_the_command_line() {
-        let told = |json: &str| {
+        let failure = |json: &str| {
             let error = ClientError::Problem(Box::new(serde_json::from_str(json).unwrap()));
             describe(&error.into()).unwrap()
         };
-        let role = told(
+        let role = failure(
             r#"{"status":403,"code":"missing-role","detail":"a viewer of this organisation may not do that: it takes the role admin"}"#,
         );
         assert_eq!(role.kind, Kind::NotAllowed);
         assert!(role.next_step.unwrap().ends_with("`sallyport member edit YOUR_EMAIL --role admin`"));
-        let scope = told(
+        let scope = failure(
             r#"{"status":403,"code":"missing-scope","detail":"this token may not do that: it needs the scope a:b or c:d"}"#,
         );
         assert!(scope.next_step.unwrap().ends_with("--scope a:b`"));
-        let disabled = told(
+        let disabled = failure(
             r#"{"status":409,"code":"person-disabled","detail":"bob@example.com is disabled: enable them first"}"#,
         );
         assert_eq!(disabled.next_step.as_deref(), Some("`sallyport person enable bob@example.com`"));
-        let hook = told(
+        let hook = failure(
             r#"{"status":422,"detail":"client_secret: a secret with which messages are signed is needed","errors":[{"field":"client_secret","detail":"a secret with which messages are signed is needed"}]}"#,
         );
         assert!(hook.message.starts_with("--hook-secret-file: "), "{}", hook.message);
-        let nobody = told(
+        let nobody = failure(
             r#"{"status":422,"detail":"identity: give email_addresses","errors":[{"field":"identity","detail":"give email_addresses"}]}"#,
         );
         assert_eq!(nobody.message, "--cloudauth: give --allowed-email-addresses");
-        assert_eq!(nobody.next_step, None, "it is said once");
+        assert_eq!(nobody.next_step, None, "it is sentence once");
     }
 
     #[test]
     fn what_does_not_exist_is_named_once() {
-        let told = |detail: &str| {
+        let failure = |detail: &str| {
             let json = format!(r#"{{"status":404,"detail":"{detail}"}}"#);
             let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));
             describe(&about(error, &"tunnel 7 of calm-bay-1000")).unwrap()
         };
-        assert_eq!(told("there is no such tunnel").message, "there is no such tunnel: 7 of calm-bay-1000");
-        let no_socket = told("there is no such socket");
+        assert_eq!(failure("there is no such tunnel").message, "there is no such tunnel: 7 of calm-bay-1000");
+        let no_socket = failure("there is no such socket");
         assert_eq!(no_socket.message, "there is no such socket: tunnel 7 of calm-bay-1000");
         assert_eq!(no_socket.next_step.as_deref(), Some(WHICH_SOCKET));
     }

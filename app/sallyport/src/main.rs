@@ -3,7 +3,7 @@
 //! Rooms from top to bottom, each of which uses those below it: `cli`, `command`, `roles`, `daemon`, `installation`,
 //! `context`, `view`, `args`, `machine`, `runtime`; and `failure`, which all use.
 
-// The doc comments of options are their help texts: shown as they are, where angle brackets and escapes have no place.
+// Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
 
 mod args;

@@ -1,14 +1,13 @@
-//! A client that comes back to the origin it had, by a cookie.
+//! Session affinity: a cookie keeps a client with the same origin.
 //!
-//! The value of the cookie is a code that the edge makes of the socket's and the tunnel's id with its secret, and
-//! nothing else: HAProxy's `dynamic-cookie-key` does the same. It names an origin to the edge and says nothing to the
-//! client, who can neither read ids out of it, nor make one up for an origin it was not given, nor use it on another
-//! socket. There is nothing to decipher: each origin's code is made once, when its tunnel comes, and compared with the
-//! one a request carries.
+//! The value of the cookie is a code that the edge derives from the ids of socket and tunnel with its secret, as
+//! HAProxy's `dynamic-cookie-key` does. The code names an origin to the edge and reveals nothing to the client: a
+//! client can neither read ids out of it, nor forge a code, nor use it on another socket. Nothing is decrypted: the
+//! code of each origin is computed once, when its tunnel is attached, and compared with the request's code.
 //!
-//! Whoever sets the cookie gives it the attributes `Secure; HttpOnly; SameSite=Lax; Path=/` and no `Domain`: browsers
-//! take a name with the prefix `__Host-` on no other terms (RFC 6265bis section 4.1.3.2), so no neighbouring socket
-//! can plant it. A cookie that names no usable origin is ignored, and replaced with the answer.
+//! The caller sets the cookie with the attributes `Secure; HttpOnly; SameSite=Lax; Path=/` and no `Domain`. Browsers
+//! require them for names with the prefix `__Host-` (RFC 6265bis section 4.1.3.2), so no neighbouring socket can set
+//! the cookie. A cookie that names no usable origin is ignored and replaced in the response.
 
 use std::fmt;
 
@@ -19,10 +18,10 @@ use crate::{HashKey, OriginId, hash::Purpose};
 
 /// The name of the cookie.
 pub const COOKIE_NAME: &str = "__Host-sallyport-affinity";
-/// How long its value is, in bytes.
+/// Length of the cookie's value in bytes.
 pub const COOKIE_VALUE_BYTES: usize = 22;
 
-/// The code that names an origin of a socket.
+/// The code of an origin on a socket.
 #[derive(Clone, Copy)]
 pub struct AffinityCode([u8; 16]);
 
@@ -33,14 +32,14 @@ impl AffinityCode {
         Self(key.mac(Purpose::Affinity, [socket, origin]))
     }
 
-    /// The value for the cookie: letters, digits, `-` and `_`.
+    /// The cookie's value: letters, digits, `-` and `_`.
     #[must_use]
     pub fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.0)
     }
 
-    /// The code that a cookie carries; None for anything that [`encode`](Self::encode) does not make. It may still
-    /// name no origin: that it [`matches`](Self::matches) one decides.
+    /// Parses the value of a cookie; `None` for any text that [`encode`](Self::encode) does not produce. A parsed code
+    /// may still name no origin; [`matches`](Self::matches) decides.
     #[must_use]
     pub fn decode(value: &[u8]) -> Option<Self> {
         if value.len() != COOKIE_VALUE_BYTES {
@@ -51,7 +50,7 @@ impl AffinityCode {
         (length == code.len()).then_some(Self(code))
     }
 
-    /// Whether both name the same origin. Takes the same time wherever they differ.
+    /// Whether both name the same origin, in constant time.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -64,8 +63,8 @@ impl fmt::Debug for AffinityCode {
     }
 }
 
-/// The code in a `Cookie` field's value (RFC 6265 section 4.2.1) under this name, among other cookies. The first that is
-/// well formed counts.
+/// Finds the code under this name in a `Cookie` field (RFC 6265 section 4.2.1), among other cookies. The first
+/// well-formed one counts.
 #[must_use]
 pub fn from_cookies(field: &[u8], name: &str) -> Option<AffinityCode> {
     field.split(|byte| *byte == b';').find_map(|pair| {

@@ -1,28 +1,28 @@
-//! Which candidates a request has tried.
+//! The candidates that a request has tried.
 
-/// How many candidates one request tries before it is answered with an error.
+/// Candidates that one request tries before it is answered with an error.
 pub const MAX_ATTEMPTS: usize = 4;
 
-/// The candidates that one request has tried: never the same twice, never more than [`MAX_ATTEMPTS`].
+/// The candidates that one request has tried: each at most once, and at most [`MAX_ATTEMPTS`].
 #[derive(Debug, Clone)]
 pub struct Attempts<K> {
     tried: [Option<K>; MAX_ATTEMPTS],
 }
 
 impl<K: PartialEq> Attempts<K> {
-    /// Nothing has been tried.
+    /// No candidate was tried yet.
     #[must_use]
     pub fn new() -> Self {
         Self { tried: [const { None }; MAX_ATTEMPTS] }
     }
 
-    /// Whether the candidate may be tried: it has not been, and there is an attempt left.
+    /// Whether the candidate may be tried: it was not tried yet, and an attempt is left.
     #[must_use]
     pub fn may_try(&self, key: &K) -> bool {
         !self.is_exhausted() && !self.tried.iter().flatten().any(|tried| tried == key)
     }
 
-    /// Records that the candidate is being tried; false when it [may not](Self::may_try) be, and then nothing changes.
+    /// Records an attempt; false, without a change, if the candidate [may not](Self::may_try) be tried.
     pub fn record(&mut self, key: K) -> bool {
         if !self.may_try(&key) {
             return false;
@@ -36,7 +36,7 @@ impl<K: PartialEq> Attempts<K> {
         }
     }
 
-    /// How many candidates have been tried.
+    /// Number of tried candidates.
     #[must_use]
     pub fn count(&self) -> usize {
         self.tried.iter().flatten().count()

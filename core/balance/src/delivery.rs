@@ -1,74 +1,75 @@
-//! Whether a request that got no answer is sent again, and where to.
+//! Decides whether a request without a response is sent again, and where to.
 //!
-//! The rule: **what may not be repeated is never sent a second time when an origin may have got any of it.** So that few
-//! requests end for it, nothing of such a request leaves before its origin has taken the connection
-//! ([`Delivery::may_go_ahead`]): an attempt that reached nobody, or of which nobody says whether it did, has cost nothing then.
+//! The rule: **a request that may not be repeated is never sent again if an origin may have received any of it.** So
+//! that the rule fails few requests, nothing of such a request leaves before the origin has accepted the connection
+//! ([`Delivery::may_go_ahead`]). An attempt that reached no origin, or may not have, then has no effect.
 
-/// What the origin of an attempt without an answer has got, as far as is known.
+/// The part of a request that an origin has received in a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing: none of it has left, or whoever was to reach the origin has said that it did not.
+    /// Nothing: no byte has left, or the connector has reported that the origin was not reached.
     Nothing,
-    /// Something has left, and nobody says what became of it.
+    /// Bytes have left; their fate is unknown.
     Unknown,
-    /// Some of it, or all.
+    /// Some of the request, or all.
     Some,
 }
 
 impl Received {
-    /// Nobody has said whether the origin was reached. `sent`: whether anything of the request has left.
+    /// The result of an attempt without a report on whether the origin was reached. `sent`: whether any byte of the
+    /// request has left.
     #[must_use]
-    pub fn unsaid(sent: bool) -> Self {
+    pub fn from_sent(sent: bool) -> Self {
         if sent { Self::Unknown } else { Self::Nothing }
     }
 }
 
-/// What follows an attempt without an answer.
+/// What follows a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The same origin, over a new connection.
     SameOrigin,
     /// Another origin.
     OtherOrigin,
-    /// Nothing: the client is told of this failure.
+    /// No further attempt: the client gets the error.
     Nothing,
 }
 
-/// One request on its way to whichever origin answers it.
+/// The delivery of one request to an origin.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivery {
     may_repeat: bool,
-    /// Whether the attempt under way is the second one with its origin, over a new connection.
+    /// Whether the current attempt repeats the last one with the same origin over a new connection.
     is_second: bool,
 }
 
 impl Delivery {
-    /// Nothing was tried. `may_repeat`: doing it twice does no more than doing it once (RFC 9110 section 9.2.2).
+    /// Starts a delivery. `may_repeat`: the request is idempotent (RFC 9110 section 9.2.2).
     #[must_use]
     pub fn new(may_repeat: bool) -> Self {
         Self { may_repeat, is_second: false }
     }
 
-    /// Whether it may be done twice.
+    /// Whether the request may be repeated.
     #[must_use]
     pub fn may_repeat(&self) -> bool {
         self.may_repeat
     }
 
-    /// Whether it may leave for an origin that has not taken the connection yet.
+    /// Whether the request may be sent before the origin has accepted the connection.
     #[must_use]
     pub fn may_go_ahead(&self) -> bool {
         self.may_repeat
     }
 
-    /// Whether the attempt under way has to be made over a new connection.
+    /// Whether the current attempt needs a new connection.
     #[must_use]
     pub fn wants_new_connection(&self) -> bool {
         self.is_second
     }
 
-    /// An attempt has ended without an answer. `is_whole`: all of the request is still here to be sent. `was_idle`: it was
-    /// made over a connection that had been used before and has ended, which says nothing of its origin.
+    /// Handles an attempt that ended without a response. `is_whole`: the complete request can still be sent.
+    /// `was_idle`: the attempt used an idle connection that had ended, which says nothing about its origin.
     #[must_use]
     pub fn handle_end(&mut self, received: Received, is_whole: bool, was_idle: bool) -> Next {
         let may_follow = match received {
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_is_what_harms_nobody() {
+    fn a_failed_attempt_is_repeated_only_without_harm() {
         use Received::{Nothing, Some, Unknown};
         for (may_repeat, received, is_whole, follows) in [
             (false, Nothing, true, true),

@@ -1,81 +1,82 @@
-//! Passive ejection: an origin that keeps failing requests gets none for a while. Envoy calls it outlier detection.
+//! Passive ejection (Envoy: outlier detection): an origin that keeps failing requests gets none for a while.
 //!
-//! As in Envoy, failures in a row eject an origin, and one that is silent at once, for longer each time it happens again; it comes back by itself, and
-//! no more than a part of the origins is ejected at once. Unlike in Envoy, that part is half of them unless said
-//! otherwise, since sockets have few origins, and **a socket's only origin is never ejected**, nor the last one that is
-//! left: an answer that may be bad is better than none. (Envoy used to eject one regardless, and stopped.)
+//! As in Envoy, consecutive failures eject an origin (a silent one at once), each time for longer. The origin returns
+//! by itself, and the share of ejected origins is bounded. Unlike in Envoy, the default bound is half of the origins,
+//! because sockets have few. **A socket's only origin is never ejected**, nor is the last one left: a response that may
+//! be bad is better than none.
 
 use std::time::{Duration, Instant};
 
-/// How many failures in a row may be asked for at most.
+/// The greatest number of consecutive failures that can be configured.
 pub const MAX_CONSECUTIVE_FAILURES: u32 = 1_000;
-/// How long an origin may be ejected at most.
+/// The longest ejection.
 pub const MAX_EJECTION: Duration = Duration::from_secs(3_600);
-/// How often the time of an ejection is doubled at most.
+/// The most doublings of the time of an ejection.
 const MAX_DOUBLINGS: u32 = 16;
 
-/// What went wrong with a request.
+/// A kind of failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The origin took no connection, or ended it without an answer.
+    /// The origin refused the connection, or ended it without a response.
     Connect,
-    /// The origin did not say in time whether it takes the connection. Each such failure costs a client all of that time, so
-    /// one is as good as the number that is asked for.
+    /// The origin did not accept or refuse the connection in time. Each such failure costs a client the whole timeout,
+    /// so a single one ejects the origin.
     Silent,
-    /// The origin answered 502, 503 or 504, or not in time: Envoy's gateway failure.
+    /// The origin answered 502, 503 or 504, or not in time (Envoy: gateway failure).
     Gateway,
 }
 
-/// When origins are ejected, and for how long.
+/// Configuration of passive ejection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EjectionConfig {
-    /// After how many failures in a row: 1 to [`MAX_CONSECUTIVE_FAILURES`].
+    /// Consecutive failures that eject an origin: 1 to [`MAX_CONSECUTIVE_FAILURES`].
     pub consecutive_failures: u32,
-    /// Whether a [gateway failure](Failure::Gateway) counts, too. Where it does not, it is an answer like any other.
+    /// Whether a [gateway failure](Failure::Gateway) counts as a failure. Otherwise it counts as a success.
     pub gateway_failures: bool,
-    /// How long the first time. Each time again it is twice as long; every such time without an ejection after the
-    /// origin's return takes one doubling back.
+    /// Time of the first ejection. Each further ejection doubles the time; each period of that length without an
+    /// ejection takes one doubling back.
     pub base_ejection: Duration,
-    /// How long at most: up to [`MAX_EJECTION`].
+    /// The longest time, up to [`MAX_EJECTION`].
     pub max_ejection: Duration,
-    /// How much of the origins is ejected at once, at most, in percent and rounded down: 0 (never) to 100. The last
-    /// one always stays.
+    /// The greatest share of ejected origins in percent, rounded down: 0 (never) to 100. The last origin always stays.
     pub max_ejected_percent: u8,
 }
 
-/// Why origins cannot be ejected like this.
+/// Reason why an [`EjectionConfig`] is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EjectionConfigError {
-    /// None at all, or too many.
-    #[error("the number of failures that eject an origin is from 1 to {MAX_CONSECUTIVE_FAILURES}, not {0}")]
+    /// The number of failures is 0 or too large.
+    #[error("the number of failures that eject an origin must be from 1 to {MAX_CONSECUTIVE_FAILURES}, not {0}")]
     Failures(u32),
-    /// No time at all, or too much.
-    #[error("the time of an ejection is from 1 second to an hour, and the longest is no shorter than the first")]
+    /// A time is 0 or too long.
+    #[error(
+        "the time of an ejection must be from 1 second to an hour, and the longest must not be shorter than the first"
+    )]
     Times,
-    /// More than everything.
-    #[error("the part of the origins that may be ejected is from 0 to 100 percent, not {0}")]
+    /// The percentage is above 100.
+    #[error("the share of the origins that may be ejected must be from 0 to 100 percent, not {0}")]
     Percent(u8),
 }
 
-/// How many origins a socket has.
+/// The number of origins of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolCount {
-    /// Those that are usable, or would be if they were not ejected: not those that are down by their checks.
+    /// Origins that are usable or ejected, without those that are down by health checks.
     pub origins: usize,
-    /// Those that are [ejected](EjectionState::is_ejected) now.
+    /// Origins that are [ejected](EjectionState::is_ejected) now.
     pub ejected: usize,
 }
 
-/// An origin was ejected.
+/// An ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ejected {
-    /// Until when.
+    /// End of the ejection.
     pub until: Instant,
-    /// After how many failures in a row.
+    /// Number of consecutive failures before it.
     pub failures: u32,
 }
 
-/// What the requests of one origin have met.
+/// Passive health of one origin.
 #[derive(Debug, Clone, Default)]
 pub struct EjectionState {
     failures: u32,
@@ -84,7 +85,8 @@ pub struct EjectionState {
 }
 
 impl Default for EjectionConfig {
-    /// Envoy's: 5 failures, 30 seconds, 300 at most. Answers do not count; half of the origins.
+    /// Envoy's values: 5 failures, 30 seconds, at most 300 seconds, gateway failures do not count; at most half of the
+    /// origins.
     fn default() -> Self {
         Self {
             consecutive_failures: 5,
@@ -97,10 +99,10 @@ impl Default for EjectionConfig {
 }
 
 impl EjectionConfig {
-    /// Whether it keeps to the bounds named at its fields.
+    /// Checks the bounds documented at the fields.
     ///
     /// # Errors
-    /// The first bound that it does not keep to.
+    /// The first violated bound.
     pub fn validate(&self) -> Result<(), EjectionConfigError> {
         if !(1..=MAX_CONSECUTIVE_FAILURES).contains(&self.consecutive_failures) {
             return Err(EjectionConfigError::Failures(self.consecutive_failures));
@@ -123,32 +125,32 @@ impl EjectionConfig {
 }
 
 impl EjectionState {
-    /// An origin that nothing is known about.
+    /// An origin without any known failure.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the origin gets no requests now.
+    /// Whether the origin gets no requests at `now`.
     #[must_use]
     pub fn is_ejected(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// When it comes back, or came back last. None when it was never ejected.
+    /// End of the current or the last ejection; `None` if the origin was never ejected.
     #[must_use]
     pub fn returns_at(&self) -> Option<Instant> {
         self.until
     }
 
-    /// A request was answered: failures are counted from nothing again. One that began before an ejection does not
-    /// end it.
+    /// Records a response: consecutive failures count from zero again. The response of a request from before an
+    /// ejection does not end the ejection.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// A request failed. Returns the ejection that follows from it. When too many others are ejected, none does, and
-    /// the next failure asks again. What fails during an ejection began before it, and counts for nothing.
+    /// Records a failed request, and returns the ejection that follows, if any. If too many other origins are ejected,
+    /// there is none, and the next failure decides again. Failures during an ejection do not count.
     pub fn failed(
         &mut self,
         config: &EjectionConfig,
@@ -175,7 +177,7 @@ impl EjectionState {
         Some(ejected)
     }
 
-    /// An active check found the origin well: it comes back at once. Returns whether it was ejected.
+    /// Ends an ejection because an active check passed. Returns whether the origin was ejected.
     pub fn check_passed(&mut self, now: Instant) -> bool {
         let was_ejected = self.is_ejected(now);
         if was_ejected {

@@ -1,4 +1,4 @@
-//! Hashes that clients cannot foresee.
+//! Keyed hashes, which clients cannot predict.
 
 use std::{fmt, hash::Hasher, net::IpAddr};
 
@@ -7,16 +7,16 @@ use siphasher::{
     sip128::{Hasher128, SipHasher24 as SipHasher24Wide},
 };
 
-/// What names an origin as long as it exists, across restarts on either side: the 16 bytes of its tunnel's id.
+/// The permanent id of an origin: the 16 bytes of its tunnel's id.
 pub type OriginId = [u8; 16];
 
-/// The secret of all hashes here: SipHash-2-4 (Aumasson and Bernstein, 2012), a pseudorandom function, so that whoever
-/// does not know the key can neither aim at an origin nor make up a cookie. Kept for as long as clients shall meet the
-/// same origins, and the same on every edge that serves the socket.
+/// The key of all hashes in this crate: SipHash-2-4 (Aumasson and Bernstein, 2012), a pseudorandom function. Without
+/// the key nobody can aim at an origin or forge a cookie. The key must stay the same as long as clients shall keep
+/// their origins, and on every edge that serves the socket.
 #[derive(Clone)]
 pub struct HashKey([u8; 16]);
 
-/// What a hash is for, so that no hash is of use where another is expected.
+/// Domain separation: the purpose of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Client = 1,
@@ -27,13 +27,13 @@ pub(crate) enum Purpose {
 }
 
 impl HashKey {
-    /// The key made of these secret random bytes.
+    /// Creates a key from 16 secret random bytes.
     #[must_use]
     pub fn new(secret: [u8; 16]) -> Self {
         Self(secret)
     }
 
-    /// The hash of a client's address. An IPv4 address has one hash, also when written within IPv6.
+    /// The hash of a client's address. An IPv4-mapped IPv6 address has the hash of its IPv4 address.
     #[must_use]
     pub fn client(&self, address: IpAddr) -> u64 {
         match address.to_canonical() {
@@ -42,7 +42,7 @@ impl HashKey {
         }
     }
 
-    /// The hash of any other value that shall decide the origin, such as a header's.
+    /// The hash of any other value that selects the origin, such as a header's.
     #[must_use]
     pub fn value(&self, value: &[u8]) -> u64 {
         self.hash(Purpose::Value, value)
@@ -55,7 +55,7 @@ impl HashKey {
         hasher.finish()
     }
 
-    /// 128 bits, as a code that authenticates the parts. Each part has its length by its type.
+    /// A 128-bit authentication code of the parts, which have fixed lengths.
     pub(crate) fn mac(&self, purpose: Purpose, parts: [&[u8; 16]; 2]) -> [u8; 16] {
         let mut hasher = SipHasher24Wide::new_with_key(&self.0);
         hasher.write(&[purpose as u8]);

@@ -1,18 +1,18 @@
-//! Choosing among the origins of a socket, and when none of them is to be asked. Pure: time and randomness are
-//! arguments.
+//! Load balancing and admission for the origins of a socket. Pure: time and randomness are arguments.
 //!
-//! Which origin is next:
-//! - [`Rotation`] takes the least loaded candidate for its [`Weight`] and, where several are equally loaded, the next
-//!   one in turn; so equal loads are spread exactly evenly, or exactly by weight.
-//! - [`maglev`] gives a client the same origin as long as that is there, by a keyed hash of its address.
-//! - [`affinity`] gives a client the same origin by a cookie.
-//! - [`nearness`] says which of the origins at several edges are the nearest.
-//! - [`Attempts`] remembers which candidates one request has tried, and [`Delivery`] says whether it may be sent again.
-//! - [`regions`] says which region's origins are asked, where the owner has dialed some of them down.
+//! Selection of an origin:
+//! - [`Rotation`] takes the least loaded candidate for its [`Weight`], and ties in turn, so that equal loads are spread
+//!   exactly evenly, or exactly by weight.
+//! - [`maglev`] keeps a client with the same origin by a keyed hash of its address.
+//! - [`affinity`] keeps a client with the same origin by a cookie.
+//! - [`nearness`] finds the nearest of the origins at several edges.
+//! - [`Attempts`] records the candidates that one request has tried, and [`Delivery`] decides whether the request may
+//!   be sent again.
+//! - [`regions`] selects the region if the owner has dialed some of the regions down.
 //!
-//! Which origins are usable: [`health`] follows checks that are made, [`ejection`] what requests met.
+//! Usable origins: [`health`] follows active checks, [`ejection`] the outcome of requests.
 //!
-//! How much a socket takes: [`limits`].
+//! Limits of a socket: [`limits`].
 
 pub mod affinity;
 mod attempts;

@@ -1,45 +1,48 @@
-//! The same origin for the same client: consistent hashing after "Maglev: A Fast and Reliable Software Network Load
-//! Balancer" (NSDI 2016, section 3.4), with weights as in Envoy.
+//! Maglev consistent hashing with weights: keeps a client with the same origin.
 //!
-//! Every origin has its own order in which it would like the slots of the table; in turns, more turns for more weight,
-//! each takes the next slot it likes that is free. So the slots are shared out almost evenly, and when an origin comes
-//! or goes, nearly all others keep theirs. A client's hash names a slot.
+//! After "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI 2016, section 3.4), with weights as in
+//! Envoy.
 //!
-//! Orders and hashes are keyed with a secret, so nobody can choose an address that lands on a certain origin.
+//! Every origin has its own permutation of the table's slots. In turns, each origin takes the next free slot of its
+//! permutation; heavier origins have more turns. So the slots are shared almost evenly, and when an origin comes or
+//! goes, nearly all other slots keep their origin. A client's hash selects a slot.
+//!
+//! Permutations and hashes are keyed with a secret, so that no client can choose an address that selects a certain
+//! origin.
 
 use crate::{HashKey, OriginId, Weight, hash::Purpose};
 
-/// How many slots a small table has: a prime, and 8 KiB, since most sockets have a few origins and there are many
-/// sockets.
+/// Slots of a small table: a prime, and 8 KiB, because there are many sockets and most have few origins.
 pub const SMALL_TABLE_SLOTS: usize = 4_093;
-/// How many slots a large table has, the size of the paper's smaller one: a prime, and 128 KiB.
+/// Slots of a large table, the size of the paper's smaller one: a prime, and 128 KiB.
 pub const LARGE_TABLE_SLOTS: usize = 65_537;
-/// How many slots there are at least for the origin of the least weight: the paper's rule for a spread within one
-/// percent. Pools that would have fewer get a large table.
+/// Least number of slots for the origin with the least weight: the paper's rule for a spread within one percent. Pools
+/// that would have fewer get a large table.
 pub const MIN_SLOTS_PER_ORIGIN: usize = 100;
-/// How many origins a table has at most; more than a socket can have tunnels.
+/// The most origins of a table; more than the tunnels of a socket.
 pub const MAX_ORIGINS: usize = 1_024;
 
-/// How many slots further on a usable origin is looked for before all origins are gone through in turn.
+/// Slots that are searched for a usable origin before all origins are searched in turn.
 const MAX_STEPS: usize = 256;
 
-/// A table of origins, made anew when one comes, goes or changes its weight; not when one is only unusable for a while.
+/// A table of origins, rebuilt when an origin comes, goes or changes its weight, but not when one is unusable for a
+/// while.
 #[derive(Debug, Clone)]
 pub struct Maglev {
     origins: Box<[OriginId]>,
-    /// Indexes of `origins`.
+    /// Indexes into `origins`.
     slots: Box<[u16]>,
 }
 
-/// Why there is no table.
+/// Too many origins for a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a table is made for at most {MAX_ORIGINS} origins, not for {count}")]
+#[error("a table has at most {MAX_ORIGINS} origins, not {count}")]
 pub struct TooManyOrigins {
-    /// How many were given.
+    /// The number of given origins.
     pub count: usize,
 }
 
-/// How an origin likes the slots: from `offset` on, every `skip`th.
+/// The permutation of an origin: from `offset` on, every `skip`th slot.
 struct Preference {
     next: usize,
     skip: usize,
@@ -48,12 +51,12 @@ struct Preference {
 }
 
 impl Maglev {
-    /// The table for these origins. Their order does not matter; whoever is there twice counts once, with the first
-    /// weight, and who has weight 0 gets no slot. The size follows from the weights: it is [`SMALL_TABLE_SLOTS`] until
-    /// an origin would have fewer than [`MIN_SLOTS_PER_ORIGIN`]. When the size changes, most clients change origin.
+    /// Builds the table for these origins, in any order. A duplicate counts once, with the first weight; an origin of
+    /// weight 0 gets no slot. The size follows from the weights: [`SMALL_TABLE_SLOTS`], unless an origin would have
+    /// fewer than [`MIN_SLOTS_PER_ORIGIN`]. When the size changes, most clients change their origin.
     ///
     /// # Errors
-    /// When there are more than [`MAX_ORIGINS`].
+    /// There are more than [`MAX_ORIGINS`].
     pub fn new(key: &HashKey, origins: &[(OriginId, Weight)]) -> Result<Self, TooManyOrigins> {
         if origins.len() > MAX_ORIGINS {
             return Err(TooManyOrigins { count: origins.len() });
@@ -66,15 +69,15 @@ impl Maglev {
         Ok(Self { origins: origins.into_iter().map(|(id, _)| id).collect(), slots })
     }
 
-    /// The origin of the client with this hash ([`HashKey::client`]); None when the table is empty. Allocates nothing.
+    /// The origin of the client with this hash ([`HashKey::client`]); `None` if the table is empty. Allocates nothing.
     #[must_use]
     pub fn lookup(&self, hash: u64) -> Option<&OriginId> {
         self.origins.get(usize::from(*self.slots.get(self.slot(hash)?)?))
     }
 
-    /// The origin of the client with this hash, or when that is not usable, another one: the same for this client as
-    /// long as the same ones are usable, and different ones for the clients of one origin, so that those of an origin
-    /// that fails are shared out among the others. None when none is usable. Allocates nothing.
+    /// The origin of the client with this hash, or another one if that is not usable. The replacement is the same for a
+    /// client as long as the same origins are usable, and differs between the clients of one origin, so that the
+    /// clients of a failed origin are spread over the others. `None` if no origin is usable. Allocates nothing.
     #[must_use]
     pub fn lookup_usable(&self, hash: u64, usable: impl Fn(&OriginId) -> bool) -> Option<&OriginId> {
         let start = self.slot(hash)?;
@@ -90,18 +93,18 @@ impl Maglev {
             }
             unusable = Some(index);
         }
-        // Few of many are usable.
+        // Only few of many origins are usable.
         let first = start % self.origins.len();
         self.origins[first..].iter().chain(&self.origins[..first]).find(|origin| usable(origin))
     }
 
-    /// Whether there is no origin in it.
+    /// Whether the table has no origin.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.origins.is_empty()
     }
 
-    /// How many slots it has: 0 when it is empty.
+    /// Number of slots: 0 if the table is empty.
     #[must_use]
     pub fn slot_count(&self) -> usize {
         self.slots.len()
@@ -134,15 +137,15 @@ fn fill(key: &HashKey, origins: &[(OriginId, Weight)], count: usize) -> Box<[u16
         })
         .collect();
     let mut taken = 0;
-    // Every round the origin of the greatest weight takes a slot, so there are no more rounds than slots.
+    // The heaviest origin takes a slot in every round, so there are no more rounds than slots.
     for round in 1..=count as u64 {
         for (index, preference) in (0u16..).zip(&mut preferences) {
-            // Lighter origins take part in as many rounds as their weight is of the greatest.
+            // A lighter origin takes part in a share of the rounds: its weight divided by the greatest.
             if round * preference.weight < preference.target {
                 continue;
             }
             preference.target += greatest;
-            // The count is a prime, so every slot comes up before one comes up again.
+            // The count is a prime, so every slot comes up before one repeats.
             while slots[preference.next] != FREE {
                 preference.next = (preference.next + preference.skip) % count;
             }

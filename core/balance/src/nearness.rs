@@ -1,22 +1,21 @@
-//! How near an origin is, as seen from one edge: the local one comes first, then the region, then the region with the
-//! shortest measured way.
+//! Distance of origins as seen from one edge: the local edge first, then the region, then the region with the shortest
+//! round trip.
 
 use std::time::Duration;
 
-/// How near an origin is; `R` names a region.
+/// Distance of an origin; `R` names a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Nearness<R> {
     /// At this edge.
     Here,
-    /// In the region of this edge, and reached by another edge of it.
+    /// At another edge of this edge's region.
     Near,
     /// In another region.
     Far(R),
 }
 
 impl<R> Nearness<R> {
-    /// What is nearer is less: first by how near, then by the round trip of other regions, where one that was not measured
-    /// comes last.
+    /// Sort key: first the kind of distance, then the round trip to other regions, where an unmeasured one comes last.
     fn distance(&self, round_trip: Option<Duration>) -> (u8, Duration) {
         match self {
             Self::Here => (0, Duration::ZERO),
@@ -26,15 +25,15 @@ impl<R> Nearness<R> {
     }
 }
 
-/// The nearest of the candidates, each with its round trip where that was measured; `None` without any. Of other regions it is
-/// the one to which the way is shortest, and the first by its name where several are as near.
+/// The nearest of the candidates, each with its round trip if measured; `None` without candidates. Among other regions
+/// the one with the shortest round trip wins, and the first by name among equals.
 pub fn nearest<R: Ord>(candidates: impl IntoIterator<Item = (Nearness<R>, Option<Duration>)>) -> Option<Nearness<R>> {
     let with_distance = candidates.into_iter().map(|(nearness, rtt)| (nearness.distance(rtt), nearness));
     with_distance.min().map(|(_, nearness)| nearness)
 }
 
-/// Which of two ways to the same origin is the better one: that of the nearer end; in other regions one that begins at this
-/// edge (`is_local`) and else the shorter one.
+/// Compares two ways to the same origin. The way through the nearer end is better; in other regions a way that starts
+/// at this edge (`is_local`), else the shorter one.
 #[must_use]
 pub fn compare_ways<R: Ord>(
     one: (&Nearness<R>, bool, Option<Duration>),

@@ -1,35 +1,35 @@
-//! Least loaded for its weight, ties in turn.
+//! Least-loaded selection by weight, with ties in turn.
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
 /// The greatest weight.
 pub const MAX_WEIGHT: u16 = 1_000;
 
-/// How much an origin takes beside the others: with weights 3 and 1, three requests of four. Weight 0 takes nothing
-/// new, which lets an origin finish what it has (drain).
+/// The share of an origin relative to the others: with weights 3 and 1, three requests of four. Weight 0 takes nothing
+/// new, so that an origin drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight(u16);
 
-/// The number is no weight.
+/// The number is above [`MAX_WEIGHT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a weight is a whole number from 0 to {MAX_WEIGHT}: 0 takes no new requests, 1 is usual")]
+#[error("a weight must be a whole number from 0 to {MAX_WEIGHT}: 0 takes no new requests, 1 is usual")]
 pub struct WeightError;
 
 impl Weight {
-    /// Nothing new.
+    /// Takes nothing new.
     pub const ZERO: Self = Self(0);
-    /// As much as any other origin: what an origin has unless said otherwise.
+    /// The default weight.
     pub const ONE: Self = Self(1);
 
     /// The weight of this number.
     ///
     /// # Errors
-    /// When it is greater than [`MAX_WEIGHT`].
+    /// The number is above [`MAX_WEIGHT`].
     pub fn new(weight: u16) -> Result<Self, WeightError> {
         if weight > MAX_WEIGHT { Err(WeightError) } else { Ok(Self(weight)) }
     }
 
-    /// Its number.
+    /// The number.
     #[must_use]
     pub fn get(self) -> u16 {
         self.0
@@ -56,40 +56,38 @@ impl fmt::Display for Weight {
     }
 }
 
-/// Chooses the least loaded candidate; among equally loaded ones the next in turn.
+/// Selects the least loaded candidate; among equally loaded ones the next in turn.
 ///
-/// The candidates stand in a ring, in the order of their keys, and the turn goes from the key chosen last to the next
-/// one up, whatever came, left or was unusable in between. So while loads are equal, two candidates that are there and
-/// usable all the time are never chosen more than once apart, and a choice costs at most one pass over the candidates, and no
-/// memory.
+/// The candidates form a ring in the order of their keys. The turn goes from the last chosen key to the next one up,
+/// whatever came, left or was unusable in between. While loads are equal, the counts of two candidates that stay usable
+/// never differ by more than one. A choice costs at most one pass over the candidates, and no memory.
 ///
-/// With [weights](Self::choose_weighted) that differ, the least loaded is the one with the fewest requests for its
-/// weight, as in nginx's `least_conn`, and ties go by smooth weighted round robin: each tied candidate gains its
-/// weight, the one that has gained most is chosen and pays what all have gained. That takes one number for each
-/// candidate.
+/// With differing [weights](Self::choose_weighted), the least loaded is the one with the fewest requests for its
+/// weight, as in nginx's `least_conn`. Ties go by smooth weighted round robin: each tied candidate gains its weight;
+/// the one with the greatest gain is chosen and pays the sum of all weights. This takes one number for each candidate.
 #[derive(Debug, Clone, Default)]
 pub struct Rotation<K> {
     last: Option<K>,
-    /// Where that one stood.
+    /// Index of that candidate.
     place: usize,
-    /// What each key has gained, sorted by key.
+    /// The gain of each key, sorted by key.
     gains: Vec<(K, i64)>,
-    /// Kept for its memory.
+    /// Reused memory.
     tied: Vec<Weighted>,
 }
 
 impl<K: Ord + Clone> Rotation<K> {
-    /// A rotation in which nothing was chosen yet.
+    /// A rotation without a last choice.
     #[must_use]
     pub fn new() -> Self {
         Self { last: None, place: 0, gains: Vec::new(), tied: Vec::new() }
     }
 
-    /// The index of the candidate whose turn it is; None when no candidate is usable. The candidates stand in the order of
-    /// their keys, which are different from each other.
+    /// The index of the chosen candidate; `None` if no candidate is usable. The candidates must be sorted by distinct
+    /// keys.
     ///
-    /// The first in the ring that is usable and has nothing to do is the one, and nobody behind it is looked at: so where
-    /// there are more candidates than there is to do, a choice costs the same however many they are.
+    /// The first usable candidate in the ring without load is chosen at once. So with more candidates than load, a
+    /// choice costs the same for any number of candidates.
     pub fn choose<T>(
         &mut self,
         candidates: &[T],
@@ -97,17 +95,14 @@ impl<K: Ord + Clone> Rotation<K> {
         load: impl Fn(&T) -> u32,
         usable: impl Fn(&T) -> bool,
     ) -> Option<usize> {
-        debug_assert!(
-            candidates.is_sorted_by(|one, next| key(one) < key(next)),
-            "candidates stand in the order of their keys"
-        );
+        debug_assert!(candidates.is_sorted_by(|one, next| key(one) < key(next)), "candidates must be sorted by key");
         let turn = self.turn(candidates, &key);
         let (mut least, mut best) = (u64::MAX, None);
         let (before, after) = candidates.split_at(turn);
         for (part, first) in [(after, turn), (before, 0)] {
             for (place, candidate) in part.iter().enumerate() {
                 let load = u64::from(load(candidate));
-                // Whether it is usable is asked of few: of those that are better than all before.
+                // `usable` is called rarely: only for candidates that are better than all before.
                 if load < least && usable(candidate) {
                     (least, best) = (load, Some(first + place));
                     if load == 0 {
@@ -124,18 +119,18 @@ impl<K: Ord + Clone> Rotation<K> {
         Some(index)
     }
 
-    /// Where the first stands that is behind the one chosen last.
+    /// Index of the first candidate after the last chosen key.
     fn turn<T>(&self, candidates: &[T], key: &impl Fn(&T) -> K) -> usize {
         let Some(last) = &self.last else { return 0 };
-        // Mostly that one stands where it stood.
+        // Mostly the last chosen candidate still has its index.
         if candidates.get(self.place).is_some_and(|candidate| key(candidate) == *last) {
             return self.place + 1;
         }
         candidates.partition_point(|candidate| key(candidate) <= *last)
     }
 
-    /// Like [`choose`](Self::choose), by weight: candidates of weight 0 are not usable, and while all others have the
-    /// same weight, the choice is the very same.
+    /// Like [`choose`](Self::choose), by weight. Candidates of weight 0 are not usable. While all others have the same
+    /// weight, the choice equals that of [`choose`](Self::choose).
     pub fn choose_weighted<T>(
         &mut self,
         candidates: &[T],
@@ -154,7 +149,7 @@ impl<K: Ord + Clone> Rotation<K> {
         tied.clear();
         for (index, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| takes(candidate)) {
             let weighted = Weighted { index, load: load(candidate), weight: weight(candidate).0 };
-            // All that are tied compare alike, so one of them speaks for them.
+            // Tied candidates compare alike, so the first stands for all.
             match tied.first().map_or(Ordering::Less, |best: &Weighted| weighted.compare(best)) {
                 Ordering::Greater => continue,
                 Ordering::Equal => {}
@@ -168,7 +163,7 @@ impl<K: Ord + Clone> Rotation<K> {
         index
     }
 
-    /// Smooth weighted round robin among the tied.
+    /// Smooth weighted round robin among the tied candidates.
     fn take_turn<T>(&mut self, candidates: &[T], key: &impl Fn(&T) -> K, tied: &[Weighted]) -> Option<usize> {
         let mut total = 0;
         let mut best: Option<(usize, usize, i64)> = None;
@@ -178,7 +173,7 @@ impl<K: Ord + Clone> Rotation<K> {
                 Ok(place) => place,
                 Err(place) => {
                     self.gains.insert(place, (key, 0));
-                    // What was found before moved up with it.
+                    // The earlier result moved up with the insertion.
                     best = best.map(|(index, at, gain)| (index, at + usize::from(at >= place), gain));
                     place
                 }
@@ -209,7 +204,7 @@ struct Weighted {
 }
 
 impl Weighted {
-    /// By load for weight, without dividing.
+    /// Compares load divided by weight, without dividing.
     fn compare(&self, other: &Self) -> Ordering {
         let cross = |load: u32, weight: u16| u64::from(load) * u64::from(weight);
         cross(self.load, other.weight).cmp(&cross(other.load, self.weight))

@@ -1,88 +1,88 @@
-//! How what control knows comes to edges, change by change, and stays there.
+//! Replication of the configuration from control to the edges, change by change.
 //!
-//! A bucket is between them: entries with keys, and a revision for each write, which only grows. Controls keep it as their store is
-//! ([`Keeper`] decides what is written), edges keep a copy of it ([`Replica`] decides what is known).
+//! A bucket is in between: entries with keys, and a growing revision for each write. Controls keep the bucket equal to
+//! their store ([`Keeper`] decides what to write), and edges keep a copy ([`Replica`] decides what is known).
 //!
-//! The rule that both together keep, entry by entry:
+//! The guarantees for each entry:
 //!
-//! - **Never back.** A write names the revision that it replaces, which was known before the store was read, and the bucket takes it
-//!   in place of that one alone. So no control, however slow, brings an older state of the store back, and revisions of an entry
-//!   come in the order of its changes.
-//! - **Never past one.** An edge takes entries in the order of their revisions. One that comes out of order may mean that another
-//!   was missed: then all is read anew ([`OutOfOrder`]). So once all has been read, everything is known that the bucket has up to the
-//!   revision that the edge has come to: what is older there has changed again since, and that comes.
-//! - **Never less by mistake.** What is not in the bucket is forgotten only when all of the bucket was read, and control has said that
-//!   all it knows is there: a bucket that was lost takes nothing from anybody.
-//! - **Never for long.** Whoever was away, or starts with what is on its disk, reads all of it anew; and control compares all with its
-//!   store now and then, so that what nobody told comes too.
+//! - **Never back.** A write names the revision that it replaces, which was known before the store was read, and the
+//!   bucket accepts it only in place of that revision. So no control, however slow, restores an older state, and the
+//!   revisions of an entry follow the order of its changes.
+//! - **Never past one.** An edge accepts entries in the order of their revisions. An entry out of order may mean that
+//!   another was missed: then everything is read again ([`OutOfOrder`]). So after a complete read the edge knows
+//!   everything up to its current revision; an entry that was replaced in the meantime follows with its later revision.
+//! - **Never less by mistake.** An entry that is not in the bucket is removed only after the whole bucket was read and
+//!   control has marked it as complete. So the loss of the bucket removes nothing from any edge.
+//! - **Never for long.** An edge that was offline, or starts from its disk, reads everything again. Control compares
+//!   the bucket with its store now and then, so that changes without a notification are published too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said<V> {
-    /// It is so.
+pub enum EntryContent<V> {
+    /// The value.
     Put(V),
-    /// It is no more.
+    /// The entry was removed.
     Gone,
-    /// It is not understood: what is known stays, as half of what was meant would be worse.
+    /// The entry was not understood: the known value stays, because half of the intended state would be worse.
     Unclear,
 }
 
-/// Entries come out of the order of their revisions: they are to be read anew, from [`Replica::handle_begin`] on.
+/// An entry came out of order: everything is to be read again, from [`Replica::handle_begin`] on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("entry {came} came behind entry {latest}: all are read anew")]
+#[error("entry {came} came after entry {latest}: all entries are read again")]
 pub struct OutOfOrder {
-    /// The revision that was known.
+    /// The latest known revision.
     pub latest: u64,
-    /// The one that came.
+    /// The revision of the entry.
     pub came: u64,
 }
 
-/// What an edge knows of the bucket.
+/// An edge's copy of the bucket.
 #[derive(Debug)]
 pub struct Replica<K, V> {
     known: BTreeMap<K, V>,
     latest: u64,
-    /// What has come since the bucket is read; none when all of it was.
+    /// Keys received during the current reading; `None` once the bucket was read completely.
     seen: Option<BTreeSet<K>>,
-    /// Whether control has said that all it knows is there.
+    /// Whether control has marked the bucket as complete.
     is_whole: bool,
 }
 
 impl<K: Ord + Clone, V: PartialEq> Replica<K, V> {
-    /// What was on disk.
+    /// Starts from the entries on disk.
     #[must_use]
     pub fn new(known: BTreeMap<K, V>) -> Self {
         Self { known, latest: 0, seen: Some(BTreeSet::new()), is_whole: false }
     }
 
-    /// The bucket is read, and followed from then on: nothing has come yet.
+    /// Starts a reading of the bucket.
     pub fn handle_begin(&mut self) {
         (self.latest, self.seen, self.is_whole) = (0, Some(BTreeSet::new()), false);
     }
 
-    /// An entry came. Says whether what is known is otherwise now.
+    /// Handles an entry. Returns whether the known state changed.
     ///
     /// # Errors
-    /// It came out of order; it is not taken over.
-    pub fn handle_entry(&mut self, key: K, revision: u64, said: Said<V>) -> Result<bool, OutOfOrder> {
+    /// The entry is out of order and was not applied.
+    pub fn handle_entry(&mut self, key: K, revision: u64, content: EntryContent<V>) -> Result<bool, OutOfOrder> {
         self.handle_revision(revision)?;
         if let Some(seen) = &mut self.seen {
             seen.insert(key.clone());
         }
-        Ok(match said {
-            Said::Put(value) if self.known.get(&key) == Some(&value) => false,
-            Said::Put(value) => {
+        Ok(match content {
+            EntryContent::Put(value) if self.known.get(&key) == Some(&value) => false,
+            EntryContent::Put(value) => {
                 self.known.insert(key, value);
                 true
             }
-            Said::Gone => self.known.remove(&key).is_some(),
-            Said::Unclear => false,
+            EntryContent::Gone => self.known.remove(&key).is_some(),
+            EntryContent::Unclear => false,
         })
     }
 
-    /// An entry came that says whether all that control knows is there.
+    /// Handles the entry that marks the bucket as complete.
     ///
     /// # Errors
     /// As [`Self::handle_entry`].
@@ -92,7 +92,7 @@ impl<K: Ord + Clone, V: PartialEq> Replica<K, V> {
         Ok(())
     }
 
-    /// An entry came that means nothing here.
+    /// Handles an entry without a meaning here.
     ///
     /// # Errors
     /// As [`Self::handle_entry`].
@@ -104,8 +104,9 @@ impl<K: Ord + Clone, V: PartialEq> Replica<K, V> {
         Ok(())
     }
 
-    /// An entry has come behind which there was nothing more, so that none was missed that was replaced while all were read. May be
-    /// said again. Gives what is forgotten for it; `None`: that was done before, or control has yet to say that all is there.
+    /// Reports that the last existing entry was delivered, so that none was missed that was replaced during the
+    /// reading. May be repeated. Returns the removed keys; `None` if that happened before, or the bucket is not marked
+    /// as complete.
     pub fn handle_listed(&mut self) -> Option<Vec<K>> {
         let seen = if self.is_whole { self.seen.take()? } else { return None };
         let gone: Vec<_> = self.known.keys().filter(|key| !seen.contains(key)).cloned().collect();
@@ -113,64 +114,65 @@ impl<K: Ord + Clone, V: PartialEq> Replica<K, V> {
         Some(gone)
     }
 
-    /// Whether it knows all that control has published, as long as it follows.
+    /// Whether everything that control has published is known, as long as the replica follows.
     #[must_use]
     pub fn is_present(&self) -> bool {
         self.seen.is_none()
     }
 
-    /// The revision that it has come to.
+    /// The latest known revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.latest
     }
 
-    /// What it knows.
+    /// The known entries.
     #[must_use]
     pub fn known(&self) -> &BTreeMap<K, V> {
         &self.known
     }
 }
 
-/// What the bucket has under a key, as far as a control knows.
+/// An entry of the bucket, as known to a control.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept<T> {
+pub struct StoredEntry<T> {
     /// The revision of the last write.
     pub revision: u64,
-    /// What it said; `None`: that it is gone.
+    /// The value; `None`: removed.
     pub value: Option<Vec<u8>>,
-    /// When it was written.
+    /// Time of the write.
     pub written_at: T,
 }
 
-/// What is to be done so that an entry is as in the store.
+/// The write that makes an entry equal to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mend {
-    /// Nothing.
+    /// No write.
     Nothing,
-    /// To be written in place of this revision; 0: of none.
+    /// Write in place of this revision; 0: no entry.
     Put(u64),
-    /// To be marked as gone in place of this revision.
+    /// Mark as removed in place of this revision.
     Remove(u64),
 }
 
-/// What a control knows of the bucket. `T` is what the bucket's times are.
+/// A control's knowledge of the bucket. `T` is the type of the bucket's times.
 #[derive(Debug, Default)]
 pub struct Keeper<T> {
-    kept: BTreeMap<String, Kept<T>>,
-    /// The revisions that this control has written and not read back yet.
+    kept: BTreeMap<String, StoredEntry<T>>,
+    /// Revisions that this control has written and not read back yet.
     ours: BTreeSet<u64>,
 }
 
 impl<T: Copy> Keeper<T> {
-    /// Nothing is known yet.
+    /// Knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self { kept: BTreeMap::new(), ours: BTreeSet::new() }
     }
 
-    /// An entry was read, in the order of revisions or by itself. Says whether it is new, and was written by somebody else.
-    pub fn handle_entry(&mut self, key: &str, entry: Kept<T>) -> bool {
+    /// Handles an entry that was read, in the order of revisions or by itself. Returns whether it is new and written by
+    /// another control.
+    pub fn handle_entry(&mut self, key: &str, entry: StoredEntry<T>) -> bool {
         let is_ours = self.ours.remove(&entry.revision);
         if self.kept.get(key).is_some_and(|kept| kept.revision >= entry.revision) {
             return false;
@@ -179,18 +181,18 @@ impl<T: Copy> Keeper<T> {
         !is_ours
     }
 
-    /// There is no entry of this key, not even one that says that it is gone.
+    /// Records that the bucket has no entry of this key, not even a removed one.
     pub fn handle_nothing(&mut self, key: &str) {
         self.kept.remove(key);
     }
 
-    /// The revision that a write of this key has to replace: to be taken *before* the store is read.
+    /// The revision that a write of this key has to replace. Take it *before* reading the store.
     #[must_use]
     pub fn basis(&self, key: &str) -> u64 {
         self.kept.get(key).map_or(0, |kept| kept.revision)
     }
 
-    /// What is to be done when the store has this, which was read after [`Self::basis`] was taken.
+    /// The write that is needed for this value of the store, which was read after [`Self::basis`].
     #[must_use]
     pub fn mend(&self, key: &str, basis: u64, stored: Option<&[u8]>) -> Mend {
         let kept = self.kept.get(key).and_then(|kept| kept.value.as_deref());
@@ -201,20 +203,20 @@ impl<T: Copy> Keeper<T> {
         }
     }
 
-    /// It was written.
-    pub fn handle_put(&mut self, key: &str, entry: Kept<T>) {
+    /// Records a successful write.
+    pub fn handle_put(&mut self, key: &str, entry: StoredEntry<T>) {
         self.ours.insert(entry.revision);
         self.kept.insert(key.to_owned(), entry);
     }
 
-    /// It was marked as gone, in place of this revision. The mark has a revision of its own, which comes by reading; what was
-    /// written before is late from now on.
+    /// Records a successful removal in place of this revision. The mark has a revision of its own, which arrives by
+    /// reading; earlier writes are late from now on.
     pub fn handle_removed(&mut self, key: &str, replaced: u64, now: T) {
-        self.kept.insert(key.to_owned(), Kept { revision: replaced, value: None, written_at: now });
+        self.kept.insert(key.to_owned(), StoredEntry { revision: replaced, value: None, written_at: now });
     }
 
-    /// The keys of which the bucket has something that the store has not, a right that ended say, and then those of which it has
-    /// something else.
+    /// The keys that differ from the store: first those that the store does not have, such as a revoked right, then
+    /// those with another value.
     #[must_use]
     pub fn differing<'a>(&'a self, stored: &'a BTreeMap<String, Vec<u8>>) -> Vec<&'a str> {
         let kept = |key: &str| self.kept.get(key).and_then(|kept| kept.value.as_ref());
@@ -223,13 +225,13 @@ impl<T: Copy> Keeper<T> {
         gone.map(|(key, _)| key.as_str()).chain(other).collect()
     }
 
-    /// What is known of this key.
+    /// The known entry of this key.
     #[must_use]
-    pub fn kept(&self, key: &str) -> Option<&Kept<T>> {
+    pub fn kept(&self, key: &str) -> Option<&StoredEntry<T>> {
         self.kept.get(key)
     }
 
-    /// The marks of what is gone: their keys, revisions and times.
+    /// The marks of removed entries: keys, revisions and times.
     pub fn marks(&self) -> impl Iterator<Item = (&str, u64, T)> {
         let marks = self.kept.iter().filter(|(_, kept)| kept.value.is_none());
         marks.map(|(key, kept)| (key.as_str(), kept.revision, kept.written_at))
@@ -240,38 +242,42 @@ impl<T: Copy> Keeper<T> {
 mod tests {
     use super::*;
 
-    fn put(revision: u64, value: &str) -> Kept<u64> {
-        Kept { revision, value: Some(value.into()), written_at: 0 }
+    fn put(revision: u64, value: &str) -> StoredEntry<u64> {
+        StoredEntry { revision, value: Some(value.into()), written_at: 0 }
     }
 
     #[test]
     fn what_is_not_there_is_forgotten_when_all_is_there_and_not_before() {
         let mut replica = Replica::new(BTreeMap::from([("old", 1), ("same", 2)]));
         replica.handle_begin();
-        assert_eq!(replica.handle_entry("same", 4, Said::Put(2)), Ok(false));
-        assert_eq!(replica.handle_listed(), None, "control may have yet to fill it");
+        assert_eq!(replica.handle_entry("same", 4, EntryContent::Put(2)), Ok(false));
+        assert_eq!(replica.handle_listed(), None, "the bucket is not marked as complete");
         assert!(!replica.is_present() && replica.known().len() == 2);
-        assert_eq!(replica.handle_entry("new", 5, Said::Put(3)), Ok(true));
+        assert_eq!(replica.handle_entry("new", 5, EntryContent::Put(3)), Ok(true));
         replica.handle_whole(6, true).unwrap();
         assert_eq!(replica.handle_listed(), Some(vec!["old"]));
         assert!(replica.is_present() && replica.handle_listed().is_none());
-        assert_eq!(replica.handle_entry("new", 7, Said::Gone), Ok(true));
-        assert_eq!(replica.handle_entry("new", 8, Said::Gone), Ok(false));
-        assert_eq!(replica.handle_entry("same", 9, Said::Unclear), Ok(false));
+        assert_eq!(replica.handle_entry("new", 7, EntryContent::Gone), Ok(true));
+        assert_eq!(replica.handle_entry("new", 8, EntryContent::Gone), Ok(false));
+        assert_eq!(replica.handle_entry("same", 9, EntryContent::Unclear), Ok(false));
         assert_eq!(replica.known(), &BTreeMap::from([("same", 2)]));
     }
 
     #[test]
     fn what_comes_out_of_order_is_not_taken_over() {
         let mut replica = Replica::new(BTreeMap::new());
-        replica.handle_entry("a", 7, Said::Put(1)).unwrap();
+        replica.handle_entry("a", 7, EntryContent::Put(1)).unwrap();
         for late in [7, 6] {
-            let error = replica.handle_entry("a", late, Said::Put(0)).unwrap_err();
+            let error = replica.handle_entry("a", late, EntryContent::Put(0)).unwrap_err();
             assert_eq!(error, OutOfOrder { latest: 7, came: late });
         }
         assert_eq!((replica.known()["a"], replica.revision()), (1, 7));
         replica.handle_begin();
-        assert_eq!(replica.handle_entry("a", 2, Said::Put(5)), Ok(true), "the bucket was lost, and made anew");
+        assert_eq!(
+            replica.handle_entry("a", 2, EntryContent::Put(5)),
+            Ok(true),
+            "the bucket was lost and created again"
+        );
     }
 
     #[test]
@@ -281,10 +287,13 @@ mod tests {
         keeper.handle_put("a", put(1, "1"));
         assert_eq!(keeper.mend("a", keeper.basis("a"), None), Mend::Remove(1));
         keeper.handle_removed("a", 1, 0);
-        assert!(!keeper.handle_entry("a", put(1, "1")), "our own, which is gone");
-        // The same again: not taken for there already.
+        assert!(!keeper.handle_entry("a", put(1, "1")), "our own write, which was replaced");
+        // Written again: not assumed to be there.
         assert_eq!(keeper.mend("a", keeper.basis("a"), Some(b"1")), Mend::Put(1));
-        assert!(keeper.handle_entry("a", Kept { revision: 2, value: None, written_at: 0 }), "the mark, or another's");
+        assert!(
+            keeper.handle_entry("a", StoredEntry { revision: 2, value: None, written_at: 0 }),
+            "the mark of another control"
+        );
         assert_eq!(keeper.marks().collect::<Vec<_>>(), [("a", 2, 0)]);
         assert_eq!(keeper.mend("a", keeper.basis("a"), Some(b"1")), Mend::Put(2));
     }

@@ -1,4 +1,4 @@
-//! What one edge writes, and when.
+//! The writing end of one edge: which entries to write, and when.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -7,31 +7,33 @@ use std::{
 
 use sallyport_model::{HealthFailure, OriginHealth, TunnelId, TunnelPresence};
 
-use crate::{BEAT, EdgeCard, HEALTH_PACE, Held, Lease, MAX_WRITES_ON_THE_WAY, REFRESH, SCHEMA, WRITE_AGAIN, words};
+use crate::{
+    BEAT, EdgeCard, HEALTH_PACE, Lease, MAX_WRITES_ON_THE_WAY, REFRESH, SCHEMA, TunnelEntry, WRITE_AGAIN, entry,
+};
 
-/// Something to be written.
+/// An entry to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tell {
-    /// The lease; whether it arrives need not be told.
+pub enum DirectoryWrite {
+    /// A lease; its delivery need not be reported.
     Lease(Lease),
-    /// A tunnel: by [`Holder::handle_written`] or [`Holder::handle_not_written`] it is told what became of it.
-    Held(Held),
+    /// A tunnel; report the result by [`Holder::handle_written`] or [`Holder::handle_not_written`].
+    TunnelEntry(TunnelEntry),
 }
 
 #[derive(Debug)]
 struct Entry {
     version: u64,
     presence: Option<TunnelPresence>,
-    /// Before when another change of its health alone is not written.
+    /// Time before which no further change of only the health is written.
     paced: Option<Instant>,
-    /// Its health as it is now, when that is not written yet.
+    /// The current health, if it is not written yet.
     waiting: Option<(OriginHealth, Option<HealthFailure>)>,
 }
 
-/// The tunnels of one edge, and what of them is to be written.
+/// The tunnels of one edge, and the entries to write.
 ///
-/// Turn by turn: hand in what happened, then take [`Holder::poll_tell`] until it has nothing more, then wait until
-/// [`Holder::poll_timeout`] or until something happens.
+/// Usage: report events, then take [`Holder::poll_write`] until it returns `None`, then wait until
+/// [`Holder::poll_timeout`] or the next event.
 #[derive(Debug)]
 pub struct Holder {
     card: EdgeCard,
@@ -41,20 +43,20 @@ pub struct Holder {
     tunnels: u32,
     digest: u64,
     entries: HashMap<TunnelId, Entry>,
-    /// What is to be written, in the order of versions.
+    /// Entries to write, in the order of versions.
     unwritten: BTreeSet<(u64, TunnelId)>,
-    /// Tunnels of which nothing but the health is otherwise, and when that may be written; `None`: at once.
+    /// Tunnels of which only the health changed, and when that may be written; `None`: at once.
     waiting: BTreeSet<(Option<Instant>, TunnelId)>,
     on_the_way: usize,
     next_beat: Instant,
     next_refresh: Instant,
-    /// No tunnel is written before this.
+    /// No tunnel is written before this time.
     held_back: Option<Instant>,
     is_over: bool,
 }
 
 impl Holder {
-    /// An edge that begins a life now. The epoch is greater than in all its former lives.
+    /// An edge that starts now. The epoch must be greater than those of all its former runs.
     #[must_use]
     pub fn new(card: EdgeCard, epoch: u64, now: Instant) -> Self {
         Self {
@@ -75,7 +77,7 @@ impl Holder {
         }
     }
 
-    /// The edge says this of itself from now on: the next lease, which is due at once, has it.
+    /// Changes the edge's card; the next lease, due at once, carries it.
     pub fn handle_card(&mut self, card: EdgeCard, now: Instant) {
         if self.card != card && !self.is_over {
             self.card = card;
@@ -83,10 +85,10 @@ impl Holder {
         }
     }
 
-    /// The tunnel is up, or something of its presence has changed.
+    /// Adds a tunnel, or changes its presence.
     ///
-    /// A change of its health alone is written [`HEALTH_PACE`] after the one before at the earliest, and not at all when it is
-    /// taken back until then.
+    /// A change of only the health is written [`HEALTH_PACE`] after the previous one at the earliest, and not at all if
+    /// it is reverted before that.
     pub fn handle_up(&mut self, presence: TunnelPresence) {
         let tunnel = presence.tunnel;
         let Some(entry) = self.entries.get_mut(&tunnel) else { return self.change(tunnel, Some(presence)) };
@@ -111,7 +113,7 @@ impl Holder {
         }
     }
 
-    /// Takes over what has waited for its turn.
+    /// Queues health changes whose time has come.
     fn take_waiting(&mut self, now: Instant) {
         while let Some((due, tunnel)) = self.waiting.first().copied()
             && due.is_none_or(|due| due <= now)
@@ -125,7 +127,7 @@ impl Holder {
         }
     }
 
-    /// The tunnel is gone.
+    /// Removes a tunnel.
     pub fn handle_down(&mut self, tunnel: TunnelId) {
         if self.entries.get(&tunnel).is_some_and(|entry| entry.presence.is_some()) {
             self.forget_waiting(tunnel);
@@ -142,21 +144,21 @@ impl Holder {
             }
             self.unwritten.remove(&(former.version, tunnel));
             if former.presence.is_some() {
-                self.digest ^= words::digest(tunnel, former.version);
+                self.digest ^= entry::digest(tunnel, former.version);
                 self.tunnels -= 1;
             }
         }
         self.latest += 1;
         let version = self.latest;
         if presence.is_some() {
-            self.digest ^= words::digest(tunnel, version);
+            self.digest ^= entry::digest(tunnel, version);
             self.tunnels += 1;
         }
         self.entries.insert(tunnel, Entry { version, presence, paced, waiting: None });
         self.unwritten.insert((version, tunnel));
     }
 
-    /// What [`Holder::poll_tell`] gave of this tunnel is in the bucket.
+    /// Reports that the entry of [`Holder::poll_write`] is in the bucket.
     pub fn handle_written(&mut self, tunnel: TunnelId, version: u64) {
         self.on_the_way = self.on_the_way.saturating_sub(1);
         if self.entries.get(&tunnel).is_some_and(|entry| entry.version == version && entry.presence.is_none()) {
@@ -164,7 +166,7 @@ impl Holder {
         }
     }
 
-    /// What [`Holder::poll_tell`] gave of this tunnel is not in the bucket, as far as is known: it is written again.
+    /// Reports that the entry of [`Holder::poll_write`] may not be in the bucket: it is written again.
     pub fn handle_not_written(&mut self, tunnel: TunnelId, version: u64, now: Instant) {
         self.on_the_way = self.on_the_way.saturating_sub(1);
         self.held_back = Some(now + WRITE_AGAIN);
@@ -173,7 +175,7 @@ impl Holder {
         }
     }
 
-    /// The bus was away, and what is in the bucket now is not known: everything is written again, the lease first.
+    /// Reports that the bus is back and the bucket's state unknown: everything is written again, the lease first.
     pub fn handle_bus_back(&mut self, now: Instant) {
         self.unwritten = self.entries.iter().map(|(tunnel, entry)| (entry.version, *tunnel)).collect();
         self.held_back = None;
@@ -181,7 +183,7 @@ impl Holder {
         self.next_refresh = now + REFRESH;
     }
 
-    /// The edge ends: one last lease says so.
+    /// Reports that the edge stops: a last lease announces it.
     pub fn handle_end(&mut self, now: Instant) {
         self.is_over = true;
         self.next_beat = now;
@@ -189,10 +191,10 @@ impl Holder {
         self.waiting.clear();
     }
 
-    /// What is to be written now.
-    pub fn poll_tell(&mut self, now: Instant) -> Option<Tell> {
+    /// The next entry to write.
+    pub fn poll_write(&mut self, now: Instant) -> Option<DirectoryWrite> {
         if now >= self.next_beat && !(self.is_over && self.beat == u64::MAX) {
-            return Some(Tell::Lease(self.beat(now)));
+            return Some(DirectoryWrite::Lease(self.beat(now)));
         }
         self.take_waiting(now);
         if now >= self.next_refresh {
@@ -206,14 +208,21 @@ impl Holder {
         let (version, tunnel) = self.unwritten.pop_first()?;
         let presence = self.entries.get(&tunnel)?.presence.clone();
         self.on_the_way += 1;
-        Some(Tell::Held(Held { schema: SCHEMA, edge: self.card.edge, epoch: self.epoch, version, tunnel, presence }))
+        Some(DirectoryWrite::TunnelEntry(TunnelEntry {
+            schema: SCHEMA,
+            edge: self.card.edge,
+            epoch: self.epoch,
+            version,
+            tunnel,
+            presence,
+        }))
     }
 
     fn beat(&mut self, now: Instant) -> Lease {
         self.beat += 1;
         let beat = self.beat;
         if self.is_over {
-            // Nothing is said after the last word.
+            // Nothing is written after the last lease.
             self.beat = u64::MAX;
         }
         self.next_beat = now + BEAT;
@@ -229,7 +238,7 @@ impl Holder {
         }
     }
 
-    /// When [`Holder::poll_tell`] has something by itself.
+    /// When [`Holder::poll_write`] has an entry without another event.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let retry = self.held_back.filter(|_| !self.unwritten.is_empty());
@@ -237,18 +246,18 @@ impl Holder {
         [retry, waiting].into_iter().flatten().fold(self.next_beat, Instant::min)
     }
 
-    /// The tunnels that it holds, in no order.
-    pub fn held(&self) -> impl Iterator<Item = TunnelId> {
+    /// The tunnels, in no order.
+    pub fn tunnel_ids(&self) -> impl Iterator<Item = TunnelId> {
         self.entries.iter().filter(|(_, entry)| entry.presence.is_some()).map(|(tunnel, _)| *tunnel)
     }
 
-    /// How many tunnels it holds.
+    /// Number of tunnels.
     #[must_use]
     pub fn tunnels(&self) -> u32 {
         self.tunnels
     }
 
-    /// How many entries wait to be written or are on their way.
+    /// Number of entries that wait to be written or are being written.
     #[must_use]
     pub fn unwritten(&self) -> usize {
         self.unwritten.len() + self.waiting.len() + self.on_the_way

@@ -1,57 +1,59 @@
-//! The directory: which tunnel is held by which edge, as all edges and controls come to know it. What control knows comes to edges
-//! by the rule of [`config`].
+//! The directory: which edge holds which tunnel, as all edges and controls learn it. Also [`config`], the replication
+//! of the configuration from control to the edges.
 //!
-//! Each edge writes two kinds of entries into a bucket that all read: a [`Lease`], renewed every [`BEAT`], and a [`Held`] for
-//! each tunnel that comes or goes. [`Holder`] decides what one edge writes and when, [`Reader`] what everybody concludes from
-//! what arrives. Both are state machines without input and output of their own: what happened goes in by `handle_…` with the
-//! present time, what is to be done comes out by `poll_…`.
+//! Each edge writes two kinds of entries into a shared bucket: a [`Lease`], renewed every [`BEAT`], and a [`TunnelEntry`] for
+//! each tunnel that comes or goes. [`Holder`] decides what one edge writes and when; [`Reader`] derives the state from
+//! received entries. Both are sans-IO state machines: events go in by `handle_…` with the current time, and actions
+//! come out by `poll_…`.
 //!
-//! What is relied upon, and what is not:
+//! Assumptions and guarantees:
 //!
-//! - Messages may be lost, doubled, delayed and reordered. Each [`Held`] has a version that only grows within one life of its
-//!   edge (its *epoch*), and each [`Lease`] a beat: what is older than what is known changes nothing.
-//! - A lease says how many tunnels its edge holds, and a digest of them. A reader that counts otherwise in two beats on end asks
-//!   for all entries of that edge ([`Reader::poll_ask`]). So nothing that was lost stays lost.
-//! - An edge whose lease was not renewed for [`TERM`] is gone, and its tunnels with it. Nobody's clock is compared with
-//!   another's: a term is counted from when the reader heard of the beat, by its monotonic clock.
-//! - When an edge begins a later life (another process takes over on its machine), its tunnels are taken to be held until its lease
-//!   says otherwise, and for [`TERM`] at most: connectors come over within moments.
-//! - An entry that was read from the bucket, rather than told when it was written, may be years old: an edge counts as there
-//!   only when one further beat has been heard.
-//! - A reader that hears nothing at all for [`SILENCE`] has lost the bus, not all edges at once: it keeps what it knows, says
-//!   since when ([`Reader::stale_since`]), and gives each lease a new term when it hears again.
-//!   Every machine hears itself: an edge its own lease, a control what it writes for that ([`Reader::handle_heard`]).
+//! - Messages may be lost, duplicated, delayed and reordered. Each [`TunnelEntry`] has a version that grows within one run of
+//!   its edge (its *epoch*), and each [`Lease`] a beat: older entries than the known ones change nothing.
+//! - A lease has the number of the edge's tunnels and a digest. A reader that differs in two consecutive beats requests
+//!   all entries of that edge ([`Reader::poll_ask`]). So no loss is permanent.
+//! - An edge whose lease was not renewed for [`TERM`] is gone, with its tunnels. Clocks of machines are never compared:
+//!   a term counts from the receipt of the beat, by the reader's monotonic clock.
+//! - When an edge starts a later run (another process takes over on its machine), its tunnels count as held until its
+//!   lease says otherwise, at most for [`TERM`]: connectors reconnect within moments.
+//! - An entry that was read from the bucket, and not received when it was written, may be years old. The edge counts as
+//!   live only after one further beat was received.
+//! - A reader that receives nothing for [`SILENCE`] has lost the bus, not all edges at once. It keeps its state,
+//!   reports since when ([`Reader::stale_since`]), and gives each lease a new term when messages arrive again. Every
+//!   machine receives its own messages: an edge its lease, a control a message for this purpose
+//!   ([`Reader::handle_delivery`]).
 
 pub mod config;
+mod entry;
 mod holder;
 mod reader;
-mod words;
 
 use std::time::Duration;
 
-pub use holder::{Holder, Tell};
+pub use entry::{EdgeCard, EdgeState, EntryError, Lease, SCHEMA, TunnelEntry};
+pub use holder::{DirectoryWrite, Holder};
 pub use reader::{Ask, Change, EdgeView, Reader, Refused};
-pub use words::{EdgeCard, EdgeState, Held, Lease, SCHEMA, WordError};
 
-/// How often an edge renews its lease.
+/// Interval of lease renewals.
 pub const BEAT: Duration = Duration::from_secs(1);
-/// How long a lease lasts after the last beat that was heard.
+/// Validity of a lease after the last received beat.
 pub const TERM: Duration = Duration::from_secs(5);
-/// After how long without any message the bus counts as lost.
+/// Time without any message after which the bus counts as lost.
 pub const SILENCE: Duration = Duration::from_millis(2_500);
-/// How long an answer to [`Reader::poll_ask`] is waited for before it is asked again.
+/// Time to wait for an answer to [`Reader::poll_ask`] before asking again.
 pub const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How long a write that failed waits before it is tried again.
+/// Delay before a failed write is repeated.
 pub const WRITE_AGAIN: Duration = Duration::from_millis(250);
-/// How often an edge writes all its entries anew, so that they may be forgotten by age: well below [`ENTRY_AGE`].
+/// Interval at which an edge rewrites all its entries, so that the bucket can expire entries by age: well below
+/// [`ENTRY_AGE`].
 pub const REFRESH: Duration = Duration::from_secs(240);
-/// How long the bucket keeps an entry that is not written anew: what edges that are gone have left goes with time.
+/// Age at which the bucket drops entries; entries of removed edges expire.
 pub const ENTRY_AGE: Duration = Duration::from_secs(600);
-/// How long after a change of a tunnel's health the next one is written: what goes back and forth in between is not.
+/// The shortest interval between two written changes of a tunnel's health; changes in between are not written.
 pub const HEALTH_PACE: Duration = Duration::from_secs(1);
-/// How many entries of an edge may be on their way at once.
+/// Bound on concurrent writes of an edge.
 pub const MAX_WRITES_ON_THE_WAY: usize = 64;
-/// How many edges a reader knows; others are refused.
+/// Bound on the edges of a reader; further ones are refused.
 pub const MAX_EDGES: usize = 1_024;
-/// How many tunnels of one edge a reader knows, those included that have gone lately; others are refused.
+/// Bound on the tunnels of one edge at a reader, including recently removed ones; further ones are refused.
 pub const MAX_TUNNELS_PER_EDGE: usize = 200_000;

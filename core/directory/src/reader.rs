@@ -1,4 +1,4 @@
-//! What everybody concludes from what edges write.
+//! The reading end: derives the state of all edges from their entries.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -7,44 +7,44 @@ use std::{
 
 use sallyport_model::{EdgeId, TunnelId, TunnelPresence};
 
-use crate::{ASK_AGAIN, EdgeCard, Held, Lease, MAX_EDGES, MAX_TUNNELS_PER_EDGE, SILENCE, TERM, words};
+use crate::{ASK_AGAIN, EdgeCard, Lease, MAX_EDGES, MAX_TUNNELS_PER_EDGE, SILENCE, TERM, TunnelEntry, entry};
 
-/// Something that is otherwise from now on.
+/// A change of the known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// An edge is there that was not, or says something else of itself; its tunnels follow.
+    /// An edge joined or changed its card; its tunnels follow.
     EdgeCame(EdgeCard),
-    /// An edge is gone; that its tunnels are gone was told before.
+    /// An edge left; the removal of its tunnels was reported before.
     EdgeLeft(EdgeId),
     /// An edge holds this tunnel.
     TunnelCame(EdgeId, TunnelPresence),
-    /// An edge does not hold this tunnel any more.
+    /// An edge no longer holds this tunnel.
     TunnelLeft(EdgeId, TunnelId),
 }
 
-/// All entries of an edge are wanted: they are handed to [`Reader::handle_listing`].
+/// A request for all entries of an edge: pass them to [`Reader::handle_listing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Whose entries.
+    /// The edge.
     pub edge: EdgeId,
     epoch: u64,
     latest: u64,
 }
 
-/// There are more edges or tunnels than are kept.
+/// The limit of edges or tunnels is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the directory is full: it knows {MAX_EDGES} edges, or {MAX_TUNNELS_PER_EDGE} tunnels of one")]
+#[error("the directory is full: it has {MAX_EDGES} edges, or {MAX_TUNNELS_PER_EDGE} tunnels of one edge")]
 pub struct Refused;
 
-/// An edge as it is known now.
+/// The known state of an edge.
 #[derive(Debug, Clone, Copy)]
 pub struct EdgeView<'a> {
-    /// What it says of itself.
+    /// The edge's card.
     pub card: &'a EdgeCard,
-    /// How many tunnels of it are known.
+    /// Number of its known tunnels.
     pub tunnels: u32,
-    /// When the latest beat of it was heard.
-    pub heard: Instant,
+    /// Time of its latest beat.
+    pub last_beat: Instant,
 }
 
 #[derive(Debug)]
@@ -58,23 +58,23 @@ struct Edge {
     epoch: u64,
     beat: u64,
     card: Option<EdgeCard>,
-    /// When its lease ends; `None`: it is not there, as far as is known.
+    /// End of its lease; `None`: the edge is not live, as far as known.
     until: Option<Instant>,
-    heard: Instant,
-    /// The tunnels and those that are gone, by their latest versions.
+    last_beat: Instant,
+    /// The tunnels and the removed tunnels, with their latest versions.
     entries: HashMap<TunnelId, Entry>,
     tunnels: u32,
     digest: u64,
-    /// The tunnels of its former life that nothing has been heard of in this one: a successor on the same machine has most of them,
-    /// and one by one it says so. They go when what is known agrees with its lease.
+    /// Tunnels of the former run that this run has not confirmed yet: a successor on the same machine confirms most of
+    /// them one by one. They are removed once the known state agrees with the lease.
     inherited: HashMap<TunnelId, TunnelPresence>,
-    /// When they go at the latest.
+    /// The latest time of their removal.
     inherited_until: Option<Instant>,
-    /// The greatest version that was heard of.
+    /// The greatest known version.
     latest: u64,
-    /// Up to this version all is known: what says otherwise is late.
+    /// All entries up to this version are known: contradicting ones are late.
     settled: u64,
-    /// Whether the lease before counted otherwise than this reader.
+    /// Whether the previous lease differed from the known state.
     differs: bool,
     asked: Option<Instant>,
 }
@@ -86,7 +86,7 @@ impl Edge {
             beat: 0,
             card: None,
             until: None,
-            heard: now,
+            last_beat: now,
             entries: HashMap::new(),
             tunnels: 0,
             digest: 0,
@@ -103,7 +103,7 @@ impl Edge {
         self.until.is_some()
     }
 
-    /// Puts the entry in its place, and tells whether that is seen.
+    /// Stores the entry, and returns whether the visible state changed.
     fn put(&mut self, tunnel: TunnelId, version: u64, presence: Option<TunnelPresence>) -> Option<bool> {
         match self.entries.get(&tunnel) {
             Some(known) if known.version >= version => return None,
@@ -116,24 +116,24 @@ impl Edge {
         let was_up = self.take(tunnel) || was_inherited;
         if is_up {
             self.tunnels += 1;
-            self.digest ^= words::digest(tunnel, version);
+            self.digest ^= entry::digest(tunnel, version);
         }
         self.entries.insert(tunnel, Entry { version, presence });
         (was_up || is_up).then_some(is_up)
     }
 
-    /// Takes the entry away; gives whether the tunnel was up.
+    /// Removes the entry; returns whether the tunnel was held.
     fn take(&mut self, tunnel: TunnelId) -> bool {
         let Some(former) = self.entries.remove(&tunnel) else { return false };
         let was_up = former.presence.is_some();
         if was_up {
             self.tunnels -= 1;
-            self.digest ^= words::digest(tunnel, former.version);
+            self.digest ^= entry::digest(tunnel, former.version);
         }
         was_up
     }
 
-    /// Forgets all tunnels; gives those that were up.
+    /// Removes all tunnels; returns those that were held.
     fn clear(&mut self) -> Vec<TunnelId> {
         (self.tunnels, self.digest, self.latest, self.settled) = (0, 0, 0, 0);
         (self.differs, self.asked) = (false, None);
@@ -142,13 +142,13 @@ impl Edge {
         up.chain(inherited).collect()
     }
 
-    /// Forgets what is left of the former life; gives the tunnels.
+    /// Drops the rest of the former run; returns the tunnels.
     fn disinherit(&mut self) -> Vec<TunnelId> {
         self.inherited_until = None;
         self.inherited.drain().map(|(tunnel, _)| tunnel).collect()
     }
 
-    /// A later life begins: what was up is taken to be up still, for a while.
+    /// Starts a later run: held tunnels count as held for a while.
     fn begin(&mut self, epoch: u64, now: Instant) {
         let mut inherited = std::mem::take(&mut self.inherited);
         let entries = self.entries.drain();
@@ -162,43 +162,44 @@ impl Edge {
     }
 }
 
-/// The directory as one machine knows it.
+/// One machine's view of the directory.
 ///
-/// Turn by turn: hand in what arrived, take [`Reader::poll_change`] and [`Reader::poll_ask`] until they have nothing more, and
-/// call [`Reader::handle_timeout`] when [`Reader::poll_timeout`] has come.
+/// Usage: pass received entries, take [`Reader::poll_change`] and [`Reader::poll_ask`] until they return `None`, and
+/// call [`Reader::handle_timeout`] at the time of [`Reader::poll_timeout`].
 #[derive(Debug)]
 pub struct Reader {
     edges: HashMap<EdgeId, Edge>,
     changes: VecDeque<Change>,
     asks: VecDeque<Ask>,
-    /// When anything was last told.
-    heard: Instant,
+    /// Time of the last message.
+    last_message: Instant,
 }
 
 impl Reader {
-    /// A reader that knows nothing yet.
+    /// An empty reader.
     #[must_use]
     pub fn new(now: Instant) -> Self {
-        Self { edges: HashMap::new(), changes: VecDeque::new(), asks: VecDeque::new(), heard: now }
+        Self { edges: HashMap::new(), changes: VecDeque::new(), asks: VecDeque::new(), last_message: now }
     }
 
-    /// Something was told by the bus as it was written: it works. Leases that could not be heard in the meantime get a new term.
-    pub fn handle_heard(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.heard) > SILENCE {
+    /// Records that the bus delivered a message when it was written. Leases that could not be renewed during a silence
+    /// get a new term.
+    pub fn handle_delivery(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.last_message) > SILENCE {
             for edge in self.edges.values_mut() {
                 edge.until = edge.until.map(|until| until.max(now + TERM));
             }
         }
-        self.heard = self.heard.max(now);
+        self.last_message = self.last_message.max(now);
     }
 
-    /// A lease; `is_told`: it was written just now, and not read from the bucket.
+    /// Handles a lease. `is_live`: it was delivered when it was written, not read from the bucket.
     ///
-    /// # Errors
+    /// The limit of edges is reached.
     /// There are too many edges.
-    pub fn handle_lease(&mut self, lease: Lease, is_told: bool, now: Instant) -> Result<(), Refused> {
-        if is_told {
-            self.handle_heard(now);
+    pub fn handle_lease(&mut self, lease: Lease, is_live: bool, now: Instant) -> Result<(), Refused> {
+        if is_live {
+            self.handle_delivery(now);
         }
         let id = lease.card.edge;
         if !self.edges.contains_key(&id) && self.edges.len() >= MAX_EDGES && !self.forget_one() {
@@ -209,10 +210,10 @@ impl Reader {
         if lease.epoch < edge.epoch || lease.beat <= edge.beat {
             return Ok(());
         }
-        // One that is read may have been written long ago: it proves nothing until a later one is told. One that is
-        // told may be the first that is heard of, but then it was written just now.
+        // A lease that was read may be old, and proves nothing until a later one is delivered. A delivered lease may be
+        // the first one known of the edge, but was written just now.
         edge.beat = lease.beat;
-        if !is_told {
+        if !is_live {
             edge.card.get_or_insert(lease.card);
             return Ok(());
         }
@@ -220,7 +221,7 @@ impl Reader {
             self.end(id);
             return Ok(());
         }
-        edge.heard = now;
+        edge.last_beat = now;
         let was_there = edge.until.replace(now + TERM).is_some();
         let is_other = edge.card.as_ref() != Some(&lease.card);
         if !was_there || is_other {
@@ -232,51 +233,51 @@ impl Reader {
             self.changes.extend(up.map(|presence| Change::TunnelCame(id, presence)));
         }
         edge.latest = edge.latest.max(lease.latest);
-        // Whoever has heard of later changes cannot tell what was missing at the lease's.
+        // A reader that knows later changes cannot tell which were missing at the time of the lease.
         if edge.latest == lease.latest {
             self.compare(id, (lease.tunnels, lease.digest), now);
         }
         Ok(())
     }
 
-    /// Compares what the lease counts with what is known.
-    fn compare(&mut self, id: EdgeId, said: (u32, u64), now: Instant) {
+    /// Compares the lease with the known state.
+    fn compare(&mut self, id: EdgeId, lease: (u32, u64), now: Instant) {
         let Some(edge) = self.edges.get_mut(&id) else { return };
-        if (edge.tunnels, edge.digest) == said {
+        if (edge.tunnels, edge.digest) == lease {
             edge.differs = false;
             edge.settled = edge.latest;
             let gone = edge.disinherit();
             self.changes.extend(gone.into_iter().map(|tunnel| Change::TunnelLeft(id, tunnel)));
-            // Those that are gone are remembered only against what is late.
+            // Removed tunnels are remembered only to reject late entries.
             edge.entries.retain(|_, entry| entry.presence.is_some());
             return;
         }
         let may_ask = edge.asked.is_none_or(|asked| now >= asked + ASK_AGAIN);
-        // What is missing may only be on its way still.
+        // A missing entry may still be in flight.
         if std::mem::replace(&mut edge.differs, true) && may_ask {
             edge.asked = Some(now);
             self.asks.push_back(Ask { edge: id, epoch: edge.epoch, latest: edge.latest });
         }
     }
 
-    /// A tunnel's entry; `is_told`: it was written just now, and not read from the bucket.
+    /// Handles a tunnel's entry. `is_live`: it was delivered when it was written, not read from the bucket.
     ///
     /// # Errors
-    /// There are too many edges, or tunnels of this one.
-    pub fn handle_held(&mut self, held: Held, is_told: bool, now: Instant) -> Result<(), Refused> {
-        if is_told {
-            self.handle_heard(now);
+    /// The limit of edges, or of this edge's tunnels, is reached.
+    pub fn handle_tunnel(&mut self, entry: TunnelEntry, is_live: bool, now: Instant) -> Result<(), Refused> {
+        if is_live {
+            self.handle_delivery(now);
         }
-        let id = held.edge;
+        let id = entry.edge;
         if !self.edges.contains_key(&id) && self.edges.len() >= MAX_EDGES && !self.forget_one() {
             return Err(Refused);
         }
-        self.begin_epoch(id, held.epoch, now);
-        self.put(held)
+        self.begin_epoch(id, entry.epoch, now);
+        self.put(entry)
     }
 
-    fn put(&mut self, held: Held) -> Result<(), Refused> {
-        let Held { edge: id, epoch, version, tunnel, presence, .. } = held;
+    fn put(&mut self, entry: TunnelEntry) -> Result<(), Refused> {
+        let TunnelEntry { edge: id, epoch, version, tunnel, presence, .. } = entry;
         let Some(edge) = self.edges.get_mut(&id).filter(|edge| edge.epoch == epoch) else { return Ok(()) };
         if edge.entries.len() >= MAX_TUNNELS_PER_EDGE && !edge.entries.contains_key(&tunnel) {
             return Err(Refused);
@@ -292,23 +293,23 @@ impl Reader {
         Ok(())
     }
 
-    /// All entries that the bucket has of an edge, in answer to [`Reader::poll_ask`].
+    /// Handles all entries of an edge, the answer to [`Reader::poll_ask`].
     ///
     /// # Errors
-    /// There are too many tunnels.
-    pub fn handle_listing(&mut self, ask: Ask, listed: Vec<Held>, now: Instant) -> Result<(), Refused> {
-        let newest = listed.iter().map(|held| held.epoch).max();
+    /// The limit of tunnels is reached.
+    pub fn handle_listing(&mut self, ask: Ask, listed: Vec<TunnelEntry>, now: Instant) -> Result<(), Refused> {
+        let newest = listed.iter().map(|entry| entry.epoch).max();
         if let Some(newest) = newest {
             self.begin_epoch(ask.edge, newest, now);
         }
         let Some(edge) = self.edges.get_mut(&ask.edge) else { return Ok(()) };
-        // The bucket forgets by age alone what is gone, so what is not in it has been gone for long.
+        // The bucket drops removed entries only by age, so an absent tunnel was removed long ago.
         if edge.epoch == ask.epoch {
             let known =
                 edge.entries.iter().filter(|(_, entry)| entry.version <= ask.latest && entry.presence.is_some());
             let missing: Vec<_> = known
                 .map(|(tunnel, _)| *tunnel)
-                .filter(|tunnel| !listed.iter().any(|held| held.tunnel == *tunnel && held.epoch == ask.epoch))
+                .filter(|tunnel| !listed.iter().any(|entry| entry.tunnel == *tunnel && entry.epoch == ask.epoch))
                 .collect();
             for tunnel in missing {
                 edge.take(tunnel);
@@ -317,19 +318,19 @@ impl Reader {
                 }
             }
         }
-        // What counts is the bucket, not what was settled before.
+        // The listing overrides the settled state.
         edge.settled = 0;
-        listed.into_iter().filter(|held| held.edge == ask.edge).try_for_each(|held| self.put(held))
+        listed.into_iter().filter(|entry| entry.edge == ask.edge).try_for_each(|entry| self.put(entry))
     }
 
-    /// Makes room for an edge, of those that are not there.
+    /// Makes room for an edge by removing one that is not live.
     fn forget_one(&mut self) -> bool {
-        let gone = self.edges.iter().filter(|(_, edge)| !edge.is_there()).min_by_key(|(_, edge)| edge.heard);
+        let gone = self.edges.iter().filter(|(_, edge)| !edge.is_there()).min_by_key(|(_, edge)| edge.last_beat);
         let Some(gone) = gone.map(|(id, _)| *id) else { return false };
         self.edges.remove(&gone).is_some()
     }
 
-    /// Begins a later life of the edge, if this is one: what it held before it may hold still.
+    /// Starts a later run of the edge, if this is one; tunnels of the former run may still be held.
     fn begin_epoch(&mut self, id: EdgeId, epoch: u64, now: Instant) {
         let edge = self.edges.entry(id).or_insert_with(|| Edge::new(epoch, now));
         if epoch <= edge.epoch {
@@ -347,7 +348,7 @@ impl Reader {
         }
     }
 
-    /// Ends the leases that are over. While the bus is lost none is.
+    /// Ends expired leases, except while the bus is lost.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.stale_since(now).is_some() {
             return;
@@ -361,7 +362,7 @@ impl Reader {
         }
     }
 
-    /// When a lease ends next, if nothing is heard; `None` when none does.
+    /// When the next lease expires; `None` if none does.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         if self.stale_since(now).is_some() {
@@ -370,32 +371,32 @@ impl Reader {
         self.edges.values().flat_map(|edge| [edge.until, edge.inherited_until]).flatten().min()
     }
 
-    /// The next of the changes, in the order in which they came to be.
+    /// The next change, in order.
     pub fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
 
-    /// Whose entries are wanted next.
+    /// The next request for an edge's entries.
     pub fn poll_ask(&mut self) -> Option<Ask> {
         self.asks.pop_front()
     }
 
-    /// Since when nothing was heard, when that is longer than [`SILENCE`]: what is known may have changed since.
+    /// Time of the last message, if longer ago than [`SILENCE`]: the state may be outdated.
     #[must_use]
     pub fn stale_since(&self, now: Instant) -> Option<Instant> {
-        (now.saturating_duration_since(self.heard) > SILENCE).then_some(self.heard)
+        (now.saturating_duration_since(self.last_message) > SILENCE).then_some(self.last_message)
     }
 
-    /// The edges that are there, in no order.
+    /// The live edges, in no order.
     pub fn edges(&self) -> impl Iterator<Item = EdgeView<'_>> {
         self.edges.values().filter(|edge| edge.is_there()).filter_map(|edge| {
             let inherited = u32::try_from(edge.inherited.len()).unwrap_or(u32::MAX);
-            let (tunnels, heard) = (edge.tunnels.saturating_add(inherited), edge.heard);
-            edge.card.as_ref().map(|card| EdgeView { card, tunnels, heard })
+            let (tunnels, last_beat) = (edge.tunnels.saturating_add(inherited), edge.last_beat);
+            edge.card.as_ref().map(|card| EdgeView { card, tunnels, last_beat })
         })
     }
 
-    /// The tunnels that are known of an edge, whether it is there or not, in no order.
+    /// The known tunnels of an edge, live or not, in no order.
     pub fn known(&self, edge: EdgeId) -> impl Iterator<Item = TunnelId> {
         let up = |edge: &Edge| -> Vec<TunnelId> {
             edge.entries.iter().filter(|(_, entry)| entry.presence.is_some()).map(|(tunnel, _)| *tunnel).collect()
@@ -403,7 +404,7 @@ impl Reader {
         self.edges.get(&edge).map(up).unwrap_or_default().into_iter()
     }
 
-    /// The tunnels of an edge that is there, in no order.
+    /// The tunnels of a live edge, in no order.
     pub fn tunnels(&self, edge: EdgeId) -> impl Iterator<Item = &TunnelPresence> {
         let edge = self.edges.get(&edge).filter(|edge| edge.is_there());
         edge.into_iter().flat_map(|edge| {

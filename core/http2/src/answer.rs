@@ -1,4 +1,4 @@
-//! What is sent to the client: heads, bodies as far as its windows go, trailers.
+//! Responses: heads, bodies within the client's windows, trailers.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -10,30 +10,30 @@ use crate::{
     server::{Server, Signal, StreamId},
 };
 
-/// How much of an answer's body may be sent.
+/// How much of a response's body may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// So many bytes, at least one, in one frame, now.
+    /// This many bytes, at least one, in one frame, now.
     Bytes(usize),
     /// None before [`Server::writer`] is signalled.
     Later,
-    /// The stream has broken off.
+    /// The stream was reset.
     Gone,
 }
 
 impl<S: Signal> Server<S> {
-    /// Who makes the answer of this stream, to be signalled when it has broken off or may send more.
+    /// The signal of this stream's responder, called when the stream was reset or may send more.
     pub fn writer(&mut self, id: StreamId) -> Option<&mut S> {
         self.streams.get_mut(&id).map(|stream| &mut stream.writer)
     }
 
-    /// Whether this stream has broken off: nobody wants its answer.
+    /// Whether this stream was reset, so that its response is not needed.
     pub fn is_gone(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_none_or(|stream| stream.reset.is_some())
     }
 
-    /// How much of the answer's body may be sent now. Streams take turns with what the connection may send: who asks
-    /// again after it has sent waits for those that ask already.
+    /// How much of the response's body may be sent now. Streams take turns in the connection's window: a stream that
+    /// asks again after sending waits for those that wait already.
     pub fn room(&mut self, id: StreamId) -> Room {
         let free = self.free_room();
         let is_turn = self.turns.front().is_none_or(|first| *first == id);
@@ -56,8 +56,8 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Whether the head of the answer may be sent: what waits to be written is not too much. If not, [`Server::writer`]
-    /// is signalled when it may.
+    /// Whether the head of the response may be sent, because the output is not too long. If not, [`Server::writer`] is
+    /// signalled later.
     pub fn may_begin(&mut self, id: StreamId) -> bool {
         let may = self.output.len() < self.config.max_output_bytes;
         if !may && !self.heads.contains(&id) {
@@ -66,7 +66,7 @@ impl<S: Signal> Server<S> {
         may
     }
 
-    /// Sends the head of the answer; `ends` with nothing after it.
+    /// Sends the head of the response; `ends` if nothing follows.
     pub fn send_head(&mut self, id: StreamId, status: StatusCode, fields: &HeaderMap, ends: bool) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.reset.is_none()) else { return };
         stream.has_head = true;
@@ -81,12 +81,11 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Sends a piece of the answer's body: at most as much as there was [`Server::room`] for, or nothing when it only
-    /// `ends`.
+    /// Sends a part of the response's body: at most as much as [`Server::room`] permits, or nothing if it only `ends`.
     pub fn send_data(&mut self, id: StreamId, data: Bytes, ends: bool) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.reset.is_none()) else { return };
         let length = data.len();
-        // No window is larger than 2^31, and no piece than a frame.
+        // No window is larger than 2^31, and no part larger than a frame.
         stream.send_window -= length as i64;
         self.send_window -= length as i64;
         let flags = if ends { flag::END_STREAM } else { 0 };
@@ -97,7 +96,7 @@ impl<S: Signal> Server<S> {
         self.pass_turn();
     }
 
-    /// Sends what follows the body, and ends the answer.
+    /// Sends trailers, and ends the response.
     pub fn send_trailers(&mut self, id: StreamId, fields: &HeaderMap) {
         if self.is_gone(id) {
             return;
@@ -110,14 +109,14 @@ impl<S: Signal> Server<S> {
         self.answered(id);
     }
 
-    /// Breaks the answer off for this reason.
+    /// Resets the response with this code.
     pub fn break_off(&mut self, id: StreamId, code: ErrorCode) {
         if !self.is_gone(id) {
             self.reset_stream(id, code);
         }
     }
 
-    /// Nobody makes the answer any more. If it has not ended, it breaks off.
+    /// Releases the response. If it has not ended, the stream is reset.
     pub fn leave_answer(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_writer = false;
@@ -127,13 +126,13 @@ impl<S: Signal> Server<S> {
         self.forget_unheld(id);
     }
 
-    /// How much may be sent on whatever stream.
+    /// Room in the output for any stream.
     pub(crate) fn free_room(&self) -> usize {
         let by_output = self.config.max_output_bytes.saturating_sub(self.output.len());
         usize::try_from(self.send_window).unwrap_or(0).min(by_output)
     }
 
-    /// Tells those whose heads wait, once they may be sent.
+    /// Signals the streams with waiting heads once they may be sent.
     pub(crate) fn call_heads(&mut self) {
         if !self.heads.is_empty() && self.output.len() < self.config.max_output_bytes {
             for id in std::mem::take(&mut self.heads) {
@@ -144,7 +143,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Tells the stream whose turn it is to send, when it can.
+    /// Signals the stream whose turn it is, if it can send.
     pub(crate) fn pass_turn(&mut self) {
         if let Some(first) = self.turns.front()
             && self.free_room() > 0
@@ -154,7 +153,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// A stream does not wait for its turn any more.
+    /// Removes a stream from the queue of turns.
     pub(crate) fn leave_queue(&mut self, id: StreamId) {
         if self.turns.front() == Some(&id) {
             self.turns.pop_front();
@@ -164,7 +163,7 @@ impl<S: Signal> Server<S> {
         self.pass_turn();
     }
 
-    /// Tells a client that waits with its body to send it (RFC 9110 section 15.2.1).
+    /// Sends `100 Continue` to a client that waits before sending its body (RFC 9110 section 15.2.1).
     pub(crate) fn send_continue(&mut self, id: StreamId) {
         self.send_block(id, false, |encoder, block| encoder.status(StatusCode::CONTINUE, block));
     }

@@ -1,4 +1,4 @@
-//! Why a stream or a connection ended.
+//! Error codes of streams and connections.
 
 use std::fmt;
 
@@ -7,30 +7,30 @@ use std::fmt;
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {
-    /// Nothing went wrong.
+    /// No error.
     pub const NO_ERROR: Self = Self(0x0);
-    /// The peer broke the rules.
+    /// The peer violated the protocol.
     pub const PROTOCOL_ERROR: Self = Self(0x1);
-    /// Something of ours failed.
+    /// An internal error.
     pub const INTERNAL_ERROR: Self = Self(0x2);
-    /// The peer sent more than its window.
+    /// The peer exceeded its window.
     pub const FLOW_CONTROL_ERROR: Self = Self(0x3);
-    /// A frame came for a stream whose sender had closed it.
+    /// A frame arrived for a closed stream.
     pub const STREAM_CLOSED: Self = Self(0x5);
-    /// A frame has a length that it may not have.
+    /// A frame has an invalid length.
     pub const FRAME_SIZE_ERROR: Self = Self(0x6);
-    /// The request was not looked at, and may be made again.
+    /// The request was not processed, and may be repeated.
     pub const REFUSED_STREAM: Self = Self(0x7);
-    /// The stream is no longer wanted.
+    /// The stream is no longer needed.
     pub const CANCEL: Self = Self(0x8);
     /// The state of the header compression is lost.
     pub const COMPRESSION_ERROR: Self = Self(0x9);
-    /// The peer makes work out of proportion.
+    /// The peer causes disproportionate work.
     pub const ENHANCE_YOUR_CALM: Self = Self(0xb);
 }
 
 impl ErrorCode {
-    /// Its name, where it is one of RFC 9113's.
+    /// Its name, if it is defined in RFC 9113.
     pub fn name(self) -> Option<&'static str> {
         Some(match self.0 {
             0x0 => "NO_ERROR",
@@ -61,7 +61,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// What a client was told because it broke the rules, or wanted more than there is a place for.
+/// An error that was reported to the client because of a violation or a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// A stream was reset with this code.

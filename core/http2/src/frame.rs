@@ -1,10 +1,10 @@
-//! The head that every frame has (RFC 9113 section 4.1).
+//! The frame header (RFC 9113 section 4.1).
 
-/// How long it is, in bytes.
+/// Its length in bytes.
 pub(crate) const HEAD_BYTES: usize = 9;
-/// The longest payload that we take and send, in bytes: what SETTINGS_MAX_FRAME_SIZE is at first.
+/// The longest payload that is accepted and sent, in bytes: the initial SETTINGS_MAX_FRAME_SIZE.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 16_384;
-/// The bits of a stream's number; the one above is reserved.
+/// The bits of a stream id; the one above is reserved.
 pub(crate) const STREAM_BITS: u32 = 0x7fff_ffff;
 
 /// Types of frames (RFC 9113 section 6).
@@ -30,10 +30,10 @@ pub(crate) mod flag {
     pub(crate) const PRIORITY: u8 = 0x20;
 }
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHead {
-    /// Of its payload, in bytes.
+    /// Length of the payload in bytes.
     pub(crate) length: usize,
     pub(crate) kind: u8,
     pub(crate) flags: u8,
@@ -48,7 +48,7 @@ impl FrameHead {
     }
 
     pub(crate) fn bytes(self) -> [u8; HEAD_BYTES] {
-        // Nothing of ours is longer than MAX_PAYLOAD_BYTES, which fits in three bytes.
+        // No sent payload exceeds MAX_PAYLOAD_BYTES, which fits in three bytes.
         let [.., a, b, c] = self.length.to_be_bytes();
         let [d, e, f, g] = self.stream.to_be_bytes();
         [a, b, c, self.kind, self.flags, d, e, f, g]

@@ -1,4 +1,4 @@
-//! From the fields of a header block to the head of a request (RFC 9113 section 8.3), or to trailers.
+//! Converts a header block to the head of a request (RFC 9113 section 8.3), or to trailers.
 
 use bytes::Bytes;
 use http::{
@@ -10,10 +10,10 @@ use http::{
 
 use crate::hpack::Field;
 
-/// How many fields a head has room for from the start: a browser's, and what is added on the way to an origin.
+/// Initial capacity for fields: those of a browser, and those added for an origin.
 const USUAL_FIELDS: usize = 24;
 
-/// What is found in one header block.
+/// The fields of one header block.
 #[derive(Debug, Default)]
 pub(crate) struct HeadFields {
     method: Option<Bytes>,
@@ -21,7 +21,7 @@ pub(crate) struct HeadFields {
     authority: Option<Bytes>,
     path: Option<Bytes>,
     fields: HeaderMap,
-    /// As RFC 9113 section 6.5.2 counts it.
+    /// Size as in RFC 9113 section 6.5.2.
     bytes: usize,
     is_malformed: bool,
     has_pseudo: bool,
@@ -29,7 +29,7 @@ pub(crate) struct HeadFields {
     expects: bool,
 }
 
-/// A request's head, and what its stream has to know of it.
+/// A request's head, with properties for its stream.
 #[derive(Debug)]
 pub(crate) struct RequestHead {
     pub(crate) parts: Parts,
@@ -38,31 +38,31 @@ pub(crate) struct RequestHead {
     pub(crate) refusal: Option<HeadRefusal>,
 }
 
-/// Why a request is to be answered with an error, though its stream is in order.
+/// Reason to answer a request with an error although its stream is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadRefusal {
-    /// Its head is longer than may be. Nothing is known of it but its method, where that came first.
+    /// The head is too long. Only the method is known, if it came first.
     TooLong,
-    /// Its `:path` has characters that no target has. Its path is not known.
+    /// `:path` has invalid characters. The path is unknown.
     Target,
 }
 
-/// The block breaks the rules: its stream ends.
+/// The block is malformed: its stream is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
 impl HeadFields {
-    /// For a block that is a request's.
+    /// For the block of a request.
     pub(crate) fn of_request() -> Self {
         Self { fields: HeaderMap::with_capacity(USUAL_FIELDS), ..Self::default() }
     }
 
-    /// How long the list is so far.
+    /// The size so far.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes the next field.
+    /// Adds the next field.
     pub(crate) fn take(&mut self, field: Field, bytes: usize, max_bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > max_bytes || self.is_malformed {
@@ -74,7 +74,7 @@ impl HeadFields {
             Field::Scheme(value) => (&mut self.scheme, value),
             Field::Authority(value) => (&mut self.authority, value),
             Field::Path(value) => (&mut self.path, value),
-            // Extended CONNECT (RFC 8441) is only for clients that were told of it.
+            // Extended CONNECT (RFC 8441) is not offered to clients.
             Field::Protocol(_) | Field::Malformed => {
                 self.is_malformed = true;
                 return;
@@ -113,8 +113,8 @@ impl HeadFields {
         }
     }
 
-    /// The head of a request; `known` is the authority of the one before on the same connection, which the next mostly
-    /// has too.
+    /// Converts to the head of a request. `known` caches the authority of the previous request on the connection, which
+    /// mostly repeats.
     pub(crate) fn into_request(self, ends: bool, known: &mut Option<Authority>) -> Result<RequestHead, Malformed> {
         if self.is_malformed || (ends && self.length.is_some_and(|length| length > 0)) {
             return Err(Malformed);
@@ -145,7 +145,7 @@ impl HeadFields {
             let path = path_of(path)?;
             refusal = path.is_none().then_some(HeadRefusal::Target);
             uri.path_and_query = Some(path.unwrap_or(PathAndQuery::from_static("/")));
-            // A URI has no scheme without an authority; then `host` names it.
+            // A URI without an authority has no scheme; `host` names the authority then.
             uri.scheme = authority.is_some().then_some(scheme);
         }
         uri.authority = authority;
@@ -157,7 +157,7 @@ impl HeadFields {
         Ok(RequestHead { parts, length: self.length, expects: self.expects, refusal })
     }
 
-    /// The head of a request of whose fields not all were taken: its method, so that the answer is one to it.
+    /// The head of a request of which not all fields were read: its method, which the response depends on.
     pub(crate) fn into_cut_request(self) -> RequestHead {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = self.method.and_then(|method| Method::from_bytes(&method).ok()).unwrap_or_default();
@@ -165,7 +165,7 @@ impl HeadFields {
         RequestHead { parts, length: None, expects: false, refusal: Some(HeadRefusal::TooLong) }
     }
 
-    /// The trailers of a request.
+    /// Converts to the trailers of a request.
     pub(crate) fn into_trailers(self) -> Result<HeaderMap, Malformed> {
         //= RFC 9113 section 8.1
         //# Trailers MUST NOT include pseudo-header fields
@@ -173,8 +173,8 @@ impl HeadFields {
     }
 }
 
-/// The path, or none where it is no target: a parser would cut a fragment off, or take what is not ASCII, and its origin see
-/// another path than the one that was asked for.
+/// Parses the path; `None` if it is not a valid target. A parser would cut off a fragment, or accept non-ASCII bytes,
+/// so that the origin would see another path.
 fn path_of(bytes: Bytes) -> Result<Option<PathAndQuery>, Malformed> {
     if bytes.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
         return Err(Malformed);
@@ -202,7 +202,7 @@ fn scheme_of(bytes: &[u8]) -> Result<Scheme, Malformed> {
     }
 }
 
-/// What a `content-length` says (RFC 9110 section 8.6).
+/// Parses `content-length` (RFC 9110 section 8.6).
 fn length_of(value: &HeaderValue) -> Option<u64> {
     let bytes = value.as_bytes();
     if bytes.is_empty() || !bytes.iter().all(u8::is_ascii_digit) {

@@ -1,4 +1,4 @@
-//! What the client sends: frames are taken apart and their rules kept (RFC 9113 sections 4 to 6).
+//! Input: parses frames and checks their rules (RFC 9113 sections 4 to 6).
 
 use std::ops::ControlFlow;
 
@@ -11,35 +11,35 @@ use crate::{
     stream::{Stream, Upload},
 };
 
-/// What a client says first (RFC 9113 section 3.4).
+/// The client's connection preface (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The longest block of header fields, compressed, in bytes, and the frames that it may come in: a head that is too
-/// long is answered, but not one without end.
+/// The longest compressed header block, in bytes, and the most frames for one: a head that is too long is answered, but
+/// an endless one is not.
 const MAX_BLOCK_BYTES: usize = 128 * 1024;
 const MAX_BLOCK_FRAMES: usize = 1_024;
-/// How many requests a client may make for which there is no place, before it can know how many there are.
+/// Requests beyond the limit that a client may make before it can know the limit.
 const MAX_REFUSED_UNAWARE: u32 = 1_000;
-/// The longest list of trailers, in bytes as RFC 9113 section 6.5.2 counts them: they are kept until the body is taken.
+/// The longest list of trailers, in bytes as in RFC 9113 section 6.5.2: they are kept until the body was read.
 const MAX_TRAILER_LIST_BYTES: usize = 8 * 1024;
-/// The room for a frame that came in pieces which is kept for the next one, in bytes.
+/// Capacity for an incomplete frame that is kept for the next one, in bytes.
 const MAX_KEPT_BYTES: usize = 1_024;
 
-/// Where in its bytes a connection is.
+/// The position in the input.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     preface_got: usize,
-    /// Whether the client's first SETTINGS came.
+    /// Whether the client's first SETTINGS arrived.
     has_begun: bool,
-    /// Whether the client has said that it knows ours.
+    /// Whether the client has acknowledged the server's SETTINGS.
     knows_settings: bool,
-    /// How many requests had no place.
+    /// Number of refused requests.
     refused: u32,
     head: [u8; HEAD_BYTES],
     head_got: usize,
     state: State,
-    /// What came of the payload of a frame.
+    /// The received part of a frame's payload.
     payload: Vec<u8>,
-    /// The block of header fields that goes on in the next frame.
+    /// An incomplete header block.
     block: Option<Block>,
 }
 
@@ -53,22 +53,22 @@ impl Input {
 
 #[derive(Debug, Default, Clone, Copy)]
 enum State {
-    /// The head of a frame comes.
+    /// A frame header.
     #[default]
     Head,
     /// The payload of this frame.
     Payload(FrameHead),
-    /// That of a DATA frame.
+    /// The payload of a DATA frame.
     Data(Data),
 }
 
-/// What is left of a DATA frame.
+/// The rest of a DATA frame.
 #[derive(Debug, Clone, Copy)]
 struct Data {
     stream: StreamId,
-    /// Whether its first byte says how much padding there is, and is still to come.
+    /// Whether the padding length, the first byte, is still to come.
     is_padded: bool,
-    /// The payload without padding, in bytes; with it while that is not known.
+    /// Bytes of payload without padding; with padding while its length is unknown.
     left: usize,
     padding: usize,
     ends: bool,
@@ -82,12 +82,12 @@ struct Block {
     frames: usize,
 }
 
-/// How a frame was taken: an error is the connection's.
+/// The result of a frame; an error ends the connection.
 type Taken = Result<(), ErrorCode>;
 
 impl<S: Signal> Server<S> {
-    /// Takes what the client sent. Nothing should be taken while more than [`Config::max_output_bytes`] waits in the
-    /// output: a client that reads nothing is not answered.
+    /// Handles received bytes. Call only while the output is below [`Config::max_output_bytes`]: a client that does not
+    /// read is not answered.
     ///
     /// [`Config::max_output_bytes`]: crate::Config::max_output_bytes
     pub fn handle_input(&mut self, mut bytes: &[u8]) {
@@ -99,7 +99,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Takes some of these bytes; what is left of them.
+    /// Handles some of these bytes, and returns the rest.
     fn step<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8], ErrorCode> {
         if self.input.preface_got < PREFACE.len() {
             return self.preface(bytes);
@@ -154,7 +154,7 @@ impl<S: Signal> Server<S> {
         Ok(rest)
     }
 
-    /// The head of a frame is there.
+    /// Handles a frame header.
     fn begin_frame(&mut self, head: FrameHead) -> Taken {
         if head.length > MAX_PAYLOAD_BYTES {
             return Err(ErrorCode::FRAME_SIZE_ERROR);
@@ -208,17 +208,17 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Whether this number cannot have been used yet.
+    /// Whether this id is new.
     fn is_unused(&self, id: StreamId) -> bool {
         id > self.last || id.is_multiple_of(2)
     }
 
-    /// Whether the client has been told that requests of this number and above are not taken.
+    /// Whether the client knows that requests with this id and above are refused.
     fn is_refused(&self, id: StreamId) -> bool {
         matches!(self.going, Going::After(last) if id > last)
     }
 
-    /// A client broke the rules on a stream: it is reset, and that counts.
+    /// Resets a stream because of a violation, which counts against the client.
     fn stream_error(&mut self, id: StreamId, code: ErrorCode) {
         self.reset_stream(id, code);
         self.count_fault(Fault::Stream(code));
@@ -271,7 +271,7 @@ impl<S: Signal> Server<S> {
         Ok(())
     }
 
-    /// A whole block of header fields: it is decoded whatever becomes of it, since later ones refer to it.
+    /// Handles a complete header block. It is always decoded, because later blocks refer to it.
     fn header_block(&mut self, id: StreamId, ends: bool, block: &[u8]) -> Taken {
         let is_new = id > self.last;
         let max_head = self.config.max_header_list_bytes as usize;
@@ -383,7 +383,7 @@ impl<S: Signal> Server<S> {
         Ok(())
     }
 
-    /// Takes what has come of a DATA frame.
+    /// Handles received bytes of a DATA frame.
     fn data<'b>(&mut self, mut data: Data, mut bytes: &'b [u8]) -> Result<&'b [u8], ErrorCode> {
         if data.is_padded
             && let Some((length, rest)) = bytes.split_first()
@@ -504,7 +504,7 @@ impl<S: Signal> Server<S> {
                 None => {}
             }
         }
-        // Once for a frame: all streams are looked at.
+        // Once for a frame, because all streams are visited.
         if let Some(bytes) = window {
             self.set_first_send_window(bytes)?;
         }

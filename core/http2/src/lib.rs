@@ -1,13 +1,12 @@
-//! HTTP/2 as a server speaks it (RFC 9113), and the compression of its header fields (RFC 7541), as pure state
-//! machines: bytes come in, requests and bytes come out.
+//! The server's side of HTTP/2 (RFC 9113), and its header compression (RFC 7541), as sans-IO state machines.
 //!
-//! [`Server`] is one connection of a client. What the client sends is given to [`Server::handle_input`], and the heads
-//! of requests are taken by [`Server::poll_request`]; who serves one takes its body by [`Server::read`], and says its
-//! answer by [`Server::send_head`], [`Server::send_data`] and [`Server::send_trailers`], as far as [`Server::room`]
-//! lets it. What is to be written lies in [`Server::output`]. Nothing here reads a clock or a socket.
+//! [`Server`] is one connection of a client. [`Server::handle_input`] takes received bytes, and
+//! [`Server::poll_request`] returns the heads of requests. The responder reads a request's body by [`Server::read`],
+//! and sends the response by [`Server::send_head`], [`Server::send_data`] and [`Server::send_trailers`], within
+//! [`Server::room`]. [`Server::output`] has the bytes to write. Nothing here reads a clock or a socket.
 //!
-//! Whatever a client does, what is held for it has a bound: of requests, of bytes of bodies, of heads, and of what
-//! waits to be written to it, past which nothing of what it sends is looked at.
+//! Everything held for a client has a bound: requests, bytes of bodies, heads, and unwritten output. At the last bound
+//! no further input is handled.
 
 mod answer;
 mod code;

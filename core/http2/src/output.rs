@@ -1,4 +1,4 @@
-//! What is to be written to the client.
+//! The output to the client.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -6,34 +6,35 @@ use bytes::{Buf as _, Bytes};
 
 use crate::frame::{FrameHead, HEAD_BYTES};
 
-/// Payload of at least so many bytes is passed on as it is; what is shorter is copied, so that a write has few pieces.
+/// Payload of at least this size is passed on without copying; shorter payload is copied, so that a write has few
+/// slices.
 const MIN_PIECE_BYTES: usize = 2_048;
-/// How much room for small frames is kept from one write to the next, in bytes.
+/// Capacity for small frames that is kept between writes, in bytes.
 const MAX_KEPT_BYTES: usize = 32 * 1024;
 
-/// Frames that wait to be written, in order.
+/// Frames to write, in order.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Written before `tail`.
     pieces: VecDeque<Bytes>,
     pieces_bytes: usize,
     tail: Vec<u8>,
-    /// How much of `tail` is written.
+    /// Number of written bytes of `tail`.
     tail_written: usize,
 }
 
 impl Output {
-    /// How many bytes wait.
+    /// Number of unwritten bytes.
     pub fn len(&self) -> usize {
         self.pieces_bytes + self.tail.len() - self.tail_written
     }
 
-    /// Whether nothing waits.
+    /// Whether everything is written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What waits, as far as there is room for its pieces; how many there are.
+    /// Fills `into` with the unwritten slices; returns their number.
     pub fn slices<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
         let tail = self.tail.get(self.tail_written..).unwrap_or_default();
         let all = self.pieces.iter().map(|piece| &**piece).chain([tail]).filter(|piece| !piece.is_empty());
@@ -45,7 +46,7 @@ impl Output {
         count
     }
 
-    /// So many bytes of it were written.
+    /// Records that bytes were written.
     pub fn written(&mut self, mut bytes: usize) {
         while let Some(first) = self.pieces.front_mut().filter(|_| bytes > 0) {
             let part = bytes.min(first.len());
@@ -64,26 +65,26 @@ impl Output {
                 self.tail = Vec::new();
             }
         } else if self.tail_written > self.tail.len() / 2 {
-            // It may never be written to its end while there is always more.
+            // With a constant flow of frames the end may never be reached.
             self.tail.drain(..self.tail_written);
             self.tail_written = 0;
         }
     }
 
-    /// Gives up the room that is kept for what comes next: nothing may for a while.
+    /// Frees kept capacity, for an idle connection.
     pub fn rest(&mut self) {
         if self.is_empty() {
             (self.tail, self.pieces) = (Vec::new(), VecDeque::new());
         }
     }
 
-    /// A frame with this head and this payload.
+    /// Appends a frame with this header and payload.
     pub(crate) fn frame(&mut self, head: FrameHead, payload: &[u8]) {
         self.tail.extend_from_slice(&head.bytes());
         self.tail.extend_from_slice(payload);
     }
 
-    /// A frame with this head and this payload, which is not copied when it is long.
+    /// Appends a frame with this header and payload, without copying a long payload.
     pub(crate) fn data(&mut self, head: FrameHead, payload: Bytes) {
         if payload.len() < MIN_PIECE_BYTES {
             return self.frame(head, &payload);
@@ -95,31 +96,31 @@ impl Output {
         self.pieces.extend([tail, payload]);
     }
 
-    /// Begins a frame whose payload is written to what [`Output::block`] gives; where it begins.
+    /// Begins a frame whose payload is written to [`Output::block`]; returns its position.
     pub(crate) fn begin(&mut self) -> usize {
         let begin = self.tail.len();
         self.tail.extend_from_slice(&[0; HEAD_BYTES]);
         begin
     }
 
-    /// Where the payload of the frame that was begun goes.
+    /// The buffer for the payload of the begun frame.
     pub(crate) fn block(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
 
-    /// The length of the payload of the frame that began there.
+    /// The length of the payload of the frame at this position.
     pub(crate) fn payload_since(&self, begin: usize) -> usize {
         self.tail.len() - begin - HEAD_BYTES
     }
 
-    /// Writes the head of the frame that began there.
+    /// Writes the header of the frame at this position.
     pub(crate) fn set_head(&mut self, begin: usize, head: FrameHead) {
         if let Some(room) = self.tail.get_mut(begin..begin + HEAD_BYTES) {
             room.copy_from_slice(&head.bytes());
         }
     }
 
-    /// Takes away all of the payload that is after so many bytes, of the frame that began there.
+    /// Removes and returns the payload after `keep` bytes of the frame at this position.
     pub(crate) fn split_payload(&mut self, begin: usize, keep: usize) -> Vec<u8> {
         self.tail.split_off(begin + HEAD_BYTES + keep)
     }

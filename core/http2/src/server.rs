@@ -18,42 +18,42 @@ use crate::{
     stream::Stream,
 };
 
-/// The number of a stream.
+/// A stream id.
 pub type StreamId = u32;
 
-/// How many streams a client may have that it gave up while we still served them, beside those that count.
+/// Bound on streams that the client has reset while they are still being served, in addition to the open ones.
 const MAX_GIVEN_UP: usize = 64;
-/// How many streams a client may give up before their answer; past it, it may give up half of what it opens
-/// (CVE-2023-44487). Streams that ended because the client broke the rules count too (CVE-2025-8671).
+/// Streams that a client may reset before their response; beyond it, the client may reset half of the streams it opens
+/// (CVE-2023-44487). Streams that end because of a violation count too (CVE-2025-8671).
 const MAX_GIVEN_UP_EARLY: u64 = 500;
-/// How many streams are remembered after their end: what the client had sent before it knew is not its fault.
+/// Ended streams that are remembered: frames that the client sent before it knew of the end are no violation.
 const MAX_REMEMBERED: usize = 256;
-/// What a PING of ours says that asks whether the client is there, and one that follows a first GOAWAY.
+/// Payloads of the server's PINGs: a liveness probe, and the one after the first GOAWAY.
 const PING_ALIVE: [u8; 8] = *b"there???";
 const PING_GOING: [u8; 8] = *b"going...";
 
-/// What a connection may.
+/// Limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// How many requests run at once.
+    /// Concurrent requests.
     pub max_concurrent_streams: u32,
-    /// How much one request may send ahead of who takes it, in bytes; at most 2^31-1.
+    /// Window of one request's body, in bytes; at most 2^31-1.
     pub stream_window_bytes: u32,
-    /// How much all requests may send ahead, in bytes; at least 65,535, at most 2^31-1.
+    /// Window of all requests' bodies, in bytes; at least 65,535, at most 2^31-1.
     pub connection_window_bytes: u32,
-    /// The longest list of header fields, in bytes as RFC 9113 section 6.5.2 counts them.
+    /// The longest list of header fields, in bytes as in RFC 9113 section 6.5.2.
     pub max_header_list_bytes: u32,
-    /// How much may wait to be written to the client, in bytes, before answers have to wait.
+    /// Unwritten output in bytes above which responses wait.
     pub max_output_bytes: usize,
 }
 
-/// Tells who serves a stream that it may go on. It is told once, and then listens anew.
+/// A one-shot notification of a stream's reader or responder.
 pub trait Signal: Default {
-    /// It may.
+    /// Notifies.
     fn signal(&mut self);
 }
 
-/// A request whose head has come.
+/// A new request with a complete head.
 #[derive(Debug)]
 pub struct NewRequest {
     /// Its stream.
@@ -62,24 +62,24 @@ pub struct NewRequest {
     pub head: Parts,
     /// Whether a body follows, or trailers.
     pub has_body: bool,
-    /// Why it is to be refused, where it is.
+    /// Reason to refuse the request, if any.
     pub refusal: Option<HeadRefusal>,
 }
 
-/// How the connection comes to its end.
+/// How the connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Going {
-    /// It does not.
+    /// It does not end.
     No,
-    /// The client is told that no more requests should come; those that were under way are still taken.
+    /// A first GOAWAY was sent; requests in flight are still accepted.
     Told,
-    /// Requests after this one are not taken.
+    /// Requests with a greater id are refused.
     After(StreamId),
-    /// With nothing more.
+    /// The connection failed.
     Failed(ErrorCode),
 }
 
-/// The server's side of an HTTP/2 connection. `S` is how those who serve its streams are told to go on.
+/// The server's side of an HTTP/2 connection. `S` notifies the readers and responders of its streams.
 #[derive(Debug)]
 pub struct Server<S> {
     pub(crate) config: Config,
@@ -88,48 +88,48 @@ pub struct Server<S> {
     pub(crate) decoder: Decoder,
     pub(crate) encoder: Encoder,
     pub(crate) streams: Streams<S>,
-    /// How many of them are open.
+    /// Number of open streams.
     pub(crate) open: usize,
-    /// Those whose heads have come and were not taken.
+    /// Requests that were not polled yet.
     pub(crate) requests: VecDeque<NewRequest>,
-    /// The highest number that the client has used.
+    /// The highest id used by the client.
     pub(crate) last: StreamId,
     pub(crate) going: Going,
     pub(crate) client_goes: bool,
-    /// How much may be sent, over all streams.
+    /// The client's window for all streams.
     pub(crate) send_window: i64,
-    /// What a new stream may send.
+    /// The client's initial window of a stream.
     pub(crate) first_send_window: i64,
-    /// Those whose heads wait for the client to take what it has.
+    /// Streams whose heads wait until the client reads.
     pub(crate) heads: Vec<StreamId>,
-    /// Those that wait for room of the connection, in their order.
+    /// Streams that wait for the connection's window, in order.
     pub(crate) turns: VecDeque<StreamId>,
-    /// How much the client may still send, over all streams.
+    /// The remaining window of the client for all streams.
     pub(crate) window: i64,
-    /// How much was taken of bodies that the client has not been told of.
+    /// Bytes read from bodies that were not granted again yet.
     pub(crate) taken: u32,
-    /// How much came of bodies since it was last asked.
+    /// Bytes of bodies received since the last call of [`Server::received`].
     pub(crate) received: usize,
     pub(crate) known_authority: Option<Authority>,
     pub(crate) opened: u64,
     pub(crate) given_up_early: u64,
-    /// Those that have ended, the last of them last.
+    /// Ended streams, the latest last.
     pub(crate) ended: VecDeque<Ended>,
-    /// What the client was told since that was last asked: each once, and how often.
+    /// Errors reported to the client since the last call of [`Server::faults`], with counts.
     faults: Vec<(Fault, u32)>,
 }
 
-/// A stream that has ended.
+/// An ended stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     stream: StreamId,
-    /// Whether we reset it: then the client may not have known when it sent more.
+    /// Whether the server reset it: the client may have sent more before it knew.
     by_us: bool,
 }
 
 pub(crate) type Streams<S> = HashMap<StreamId, Stream<S>, BuildHasherDefault<StreamHasher>>;
 
-/// Numbers of streams are odd and rise: one multiplication spreads them, and there are never more than a few hundred.
+/// Stream ids are odd and rise: one multiplication spreads them, and there are at most a few hundred.
 #[derive(Debug, Default)]
 pub(crate) struct StreamHasher(u64);
 
@@ -150,7 +150,7 @@ impl Hasher for StreamHasher {
 }
 
 impl<S: Signal> Server<S> {
-    /// A connection that has just begun: our SETTINGS wait to be written.
+    /// A new connection; its output starts with SETTINGS.
     pub fn new(config: Config) -> Self {
         let mut server = Self {
             config,
@@ -194,19 +194,19 @@ impl<S: Signal> Server<S> {
         server
     }
 
-    /// What is to be written to the client.
+    /// The output to the client.
     pub fn output(&self) -> &Output {
         &self.output
     }
 
-    /// So many bytes of the output were written.
+    /// Records that bytes of the output were written.
     pub fn written(&mut self, bytes: usize) {
         self.output.written(bytes);
         self.call_heads();
         self.pass_turn();
     }
 
-    /// The next request whose head has come.
+    /// The next new request.
     pub fn poll_request(&mut self) -> Option<NewRequest> {
         while let Some(request) = self.requests.pop_front() {
             if !self.is_gone(request.stream) {
@@ -221,13 +221,13 @@ impl<S: Signal> Server<S> {
         None
     }
 
-    /// How many bytes of bodies came since this was last asked, for those that were taken by [`Server::poll_request`].
-    /// Each is given out by [`Server::read`], or told by [`Server::leave_upload`].
+    /// Bytes of bodies received since the last call, for requests returned by [`Server::poll_request`]. Each byte is
+    /// returned by [`Server::read`], or counted by [`Server::leave_upload`].
     pub fn received(&mut self) -> usize {
         std::mem::take(&mut self.received)
     }
 
-    /// What the client was told since this was last asked because it broke the rules, and how often.
+    /// Errors reported to the client since the last call because of violations, with counts.
     pub fn faults(&mut self) -> Vec<(Fault, u32)> {
         std::mem::take(&mut self.faults)
     }
@@ -239,12 +239,12 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Whether no stream is held by anybody.
+    /// Whether no stream is in use.
     pub fn is_idle(&self) -> bool {
         self.streams.is_empty() && self.requests.is_empty()
     }
 
-    /// Whether the connection is to be closed when the output is written.
+    /// Whether to close the connection once the output is written.
     pub fn is_over(&self) -> bool {
         match self.going {
             Going::Failed(_) => true,
@@ -253,7 +253,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Why the client was told that the connection ends, where it broke the rules.
+    /// The error that ended the connection, if the client violated the protocol.
     pub fn failure(&self) -> Option<ErrorCode> {
         match self.going {
             Going::Failed(code) => Some(code),
@@ -261,13 +261,13 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Asks the client whether it is there; whatever it sends is an answer.
+    /// Probes the client; any input is an answer.
     pub fn ping(&mut self) {
         self.control(kind::PING, 0, 0, &PING_ALIVE);
     }
 
-    /// Tells the client to make no more requests, and ends the connection after those that it made before it knew
-    /// (RFC 9113 section 6.8). Called again, it waits no longer for the client to say that it knows.
+    /// Announces the end with GOAWAY, and ends the connection after the requests that the client made before it knew
+    /// (RFC 9113 section 6.8). A second call no longer waits for the client's acknowledgement.
     pub fn shut_down(&mut self) {
         match self.going {
             Going::No => {
@@ -280,7 +280,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Gives up all streams: the client has left, or the connection is cut.
+    /// Resets all streams, because the client has left, or the connection is cut.
     pub fn abandon(&mut self) {
         self.requests.clear();
         self.turns.clear();
@@ -292,7 +292,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Gives up the room that only busy connections need: nothing may come for a while.
+    /// Frees capacity that only busy connections need.
     pub fn rest(&mut self) {
         self.output.rest();
         self.input.rest();
@@ -304,13 +304,13 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Forgets which streams have ended: nothing has come for so long that nothing is on its way that was sent before the
-    /// client could know.
+    /// Forgets ended streams. Call after a long silence, when nothing can be in flight that was sent before the client
+    /// knew.
     pub fn forget_ended(&mut self) {
         self.ended = VecDeque::new();
     }
 
-    /// The client has answered the PING that follows the first GOAWAY: what it sent before it knew has come.
+    /// Handles the answer to the PING after the first GOAWAY: all earlier frames of the client have arrived.
     pub(crate) fn pong(&mut self, payload: &[u8]) {
         if self.going == Going::Told && payload == PING_GOING {
             self.take_no_more();
@@ -322,7 +322,7 @@ impl<S: Signal> Server<S> {
         self.go_away(self.last, ErrorCode::NO_ERROR);
     }
 
-    /// Ends the connection for this reason.
+    /// Ends the connection with this error.
     pub(crate) fn fail(&mut self, code: ErrorCode) {
         if self.failure().is_none() {
             self.going = Going::Failed(code);
@@ -332,14 +332,14 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Ends a stream for this reason; what is known of it stays until nobody holds it.
+    /// Resets a stream with this code; its state stays while it is in use.
     pub(crate) fn reset_stream(&mut self, id: StreamId, code: ErrorCode) {
         self.control(kind::RST_STREAM, 0, id, &code.0.to_be_bytes());
         self.remember(id, true);
         self.broke_off(id, code);
     }
 
-    /// How a stream ended, where that is remembered: whether we reset it.
+    /// Whether the server reset an ended stream, if it is remembered.
     pub(crate) fn was_reset(&self, id: StreamId) -> Option<bool> {
         self.ended.iter().rev().find(|ended| ended.stream == id).map(|ended| ended.by_us)
     }
@@ -351,7 +351,7 @@ impl<S: Signal> Server<S> {
         self.ended.push_back(Ended { stream, by_us });
     }
 
-    /// A stream has broken off, by whomever.
+    /// Records that either side has reset a stream.
     pub(crate) fn broke_off(&mut self, id: StreamId, code: ErrorCode) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.is_open() {
@@ -366,7 +366,8 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// The client gave a stream up before it was answered, or broke the rules on it. Who does little else must stop.
+    /// Counts a stream that the client reset before its response, or on which it violated the protocol. A client that
+    /// does little else is disconnected.
     pub(crate) fn count_given_up(&mut self) {
         self.given_up_early += 1;
         if self.given_up_early > MAX_GIVEN_UP_EARLY && self.given_up_early > self.opened / 2 {
@@ -374,13 +375,13 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Whether there is a place for one more request.
+    /// Whether one more request is accepted.
     pub(crate) fn has_place(&self) -> bool {
         let max = self.config.max_concurrent_streams as usize;
         self.open < max && self.streams.len() < max + MAX_GIVEN_UP
     }
 
-    /// Forgets a stream that nobody holds any more.
+    /// Removes a stream that is no longer in use.
     pub(crate) fn forget_unheld(&mut self, id: StreamId) {
         let is_held = |stream: &Stream<S>| stream.has_writer || stream.upload.has_reader;
         let Some(stream) = self.streams.get(&id).filter(|stream| !is_held(stream)) else { return };
@@ -403,7 +404,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Writes a short frame.
+    /// Appends a short frame.
     pub(crate) fn control(&mut self, kind: u8, flags: u8, stream: StreamId, payload: &[u8]) {
         self.output.frame(FrameHead { length: payload.len(), kind, flags, stream }, payload);
     }

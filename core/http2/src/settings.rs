@@ -1,4 +1,4 @@
-//! What the two ends tell each other of their limits (RFC 9113 section 6.5).
+//! SETTINGS (RFC 9113 section 6.5).
 
 use crate::{code::ErrorCode, frame::STREAM_BITS};
 
@@ -12,22 +12,22 @@ pub(crate) mod parameter {
     pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 0x6;
 }
 
-/// The window of a stream, and of a connection, when nothing else was said (RFC 9113 section 6.9.2), in bytes.
+/// The initial window of streams and of the connection (RFC 9113 section 6.9.2), in bytes.
 pub(crate) const FIRST_WINDOW_BYTES: i64 = 65_535;
 /// The largest window (RFC 9113 section 6.9.1), in bytes.
 pub(crate) const MAX_WINDOW_BYTES: i64 = 0x7fff_ffff;
 const _: () = assert!(MAX_WINDOW_BYTES == STREAM_BITS as i64);
 
-/// What a client's SETTINGS change, of what matters to us.
+/// A change by the client's SETTINGS that affects the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// How large our table of header fields may be, in bytes.
+    /// Size of the encoder's dynamic table, in bytes.
     TableBytes(u32),
-    /// How much may be sent on a stream before the client grants more, in bytes.
+    /// Initial window of a stream, in bytes.
     WindowBytes(i64),
 }
 
-/// One parameter and its value. `None`: it changes nothing for us.
+/// Parses one parameter. `None` if it does not affect the server.
 pub(crate) fn change(parameter: u16, value: u32) -> Result<Option<Change>, ErrorCode> {
     match parameter {
         parameter::HEADER_TABLE_SIZE => Ok(Some(Change::TableBytes(value))),
@@ -44,7 +44,7 @@ pub(crate) fn change(parameter: u16, value: u32) -> Result<Option<Change>, Error
         //# (2^24-1 or 16,777,215 octets), inclusive. Values outside this range MUST be treated as a connection error
         //# (Section 5.4.1) of type PROTOCOL_ERROR.
         parameter::MAX_FRAME_SIZE if !(16_384..=16_777_215).contains(&value) => Err(ErrorCode::PROTOCOL_ERROR),
-        // Frames of ours have the least that every client takes, and we push nothing and open no streams.
+        // The server's frames have the least size that every client accepts; it pushes nothing and opens no streams.
         _ => Ok(None),
     }
 }

@@ -1,4 +1,4 @@
-//! One stream: a request and its answer.
+//! One stream: a request and its response.
 
 use std::collections::VecDeque;
 
@@ -7,51 +7,50 @@ use http::HeaderMap;
 
 use crate::{code::ErrorCode, server::Signal, settings::MAX_WINDOW_BYTES};
 
-/// Payload shorter than this is gathered: each piece takes more room than its bytes.
+/// Payload shorter than this is gathered: each slice costs more memory than its bytes.
 const MIN_PIECE_BYTES: usize = 1_024;
 
-/// Where a stream is (RFC 9113 section 5.1), from the moment that its request's head came until nobody holds it any
-/// more.
+/// The state of a stream (RFC 9113 section 5.1), from the request's head until it is no longer in use.
 #[derive(Debug)]
 pub(crate) struct Stream<S> {
-    /// What the client sends.
+    /// The request's body.
     pub(crate) upload: Upload<S>,
-    /// How much may be sent to the client. Below zero when the client took back what it had granted.
+    /// The client's window. Negative if the client has reduced it.
     pub(crate) send_window: i64,
-    /// Whether the head of the answer is on its way.
+    /// Whether the head of the response was sent.
     pub(crate) has_head: bool,
-    /// Whether the last of the answer is on its way.
+    /// Whether the end of the response was sent.
     pub(crate) is_answered: bool,
-    /// Whether the answer is still being made.
+    /// Whether the responder still uses the stream.
     pub(crate) has_writer: bool,
     /// Whether it waits for its turn to send.
     pub(crate) is_queued: bool,
-    /// It broke off.
+    /// Set if it was reset.
     pub(crate) reset: Option<ErrorCode>,
-    /// Whoever makes the answer.
+    /// Notifies the responder.
     pub(crate) writer: S,
 }
 
-/// What came of a request's body, and was not taken yet.
+/// The received part of a request's body that was not read yet.
 #[derive(Debug)]
 pub(crate) struct Upload<S> {
-    /// How much of what `content-length` said is still to come.
+    /// Bytes still to come according to `content-length`.
     pub(crate) left: Option<u64>,
-    /// Whether all has come.
+    /// Whether the whole body has arrived.
     pub(crate) is_over: bool,
-    /// Whether the body is still wanted.
+    /// Whether the reader still uses the body.
     pub(crate) has_reader: bool,
     /// Whether the client waits for `100 Continue`.
     pub(crate) expects: bool,
-    /// How much the client may still send.
+    /// The remaining window of the client.
     pub(crate) window: i64,
-    /// How much was taken that the client has not been told of.
+    /// Bytes read that were not granted again yet.
     pub(crate) taken: u32,
     pieces: VecDeque<Bytes>,
-    /// What came last, while it is short.
+    /// The last part, while it is short.
     tail: BytesMut,
     pub(crate) trailers: Option<HeaderMap>,
-    /// Whoever takes it.
+    /// Notifies the reader.
     pub(crate) reader: S,
 }
 
@@ -71,7 +70,7 @@ impl<S: Signal> Upload<S> {
         }
     }
 
-    /// More came.
+    /// Appends received data.
     pub(crate) fn push(&mut self, data: &[u8]) {
         self.expects = false;
         if !self.tail.is_empty() && self.tail.len().max(data.len()) >= MIN_PIECE_BYTES {
@@ -84,23 +83,23 @@ impl<S: Signal> Upload<S> {
         }
     }
 
-    /// The next piece.
+    /// Takes the next part.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         let piece = self.pieces.pop_front();
         piece.or_else(|| (!self.tail.is_empty()).then(|| self.tail.split().freeze()))
     }
 
-    /// Whether nothing waits to be taken, or will.
+    /// Whether nothing waits to be read or will arrive.
     pub(crate) fn is_drained(&self) -> bool {
         self.is_over && self.pieces.is_empty() && self.tail.is_empty() && self.trailers.is_none()
     }
 
-    /// How much waits to be taken, in bytes.
+    /// Number of bytes that wait to be read.
     pub(crate) fn waiting(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum::<usize>() + self.tail.len()
     }
 
-    /// Gives up what waits; how much it was.
+    /// Drops the waiting bytes; returns their number.
     pub(crate) fn clear(&mut self) -> usize {
         let bytes = self.waiting();
         (self.pieces, self.tail, self.trailers) = (VecDeque::new(), BytesMut::new(), None);
@@ -122,7 +121,7 @@ impl<S: Signal> Stream<S> {
         }
     }
 
-    /// The client lets so much more be sent, or less; whether its window is none that may not be.
+    /// Changes the client's window; returns whether the result is valid.
     pub(crate) fn widen(&mut self, more: i64) -> bool {
         let before = self.send_window;
         self.send_window += more;
@@ -132,7 +131,7 @@ impl<S: Signal> Stream<S> {
         self.send_window <= MAX_WINDOW_BYTES
     }
 
-    /// Whether it counts against the client's bound: neither side has ended it.
+    /// Whether the stream counts as open: neither side has ended it.
     pub(crate) fn is_open(&self) -> bool {
         self.reset.is_none() && !(self.is_answered && self.upload.is_over)
     }

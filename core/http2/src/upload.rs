@@ -1,4 +1,4 @@
-//! The bodies of requests: what came is taken, and the client told how much more it may send.
+//! Request bodies: reading, and granting window to the client.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,28 +9,28 @@ use crate::{
     server::{Server, Signal, StreamId},
 };
 
-/// What is next of a request's body.
+/// The next part of a request's body.
 #[derive(Debug)]
 pub enum Read {
-    /// A piece of it.
+    /// Data.
     Data(Bytes),
-    /// What follows it; then it is over.
+    /// Trailers, which end the body.
     Trailers(HeaderMap),
-    /// It is over.
+    /// The end of the body.
     End,
     /// Nothing before [`Server::reader`] is signalled.
     Later,
-    /// It broke off.
+    /// The stream was reset.
     Failed(ErrorCode),
 }
 
 impl<S: Signal> Server<S> {
-    /// Who takes the body of this stream's request, to be signalled when more of it has come.
+    /// The signal of this stream's reader, called when more of the body has arrived.
     pub fn reader(&mut self, id: StreamId) -> Option<&mut S> {
         self.streams.get_mut(&id).map(|stream| &mut stream.upload.reader)
     }
 
-    /// Takes what is next of the request's body.
+    /// Takes the next part of the request's body.
     pub fn read(&mut self, id: StreamId) -> Read {
         let Some(stream) = self.streams.get_mut(&id) else { return Read::Failed(ErrorCode::CANCEL) };
         if let Some(code) = stream.reset {
@@ -54,18 +54,18 @@ impl<S: Signal> Server<S> {
         Read::Later
     }
 
-    /// Whether all of the request's body was taken.
+    /// Whether the whole body was read.
     pub fn is_read(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.reset.is_none() && stream.upload.is_drained())
     }
 
-    /// How much of the body is still to come or to be taken, where its head said how long it is, in bytes.
+    /// Bytes of the body still to come or to be read, if its length was declared.
     pub fn unread_bytes(&self, id: StreamId) -> Option<u64> {
         let upload = &self.streams.get(&id)?.upload;
         Some(upload.left? + upload.waiting() as u64)
     }
 
-    /// Nobody takes the body any more; how many bytes of it had come and were not taken.
+    /// Releases the body; returns the number of received bytes that were not read.
     pub fn leave_upload(&mut self, id: StreamId) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         stream.upload.has_reader = false;
@@ -75,11 +75,11 @@ impl<S: Signal> Server<S> {
         unread
     }
 
-    /// So much of a stream was taken.
+    /// Records bytes read from a stream.
     pub(crate) fn stream_was_taken(&mut self, id: StreamId, bytes: usize) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.reset.is_none()) else { return };
         let upload = &mut stream.upload;
-        // What a window lets in fits in 31 bits.
+        // A window has at most 31 bits.
         upload.taken += bytes as u32;
         if is_worth_telling(upload.taken, upload.window) && !upload.is_over {
             let more = std::mem::take(&mut upload.taken);
@@ -88,7 +88,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// So much of the connection was taken.
+    /// Records bytes read from the connection.
     pub(crate) fn was_taken(&mut self, bytes: usize) {
         self.taken += bytes as u32;
         if is_worth_telling(self.taken, self.window) {
@@ -99,8 +99,8 @@ impl<S: Signal> Server<S> {
     }
 }
 
-/// Whether the client is told that so much was taken: when that is half of what it may send without, so that it is told
-/// seldom while it has room, and at once when it has none, whatever others hold of the window.
+/// Whether to grant window now: if the amount is half of the remaining window, so that grants are rare while there is
+/// room, and immediate when there is none.
 fn is_worth_telling(taken: u32, window: i64) -> bool {
     taken > 0 && i64::from(taken) * 2 >= window
 }

@@ -1,4 +1,4 @@
-//! What an origin can check: a signed token beside the header fields (RFC 7515, RFC 7519; ES256 of RFC 7518).
+//! Signed assertions of an identity for origins (JWS and JWT: RFC 7515, RFC 7519; ES256 of RFC 7518).
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// How long an assertion is good for, in seconds.
+/// Validity of an assertion, in seconds.
 pub const ASSERTION_SECONDS: i64 = 120;
-/// How long a person's groups are at most as an origin is told them, in bytes: servers take fields of 8 KiB, and the
-/// assertion has the groups once more.
-pub const MAX_TOLD_GROUPS_BYTES: usize = 4_096;
-/// How often a key is sought; one try in four billion gives none.
+/// The longest list of groups that is sent to an origin, in bytes: servers accept header fields of 8 KiB, and the
+/// assertion repeats the groups.
+pub const MAX_HEADER_GROUPS_BYTES: usize = 4_096;
+/// Attempts to derive a key; one in four billion fails.
 const MAX_KEY_TRIES: u8 = 16;
 
-/// Signs assertions. All edges of an installation have the same key.
+/// The signing key of assertions. All edges of an installation have the same.
 pub struct AssertionKey {
     pair: EcdsaKeyPair,
     x: String,
@@ -27,35 +27,35 @@ pub struct AssertionKey {
     id: String,
 }
 
-/// What an assertion says.
+/// The claims of an assertion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Assertion<'a> {
-    /// Who makes it: the URL of where people log in.
+    /// Issuer: the URL of the login host.
     pub iss: &'a str,
-    /// For whom: the URL of the socket.
+    /// Audience: the URL of the socket.
     pub aud: &'a str,
-    /// Whom it is about: what the provider calls the person, or the id of a machine's token.
+    /// Subject: the provider's id of the person, or the id of a service token.
     pub sub: &'a str,
     /// The e-mail address of a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<&'a str>,
-    /// What a person is called, or a machine's token.
+    /// Name of the person, or of the service token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'a str>,
     /// The groups of a person.
     pub groups: &'a [String],
-    /// Who vouches; `service` for machines.
+    /// The identity provider; `service` for service tokens.
     pub provider: &'a str,
-    /// When it is made, in seconds since 1970 (UTC).
+    /// Issue time in seconds since 1970 (UTC).
     pub iat: i64,
-    /// From when on it is worth nothing.
+    /// Expiry time in seconds since 1970 (UTC).
     pub exp: i64,
-    /// Different for each.
+    /// Unique id.
     pub jti: &'a str,
 }
 
 impl AssertionKey {
-    /// The key made of this secret of 256 random bits: the same for as long as that is.
+    /// Derives the key from this secret of 256 random bits.
     #[must_use]
     pub fn new(secret: [u8; 32]) -> Option<Self> {
         (0..MAX_KEY_TRIES).find_map(|turn| Self::of_scalar(&secret, turn))
@@ -80,7 +80,7 @@ impl AssertionKey {
         Some(Self { pair, x, y, id: URL_SAFE_NO_PAD.encode(thumbprint) })
     }
 
-    /// The assertion as a signed token (JWS compact serialization).
+    /// Signs the assertion (JWS compact serialization).
     #[must_use]
     pub fn sign(&self, assertion: &Assertion<'_>) -> Option<String> {
         let header = format!(r#"{{"alg":"ES256","typ":"sallyport-assertion+jwt","kid":"{}"}}"#, self.id);
@@ -93,7 +93,7 @@ impl AssertionKey {
         Some(token)
     }
 
-    /// What those need who check assertions: a set of keys as JSON (RFC 7517).
+    /// The public key set for verifiers, as JSON (RFC 7517).
     #[must_use]
     pub fn key_set(&self) -> String {
         let Self { x, y, id, .. } = self;
@@ -109,15 +109,15 @@ impl fmt::Debug for AssertionKey {
     }
 }
 
-/// A text as the value of a header field: what is no letter, digit or usual sign of ASCII is percent-encoded in UTF-8,
-/// `%` too, so that it is read back in one way.
+/// Encodes a text as the value of a header field. All but letters, digits and usual signs of ASCII is percent-encoded
+/// in UTF-8, including `%`, so that decoding is unambiguous.
 #[must_use]
 pub fn header_text(text: &str) -> String {
     encoded(text.trim_matches(' '), |byte| (byte.is_ascii_graphic() || byte == b' ') && byte != b'%')
 }
 
-/// All groups as one value: separated by commas, each with its own commas and all but plain ASCII encoded. `None`: they have
-/// more than [`MAX_TOLD_GROUPS_BYTES`]. Some of them are never told: an origin would take them for all.
+/// Encodes groups as one value, separated by commas; commas and all but plain ASCII inside a group are encoded. `None`
+/// if they exceed [`MAX_HEADER_GROUPS_BYTES`]. A partial list is never sent: an origin would take it for all groups.
 #[must_use]
 pub fn header_groups(groups: &[String]) -> Option<String> {
     let mut value = String::new();
@@ -126,7 +126,7 @@ pub fn header_groups(groups: &[String]) -> Option<String> {
             value.push(',');
         }
         value.push_str(&encoded(group, |byte| byte.is_ascii_graphic() && byte != b'%' && byte != b','));
-        if value.len() > MAX_TOLD_GROUPS_BYTES {
+        if value.len() > MAX_HEADER_GROUPS_BYTES {
             return None;
         }
     }
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(groups(&[]), "");
         assert_eq!(groups(&["a", " a"]), "a,%20a", "two groups do not become one");
         let many: Vec<String> = (0..200).map(|number| format!("{number:0128}")).collect();
-        assert!(header_groups(&many[..MAX_TOLD_GROUPS_BYTES / 129]).is_some());
+        assert!(header_groups(&many[..MAX_HEADER_GROUPS_BYTES / 129]).is_some());
         assert_eq!(header_groups(&many), None, "some of them would be taken for all");
     }
 }

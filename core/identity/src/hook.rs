@@ -1,4 +1,4 @@
-//! Signing what is sent to a hook, so that it knows that it is ours.
+//! Signatures of webhook requests, by which the receiver authenticates the sender.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub fn hook_signature(secret: &[u8], at: i64, body: &[u8]) -> String {
     let signed = [at.to_string().as_bytes(), b".", body].concat();
     let tag = sign(&Key::new(HMAC_SHA256, secret), &signed);
     tag.as_ref().iter().fold(format!("t={at},v1="), |mut text, byte| {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

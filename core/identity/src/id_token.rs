@@ -1,4 +1,4 @@
-//! Whether an ID token is one that the provider signed for this login (OpenID Connect Core 1.0 section 3.1.3.7).
+//! Verification of ID tokens (OpenID Connect Core 1.0 section 3.1.3.7).
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{
@@ -10,64 +10,64 @@ use subtle::ConstantTimeEq as _;
 
 use crate::person::Claims;
 
-/// The longest ID token that is looked at, in bytes.
+/// The longest accepted ID token, in bytes.
 pub const MAX_ID_TOKEN_BYTES: usize = 65_536;
-/// How many keys of a provider are kept.
+/// The most keys of a provider.
 pub const MAX_KEYS: usize = 64;
-/// How far the provider's clock may be off, in seconds.
+/// Tolerance for the provider's clock, in seconds.
 pub const PROVIDER_LEEWAY_SECONDS: i64 = 120;
-/// How old an ID token may be, in seconds: it is made for the login that has just come back.
+/// The greatest age of an ID token, in seconds: a token is issued for the login that has just returned.
 pub(crate) const MAX_AGE_SECONDS: i64 = 600;
 /// The shortest RSA key, in bytes of its modulus (NIST SP 800-131A).
 const MIN_RSA_BYTES: usize = 256;
 
-/// What an ID token must say.
+/// The expected claims of an ID token.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
-    /// Who signed it.
+    /// The issuer.
     pub issuer: &'a str,
-    /// Whom it is for.
+    /// The audience.
     pub client_id: &'a str,
-    /// The nonce of the login; `None` for one that came later, with a refresh token (OpenID Connect Core 1.0 section 12.2).
+    /// The nonce of the login; `None` for a token obtained with a refresh token (OpenID Connect Core 1.0 section 12.2).
     pub nonce: Option<&'a str>,
-    /// Now, in seconds since 1970 (UTC).
+    /// The current time in seconds since 1970 (UTC).
     pub now: i64,
 }
 
-/// Why an ID token is not believed.
+/// Reason why an ID token is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdTokenError {
-    /// It is no token.
-    #[error("the provider's ID token is no token")]
+    /// The token is malformed.
+    #[error("the provider's ID token is malformed")]
     Malformed,
-    /// Signed by no algorithm, by a shared secret, or by one that is not known.
-    #[error("the provider's ID token is signed with {0}, which is not taken")]
+    /// The algorithm is `none`, a shared secret, or unknown.
+    #[error("the provider's ID token is signed with {0}, which is not accepted")]
     Algorithm(String),
-    /// No key of the provider's has signed it; there may be newer keys.
+    /// No known key of the provider has signed the token; there may be newer keys.
     #[error("the provider's ID token is signed with a key that the provider does not have")]
     UnknownKey,
     /// The signature is wrong.
     #[error("the signature of the provider's ID token is wrong")]
     Signature,
-    /// A claim is missing or says something else than it must.
+    /// A claim is missing or has another value than expected.
     #[error("the provider's ID token has a wrong `{0}`")]
     Claim(&'static str),
-    /// Too old, or of the future.
+    /// The token is too old, or its time is in the future.
     #[error("the provider's ID token is not valid now: check the clocks, here and there")]
     Time,
 }
 
-/// The claims of a token that these keys sign, and that says what it must.
+/// Verifies a token, and returns its claims.
 ///
 /// # Errors
-/// Why it is not believed. On [`IdTokenError::UnknownKey`] it may be tried again with newer keys.
+/// The reason of the rejection. On [`IdTokenError::UnknownKey`] the caller may retry with newer keys.
 pub fn verify_id_token(token: &str, keys: &[Jwk], expected: Expected<'_>) -> Result<Claims, IdTokenError> {
     let claims = signed_claims(token, keys)?;
     check(&claims, expected)?;
     Ok(claims)
 }
 
-/// The claims of a token that one of these keys has signed, whatever they say.
+/// The claims of a token that one of these keys has signed, without checking the claims.
 pub(crate) fn signed_claims(token: &str, keys: &[Jwk]) -> Result<Claims, IdTokenError> {
     if token.len() > MAX_ID_TOKEN_BYTES {
         return Err(IdTokenError::Malformed);
@@ -79,12 +79,12 @@ pub(crate) fn signed_claims(token: &str, keys: &[Jwk]) -> Result<Claims, IdToken
         .filter(|key| is_for(key, algorithm))
         .filter(|key| key_id.as_deref().is_none_or(|id| key.common.key_id.as_deref() == Some(id)))
         .collect();
-    // Without a key id any of the keys may have signed it; with one there can be only one.
+    // Without a key id any of the keys may have signed the token; with one there is only one candidate.
     if candidates.is_empty() {
         return Err(IdTokenError::UnknownKey);
     }
     let mut validation = Validation::new(algorithm);
-    // Claims are compared below: with the clock that is an argument, and more strictly.
+    // The claims are compared below, more strictly and with `now`.
     validation.validate_exp = false;
     validation.validate_nbf = false;
     validation.validate_aud = false;
@@ -96,9 +96,9 @@ pub(crate) fn signed_claims(token: &str, keys: &[Jwk]) -> Result<Claims, IdToken
     Ok(claims.ok_or(IdTokenError::Signature)?.claims)
 }
 
-/// The algorithm, when it is one of public keys, and the id of the key.
+/// The algorithm, if it uses public keys, and the key id.
 fn header(token: &str) -> Result<(Algorithm, Option<String>), IdTokenError> {
-    // Read by hand first: a token that is not signed at all has a header that the library cannot name.
+    // Decoded by hand first: the library cannot represent the header of an unsigned token.
     let raw = token.split('.').next().and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     let raw: Claims = raw.and_then(|raw| serde_json::from_slice(&raw).ok()).ok_or(IdTokenError::Malformed)?;
     let named = raw.get("alg").and_then(Value::as_str).ok_or(IdTokenError::Malformed)?;
@@ -122,7 +122,7 @@ fn header(token: &str) -> Result<(Algorithm, Option<String>), IdTokenError> {
     Ok((algorithm, raw.get("kid").and_then(Value::as_str).map(str::to_owned)))
 }
 
-/// Whether the key is one that signs with this algorithm: of its family and curve, for signatures, and long enough.
+/// Whether the key fits this algorithm: family, curve, use for signatures, and length.
 fn is_for(key: &Jwk, algorithm: Algorithm) -> bool {
     let is_family = match (&key.algorithm, algorithm) {
         (
@@ -150,8 +150,8 @@ fn is_for(key: &Jwk, algorithm: Algorithm) -> bool {
 fn check(claims: &Claims, expected: Expected<'_>) -> Result<(), IdTokenError> {
     check_parties(claims, expected.issuer, expected.client_id)?;
     if let Some(expected) = expected.nonce {
-        let said = claims.get("nonce").and_then(Value::as_str);
-        let is_nonce = said.is_some_and(|nonce| bool::from(nonce.as_bytes().ct_eq(expected.as_bytes())));
+        let claim = claims.get("nonce").and_then(Value::as_str);
+        let is_nonce = claim.is_some_and(|nonce| bool::from(nonce.as_bytes().ct_eq(expected.as_bytes())));
         if expected.is_empty() || !is_nonce {
             return Err(IdTokenError::Claim("nonce"));
         }
@@ -159,7 +159,7 @@ fn check(claims: &Claims, expected: Expected<'_>) -> Result<(), IdTokenError> {
     check_times(claims, expected.now)
 }
 
-/// Whether the token is of this issuer and for this client.
+/// Checks issuer and audience.
 pub(crate) fn check_parties(claims: &Claims, issuer: &str, client_id: &str) -> Result<(), IdTokenError> {
     if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
         return Err(IdTokenError::Claim("iss"));
@@ -172,7 +172,7 @@ pub(crate) fn check_parties(claims: &Claims, issuer: &str, client_id: &str) -> R
     if !audiences.contains(&client_id) {
         return Err(IdTokenError::Claim("aud"));
     }
-    // A token for several is for this one only when it says so.
+    // A token for several audiences must name this client as the authorised party.
     let is_party = match claims.get("azp") {
         None | Some(Value::Null) => audiences.len() == 1,
         Some(party) => party.as_str() == Some(client_id),
@@ -180,7 +180,7 @@ pub(crate) fn check_parties(claims: &Claims, issuer: &str, client_id: &str) -> R
     if is_party { Ok(()) } else { Err(IdTokenError::Claim("azp")) }
 }
 
-/// Whether the token was made just now, and is good now.
+/// Checks that the token was issued just now and has not expired.
 pub(crate) fn check_times(claims: &Claims, now: i64) -> Result<(), IdTokenError> {
     let time = |name: &'static str| {
         let value = claims.get(name).ok_or(IdTokenError::Claim(name))?;
@@ -333,7 +333,7 @@ pub(crate) mod tests {
             let refused = verify_at(&unsigned(alg, ""), &keys, NOW).unwrap_err();
             assert!(matches!(refused, IdTokenError::Algorithm(_)), "{alg}: {refused}");
         }
-        // The public key as a shared secret, in the forms that libraries have been fooled with.
+        // The public key as a shared secret, in the forms that have fooled libraries.
         let point = signer.pair.public_key().as_ref().to_vec();
         let jwk = serde_json::to_vec(&keys[0]).unwrap();
         for secret in [point, jwk] {
@@ -343,7 +343,7 @@ pub(crate) mod tests {
             let refused = verify_at(&format!("{text}.{signature}"), &keys, NOW).unwrap_err();
             assert_eq!(refused, IdTokenError::Algorithm("HS256".to_owned()));
         }
-        // A shared secret among the provider's keys is none for us.
+        // A shared secret among the provider's keys is ignored.
         let shared: Jwk = serde_json::from_value(json!({"kty": "oct", "k": "AAAA", "kid": "k"})).unwrap();
         assert_eq!(verify_at(&signer.sign(&header(), &claims()), &[shared], NOW), Err(IdTokenError::UnknownKey));
         let critical = signer.sign(&json!({"alg": "ES256", "kid": "k", "crit": ["x"]}), &claims());

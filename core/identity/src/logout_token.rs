@@ -1,4 +1,4 @@
-//! Whether a logout token is one by which the provider ends logins (OpenID Connect Back-Channel Logout 1.0 section 2.6).
+//! Verification of logout tokens (OpenID Connect Back-Channel Logout 1.0 section 2.6).
 
 use std::fmt;
 
@@ -13,23 +13,23 @@ use crate::{
 
 /// The longest `sid`, `sub` or `jti`, in bytes.
 pub const MAX_SID_BYTES: usize = 255;
-/// What a logout token says that it is.
+/// The event name that identifies a logout token.
 const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 
-/// What a provider says of a login that ended there.
+/// The content of a logout token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogoutToken {
-    /// What the provider calls the person.
+    /// The provider's id of the person.
     pub subject: Option<String>,
-    /// What the provider calls the login there; all of the person when absent.
+    /// The provider's session id; `None` means all sessions of the person.
     pub sid: Option<String>,
-    /// The same for this token of this issuer alone: it is taken once.
+    /// Id of this token of this issuer: a token is accepted once.
     pub id: [u8; 16],
-    /// Until when another one with this id is not taken, in seconds since 1970 (UTC).
+    /// Time until which the id must be remembered, in seconds since 1970 (UTC).
     pub good_until: i64,
 }
 
-/// Why a logout token is not believed.
+/// Reason why a logout token is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogoutTokenError(IdTokenError);
 
@@ -44,8 +44,8 @@ impl LogoutTokenError {
 impl fmt::Display for LogoutTokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            IdTokenError::Malformed => f.write_str("the logout token is no token"),
-            IdTokenError::Algorithm(name) => write!(f, "the logout token is signed with {name}, which is not taken"),
+            IdTokenError::Malformed => f.write_str("the logout token is malformed"),
+            IdTokenError::Algorithm(name) => write!(f, "the logout token is signed with {name}, which is not accepted"),
             IdTokenError::UnknownKey => {
                 f.write_str("the logout token is signed with a key that the provider does not have")
             }
@@ -64,11 +64,11 @@ impl From<IdTokenError> for LogoutTokenError {
     }
 }
 
-/// What the token says that one of these keys has signed for this client, at `now` in seconds since 1970 (UTC). Whether it
-/// came before is for the caller to know.
+/// Verifies a logout token for this client at `now`, in seconds since 1970 (UTC). The caller checks whether the token
+/// was used before.
 ///
 /// # Errors
-/// Why it is not believed.
+/// The reason of the rejection.
 pub fn verify_logout_token(
     token: &str,
     keys: &[Jwk],
@@ -105,15 +105,16 @@ pub fn verify_logout_token(
     Ok(LogoutToken { subject, sid, id, good_until: now.saturating_add(MAX_AGE_SECONDS + 2 * PROVIDER_LEEWAY_SECONDS) })
 }
 
-/// What the provider calls a login there, where it says it. One that could not be kept is none: a logout could not mean it.
+/// The provider's session id, if the token has one. An id that is too long to store is an error, because no logout
+/// could name it.
 ///
 /// # Errors
-/// It is no text, or longer than [`MAX_SID_BYTES`].
+/// The claim is no text, or longer than [`MAX_SID_BYTES`].
 pub fn session_of(claims: &Claims) -> Result<Option<String>, IdTokenError> {
     word(claims, "sid")
 }
 
-/// The text of a claim, when it is there.
+/// The text of a claim, if present.
 fn word(claims: &Claims, name: &'static str) -> Result<Option<String>, IdTokenError> {
     match claims.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -143,9 +144,9 @@ mod tests {
             verify_logout_token(&signer.sign(&header, claims), &[signer.jwk()], "https://id.test", "c", now)
         };
         let header = || json!({"alg": "ES256", "kid": "k", "typ": "logout+jwt"});
-        let said = verify(header(), &good(), NOW).unwrap();
-        assert_eq!((said.subject.as_deref(), said.sid.as_deref()), (Some("1"), Some("s")));
-        assert_eq!(said.id, verify(header(), &good(), NOW + 1).unwrap().id);
+        let logout = verify(header(), &good(), NOW).unwrap();
+        assert_eq!((logout.subject.as_deref(), logout.sid.as_deref()), (Some("1"), Some("s")));
+        assert_eq!(logout.id, verify(header(), &good(), NOW + 1).unwrap().id);
         let with = |name: &str, value: Value| {
             let mut claims = good();
             claims[name] = value;
@@ -156,7 +157,7 @@ mod tests {
             names.iter().for_each(|name| drop(claims.as_object_mut().unwrap().remove(*name)));
             claims
         };
-        assert_ne!(said.id, verify(header(), &with("jti", json!("k")), NOW).unwrap().id);
+        assert_ne!(logout.id, verify(header(), &with("jti", json!("k")), NOW).unwrap().id);
         assert_eq!(verify(header(), &without(&["sid"]), NOW).unwrap().sid, None);
         assert_eq!(verify(header(), &without(&["sub"]), NOW).unwrap().subject, None);
         for (claims, wrong) in [

@@ -1,4 +1,4 @@
-//! From what a provider says to the person that it vouches for.
+//! Derives a [`Person`] from the claims of an identity provider.
 
 use sallyport_model::{
     MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, Person, PersonEmail, ProviderConfig, ProviderKind,
@@ -6,54 +6,54 @@ use sallyport_model::{
 };
 use serde_json::{Map, Value};
 
-use crate::assertion::{MAX_TOLD_GROUPS_BYTES, header_groups};
+use crate::assertion::{MAX_HEADER_GROUPS_BYTES, header_groups};
 
-/// What a provider says of somebody: the claims of an ID token or of its userinfo, or the same words from an API.
+/// Claims of an ID token or of userinfo, or the same fields of an API.
 pub type Claims = Map<String, Value>;
 
 /// The longest subject, in bytes (OpenID Connect Core 1.0 section 2).
 const MAX_SUBJECT_BYTES: usize = 255;
 
-/// Why what a provider says makes nobody somebody.
+/// Reason why claims yield no person.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PersonError {
-    /// No e-mail address at all.
+    /// The e-mail address is missing.
     #[error(
         "the provider gave no e-mail address: let it give the scope `email`, and have an address in the account there"
     )]
     NoEmail,
-    /// The address is not one that is known to be the person's.
+    /// The address is not verified.
     #[error("the provider does not vouch for the e-mail address {0}: verify it there first")]
     Unverified(String),
-    /// The address is no address.
-    #[error("the provider gave {0:?}, which is no e-mail address that can be used here")]
+    /// The address is malformed.
+    #[error("the provider gave {0:?}, which is not a usable e-mail address")]
     BadEmail(String),
-    /// Nothing says who it is.
-    #[error("the provider did not say whom it means (the claim `sub`)")]
+    /// The subject is missing.
+    #[error("the provider gave no subject (the claim `sub`)")]
     NoSubject,
-    /// Rules about groups could not be believed with only some of them.
+    /// Too many groups: rules about groups need all of them.
     #[error("the provider gave more than {MAX_GROUPS} groups: let it give those that matter here")]
     TooManyGroups,
-    /// Origins could not be told all of them.
+    /// The groups are too long to be sent to origins completely.
     #[error(
-        "the groups that the provider gave have more than {MAX_TOLD_GROUPS_BYTES} bytes together: let it give those that \
+        "the groups that the provider gave have more than {MAX_HEADER_GROUPS_BYTES} bytes together: let it give those that \
          matter here"
     )]
     GroupsTooLong,
-    /// The provider has them and does not give them.
+    /// The provider has the groups but does not send them.
     #[error("the provider has more groups of this account than it gives: let it give those that matter here")]
     GroupsElsewhere,
-    /// One that no rule could name.
+    /// A group is malformed.
     #[error(
         "the provider gave groups that cannot be kept to ({0}): let it give names, or take them from another claim"
     )]
     BadGroups(String),
 }
 
-/// The person of these claims. Only an e-mail address that the provider has verified counts.
+/// Derives the person from these claims. Only a verified e-mail address counts.
 ///
 /// # Errors
-/// What is missing in the claims.
+/// The missing or invalid claim.
 pub fn person(config: &ProviderConfig, provider: &ProviderName, claims: &Claims) -> Result<Person, PersonError> {
     let subject = text(claims, "sub")
         .filter(|sub| (1..=MAX_SUBJECT_BYTES).contains(&sub.len()) && !sub.chars().any(char::is_control))
@@ -72,14 +72,14 @@ fn text<'a>(claims: &'a Claims, name: &str) -> Option<&'a str> {
     claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// What a claim that is yes or no says; some providers write it as text, and Microsoft as a number.
+/// The value of a boolean claim; some providers send it as text, and Microsoft as a number.
 fn yes_or_no(claims: &Claims, name: &str) -> Option<bool> {
     match claims.get(name)? {
         Value::Bool(says) => Some(*says),
         Value::String(says) if says == "true" || says == "1" => Some(true),
         Value::Number(says) if says.as_u64() == Some(1) => Some(true),
         Value::Null => None,
-        // Whatever else it is, it is no yes.
+        // Any other value counts as false.
         _ => Some(false),
     }
 }
@@ -89,14 +89,14 @@ fn verified_email(config: &ProviderConfig, claims: &Claims) -> Result<PersonEmai
     let listed = listed.and_then(|addresses| addresses.first()).and_then(Value::as_str);
     let (email, says) = match (config.kind, listed) {
         (ProviderKind::Microsoft, Some(listed)) => (listed, Some(true)),
-        // `email` alone is what anybody may write into a directory of their own.
+        // `email` alone is what anybody may write into their own directory.
         (ProviderKind::Microsoft, None) => {
             (text(claims, "email").ok_or(PersonError::NoEmail)?, yes_or_no(claims, "xms_edov"))
         }
         (ProviderKind::Google, _) => {
             let email = text(claims, "email").ok_or(PersonError::NoEmail)?;
-            // Google verified other addresses once, and does not know who has them now: only for its own domains and
-            // those of its customers it is the authority.
+            // Google verified other addresses at one time, and does not know their current owner. Google is the
+            // authority only for its own domains and those of its customers.
             let lower = email.to_ascii_lowercase();
             let is_googles = lower.ends_with("@gmail.com") || lower.ends_with("@googlemail.com");
             let is_authority = is_googles || text(claims, "hd").is_some();
@@ -111,7 +111,7 @@ fn verified_email(config: &ProviderConfig, claims: &Claims) -> Result<PersonEmai
     email.parse().map_err(|_| PersonError::BadEmail(shown(email)))
 }
 
-/// The name without what is no text, cut to its bound.
+/// The name without control characters, cut to its bound.
 fn shown_name(name: &str) -> Option<String> {
     let mut shown = String::new();
     for letter in name.trim().chars().filter(|letter| !letter.is_control()) {
@@ -123,7 +123,7 @@ fn shown_name(name: &str) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// The parts of a pointer to a claim (RFC 6901), or of the name of one.
+/// The parts of a JSON pointer to a claim (RFC 6901), or of a claim's name.
 fn claim_path(name: &str) -> Vec<String> {
     match name.strip_prefix('/') {
         Some(pointer) => pointer.split('/').map(|part| part.replace("~1", "/").replace("~0", "~")).collect(),
@@ -131,7 +131,7 @@ fn claim_path(name: &str) -> Vec<String> {
     }
 }
 
-/// The claim at this path; `None` where the provider does not state it.
+/// The claim at this path; `None` if it is absent.
 fn claim_at<'a>(claims: &'a Claims, name: &str) -> Result<Option<&'a Value>, PersonError> {
     if let Some(found) = claims.get(name) {
         return Ok(Some(found));
@@ -149,10 +149,9 @@ fn claim_at<'a>(claims: &'a Claims, name: &str) -> Result<Option<&'a Value>, Per
     Ok(found)
 }
 
-/// Adds to the groups that these claims state those of more claims of the same person: what a provider states in one place
-/// counts as much as what it states in the other.
+/// Adds the groups of further claims of the same person: groups of both sources count alike.
 ///
-/// # Errors
+/// A claim of groups is malformed.
 /// What is there is no claim of groups.
 pub fn join_groups(config: &ProviderConfig, claims: &mut Claims, more: &Claims) -> Result<(), PersonError> {
     let Some(name) = config.groups_claim.as_deref() else { return Ok(()) };
@@ -165,23 +164,23 @@ pub fn join_groups(config: &ProviderConfig, claims: &mut Claims, more: &Claims) 
     let Some(all) = ours.into_iter().chain(theirs).reduce(|ours, theirs| [ours, theirs].concat()) else {
         return Ok(());
     };
-    // Under the whole name, which is looked at first.
+    // Under the whole name, which is looked up first.
     claims.insert(name.to_owned(), Value::Array(all));
     Ok(())
 }
 
-/// Whether these claims state groups, so that nobody else has to be asked.
+/// Whether these claims have groups, so that no further request is needed.
 #[must_use]
 pub fn has_groups(config: &ProviderConfig, claims: &Claims) -> bool {
     config.groups_claim.as_deref().is_none_or(|name| !matches!(claim_at(claims, name), Ok(None)))
 }
 
-/// Every group that the provider states; none of them is left out, since a rule may deny just that one.
+/// All groups of the claims. None is left out, because a rule may deny that one.
 fn groups(config: &ProviderConfig, claims: &Claims) -> Result<Vec<String>, PersonError> {
     let Some(name) = config.groups_claim.as_deref() else { return Ok(Vec::new()) };
     let bad = |reason: String| PersonError::BadGroups(reason);
     let Some(found) = claim_at(claims, name)? else {
-        // Too many for a token: the provider says where they would be (OpenID Connect Core 1.0 section 5.6.2).
+        // Too many for a token: the provider names another source (OpenID Connect Core 1.0 section 5.6.2).
         let elsewhere = claims.get("_claim_names").and_then(Value::as_object);
         let is_elsewhere =
             elsewhere.is_some_and(|names| claim_path(name).first().is_some_and(|at| names.contains_key(at)));
@@ -201,11 +200,11 @@ fn groups(config: &ProviderConfig, claims: &Claims) -> Result<Vec<String>, Perso
         let group = match group {
             Value::String(group) => group.clone(),
             Value::Number(number) if number.is_i64() || number.is_u64() => number.to_string(),
-            other => return Err(bad(format!("{} is no name", shown(&other.to_string())))),
+            other => return Err(bad(format!("{} is not a name", shown(&other.to_string())))),
         };
         if group.is_empty() || group.len() > MAX_GROUP_BYTES || group.chars().any(char::is_control) {
             let reason =
-                format!("{:?} is no name of 1 to {MAX_GROUP_BYTES} bytes without control characters", shown(&group));
+                format!("{:?} is not a name of 1 to {MAX_GROUP_BYTES} bytes without control characters", shown(&group));
             return Err(bad(reason));
         }
         if !groups.contains(&group) {
@@ -215,7 +214,7 @@ fn groups(config: &ProviderConfig, claims: &Claims) -> Result<Vec<String>, Perso
     if header_groups(&groups).is_none() { Err(PersonError::GroupsTooLong) } else { Ok(groups) }
 }
 
-/// What a provider says, as it may stand in a sentence.
+/// A text of the provider, shortened for a message.
 fn shown(text: &str) -> String {
     text.chars().filter(|letter| !misleads(*letter)).take(80).collect()
 }
@@ -273,23 +272,23 @@ mod tests {
         for bad in
             ["a@example.com.", "\u{430}nn@example.com", "a@ex\u{430}mple.com", "a@example.com\u{200b}", "a b@c.de"]
         {
-            let said = json!({"sub": "1", "email": bad, "email_verified": true});
-            assert!(matches!(of(&config(ProviderKind::Oidc), said), Err(PersonError::BadEmail(_))), "{bad}");
+            let checked = json!({"sub": "1", "email": bad, "email_verified": true});
+            assert!(matches!(of(&config(ProviderKind::Oidc), checked), Err(PersonError::BadEmail(_))), "{bad}");
         }
     }
 
     #[test]
     fn google_speaks_for_its_own_domains_and_its_customers() {
         let google = config(ProviderKind::Google);
-        let said = |email: &str, hd: Option<&str>| {
-            let mut said = json!({"sub": "1", "email": email, "email_verified": true});
+        let checked = |email: &str, hd: Option<&str>| {
+            let mut checked = json!({"sub": "1", "email": email, "email_verified": true});
             if let Some(hd) = hd {
-                said["hd"] = json!(hd);
+                checked["hd"] = json!(hd);
             }
-            of(&google, said)
+            of(&google, checked)
         };
-        assert!(said("a@gmail.com", None).is_ok() && said("a@mycorp.com", Some("mycorp.com")).is_ok());
-        assert!(matches!(said("a@mycorp.com", None), Err(PersonError::Unverified(_))));
+        assert!(checked("a@gmail.com", None).is_ok() && checked("a@mycorp.com", Some("mycorp.com")).is_ok());
+        assert!(matches!(checked("a@mycorp.com", None), Err(PersonError::Unverified(_))));
         let unverified = json!({"sub": "1", "email": "a@mycorp.com", "email_verified": false, "hd": "mycorp.com"});
         assert!(of(&ProviderConfig { trust_email: true, ..google }, unverified).is_err());
     }
@@ -297,39 +296,39 @@ mod tests {
     #[test]
     fn microsoft_says_by_its_own_claims_what_it_has_verified() {
         let microsoft = config(ProviderKind::Microsoft);
-        let said = |mut more: Value| {
+        let checked = |mut more: Value| {
             more["sub"] = json!("1");
             of(&microsoft, more)
         };
-        assert!(said(json!({"email": "ceo@mycorp.com"})).is_err());
+        assert!(checked(json!({"email": "ceo@mycorp.com"})).is_err());
         assert!(
-            said(json!({"email": "ceo@mycorp.com", "email_verified": true})).is_err(),
+            checked(json!({"email": "ceo@mycorp.com", "email_verified": true})).is_err(),
             "a claim of another language"
         );
         for yes in [json!(true), json!("1"), json!(1), json!("true")] {
-            assert!(said(json!({"email": "ceo@mycorp.com", "xms_edov": yes})).is_ok());
+            assert!(checked(json!({"email": "ceo@mycorp.com", "xms_edov": yes})).is_ok());
         }
         for no in [json!(false), json!("0"), json!(0)] {
-            assert!(said(json!({"email": "ceo@mycorp.com", "xms_edov": no})).is_err());
+            assert!(checked(json!({"email": "ceo@mycorp.com", "xms_edov": no})).is_err());
         }
         let listed = json!({"email": "x@evil.test", "verified_primary_email": ["a@mycorp.com"]});
-        assert_eq!(said(listed).unwrap().email.as_str(), "a@mycorp.com");
+        assert_eq!(checked(listed).unwrap().email.as_str(), "a@mycorp.com");
     }
 
     #[test]
     fn names_and_groups_are_bounded_and_cannot_become_others() {
-        let said = |groups: Value| json!({"sub": "1", "email": "a@b.de", "email_verified": true, "groups": groups});
+        let checked = |groups: Value| json!({"sub": "1", "email": "a@b.de", "email_verified": true, "groups": groups});
         let plain = config(ProviderKind::Oidc);
-        let mut odd = said(json!(["eng", "CN=leavers,OU=x", "eng", 7, " a b "]));
+        let mut odd = checked(json!(["eng", "CN=leavers,OU=x", "eng", 7, " a b "]));
         odd["name"] = json!(format!(" Ann\r\n{}", "\u{e9}".repeat(300)));
         let person = of(&plain, odd).unwrap();
         assert_eq!(person.groups, ["eng", "CN=leavers,OU=x", "7", " a b "], "all of them, and none made two of");
         assert!(person.groups_stated);
         let name = person.name.unwrap();
         assert!(name.starts_with("Ann\u{e9}") && name.len() <= MAX_PERSON_NAME_BYTES, "{name}");
-        assert_eq!(of(&plain, said(json!("one, two"))).unwrap().groups, ["one, two"]);
+        assert_eq!(of(&plain, checked(json!("one, two"))).unwrap().groups, ["one, two"]);
         for none in [json!([]), json!(null)] {
-            assert!(of(&plain, said(none)).unwrap().groups.is_empty());
+            assert!(of(&plain, checked(none)).unwrap().groups.is_empty());
         }
         for bad in [
             json!({"admin": {"org": "1"}}),
@@ -343,37 +342,37 @@ mod tests {
             json!([""]),
             json!(["x".repeat(MAX_GROUP_BYTES + 1)]),
         ] {
-            assert!(matches!(of(&plain, said(bad.clone())), Err(PersonError::BadGroups(_))), "{bad}");
+            assert!(matches!(of(&plain, checked(bad.clone())), Err(PersonError::BadGroups(_))), "{bad}");
         }
         let many: Vec<String> = (0..=MAX_GROUPS).map(|n| format!("g{n}")).collect();
-        assert_eq!(of(&plain, said(json!(many))), Err(PersonError::TooManyGroups));
+        assert_eq!(of(&plain, checked(json!(many))), Err(PersonError::TooManyGroups));
         let long: Vec<String> = (0..10).map(|n| format!("{n}{}", "x".repeat(MAX_GROUP_BYTES - 1))).collect();
-        assert_eq!(of(&plain, said(json!(long))), Err(PersonError::GroupsTooLong));
+        assert_eq!(of(&plain, checked(json!(long))), Err(PersonError::GroupsTooLong));
         let nested = ProviderConfig { groups_claim: Some("/realm_access/roles".into()), ..plain.clone() };
-        let mut deep = said(json!(["no"]));
+        let mut deep = checked(json!(["no"]));
         deep["realm_access"] = json!({"roles": ["yes"]});
         assert_eq!(of(&nested, deep.clone()).unwrap().groups, ["yes"]);
         let top = ProviderConfig { groups_claim: Some("/groups".into()), ..plain.clone() };
-        assert_eq!(of(&top, said(json!(["yes"]))).unwrap().groups, ["yes"]);
+        assert_eq!(of(&top, checked(json!(["yes"]))).unwrap().groups, ["yes"]);
         deep["realm_access"] = json!("roles");
         assert!(matches!(of(&nested, deep), Err(PersonError::BadGroups(_))));
-        let silent = of(&ProviderConfig { groups_claim: None, ..plain }, said(json!(["eng"]))).unwrap();
+        let silent = of(&ProviderConfig { groups_claim: None, ..plain }, checked(json!(["eng"]))).unwrap();
         assert!(silent.groups.is_empty() && !silent.groups_stated);
     }
 
     #[test]
     fn groups_that_the_provider_keeps_elsewhere_are_not_none() {
         let plain = config(ProviderKind::Microsoft);
-        let said = |more: Value| {
-            let mut said = json!({"sub": "1", "email": "a@b.de", "xms_edov": true});
-            said.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            of(&plain, said)
+        let checked = |more: Value| {
+            let mut checked = json!({"sub": "1", "email": "a@b.de", "xms_edov": true});
+            checked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&plain, checked)
         };
         let overage =
             json!({"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {"endpoint": "https://x"}}});
-        assert_eq!(said(overage), Err(PersonError::GroupsElsewhere));
-        assert_eq!(said(json!({"hasgroups": true})), Err(PersonError::GroupsElsewhere));
-        assert!(said(json!({"_claim_names": {"address": "src1"}})).unwrap().groups.is_empty());
+        assert_eq!(checked(overage), Err(PersonError::GroupsElsewhere));
+        assert_eq!(checked(json!({"hasgroups": true})), Err(PersonError::GroupsElsewhere));
+        assert!(checked(json!({"_claim_names": {"address": "src1"}})).unwrap().groups.is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Encrypting what browsers carry (AES-256-GCM, NIST SP 800-38D).
+//! Sealing of texts that browsers carry (AES-256-GCM, NIST SP 800-38D).
 
 use std::fmt;
 
@@ -7,43 +7,43 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 
-/// How many random bytes a sealed text needs.
+/// Nonce length of a sealed text, in bytes.
 pub const NONCE_BYTES: usize = 12;
-/// The longest sealed text that is looked at, in bytes: what a browser keeps in a cookie, and what fits into a redirect.
+/// The longest accepted sealed text, in bytes: the limit for cookies and redirects.
 const MAX_SEALED_BYTES: usize = 4_096;
-/// The longest sealed text that only the store keeps, in bytes: tokens of providers may be long.
+/// The longest sealed text in the store, in bytes: tokens of providers may be long.
 pub const MAX_STORED_BYTES: usize = 49_152;
 
-/// What a sealed text is for: each purpose has a key of its own, so that none opens what was sealed for another.
+/// The purpose of a sealed text. Each purpose has a key of its own, so that no text opens for another purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// An edge sends a browser to where people log in.
+    /// An edge's request for a login, carried to the login host.
     LoginRequest,
-    /// The browser comes back with this.
+    /// The answer, carried back to the socket.
     Grant,
-    /// Ties a login that has begun to the browser that began it.
+    /// Binds a started login to the browser that started it.
     Binding,
     /// The login at one socket.
     SocketCookie,
-    /// The login at the place where people log in.
+    /// The login at the login host.
     SignOn,
-    /// A login at a provider that has begun.
+    /// A started login at a provider.
     ProviderLogin,
-    /// A login with a password that has begun here.
+    /// A started login with a local password.
     LocalLogin,
-    /// What a program on a person's machine exchanges for a token.
+    /// A code that a program on a person's machine exchanges for a token.
     ClientCode,
-    /// What such a program shows afterwards.
+    /// The token of such a program.
     ClientToken,
-    /// A secret that the store keeps.
+    /// A secret in the store.
     StoredSecret,
-    /// A form that a page of ours was made with.
+    /// The anti-forgery token of a form.
     Form,
-    /// An edge sends a browser to where a login ends.
+    /// An edge's request for a logout, carried to the login host.
     Logout,
-    /// What a provider gave with a login, which the store keeps.
+    /// Tokens of a provider, in the store.
     ProviderTokens,
-    /// A browser comes back from where it logged out at a provider.
+    /// The return from a logout at a provider.
     LoggedOut,
 }
 
@@ -89,13 +89,13 @@ impl Purpose {
     }
 }
 
-/// Seals and opens. All edges of an installation and its control have the same.
+/// Seals and opens texts. All edges of an installation and its control have the same secret.
 pub struct Sealer {
     keys: Vec<LessSafeKey>,
 }
 
 impl Sealer {
-    /// A sealer for this secret of 256 random bits.
+    /// A sealer with this secret of 256 random bits.
     #[must_use]
     pub fn new(secret: [u8; 32]) -> Self {
         let key = |purpose: Purpose| {
@@ -110,7 +110,7 @@ impl Sealer {
         Self { keys: Purpose::ALL.into_iter().filter_map(key).collect() }
     }
 
-    /// The value as a text of letters, digits, `-` and `_`. The nonce must never be used twice: random is good for the
+    /// Seals the value as a text of letters, digits, `-` and `_`. A nonce must never repeat: random nonces suffice for
     /// some billion texts of one installation.
     #[must_use]
     pub fn seal(&self, purpose: Purpose, value: &impl Serialize, nonce: [u8; NONCE_BYTES]) -> Option<String> {
@@ -123,7 +123,7 @@ impl Sealer {
         Some(URL_SAFE_NO_PAD.encode(text))
     }
 
-    /// The value of a text that was sealed for this purpose.
+    /// Opens a text that was sealed for this purpose.
     #[must_use]
     pub fn open<T: DeserializeOwned>(&self, purpose: Purpose, text: &str) -> Option<T> {
         if text.len() > purpose.max_bytes() {
@@ -173,7 +173,7 @@ mod tests {
             let mut changed = text.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            // The last character may carry bits that mean nothing; base64 refuses those by itself.
+            // The last character may carry unused bits; base64 rejects those by itself.
             assert_eq!(sealer.open::<String>(Purpose::SocketCookie, &changed), None, "{at}");
         }
         for nonsense in ["", "AAAA", "!", &"A".repeat(15), &"A".repeat(5_000), &text[1..], &format!("{text}A")] {

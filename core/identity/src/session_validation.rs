@@ -1,28 +1,29 @@
-//! Whether a login is worth anything at a socket: asked by edges at each request, and by whoever gives something for a login.
+//! Validates a login session at a socket: for each request at an edge, and before a login is exchanged for something
+//! else.
 
 use sallyport_model::{AccountId, IdentitySettings, LoginSession};
 
-/// Why a login is worth nothing at a socket.
+/// Reason why a login is not valid at a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SessionRejected {
-    /// It is one of another organisation, which may know whom it likes.
-    #[error("this login is one of another organisation: log in for this socket")]
+    /// The login belongs to another organisation, which controls its own identities.
+    #[error("this login belongs to another organisation: log in for this socket")]
     Organisation,
-    /// It has ended.
+    /// The login has expired.
     #[error("this login has ended: log in again")]
     Ended,
-    /// The provider was asked too long ago for this socket.
+    /// The login is older than the socket allows.
     #[error("this login is too long ago for this socket: log in again")]
     TooOld,
-    /// The socket does not believe who vouches for it.
-    #[error("this socket believes other identity providers: log in again")]
+    /// The socket does not accept the login's provider.
+    #[error("this socket accepts other identity providers: log in again")]
     Provider,
 }
 
-/// Whether the login is good at a socket of this organisation that asks this, at `now` in seconds since 1970 (UTC).
+/// Checks a login at a socket of this organisation with these settings, at `now` in seconds since 1970 (UTC).
 ///
 /// # Errors
-/// Why it is not.
+/// The reason of the rejection.
 pub fn validate_session(
     session: &LoginSession,
     organisation: AccountId,
@@ -42,7 +43,7 @@ pub fn validate_session(
     }
 }
 
-/// When the login is over at a socket that asks this, in seconds since 1970 (UTC).
+/// When the login ends at a socket with these settings, in seconds since 1970 (UTC).
 #[must_use]
 pub fn ends_at(session: &LoginSession, asks: &IdentitySettings) -> i64 {
     session.expires_at.min(session.authenticated_at.saturating_add(i64::from(asks.session_minutes) * 60))

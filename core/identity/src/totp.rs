@@ -1,16 +1,16 @@
-//! One-time codes that follow the clock (RFC 6238 over RFC 4226): SHA-1, six digits, thirty seconds, which is what every
-//! authenticator has.
+//! Time-based one-time codes (RFC 6238 over RFC 4226): SHA-1, six digits, thirty seconds, the parameters that every
+//! authenticator supports.
 
 use aws_lc_rs::hmac::{HMAC_SHA1_FOR_LEGACY_USE_ONLY, Key, sign};
 use subtle::ConstantTimeEq as _;
 
-/// How many digits a code has.
+/// Digits of a code.
 pub const TOTP_DIGITS: u32 = 6;
-/// For how long a code is the one, in seconds.
+/// Validity of a code, in seconds.
 pub const TOTP_STEP_SECONDS: i64 = 30;
-/// How many steps before and after now are believed (RFC 6238 section 5.2): clocks of phones are off, and people type.
+/// Accepted steps before and after the current one (RFC 6238 section 5.2): phone clocks drift, and typing takes time.
 pub const TOTP_WINDOW_STEPS: i64 = 1;
-/// How long a secret is, in bytes (RFC 4226 section 4, R6: 160 bits).
+/// Length of a secret in bytes (RFC 4226 section 4, R6: 160 bits).
 pub const TOTP_SECRET_BYTES: usize = 20;
 
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -25,8 +25,8 @@ pub fn totp(secret: &[u8], step: i64) -> u32 {
     (u32::from_be_bytes(word) & 0x7fff_ffff) % 10_u32.pow(TOTP_DIGITS)
 }
 
-/// The step that a code is of, when it is right `now` (seconds since 1970) and of a step after `used`: a code is good once
-/// (RFC 6238 section 5.2). Spaces within it do not count.
+/// The step of a code that is valid at `now` (seconds since 1970) and later than step `used`: a code is accepted once
+/// (RFC 6238 section 5.2). Spaces in the code are ignored.
 #[must_use]
 pub fn totp_step_of(secret: &[u8], code: &str, used: i64, now: i64) -> Option<i64> {
     let digits: String = code.chars().filter(|c| *c != ' ').collect();
@@ -35,7 +35,7 @@ pub fn totp_step_of(secret: &[u8], code: &str, used: i64, now: i64) -> Option<i6
     }
     let current = now.div_euclid(TOTP_STEP_SECONDS);
     let mut found = None;
-    // All are compared, so that the time taken tells nothing of which.
+    // All are compared, so that the timing does not reveal the step.
     for step in current - TOTP_WINDOW_STEPS..=current + TOTP_WINDOW_STEPS {
         let right = format!("{:0width$}", totp(secret, step), width = TOTP_DIGITS as usize);
         if bool::from(right.as_bytes().ct_eq(digits.as_bytes())) && step > used {
@@ -45,7 +45,7 @@ pub fn totp_step_of(secret: &[u8], code: &str, used: i64, now: i64) -> Option<i6
     found
 }
 
-/// The bytes as people type them into an authenticator (RFC 4648 section 6), without padding.
+/// Base32 (RFC 4648 section 6) without padding, as typed into an authenticator.
 #[must_use]
 pub fn base32(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
@@ -61,14 +61,14 @@ pub fn base32(bytes: &[u8]) -> String {
     text
 }
 
-/// What an authenticator takes from a picture: the secret, whose it is, and where.
+/// The `otpauth:` URI for a QR code: secret, issuer and account.
 #[must_use]
 pub fn otpauth_uri(secret: &[u8], issuer: &str, account: &str) -> String {
     let (issuer, account, secret) = (encoded(issuer), encoded(account), base32(secret));
     format!("otpauth://totp/{issuer}:{account}?secret={secret}&issuer={issuer}&algorithm=SHA1&digits=6&period=30")
 }
 
-/// The text within an address (RFC 3986 section 2.1).
+/// Percent-encodes a text (RFC 3986 section 2.1).
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~@".contains(&byte) {

@@ -8,26 +8,26 @@ use crate::AccountId;
 
 /// The longest e-mail address (RFC 5321 section 4.5.3.1.3: a path of 256 octets less its brackets), in bytes.
 pub const MAX_EMAIL_BYTES: usize = 254;
-/// The shortest password, in characters (NIST SP 800-63B-4 section 3.1.1.2 asks for 15 where it is the only factor
-/// and 8 at the very least; 10 is our floor together with the refusal of well-known ones).
+/// The shortest password, in characters. (NIST SP 800-63B-4 section 3.1.1.2 requires 15 for a single factor, and 8 at
+/// least; 10 is the minimum here, together with the refusal of common ones.)
 pub const MIN_PASSWORD_CHARS: usize = 10;
-/// The longest password, in bytes: enough for a sentence, too short to be a load on argon2.
+/// The longest password, in bytes: enough for a sentence, too short to overload argon2.
 pub const MAX_PASSWORD_BYTES: usize = 1_024;
 
-/// An account as the rest of the program sees it; its password hash stays in the store.
+/// An account without its password hash, which stays in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Its id.
     pub id: AccountId,
-    /// What the owner calls it.
+    /// Its display name.
     pub name: String,
-    /// Where its owner is reached, and what it logs in with.
+    /// Its e-mail address, used for the login.
     pub email: Email,
-    /// When it was made, in seconds since 1970 (UTC).
+    /// Time of creation, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
 
-/// A plausible e-mail address; its domain is lower case. Comparison is exact on this form.
+/// A plausible e-mail address with a lower-case domain. Comparison is exact in this form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Email(String);
@@ -91,7 +91,7 @@ impl fmt::Display for Email {
     }
 }
 
-/// Why a password is refused.
+/// Reason why a password is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordError {
     /// Too few characters.
@@ -100,18 +100,18 @@ pub enum PasswordError {
     /// Too many bytes.
     #[error("the password is too long: use at most {MAX_PASSWORD_BYTES} bytes")]
     Long,
-    /// One that everybody tries first.
+    /// A common password.
     #[error("the password is too easy to guess: use a less common one")]
     Common,
-    /// It contains the e-mail address or name it protects.
+    /// It contains the account's e-mail address or name.
     #[error("the password contains your e-mail address: use another one")]
     ContainsEmail,
 }
 
-/// Whether the password may protect an account with this address.
+/// Checks whether the password may protect an account with this address.
 ///
 /// # Errors
-/// The rule that the password breaks.
+/// The violated rule.
 pub fn check_password(password: &str, email: &Email) -> Result<(), PasswordError> {
     if password.len() > MAX_PASSWORD_BYTES {
         return Err(PasswordError::Long);
@@ -134,7 +134,7 @@ pub fn check_password(password: &str, email: &Email) -> Result<(), PasswordError
     Ok(())
 }
 
-/// Whether the text only counts up, down, or along a row of the keyboard.
+/// Whether the text is a sequence: ascending, descending, or along a row of the keyboard.
 fn is_run(text: &str) -> bool {
     const ROWS: &[&str] = &["abcdefghijklmnopqrstuvwxyz", "01234567890", "qwertyuiopasdfghjklzxcvbnm"];
     ROWS.iter().any(|row| {
@@ -143,7 +143,7 @@ fn is_run(text: &str) -> bool {
     })
 }
 
-/// The words at the root of the most used passwords of ten characters and more.
+/// Stems of the most common passwords of ten characters and more.
 #[rustfmt::skip]
 const COMMON: &[&str] = &[
     "password", "passwort", "passw0rd", "p@ssword", "p@ssw0rd", "motdepasse", "contrasena", "letmein", "letmeinnow",
@@ -153,13 +153,13 @@ const COMMON: &[&str] = &[
     "qazwsxedcr", "sallyport", "secretsecret", "testtesttest", "password1234", "abc123abc123",
 ];
 
-/// What a token may do.
+/// A permission of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scope {
     /// Read the account.
     #[serde(rename = "account:read")]
     AccountRead,
-    /// Change what is the person's own: the account, its API tokens and ssh keys, to which organisations it belongs.
+    /// Change the person's own things: the account, its API tokens and ssh keys, its memberships in organisations.
     #[serde(rename = "account:write")]
     AccountWrite,
     /// Read sockets and tunnels.
@@ -168,28 +168,28 @@ pub enum Scope {
     /// Create, change and delete sockets and tunnels.
     #[serde(rename = "sockets:write")]
     SocketsWrite,
-    /// Hold tunnels: see a socket that is named, and create, connect and delete tunnels there.
+    /// Operate tunnels: see a given socket, and create, connect and delete its tunnels.
     #[serde(rename = "tunnels:connect")]
     TunnelsConnect,
-    /// Read policies, identity providers, service tokens, and who is logged in.
+    /// Read policies, identity providers, service tokens, and login sessions.
     #[serde(rename = "identity:read")]
     IdentityRead,
     /// Change policies, identity providers and service tokens, and end logins.
     #[serde(rename = "identity:write")]
     IdentityWrite,
-    /// Read the audit log, and which flows run.
+    /// Read the audit log and the running flows.
     #[serde(rename = "audit:read")]
     AuditRead,
-    /// Read who belongs to the organisation.
+    /// Read the members of the organisation.
     #[serde(rename = "organisation:read")]
     OrganisationRead,
-    /// Invite others into the organisation, change their roles, send them away, and change its name.
+    /// Invite members, change their roles, remove them, and rename the organisation.
     #[serde(rename = "organisation:write")]
     OrganisationWrite,
 }
 
 impl Scope {
-    /// Every scope, in the order in which they are listed.
+    /// Every scope, in display order.
     pub const ALL: [Self; 10] = [
         Self::AccountRead,
         Self::AccountWrite,
@@ -203,7 +203,7 @@ impl Scope {
         Self::OrganisationWrite,
     ];
 
-    /// The scope as it is written.
+    /// The scope as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -227,7 +227,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The text names no scope.
+/// The text is not a scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a scope: use account:read, account:write, sockets:read, sockets:write, tunnels:connect, \
@@ -245,19 +245,19 @@ impl FromStr for Scope {
     }
 }
 
-/// A set of scopes; kept sorted, each once.
+/// A sorted set of scopes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Scope>", into = "Vec<Scope>")]
 pub struct ScopeSet(Vec<Scope>);
 
 impl ScopeSet {
-    /// Every scope: what a person who logged in with a password has.
+    /// Every scope, as a person has after a login with a password.
     #[must_use]
     pub fn all() -> Self {
         Self(Scope::ALL.to_vec())
     }
 
-    /// Whether the set allows what the scope stands for. Writing includes reading.
+    /// Whether the set includes the scope. Write scopes include the read scopes.
     #[must_use]
     pub fn allows(&self, scope: Scope) -> bool {
         self.0.contains(&scope)
@@ -274,13 +274,13 @@ impl ScopeSet {
             }
     }
 
-    /// Whether everything the other set allows is allowed by this one too.
+    /// Whether this set allows everything that the other one allows.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|scope| self.allows(*scope))
     }
 
-    /// What this set and the other both allow.
+    /// The intersection of both sets.
     #[must_use]
     pub fn common_with(&self, other: &Self) -> Self {
         let both = |scope: &Scope| self.allows(*scope) && other.allows(*scope);
@@ -292,7 +292,7 @@ impl ScopeSet {
         self.0.iter().copied()
     }
 
-    /// Whether nothing is allowed.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

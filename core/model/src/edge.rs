@@ -1,4 +1,4 @@
-//! Edges: what they and their regions are called.
+//! Edges and regions: their names, and orders for edges.
 
 use std::{fmt, str::FromStr};
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::EdgeId;
 
-/// The text is no name of an edge or a region.
+/// The text is not a name of an edge or a region.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no name of {what}: use 1 to 32 lower-case letters, digits and hyphens, beginning with a letter and ending \
      with a letter or a digit"
 )]
 pub struct EdgeNameError {
-    /// What was given, cut to 64 characters.
+    /// The text, cut to 64 characters.
     pub text: String,
-    /// Of what it was to be the name.
+    /// The kind of name.
     what: &'static str,
 }
 
@@ -76,25 +76,25 @@ edge_word!(
     "an edge"
 );
 edge_word!(
-    /// The name of a region: of a group of edges.
+    /// The name of a region, a group of edges.
     RegionName,
     "a region"
 );
 
-/// What control wants of an edge that has joined and was not removed.
+/// Control's orders for an edge that has joined and was not removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeOrders {
-    /// Which edge.
+    /// The edge.
     pub edge: EdgeId,
-    /// To be emptied; `None`: to serve.
+    /// Set if the edge is to be drained.
     #[serde(default)]
     pub drain: Option<DrainOrder>,
 }
 
-/// An edge is to be emptied.
+/// An order to drain an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainOrder {
-    /// Until when what runs there may go on, in seconds since 1970 (UTC).
+    /// End of the time for running flows, in seconds since 1970 (UTC).
     pub until: i64,
 }
 

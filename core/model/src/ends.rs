@@ -1,4 +1,4 @@
-//! Which end of a connection an address belongs to, so that the two are never mixed up.
+//! Types for the two ends of a connection, so that their addresses are never mixed up.
 
 use std::{
     fmt,
@@ -8,11 +8,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Our own end of a connection.
+/// The local end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Local<T>(pub T);
 
-/// The other end of a connection.
+/// The remote end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Remote<T>(pub T);
 
@@ -20,7 +20,7 @@ pub struct Remote<T>(pub T);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClientAddr(pub SocketAddr);
 
-/// The address on which an edge took a connection.
+/// The address on which an edge accepted a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerAddr(pub SocketAddr);
 
@@ -36,18 +36,18 @@ pub struct OriginAddr {
     pub port: u16,
 }
 
-/// The text is no address of an origin.
+/// The text is not an origin's address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no address of an origin: {why}")]
 pub struct OriginAddrError {
-    /// What was given, cut to 64 characters.
+    /// The text, cut to 64 characters.
     pub text: String,
-    /// What is wrong with it, and what is expected.
+    /// The problem, and the expected form.
     pub why: &'static str,
 }
 
 impl OriginAddr {
-    /// Its IP address, when it is not a name.
+    /// The IP address, if the host is one.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
@@ -57,26 +57,26 @@ impl OriginAddr {
 impl FromStr for OriginAddr {
     type Err = OriginAddrError;
 
-    /// Reads `HOST:PORT`, `ADDRESS:PORT` or `[ADDRESS]:PORT`; the result has one spelling for each address.
+    /// Parses `HOST:PORT`, `ADDRESS:PORT` or `[ADDRESS]:PORT`; each address has one normal form.
     fn from_str(text: &str) -> Result<Self, OriginAddrError> {
         let wrong = |why| OriginAddrError { text: text.chars().take(64).collect(), why };
         let expected = "expected HOST:PORT, such as 10.0.0.7:8080, app.internal:443 or [fd00::7]:8080";
         let (host, port) = text.rsplit_once(':').ok_or_else(|| wrong(expected))?;
         let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse::<u16>().ok().filter(|port| is_number && *port > 0);
-        let port = port.ok_or_else(|| wrong("its port is a number from 1 to 65535"))?;
+        let port = port.ok_or_else(|| wrong("the port must be a number from 1 to 65535"))?;
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Some(address) = bracketed {
             let six = address.parse::<std::net::Ipv6Addr>();
-            let six = six.map_err(|_| wrong("in brackets stands an IPv6 address, without a zone"))?;
-            // An IPv4 address in an IPv6 coat is that IPv4 address.
+            let six = six.map_err(|_| wrong("the brackets must contain an IPv6 address without a zone"))?;
+            // An IPv4-mapped address is that IPv4 address.
             return Ok(Self { host: IpAddr::V6(six).to_canonical().to_string(), port });
         }
         if let Ok(four) = host.parse::<std::net::Ipv4Addr>() {
             return Ok(Self { host: four.to_string(), port });
         }
         if host.contains(':') {
-            return Err(wrong("an IPv6 address stands in brackets, as in [fd00::7]:8080"));
+            return Err(wrong("an IPv6 address needs brackets, as in [fd00::7]:8080"));
         }
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let is_label = |label: &str| {
@@ -88,10 +88,10 @@ impl FromStr for OriginAddr {
         if host.len() > MAX_HOST_BYTES || !host.split('.').all(is_label) {
             return Err(wrong(expected));
         }
-        // 127.1, 0x7f000001 and 2130706433 are addresses to some programs.
+        // Some programs take 127.1, 0x7f000001 and 2130706433 for addresses.
         let last = host.rsplit('.').next().unwrap_or_default();
         if last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x") {
-            return Err(wrong("a name does not end in a number: write an IPv4 address as four numbers from 0 to 255"));
+            return Err(wrong("a name must not end in a number: write an IPv4 address as four numbers from 0 to 255"));
         }
         Ok(Self { host, port })
     }

@@ -1,4 +1,4 @@
-//! What an owner changes in the header fields that pass through a socket.
+//! An owner's changes to the header fields that pass through a socket.
 
 use std::{fmt, str::FromStr};
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::OriginAddr;
 
-/// How many fields one list of a socket sets or removes.
+/// The most fields that one list of a socket sets or removes.
 pub const MAX_HEADER_CHANGES: usize = 32;
 /// The longest name of a field that is set or removed, in bytes.
 pub const MAX_HEADER_NAME_BYTES: usize = 128;
 /// The longest value that a field is set to, in bytes.
 pub const MAX_HEADER_VALUE_BYTES: usize = 2_048;
-/// All names and values of one socket together, in bytes: every edge holds them in memory.
+/// Bound on all names and values of one socket in bytes, because every edge holds them in memory.
 pub const MAX_HEADER_RULES_BYTES: usize = 8 * 1_024;
-/// The word that stands for the address at which an origin is dialed.
+/// The keyword for the origin's own address.
 const ORIGIN: &str = "origin";
 
-/// What an origin is told as its host, instead of the public name.
+/// The `Host` that an origin gets instead of the public name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum HostHeader {
-    /// The address at which it is dialed.
+    /// The address at which the origin is dialed.
     Origin,
-    /// This host, with a port where one was given.
+    /// This host, with the given port, if any.
     Named(String),
 }
 
-/// The text is no host.
+/// The text is not a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no host: expected a name or an address with or without a port, such as localhost:3000, or {ORIGIN} for the \
@@ -36,7 +36,7 @@ pub enum HostHeader {
 pub struct HostHeaderError(pub String);
 
 impl HostHeader {
-    /// The host as it is written.
+    /// The setting as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -56,7 +56,7 @@ impl FromStr for HostHeader {
         if let Ok(address) = text.parse::<OriginAddr>() {
             return Ok(Self::Named(address.to_string()));
         }
-        // Without a port, the rules for the host are the same.
+        // The host alone is checked by the rules for a host with a port.
         let with_port = format!("{text}:80").parse::<OriginAddr>().map(|address| address.to_string());
         let host = with_port.ok().and_then(|host| host.strip_suffix(":80").map(str::to_owned));
         host.map(Self::Named).ok_or_else(|| HostHeaderError(text.chars().take(64).collect()))
@@ -93,12 +93,12 @@ pub struct HeaderField {
     pub value: String,
 }
 
-/// What is changed in the header fields of one direction: first `remove`, then `set`.
+/// Changes to the header fields of one direction: first `remove`, then `set`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderChanges {
-    /// Fields that are set, in the place of those of the same name; several of one name are all sent. A `Set-Cookie` is
-    /// added to those that are there.
+    /// Fields that replace those of the same name; several of one name are all sent. `Set-Cookie` is added to existing
+    /// ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<HeaderField>,
     /// Names of fields that are removed.
@@ -106,50 +106,50 @@ pub struct HeaderChanges {
     pub remove: Vec<String>,
 }
 
-/// What is changed in the header fields of requests, and of the responses that origins give to them.
+/// Changes to the header fields of requests and of the origins' responses.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRules {
-    /// In requests, before an origin gets them.
+    /// In requests, before they are sent to an origin.
     #[serde(default, skip_serializing_if = "HeaderChanges::is_empty")]
     pub request: HeaderChanges,
-    /// In responses, before a client gets them.
+    /// In responses, before they are sent to a client.
     #[serde(default, skip_serializing_if = "HeaderChanges::is_empty")]
     pub response: HeaderChanges,
 }
 
-/// Why header fields cannot be changed like this.
+/// Reason why header rules are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderRulesError {
-    /// Not the name of a field.
+    /// The name is malformed.
     #[error(
         "{0:?} is no name of a header field: use letters, digits and - for it, {MAX_HEADER_NAME_BYTES} bytes at most"
     )]
     Name(String),
-    /// A field that is not the owner's.
+    /// The field is reserved.
     #[error("the header field {name} cannot be set or removed: {why}")]
     Reserved {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Whose it is.
+        /// The purpose of the field.
         why: &'static str,
     },
-    /// Not the value of a field.
+    /// The value is malformed.
     #[error(
         "the value of the header field {0} is not one line of at most {MAX_HEADER_VALUE_BYTES} printable ASCII characters \
          without blanks at its ends"
     )]
     Value(String),
-    /// Too many of them.
+    /// There are too many fields.
     #[error("a socket sets at most {MAX_HEADER_CHANGES} header fields in each direction, and removes as many")]
     TooMany,
-    /// Too long altogether.
+    /// The rules are too long in total.
     #[error("the header fields that a socket sets and removes have at most {MAX_HEADER_RULES_BYTES} bytes together")]
     TooLong,
 }
 
 impl HeaderChanges {
-    /// Whether nothing is changed.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty()
@@ -177,16 +177,16 @@ impl HeaderChanges {
 }
 
 impl HeaderRules {
-    /// Whether nothing is changed.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.request.is_empty() && self.response.is_empty()
     }
 
-    /// Whether a socket can have these rules.
+    /// Checks the rules.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem.
     pub fn check(&self) -> Result<(), HeaderRulesError> {
         self.request.check()?;
         self.response.check()?;
@@ -211,20 +211,18 @@ fn check_name(name: &str) -> Result<(), HeaderRulesError> {
     }
 }
 
-/// Whose the field is, where it is not the owner's to change. Servers that hand fields on as environment variables take
-/// other characters for `-`, so every spelling counts.
+/// The reason why a field is reserved, if it is. Servers that pass fields as environment variables replace other
+/// characters by `-` or `_`, so every spelling counts.
 fn reserved(name: &str) -> Option<&'static str> {
     let fold = |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
     let folded: Vec<u8> = name.bytes().map(fold).collect();
     let is_one_of = |names: &[&str]| names.iter().any(|one| one.as_bytes() == folded.as_slice());
     let begins_with = |starts: &[&str]| starts.iter().any(|start| folded.starts_with(start.as_bytes()));
     if is_one_of(&["host"]) {
-        return Some(
-            "what the service is told as its host has a setting of its own: --host-header, in the API host_header",
-        );
+        return Some("the host has a setting of its own: --host-header, in the API host_header");
     }
     if is_one_of(&["content-length", "transfer-encoding", "trailer", "te", "expect"]) {
-        return Some("it says how the body of a message is sent");
+        return Some("it describes the framing of the body");
     }
     const OF_CONNECTION: [&str; 7] = [
         "connection",
@@ -236,14 +234,14 @@ fn reserved(name: &str) -> Option<&'static str> {
         "proxy-authenticate",
     ];
     if is_one_of(&OF_CONNECTION) || begins_with(&["sec-websocket-"]) {
-        return Some("it belongs to one connection");
+        return Some("it concerns one connection");
     }
     let of_edge = ["x-forwarded-", "x-auth-", "x-sallyport-", "sallyport-token-"];
     if begins_with(&of_edge) || is_one_of(&["x-forwarded", "forwarded", "x-real-ip", "x-request-id"]) {
-        return Some("by it the edge says where a request comes from, and nobody else may");
+        return Some("the edge uses it to describe the source of a request");
     }
     if is_one_of(&["grpc-status", "grpc-message", "grpc-status-details-bin"]) {
-        return Some("it says what became of a gRPC call");
+        return Some("it has the result of a gRPC call");
     }
     None
 }

@@ -1,37 +1,37 @@
-//! Why an origin takes nothing: what an edge has met, for whoever owns it.
+//! The reason why an origin is unhealthy, as reported to its owner.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{OriginHealth, TunnelId};
 
-/// The longest sentence of a [`HealthFailure`], in bytes; longer ones are cut.
+/// The longest message of a [`HealthFailure`], in bytes; longer ones are cut.
 pub const MAX_HEALTH_MESSAGE_BYTES: usize = 240;
 
-/// What kind of failure it is, for programs.
+/// The kind of failure, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HealthFailureCode {
     /// Nothing listens at the origin's address.
     Refused,
-    /// It did not take the connection, or did not answer, in time.
+    /// The origin did not accept the connection, or did not answer, in time.
     TimedOut,
     /// Its name has no address.
     Unresolved,
     /// The TLS handshake with it failed.
     Tls,
-    /// It answered with a status that the check does not expect.
+    /// The origin answered with an unexpected status.
     Status,
-    /// Its answer is no HTTP, or ended too early.
+    /// The response is not HTTP, or ended too early.
     BadAnswer,
-    /// It failed clients several times in a row, or was silent: it is left out for a while.
+    /// The origin failed several requests in a row, or was silent: it is ejected for a while.
     Ejected,
-    /// Anything else; also what a later version may add.
+    /// Anything else; also codes of later versions.
     #[serde(other)]
     Other,
 }
 
 impl HealthFailureCode {
-    /// The code as a word.
+    /// The code as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,40 +47,40 @@ impl HealthFailureCode {
     }
 }
 
-/// Why an origin takes nothing, and since when.
+/// The reason and the start of a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthFailure {
-    /// Why, for programs.
+    /// The reason for programs.
     pub code: HealthFailureCode,
-    /// Why, for people: a sentence of at most [`MAX_HEALTH_MESSAGE_BYTES`] without control characters.
+    /// The reason for people: a sentence of at most [`MAX_HEALTH_MESSAGE_BYTES`] without control characters.
     #[serde(deserialize_with = "bounded")]
     pub message: String,
-    /// Since when, in seconds since 1970 (UTC).
+    /// Start of the failure, in seconds since 1970 (UTC).
     pub since: i64,
 }
 
 impl HealthFailure {
-    /// A failure of these words, cut to their bound.
+    /// A failure with this code and message, cut to the bound.
     #[must_use]
     pub fn new(code: HealthFailureCode, message: &str, since: i64) -> Self {
         Self { code, message: clean(message), since }
     }
 
-    /// Whether the other one says the same, whenever it began.
+    /// Whether both have the same code and message, whenever they began.
     #[must_use]
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         (self.code, &self.message) == (other.code, &other.message)
     }
 }
 
-/// How an edge finds the origin of a tunnel from now on, as its connector is told.
+/// A change of the health of a tunnel's origin, as reported to its connector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthRecord {
     /// The tunnel.
     pub tunnel: TunnelId,
-    /// How it is.
+    /// The new health.
     pub health: OriginHealth,
-    /// Why, where it is not well.
+    /// The reason, if unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<HealthFailure>,
 }

@@ -1,4 +1,4 @@
-//! Who a flow belongs to, and what a socket asks of it.
+//! Identities of flows, and the identity settings of sockets.
 
 use std::{fmt, str::FromStr};
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AccountId, LoginSessionId, MAX_EMAIL_BYTES, PolicyId, ServiceTokenId, SocketType};
 
-/// How many groups of a person are kept.
+/// The most groups of a person.
 pub const MAX_GROUPS: usize = 200;
 /// The longest name of a group, in bytes.
 pub const MAX_GROUP_BYTES: usize = 512;
 /// The longest name of a person, in bytes.
 pub const MAX_PERSON_NAME_BYTES: usize = 256;
-/// How many e-mail addresses, domains, providers or policies a socket may name, each.
+/// The most e-mail addresses, domains, providers or policies of a socket, each.
 pub const MAX_IDENTITY_ENTRIES: usize = 100;
-/// How long a login may be good for at a socket, in minutes, and for how long it is when nothing is said.
+/// The longest and default validity of a login at a socket, in minutes.
 pub const MAX_SESSION_MINUTES: u32 = 30 * 24 * 60;
 const SESSION_MINUTES: u32 = 12 * 60;
 const SESSION_IDLE_MINUTES: u32 = 60;
 
-/// The e-mail address of a person, as it is compared: ASCII, in lower case, the whole of it.
+/// A person's e-mail address in normal form: ASCII, in lower case.
 ///
-/// What providers and owners write is brought to this form, so that two addresses are equal when they are the same
-/// text. `+tags` and dots stay: which mailboxes they share is the mail server's business, and not known here.
+/// Texts of providers and owners are normalised, so that equal addresses are equal texts. `+tags` and dots stay: only
+/// the mail server knows which mailboxes are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PersonEmail(String);
 
-/// The text is no address that a person can be known by.
+/// The text is not a usable e-mail address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no e-mail address such as you@example.com; a domain with other letters is written as xn--…")]
 pub struct PersonEmailError(pub String);
@@ -39,7 +39,7 @@ impl PersonEmail {
         &self.0
     }
 
-    /// What stands behind the `@`.
+    /// The part after the `@`.
     #[must_use]
     pub fn domain(&self) -> &str {
         self.0.rsplit_once('@').map_or("", |(_, domain)| domain)
@@ -50,7 +50,8 @@ impl FromStr for PersonEmail {
     type Err = PersonEmailError;
     fn from_str(text: &str) -> Result<Self, PersonEmailError> {
         let refuse = || PersonEmailError(text.chars().take(80).collect());
-        // Letters beyond ASCII look like others; a domain has its ASCII form (RFC 5890), and is compared in it.
+        // Letters beyond ASCII can look like others; a domain has an ASCII form (RFC 5890), and is compared in that
+        // form.
         if !text.is_ascii() || text.len() > MAX_EMAIL_BYTES {
             return Err(refuse());
         }
@@ -78,12 +79,12 @@ impl fmt::Display for PersonEmail {
     }
 }
 
-/// The domain of e-mail addresses, as it is compared: ASCII, in lower case, without dots around it.
+/// An e-mail domain in normal form: ASCII, in lower case, without leading or trailing dots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EmailDomain(String);
 
-/// The text is no domain of e-mail addresses.
+/// The text is not an e-mail domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no domain such as example.com; one with other letters is written as xn--…")]
 pub struct EmailDomainError(pub String);
@@ -119,13 +120,13 @@ impl From<EmailDomain> for String {
     }
 }
 
-/// The name that an identity provider has within its organisation: 1 to 32 lower-case letters, digits and hyphens, which
-/// begins with a letter.
+/// The name of an identity provider, unique within its organisation: 1 to 32 lower-case letters, digits and hyphens,
+/// starting with a letter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProviderName(String);
 
-/// The text is no name of a provider.
+/// The text is not a name of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no name of a provider: use 1 to 32 lower-case letters, digits and hyphens, beginning with a letter")]
 pub struct ProviderNameError(pub String);
@@ -167,13 +168,13 @@ impl fmt::Display for ProviderName {
     }
 }
 
-/// The name that a policy has within its organisation: 1 to 64 lower-case letters, digits and hyphens, which begins with a
-/// letter. No id is a name.
+/// The name of a policy, unique within its organisation: 1 to 64 lower-case letters, digits and hyphens, starting with
+/// a letter. No id is a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicyName(String);
 
-/// The text is no name of a policy.
+/// The text is not a name of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no name of a policy: use 1 to 64 lower-case letters, digits and hyphens, beginning with a letter")]
 pub struct PolicyNameError(pub String);
@@ -216,37 +217,37 @@ impl fmt::Display for PolicyName {
     }
 }
 
-/// A person, as an identity provider vouches for them. The address is one that the provider has verified.
+/// A person with a verified identity at an identity provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Person {
     /// The verified e-mail address.
     pub email: PersonEmail,
-    /// What they are called, where the provider says it.
+    /// The name, if the provider gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The groups that the provider says, at most [`MAX_GROUPS`].
+    /// The groups from the provider, at most [`MAX_GROUPS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Whether the provider states groups at all: where it does not, a rule that denies a group may mean them.
+    /// Whether the provider gives groups at all: otherwise a rule that denies a group may apply.
     #[serde(default)]
     pub groups_stated: bool,
-    /// Who vouches.
+    /// The identity provider.
     pub provider: ProviderName,
-    /// What the provider calls them; it stays when the address changes.
+    /// The provider's id of the person, which stays when the address changes.
     pub subject: String,
 }
 
-/// Who a flow belongs to.
+/// The identity of a flow's client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
-    /// A person who has logged in.
+    /// A logged-in person.
     Person(std::sync::Arc<LoginSession>),
-    /// A machine that has shown a service token.
+    /// A machine with a service token.
     Service(std::sync::Arc<ServiceTokenRoute>),
 }
 
 impl Identity {
-    /// What stands in logs of who did what: the e-mail address, or `service:` and the token's name.
+    /// The name in logs: the e-mail address, or `service:` and the token's name.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
@@ -255,7 +256,7 @@ impl Identity {
         }
     }
 
-    /// Who vouches for it: the name of the provider, or `service`.
+    /// The name of the provider, or `service`.
     #[must_use]
     pub fn provider(&self) -> &str {
         match self {
@@ -265,66 +266,66 @@ impl Identity {
     }
 }
 
-/// A login of a person, good at all sockets of one organisation that let them in. An edge that does not know it takes it for
+/// A person's login, valid at all sockets of one organisation that admit the person. An edge treats an unknown login as
 /// ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginSession {
     /// Its id.
     pub id: LoginSessionId,
-    /// The organisation whose provider vouches; it is worth nothing elsewhere.
+    /// The organisation of the provider; the login is valid nowhere else.
     pub organisation: AccountId,
-    /// Who it is.
+    /// The person.
     pub person: Person,
-    /// When the provider was asked, in seconds since 1970 (UTC).
+    /// Time of the authentication at the provider, in seconds since 1970 (UTC).
     pub authenticated_at: i64,
-    /// When it ends, in seconds since 1970 (UTC).
+    /// Expiry, in seconds since 1970 (UTC).
     pub expires_at: i64,
 }
 
-/// A token of a machine, as edges know it.
+/// A service token, as edges know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTokenRoute {
-    /// Its id, which is shown with it.
+    /// Its id, which is part of the presented token.
     pub id: ServiceTokenId,
-    /// The organisation that it belongs to.
+    /// Its organisation.
     pub organisation: AccountId,
-    /// What its maker calls it; policies name it so.
+    /// Its name, by which policies refer to it.
     pub name: String,
     /// SHA-256 of its secret of 256 random bits.
     pub hash: [u8; 32],
-    /// The sockets that it is for; all of the organisation when empty.
+    /// The sockets that it is valid for; empty: all of the organisation.
     pub sockets: Vec<crate::SocketId>,
-    /// When it ends, in seconds since 1970 (UTC); never when absent.
+    /// Expiry in seconds since 1970 (UTC), if any.
     pub expires_at: Option<i64>,
-    /// What it reaches at most.
+    /// The limits of its access.
     #[serde(default)]
     pub scope: ServiceTokenScope,
-    /// When the last of its client certificates ends, in seconds since 1970 (UTC), where it has any.
+    /// When the last of its client certificates ends, in seconds since 1970 (UTC), if it has any.
     #[serde(default)]
     pub certified_until: Option<i64>,
-    /// The e-mail address that origins are told of it, where its maker has chosen one. It makes nobody of it for policies.
+    /// The e-mail address that origins get, if one is set. Policies ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<PersonEmail>,
-    /// What origins are told that it is called, in the place of its name.
+    /// The name that origins get instead of the token's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
 }
 
-/// What a service token reaches at most: asked before policies, and both have to agree. All of it has to hold; an empty
-/// list bounds nothing. Methods and paths are of HTTP: a token that is bound by them opens no other socket.
+/// The limits of a service token's access, checked in addition to policies. All of them must hold; an empty list is no
+/// limit. Methods and paths are those of HTTP: a token with such limits is not valid at other sockets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceTokenScope {
-    /// Only what changes nothing: GET, HEAD and OPTIONS, and no WebSocket.
+    /// Only safe requests: GET, HEAD and OPTIONS, and no WebSocket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// HTTP methods, in capitals. `GET` stands for `HEAD`, too.
+    /// HTTP methods, in capitals. `GET` includes `HEAD`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
-    /// HTTP paths, each with everything beneath it, as policies write them.
+    /// HTTP paths, each with everything below it, as in policies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Ports by which clients come.
+    /// Ports that clients connect to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
     /// Types of sockets.
@@ -333,30 +334,30 @@ pub struct ServiceTokenScope {
 }
 
 impl ServiceTokenScope {
-    /// Whether it bounds nothing.
+    /// Whether there are no limits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a socket asks of those who come: with these settings nobody enters without an identity.
+/// The identity settings of a socket: with them, nobody is admitted without an identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdentitySettings {
-    /// Whom the socket lets in by address; beside them those whom its policies let in.
+    /// Admitted e-mail addresses, in addition to those that policies admit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub email_addresses: Vec<PersonEmail>,
-    /// Whom it lets in by the domain of the address. A domain says nothing of those beneath it.
+    /// Admitted e-mail domains, without their subdomains.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub email_domains: Vec<EmailDomain>,
-    /// Which providers of the organisation may vouch; all when empty.
+    /// Accepted providers of the organisation; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<ProviderName>,
-    /// How long after a login the provider is asked again, in minutes.
+    /// Time after a login until the person has to log in again, in minutes.
     #[serde(default = "session_minutes")]
     pub session_minutes: u32,
-    /// How long a login may rest unused at the socket, in minutes.
+    /// Time that a login may be unused at the socket, in minutes.
     #[serde(default = "session_idle_minutes")]
     pub session_idle_minutes: u32,
 }
@@ -381,7 +382,7 @@ impl Default for IdentitySettings {
     }
 }
 
-/// A policy that concerns a socket: attached to it, or to its whole organisation.
+/// A policy of a socket: attached to it, or to its whole organisation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachedPolicy {
     /// The policy.
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_without_fields_ask_for_a_login_and_let_nobody_in_by_themselves() {
+    fn settings_without_fields_require_a_login_and_admit_no_person_by_themselves() {
         let plain: IdentitySettings = serde_json::from_str("{}").unwrap();
         assert_eq!(plain, IdentitySettings::default());
         assert_eq!((plain.session_minutes, plain.session_idle_minutes), (720, 60));

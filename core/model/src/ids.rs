@@ -9,7 +9,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not an id: expected a UUID such as 0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11")]
 pub struct IdError {
-    /// What was given, cut to 64 characters.
+    /// The text, cut to 64 characters.
     pub text: String,
 }
 
@@ -21,13 +21,13 @@ macro_rules! id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// A version 4 UUID (RFC 9562 section 5.4) made of the given random bytes.
+            /// A version 4 UUID (RFC 9562 section 5.4) with these random bytes.
             #[must_use]
             pub fn from_random(bytes: [u8; 16]) -> Self {
                 Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
             }
 
-            /// The id whose 16 bytes these are, as they travel in the tunnel protocol.
+            /// The id with these 16 bytes, as in the tunnel protocol.
             #[must_use]
             pub fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(Uuid::from_bytes(bytes))
@@ -88,16 +88,16 @@ id!(
     TokenId
 );
 id!(
-    /// An edge: a node that takes clients and tunnels.
+    /// An edge: a node that accepts clients and tunnels.
     EdgeId
 );
 
 id!(
-    /// A login of a person.
+    /// A login session of a person.
     LoginSessionId
 );
 id!(
-    /// A named set of rules about who may come.
+    /// A named set of access rules.
     PolicyId
 );
 id!(
@@ -105,11 +105,11 @@ id!(
     ProviderId
 );
 id!(
-    /// A person who logs in with a password that this installation keeps.
+    /// A person whose password is stored in this installation.
     PersonId
 );
 id!(
-    /// A token that a machine shows instead of logging in.
+    /// A token that a machine presents instead of a login.
     ServiceTokenId
 );
 id!(
@@ -117,43 +117,43 @@ id!(
     InvitationId
 );
 
-/// The fewest digits of an id that stand for it.
+/// The fewest digits of an abbreviated id.
 const MIN_SHORT_DIGITS: usize = 6;
-/// How many digits of an id are shown where there is little room.
+/// Number of displayed digits of an abbreviated id.
 const SHOWN_SHORT_DIGITS: usize = 8;
 
-/// The beginning of an id, as lists show it: `0b7e3c1a`.
+/// An abbreviated id, as shown in lists: `0b7e3c1a`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShortId {
     /// The hexadecimal digits, lower case.
     digits: String,
 }
 
-/// The text is not the beginning of an id.
+/// The text is not an abbreviated id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the beginning of an id is {MIN_SHORT_DIGITS} hexadecimal digits or more")]
 pub struct ShortIdError;
 
 impl ShortId {
-    /// What is shown of an id where there is little room.
+    /// The abbreviated form for display.
     #[must_use]
     pub fn shown(id: impl fmt::Display) -> String {
         id.to_string().chars().take(SHOWN_SHORT_DIGITS).collect()
     }
 
-    /// Whether the id begins so.
+    /// Whether the id has this prefix.
     #[must_use]
     pub fn begins(&self, id: Uuid) -> bool {
         id.simple().to_string().starts_with(&self.digits)
     }
 
-    /// The bytes of the first id that begins so.
+    /// The bytes of the first id with this prefix.
     #[must_use]
     pub fn first(&self) -> [u8; 16] {
         self.filled(0)
     }
 
-    /// The bytes of the last id that begins so.
+    /// The bytes of the last id with this prefix.
     #[must_use]
     pub fn last(&self) -> [u8; 16] {
         self.filled(0xf)
@@ -172,7 +172,7 @@ impl ShortId {
 impl FromStr for ShortId {
     type Err = ShortIdError;
     fn from_str(text: &str) -> Result<Self, ShortIdError> {
-        // Where the hyphens of a UUID are (RFC 9562 section 4).
+        // The positions of hyphens in a UUID (RFC 9562 section 4).
         let is_in_place =
             |(at, c): (usize, char)| if [8, 13, 18, 23].contains(&at) { c == '-' } else { c.is_ascii_hexdigit() };
         let digits: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();

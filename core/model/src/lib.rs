@@ -1,7 +1,6 @@
-//! The words of Sallyport as types: ids, names, sockets, tunnels, accounts, routes.
+//! The domain model: ids, names, sockets, tunnels, accounts, routes.
 //!
-//! Everything here is plain data with its rules of validity. Nothing reads a clock, a file or a random source:
-//! randomness comes in as an argument.
+//! Plain data with validation. Nothing reads a clock, a file or a random source: randomness is an argument.
 
 mod account;
 mod edge;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The longest DNS label (RFC 1035 section 2.3.4), in bytes.
 pub const MAX_LABEL_BYTES: usize = 63;
 
-/// Labels that Sallyport answers itself and therefore never gives to a socket.
+/// Labels that Sallyport itself uses; no socket gets them.
 const RESERVED: &[&str] = &["api", "tunnel", "edge", "control", "www", "admin", "auth", "login"];
 
 /// The name of a socket: a DNS label (letters, digits, hyphens), lower case.
@@ -15,7 +15,7 @@ const RESERVED: &[&str] = &["api", "tunnel", "edge", "control", "www", "admin", 
 #[serde(try_from = "String", into = "String")]
 pub struct SocketName(String);
 
-/// Why a text is no name for a socket.
+/// Reason why a text is not a name of a socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The name is empty or longer than a DNS label.
@@ -27,13 +27,13 @@ pub enum NameError {
     /// A hyphen at the start or end.
     #[error("a socket name starts and ends with a letter or a digit")]
     Hyphen,
-    /// The name is one that Sallyport answers itself.
+    /// The name is reserved.
     #[error("the name {0:?} is reserved")]
     Reserved(String),
 }
 
 impl SocketName {
-    /// A generated name. The same random number gives the same name; [`name_combinations`] are possible.
+    /// A generated name. The same random number gives the same name; there are [`name_combinations`] of them.
     #[must_use]
     pub fn generate(random: u64) -> Self {
         let pick = |words: &[&'static str], divisor: u64| {
@@ -52,7 +52,7 @@ impl SocketName {
     }
 }
 
-/// How many different names [`SocketName::generate`] can give.
+/// Number of different names of [`SocketName::generate`].
 #[must_use]
 pub fn name_combinations() -> u64 {
     9_000 * ADJECTIVES.len() as u64 * NOUNS.len() as u64

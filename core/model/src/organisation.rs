@@ -1,4 +1,4 @@
-//! Organisations: what those who belong to one may do there.
+//! Organisations: the roles of members.
 
 use std::{fmt, str::FromStr};
 
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Scope, ScopeSet};
 
-/// What somebody is in an organisation. Each may do what the ones before it may.
+/// A member's role. Each role includes the permissions of the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Looks: at sockets and tunnels, at who may come, at who belongs to the organisation.
+    /// Reads sockets, tunnels, access settings and members.
     Viewer,
-    /// Makes, changes and serves sockets and tunnels.
+    /// Creates, changes and serves sockets and tunnels.
     Member,
-    /// Says who may come and who belongs to the organisation, owners excepted; reads the audit log.
+    /// Manages access and members, except owners; reads the audit log.
     Admin,
-    /// Says who the owners are, too.
+    /// Manages owners, too.
     Owner,
 }
 
 impl Role {
-    /// Every role, from the one that may the least.
+    /// Every role, from the least permissions to the most.
     pub const ALL: [Self; 4] = [Self::Viewer, Self::Member, Self::Admin, Self::Owner];
 
-    /// The role as it is written.
+    /// The role as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,15 +35,15 @@ impl Role {
         }
     }
 
-    /// What somebody in this role may do, whatever their token allows besides. `account:...` is about what is a person's
-    /// own, and belongs to every role.
+    /// The permissions of the role, an upper bound for the member's tokens. `account:...` concerns a person's own
+    /// things, and belongs to every role.
     #[must_use]
     pub fn scopes(self) -> ScopeSet {
         let needs = |scope: &Scope| Self::needed_for(*scope) <= self;
         ScopeSet::from(Scope::ALL.into_iter().filter(needs).collect::<Vec<_>>())
     }
 
-    /// The first role that has this scope: the whole table of roles.
+    /// The lowest role with this scope: the complete permission table.
     #[must_use]
     pub fn needed_for(scope: Scope) -> Self {
         match scope {
@@ -57,7 +57,7 @@ impl Role {
         }
     }
 
-    /// Whether somebody in this role may give this role to others, and take it from them.
+    /// Whether a member with this role may grant and revoke the given role.
     #[must_use]
     pub fn may_give(self, role: Self) -> bool {
         match self {
@@ -74,7 +74,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// The text names no role.
+/// The text is not a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a role: use viewer, member, admin or owner")]
 pub struct UnknownRole(pub String);
@@ -93,7 +93,7 @@ impl FromStr for Role {
 mod tests {
     use super::*;
 
-    /// The table, written out once more: who may what.
+    /// The permission table, written out a second time.
     #[test]
     fn each_role_may_what_the_table_says_and_nothing_else() {
         let table = [

@@ -1,4 +1,4 @@
-//! Direct origins: addresses that edges dial themselves, beside the tunnels of a socket.
+//! Direct origins: addresses that edges dial themselves, in addition to the tunnels of a socket.
 
 use std::{fmt, str::FromStr};
 
@@ -6,43 +6,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DirectOriginId, OriginAddr, PathRoute, RegionName, SocketId, TunnelId};
 
-/// How many direct origins one socket may have.
+/// The most direct origins of one socket.
 pub const MAX_DIRECT_ORIGINS_PER_SOCKET: usize = 64;
-/// The longest name that an origin's certificate is to have, in bytes.
+/// The longest server name of an origin's certificate, in bytes.
 const MAX_SERVER_NAME_BYTES: usize = 253;
-/// The largest roots in PEM that one direct origin is verified by, in bytes as JSON has them: all edges hold them in memory, and
-/// those of one socket fit together into one entry of the bus.
+/// The largest CA certificates in PEM of one direct origin, in bytes as in JSON: all edges hold them in memory, and
+/// those of one socket must fit in one entry of the bus.
 pub const MAX_ORIGIN_CA_BYTES: usize = 8 * 1024;
 
-/// How an origin that speaks TLS (those of `https` sockets) proves to edges who it is. With nothing set, by a certificate
-/// for its host, of an authority that the edge's machine knows.
+/// How edges verify the certificate of an origin with TLS (`https` sockets). Without settings: by the host name and the
+/// CAs of the edge's machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OriginTlsSettings {
-    /// The name that its certificate must have, and that it is asked for by.
+    /// The name for SNI and for the verification of the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-    /// The certificates in PEM of the authorities that are believed, instead of those of the edge's machine.
+    /// CA certificates in PEM that replace the CAs of the edge's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
-    /// The SHA-256 of the very certificate that it must show, `sha256:` and 64 hex digits, whatever stands in it.
+    /// The SHA-256 of the only accepted certificate, `sha256:` and 64 hex digits; its content is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
 }
 
-/// Why an origin could not be verified like this.
+/// Reason why TLS settings are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OriginTlsSettingsError {
-    /// A name that no certificate has.
+    /// The server name is malformed.
     #[error("{0:?} is no name that a certificate can have")]
     ServerName(String),
-    /// Roots that are too long, or none.
+    /// The CA certificates are too long or missing.
     #[error("the authority is 1 to {MAX_ORIGIN_CA_BYTES} bytes of certificates in PEM, in ASCII")]
     Ca,
-    /// No fingerprint.
+    /// The pin is malformed.
     #[error("a pin is sha256: and 64 hex digits, the SHA-256 of the certificate in DER")]
     Pin,
-    /// Two ways at once.
+    /// Both a pin and CA certificates are set.
     #[error("a pin is believed whatever authority has signed the certificate: leave one of both out")]
     PinAndCa,
 }
@@ -54,10 +54,10 @@ impl OriginTlsSettings {
         *self == Self::default()
     }
 
-    /// Whether an origin can be verified like this. What is in the PEM is not looked at here.
+    /// Checks the settings. The content of the PEM is not checked.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem.
     pub fn check(&self) -> Result<(), OriginTlsSettingsError> {
         if let Some(name) = &self.server_name {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
@@ -93,17 +93,17 @@ pub struct DirectOrigin {
     pub id: DirectOriginId,
     /// The socket it belongs to.
     pub socket: SocketId,
-    /// Where it is.
+    /// Its address.
     pub address: OriginAddr,
-    /// In which region it counts; `None`: in that of each edge that dials it.
+    /// Its region; `None`: that of each edge that dials it.
     pub region: Option<RegionName>,
-    /// Its share of the socket's flows beside the other origins; 0 takes no new ones.
+    /// Its weight relative to the socket's other origins; 0 gets no new flows.
     pub weight: u16,
-    /// How it proves who it is, where it speaks TLS.
+    /// How its certificate is verified, if it speaks TLS.
     pub tls: OriginTlsSettings,
-    /// Which paths of the socket it serves.
+    /// The paths of the socket that it serves.
     pub path: PathRoute,
-    /// When it was made, in seconds since 1970 (UTC).
+    /// Time of creation, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
 
@@ -112,17 +112,17 @@ pub struct DirectOrigin {
 pub struct DirectOriginRoute {
     /// The origin.
     pub id: DirectOriginId,
-    /// Where it is.
+    /// Its address.
     pub address: OriginAddr,
-    /// In which region it counts; `None`: in that of each edge that dials it.
+    /// Its region; `None`: that of each edge that dials it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
-    /// Its share of the socket's flows beside the other origins; 0 takes no new ones.
+    /// Its weight relative to the socket's other origins; 0 gets no new flows.
     pub weight: u16,
-    /// How it proves who it is, where it speaks TLS.
+    /// How its certificate is verified, if it speaks TLS.
     #[serde(default, skip_serializing_if = "OriginTlsSettings::is_empty")]
     pub tls: OriginTlsSettings,
-    /// Which paths of the socket it serves.
+    /// The paths of the socket that it serves.
     #[serde(default, skip_serializing_if = "PathRoute::is_plain")]
     pub path: PathRoute,
 }
@@ -134,17 +134,17 @@ impl From<DirectOrigin> for DirectOriginRoute {
     }
 }
 
-/// An origin of a socket, by what it is reached through.
+/// Reference to an origin of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OriginRef {
-    /// The one behind this tunnel.
+    /// The origin behind this tunnel.
     Tunnel(TunnelId),
-    /// One that edges dial themselves.
+    /// A direct origin.
     Direct(DirectOriginId),
 }
 
 impl OriginRef {
-    /// The tunnel that it is behind.
+    /// The tunnel, if it is behind one.
     #[must_use]
     pub fn tunnel(self) -> Option<TunnelId> {
         match self {
@@ -153,7 +153,7 @@ impl OriginRef {
         }
     }
 
-    /// Which of those that edges dial themselves it is.
+    /// The direct origin, if it is one.
     #[must_use]
     pub fn direct(self) -> Option<DirectOriginId> {
         match self {
@@ -162,7 +162,7 @@ impl OriginRef {
         }
     }
 
-    /// The bytes of its id, of which no other origin has the same.
+    /// The bytes of its id, unique among all origins.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
         match self {
@@ -193,7 +193,7 @@ impl fmt::Display for OriginRef {
     }
 }
 
-/// The text is no origin.
+/// The text is not a reference to an origin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected the id of a tunnel, or direct: and the id of a direct origin")]
 pub struct OriginRefError;
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_told_apart_by_what_it_is_reached_through() {
+    fn an_origin_reference_keeps_its_kind_as_text() {
         let (tunnel, direct) = (TunnelId::from_random([1; 16]), DirectOriginId::from_random([1; 16]));
         for origin in [OriginRef::from(tunnel), OriginRef::from(direct)] {
             assert_eq!(origin.to_string().parse(), Ok(origin));

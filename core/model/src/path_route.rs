@@ -1,4 +1,4 @@
-//! Prefixes of paths, by which one socket has several services.
+//! Path prefixes, which let one socket serve several origins.
 
 use std::{fmt, str::FromStr};
 
@@ -9,19 +9,19 @@ pub const MAX_PATH_PREFIX_BYTES: usize = 256;
 /// How many segments a prefix has at most.
 pub const MAX_PATH_PREFIX_SEGMENTS: usize = 8;
 
-/// A path and everything beneath it, by whole segments: `/api` means `/api`, `/api/` and `/api/users`, and not `/apis`.
-/// `/` means every path.
+/// A path and everything below it, by whole segments: `/api` matches `/api`, `/api/` and `/api/users`, but not `/apis`.
+/// `/` matches every path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PathPrefix(String);
 
-/// The text is no prefix.
+/// The text is not a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no path prefix: {why}")]
 pub struct PathPrefixError {
-    /// What was given, cut to 64 characters.
+    /// The text, cut to 64 characters.
     pub text: String,
-    /// What is wrong with it.
+    /// The problem.
     pub why: &'static str,
 }
 
@@ -32,13 +32,13 @@ impl PathPrefix {
         Self("/".to_owned())
     }
 
-    /// The prefix as it is written: no slash at its end, unless that is all of it.
+    /// The prefix as text, without a trailing slash, except for the root.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is the prefix of every path.
+    /// Whether it matches every path.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.0 == "/"
@@ -59,40 +59,40 @@ impl Default for PathPrefix {
 impl FromStr for PathPrefix {
     type Err = PathPrefixError;
 
-    /// Reads a prefix; a slash at its end says nothing.
+    /// Parses a prefix; a trailing slash is ignored.
     fn from_str(text: &str) -> Result<Self, PathPrefixError> {
         let wrong = |why| Err(PathPrefixError { text: text.chars().take(64).collect(), why });
-        let Some(rest) = text.strip_prefix('/') else { return wrong("it begins with /, as in /api") };
+        let Some(rest) = text.strip_prefix('/') else { return wrong("it must begin with /, as in /api") };
         if text.len() > MAX_PATH_PREFIX_BYTES {
-            return wrong("it has at most 256 bytes");
+            return wrong("it may have at most 256 bytes");
         }
         if text.contains(['?', '#']) {
-            return wrong("a query or a fragment is no part of it");
+            return wrong("it must not have a query or a fragment");
         }
         if text.contains('%') {
-            return wrong("write its characters as they are, without percent-encoding");
+            return wrong("it must not be percent-encoded");
         }
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.is_empty() {
-            return if text.len() <= 1 { Ok(Self::root()) } else { wrong("it has no empty segments, as // would be") };
+            return if text.len() <= 1 { Ok(Self::root()) } else { wrong("it must not have empty segments, as in //") };
         }
-        // What servers take out of a path or read in two ways is left out: `.`, `..`, `;`, `\`, and dots at an end.
+        // Excluded: what servers remove from a path or interpret in two ways (`.`, `..`, `;`, `\`, and trailing dots).
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@".contains(&byte);
         let mut count = 0;
         for segment in rest.split('/') {
             count += 1;
             if segment.is_empty() {
-                return wrong("it has no empty segments, as // would be");
+                return wrong("it must not have empty segments, as in //");
             }
             if !segment.bytes().all(is_plain) {
-                return wrong("it has letters, digits and -._~!$&'()*+,=:@ alone, with / between its segments");
+                return wrong("it may only have letters, digits and -._~!$&'()*+,=:@, with / between its segments");
             }
             if segment.ends_with('.') {
-                return wrong("no segment of it ends in a dot");
+                return wrong("no segment may end in a dot");
             }
         }
         if count > MAX_PATH_PREFIX_SEGMENTS {
-            return wrong("it has at most 8 segments");
+            return wrong("it may have at most 8 segments");
         }
         Ok(Self(format!("/{rest}")))
     }
@@ -118,25 +118,25 @@ impl fmt::Display for PathPrefix {
     }
 }
 
-/// Which paths of its socket an origin serves, and by which it knows them.
+/// The paths of its socket that an origin serves, and how they are rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PathRoute {
     /// The paths that it serves.
     #[serde(default)]
     pub prefix: PathPrefix,
-    /// What stands in the place of the prefix when the origin is asked; `None`: the prefix itself.
+    /// The replacement of the prefix in requests to the origin; `None` keeps the prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewrite: Option<PathPrefix>,
 }
 
 impl PathRoute {
-    /// Whether it serves every path as it is asked for.
+    /// Whether it serves every path unchanged.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.prefix.is_root() && self.replacement().is_none()
     }
 
-    /// What stands in the place of the prefix, where that is something else.
+    /// The replacement of the prefix, if it differs.
     #[must_use]
     pub fn replacement(&self) -> Option<&PathPrefix> {
         self.rewrite.as_ref().filter(|rewrite| **rewrite != self.prefix)
@@ -163,9 +163,9 @@ mod tests {
     fn what_could_be_read_in_two_ways_is_no_prefix() {
         let long = format!("/{}", "a".repeat(MAX_PATH_PREFIX_BYTES));
         for (text, why) in [
-            ("", "begins with /"),
-            ("api", "begins with /"),
-            ("http://a/", "begins with /"),
+            ("", "must begin with /"),
+            ("api", "must begin with /"),
+            ("http://a/", "must begin with /"),
             ("//", "empty segments"),
             ("/a//b", "empty segments"),
             ("//a", "empty segments"),

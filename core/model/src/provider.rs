@@ -1,50 +1,50 @@
-//! Identity providers, as organisations configure them.
+//! The configuration of identity providers.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// The longest address of an issuer, in bytes.
+/// The longest issuer, in bytes.
 pub const MAX_ISSUER_BYTES: usize = 512;
 /// The longest client id, in bytes.
 pub const MAX_CLIENT_ID_BYTES: usize = 512;
 /// The longest client secret, in bytes.
 pub const MAX_CLIENT_SECRET_BYTES: usize = 1_024;
-/// How many scopes may be asked for beside the usual ones.
+/// The most additional scopes.
 pub const MAX_PROVIDER_SCOPES: usize = 20;
 /// The longest scope or name of a claim, in bytes.
 pub const MAX_SCOPE_BYTES: usize = 128;
-/// How much PEM a provider's own authorities may have, in bytes.
+/// The most PEM of a provider's own CAs, in bytes.
 pub const MAX_PROVIDER_CA_BYTES: usize = 32_768;
 
-/// How often providers are asked whether logins are still good there, in minutes, unless it is said.
+/// Default interval of checking logins at the provider, in minutes.
 pub const DEFAULT_CHECK_MINUTES: u16 = 5;
-/// The longest time between two such questions, in minutes.
+/// The longest such interval, in minutes.
 pub const MAX_CHECK_MINUTES: u16 = 1_440;
-/// The longest address of a hook, in bytes.
+/// The longest URL of a hook, in bytes.
 pub const MAX_HOOK_URL_BYTES: usize = 512;
-/// The shortest secret of a hook, in bytes: what signs is worth no more than its secret is hard to guess.
+/// The shortest secret of a hook, in bytes: a guessable secret would make signatures worthless.
 pub const MIN_HOOK_SECRET_BYTES: usize = 16;
 
-/// What a provider speaks.
+/// The protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKind {
-    /// OpenID Connect, found by its issuer.
+    /// OpenID Connect, discovered by its issuer.
     Oidc,
     /// Google accounts.
     Google,
-    /// Microsoft Entra ID, one tenant of it.
+    /// Microsoft Entra ID, one tenant.
     Microsoft,
     /// GitHub: OAuth 2.0 and GitHub's API.
     Github,
     /// Facebook: OAuth 2.0 and the Graph API.
     Facebook,
-    /// Persons whose passwords this installation keeps itself.
+    /// Persons whose passwords are stored in this installation.
     Local,
 }
 
-/// The text is no kind of provider.
+/// The text is not a kind of provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no kind of provider: known are oidc, google, microsoft, github, facebook and local")]
 pub struct UnknownProviderKind(pub String);
@@ -53,7 +53,7 @@ impl ProviderKind {
     /// All kinds.
     pub const ALL: [Self; 6] = [Self::Oidc, Self::Google, Self::Microsoft, Self::Github, Self::Facebook, Self::Local];
 
-    /// The kind as it is written.
+    /// The kind as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl ProviderKind {
         }
     }
 
-    /// Whether it speaks OpenID Connect: it has discovery and signs what it says.
+    /// Whether it speaks OpenID Connect, with discovery and signed tokens.
     #[must_use]
     pub fn is_oidc(self) -> bool {
         matches!(self, Self::Oidc | Self::Google | Self::Microsoft)
@@ -89,41 +89,41 @@ impl FromStr for ProviderKind {
     }
 }
 
-/// How a provider is spoken to. Its secret is kept apart.
+/// The configuration of a provider, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderConfig {
-    /// What it speaks.
+    /// The protocol.
     pub kind: ProviderKind,
-    /// Where it is: the issuer of `oidc`; another place than the usual one of `microsoft`, `github` and `facebook`.
+    /// The issuer of `oidc`; for `microsoft`, `github` and `facebook` another host than the usual one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// The tenant's id; of `microsoft` alone.
+    /// The tenant's id; only for `microsoft`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What the provider calls this installation; empty for `local`.
+    /// The client id of this installation; empty for `local`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub client_id: String,
-    /// What is asked for beside what is always asked for.
+    /// Scopes that are requested in addition to the usual ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// The claim that names a person's groups: its name, or a JSON pointer (RFC 6901) into the claims.
+    /// The claim with a person's groups: its name, or a JSON pointer (RFC 6901) into the claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups_claim: Option<String>,
-    /// Whether an address counts about which the provider does not say that it is verified. One of which it says that it
-    /// is not never counts.
+    /// Whether to accept an address whose verification the provider does not state. An address stated as unverified is
+    /// never accepted.
     #[serde(default)]
     pub trust_email: bool,
-    /// The authorities that its certificate is verified with, in PEM, in place of the system's.
+    /// CAs in PEM for the provider's certificate, instead of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
-    /// What sends messages to persons: links come there by POST. Of `local` alone.
+    /// URL that sends messages to persons: links are posted to it. Only for `local`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
-    /// Whether persons need one-time codes beside their passwords. Of `local` alone.
+    /// Whether persons need one-time codes in addition to their passwords. Only for `local`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_totp: bool,
-    /// How often the provider is asked whether a login is still good there, in minutes, where it gave something to ask with;
-    /// 0: never. [`DEFAULT_CHECK_MINUTES`] unless it is said.
+    /// Interval of checking logins at the provider, in minutes, if it gave tokens for that; 0: never. Default:
+    /// [`DEFAULT_CHECK_MINUTES`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_minutes: Option<u16>,
 }
@@ -132,13 +132,13 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// A field of a provider that is wrong.
+/// A field of a provider is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct ProviderConfigError {
-    /// Which.
+    /// The field.
     pub field: &'static str,
-    /// Why, and what to do.
+    /// The problem and the remedy.
     pub reason: String,
 }
 
@@ -147,23 +147,23 @@ fn wrong<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Provide
 }
 
 impl ProviderConfig {
-    /// Whether it says which groups a person is in.
+    /// Whether it provides groups of persons.
     #[must_use]
     pub fn states_groups(&self) -> bool {
         self.kind == ProviderKind::Local || self.groups_claim.is_some()
     }
 
-    /// How often it is asked whether logins are still good there, in seconds; `None`: never.
+    /// Interval of checking logins at the provider, in seconds; `None`: never.
     #[must_use]
     pub fn check_seconds(&self) -> Option<i64> {
         let minutes = self.check_minutes.unwrap_or(DEFAULT_CHECK_MINUTES);
         (self.kind.is_oidc() && minutes > 0).then_some(i64::from(minutes) * 60)
     }
 
-    /// Whether it can be used at all. Nobody is asked.
+    /// Checks the configuration, without contacting the provider.
     ///
     /// # Errors
-    /// The first field that is wrong.
+    /// The first invalid field.
     pub fn check(&self) -> Result<(), ProviderConfigError> {
         let kind = self.kind;
         if kind == ProviderKind::Local {
@@ -234,7 +234,7 @@ impl ProviderConfig {
         self.check_ca()
     }
 
-    /// What asks nobody else has nothing of what is needed for asking.
+    /// A local provider contacts nobody, so connection settings are invalid.
     fn check_local(&self) -> Result<(), ProviderConfigError> {
         let leave_out = "a provider of kind local asks nobody: leave it out";
         let there = [
@@ -268,8 +268,8 @@ impl ProviderConfig {
         }
     }
 
-    /// The issuer that discovery is asked of and that must stand in what the provider signs (OpenID Connect Core 1.0
-    /// section 3.1.3.7), when it speaks OpenID Connect.
+    /// The issuer for discovery and for the `iss` of tokens (OpenID Connect Core 1.0 section 3.1.3.7), if it speaks
+    /// OpenID Connect.
     #[must_use]
     pub fn oidc_issuer(&self) -> Option<String> {
         match self.kind {
@@ -284,7 +284,7 @@ impl ProviderConfig {
     }
 }
 
-/// Whether the host of an address is this machine.
+/// Whether the host is this machine.
 #[must_use]
 pub fn is_loopback_host(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -304,7 +304,7 @@ fn check_hook(hook: &str) -> Result<(), ProviderConfigError> {
     check_address("hook", hook, MAX_HOOK_URL_BYTES)
 }
 
-const NO_ADDRESS: &str = "it is no address such as https://id.example.com";
+const NO_ADDRESS: &str = "it must be an address such as https://id.example.com";
 
 fn check_address(field: &'static str, address: &str, max_bytes: usize) -> Result<(), ProviderConfigError> {
     if address.len() > max_bytes || !address.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -328,7 +328,7 @@ fn check_address(field: &'static str, address: &str, max_bytes: usize) -> Result
         return wrong(field, NO_ADDRESS);
     }
     if is_plain && !is_loopback_host(host) {
-        return wrong(field, "it must begin with https://: who listens on the way could be anybody");
+        return wrong(field, "it must begin with https://, because an eavesdropper could read the secret");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What an edge needs to know of a socket to serve it, and what it tells back.
+//! The data that edges need to serve a socket, and the records that they report.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ impl std::fmt::Debug for CredentialHash {
     }
 }
 
-/// A user name and a password that a client must give (RFC 7617).
+/// User name and password for basic authentication (RFC 7617).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BasicAuth {
     /// The user name; it contains no colon.
@@ -32,52 +32,52 @@ impl std::fmt::Debug for BasicAuth {
     }
 }
 
-/// A socket as edges know it: enough to serve it while control is away.
+/// A socket as edges know it: sufficient to serve it while control is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketRoute {
     /// The socket.
     pub id: SocketId,
-    /// Whose it is.
+    /// Its account.
     pub account: AccountId,
     /// Its DNS label under the domain.
     pub name: SocketName,
-    /// What it speaks.
+    /// Its type.
     pub socket_type: SocketType,
-    /// Which HTTP version the origin is spoken to with.
+    /// The HTTP version between edge and origin.
     pub origin_protocol: OriginProtocol,
-    /// Who may come in, when not everybody.
+    /// Basic authentication, if required.
     pub basic_auth: Option<BasicAuth>,
     /// Its own port, for types that have one.
     pub port: Option<u16>,
-    /// What else its owner has set.
+    /// The owner's other settings.
     pub settings: SocketSettings,
-    /// The policies that concern it, in the order of their names.
+    /// Its policies, sorted by name.
     #[serde(default)]
     pub policies: Vec<AttachedPolicy>,
-    /// The certificate in DER of the authority of its organisation, for those who identify themselves by a certificate.
+    /// The CA certificate of its organisation in DER, for clients with certificates.
     #[serde(default)]
     pub client_authority: Option<Vec<u8>>,
-    /// The tunnels that may attach.
+    /// Its tunnels.
     pub tunnels: Vec<TunnelRoute>,
-    /// The origins that edges dial themselves.
+    /// Its direct origins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<DirectOriginRoute>,
 }
 
 impl SocketRoute {
-    /// Where clients reach the socket, under this domain and by the port that all sockets share.
+    /// The public URL of the socket under this domain, with the shared port.
     #[must_use]
     pub fn url(&self, domain: &str, shared_port: u16) -> String {
         socket_url(self.socket_type, &self.name, self.port, domain, shared_port)
     }
 
-    /// The tunnel of this id, when the socket has it.
+    /// The tunnel with this id, if the socket has it.
     #[must_use]
     pub fn tunnel(&self, id: TunnelId) -> Option<&TunnelRoute> {
         self.tunnels.iter().find(|tunnel| tunnel.id == id)
     }
 
-    /// The weight of an origin, when the socket has it.
+    /// The weight of an origin, if the socket has it.
     #[must_use]
     pub fn weight(&self, origin: OriginRef) -> Option<u16> {
         match origin {
@@ -86,20 +86,21 @@ impl SocketRoute {
         }
     }
 
-    /// Every origin with the paths that it serves.
+    /// Every origin with its paths.
     pub fn paths(&self) -> impl Iterator<Item = (OriginRef, &PathRoute)> {
         let tunnels = self.tunnels.iter().map(|tunnel| (OriginRef::from(tunnel.id), &tunnel.path));
         tunnels.chain(self.origins.iter().map(|origin| (OriginRef::from(origin.id), &origin.path)))
     }
 
-    /// The direct origin of this id, when the socket has it.
+    /// The direct origin with this id, if the socket has it.
     #[must_use]
     pub fn origin(&self, id: DirectOriginId) -> Option<&DirectOriginRoute> {
         self.origins.iter().find(|origin| origin.id == id)
     }
 }
 
-/// Where clients reach a socket of this type and name: by the shared port where a name is enough, else by its own.
+/// The public URL of a socket of this type and name: on the shared port if the name is sufficient, otherwise on its own
+/// port.
 #[must_use]
 pub fn socket_url(
     socket_type: SocketType,
@@ -122,21 +123,21 @@ pub fn socket_url(
 pub struct TunnelRoute {
     /// The tunnel.
     pub id: TunnelId,
-    /// The hash of the credential that its connector must show.
+    /// The hash of the connector's credential.
     pub credential: CredentialHash,
-    /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    /// Its weight relative to the socket's other tunnels; 0 gets no new flows.
     pub weight: u16,
-    /// The port that a stock ssh client of the account asks to have forwarded to mean this tunnel.
+    /// The port that an ssh client of the account forwards to select this tunnel.
     pub forward_port: u16,
-    /// Which paths of the socket it serves.
+    /// The paths of the socket that it serves.
     #[serde(default, skip_serializing_if = "PathRoute::is_plain")]
     pub path: PathRoute,
 }
 
-/// One TCP or TLS connection, or UDP flow, that an edge carried, as its access log and the connector's live log show it.
+/// A TCP or TLS connection, or UDP flow, of an edge, as shown in its access log and the connector's live log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowRecord {
-    /// When it began, in milliseconds since 1970 (UTC).
+    /// Start, in milliseconds since 1970 (UTC).
     pub at_ms: i64,
     /// Its id.
     pub flow_id: String,
@@ -148,20 +149,21 @@ pub struct FlowRecord {
     pub bytes_in: u64,
     /// Bytes to the client.
     pub bytes_out: u64,
-    /// From its begin to its end, in microseconds.
+    /// Duration, in microseconds.
     pub duration_us: u64,
     /// The client's address.
     pub client: std::net::SocketAddr,
-    /// The tunnel that it took, for connectors that hold several; older edges do not say it.
+    /// Its tunnel, for connectors with several; absent from older edges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelId>,
-    /// How many records before this one were left out, because nobody could have read them; 0 in the access log.
+    /// Number of records dropped before this one because of the rate limit; 0 in the access log.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_before: u32,
-    /// Who it was, where the socket asks: an e-mail address, or `service:` and the name of a machine's token.
+    /// The client's identity, if the socket requires one: an e-mail address, or `service:` and the name of a service
+    /// token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// What decided that it may come in, or may not.
+    /// The rule that decided about access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }
@@ -173,40 +175,40 @@ pub struct TunnelPresence {
     pub tunnel: TunnelId,
     /// The socket it serves.
     pub socket: SocketId,
-    /// The address that its connector came from.
+    /// The remote address of its connector.
     pub connector_addr: std::net::SocketAddr,
-    /// Name and version of the connector's program, as it says.
+    /// Name and version of the connector's program, as declared by the connector.
     pub agent: String,
-    /// Since when, in seconds since 1970 (UTC).
+    /// Start, in seconds since 1970 (UTC).
     pub since: i64,
-    /// The region that its origin is in, as far as its connector says: that of the edge to which it came first, unless it
-    /// was told another. `None`: that of the edge that holds it.
+    /// The origin's region, as declared by the connector: configured, or that of the first edge it reached. `None`:
+    /// that of the edge that holds the tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<RegionName>,
-    /// The address at which its connector dials the origin, as that says.
+    /// The address at which the connector dials the origin, as declared by the connector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginAddr>,
-    /// The name of the machine that its connector runs on, as that says; older connectors and ssh clients do not.
+    /// The name of the connector's machine, as declared by the connector; absent from older connectors and ssh clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// How the edge that holds it finds its origin; older edges do not say it.
+    /// The origin's health at the edge that holds the tunnel; absent from older edges.
     #[serde(default, skip_serializing_if = "OriginHealth::is_well")]
     pub health: OriginHealth,
-    /// Why, where it is not well; older edges do not say it.
+    /// The reason, if unhealthy; absent from older edges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<HealthFailure>,
 }
 
-/// How an edge finds the origin behind a tunnel that it holds.
+/// The health of a tunnel's origin, as seen by the edge that holds the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OriginHealth {
-    /// Well, or not checked.
+    /// Healthy, or not checked.
     #[default]
     Well,
-    /// It took no connection several times in a row, or not in time: it is left out for a while where another one will do.
+    /// Ejected after several failed or timed-out connections in a row: it gets flows only if no other origin is usable.
     LeftOut,
-    /// Not well by its health checks: it gets nothing.
+    /// Unhealthy by its health checks: it gets no flows.
     Unwell,
 }
 
@@ -217,10 +219,10 @@ impl OriginHealth {
     }
 }
 
-/// One request that an edge served, as its access log and the connector's live log show it.
+/// A request that an edge served, as shown in its access log and the connector's live log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RequestRecord {
-    /// When the request came, in milliseconds since 1970 (UTC).
+    /// Time of arrival, in milliseconds since 1970 (UTC).
     pub at_ms: i64,
     /// Its id, as in the `X-Request-Id` header.
     pub request_id: String,
@@ -230,30 +232,31 @@ pub struct RequestRecord {
     pub target: String,
     /// HTTP/1.0, HTTP/1.1 or HTTP/2.0.
     pub version: String,
-    /// The status that the client got.
+    /// The status of the response.
     pub status: u16,
     /// Body bytes from the client.
     pub bytes_in: u64,
     /// Body bytes to the client.
     pub bytes_out: u64,
-    /// From the request's head to the end of its response, in microseconds.
+    /// Time from the request's head to the end of its response, in microseconds.
     pub duration_us: u64,
     /// The client's address.
     pub client: std::net::SocketAddr,
-    /// The tunnel that it took, for connectors that hold several; older edges do not say it.
+    /// Its tunnel, for connectors with several; absent from older edges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelId>,
-    /// How many requests before this one were left out, because nobody could have read them; 0 in the access log.
+    /// Number of records dropped before this one because of the rate limit; 0 in the access log.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_before: u32,
-    /// Who it was, where the socket asks: an e-mail address, or `service:` and the name of a machine's token.
+    /// The client's identity, if the socket requires one: an e-mail address, or `service:` and the name of a service
+    /// token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// What decided that it may come in, or may not.
+    /// The rule that decided about access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Why the edge refused it, in a word such as `denied` or `limited`; its `target` has no query then. Of requests that
-    /// went to an origin: why nothing came of them, such as `origin-refused`.
+    /// The reason of a refusal, such as `denied` or `limited`; `target` has no query then. For a request that was sent
+    /// to an origin: the reason of its failure, such as `origin-refused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -264,8 +267,8 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl RequestRecord {
-    /// The longest target that a record keeps, in bytes.
+    /// The longest target of a record, in bytes.
     pub const MAX_TARGET_BYTES: usize = 1_024;
-    /// Why a request failed whose origin speaks TLS, behind a socket that does not.
+    /// Reason of a failure: the origin speaks TLS, but the socket's type is for origins without TLS.
     pub const ORIGIN_SPEAKS_TLS: &str = "origin-speaks-tls";
 }

@@ -1,4 +1,4 @@
-//! What an owner can set on a socket beyond its type: how flows are passed on, checked, spread and bounded.
+//! An owner's settings of a socket beyond its type: forwarding, health checks, balancing and limits.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -14,24 +14,24 @@ pub const MAX_ALPN_PROTOCOLS: usize = 8;
 pub const MAX_ALPN_BYTES: usize = 255;
 /// The most rules in one access list.
 pub const MAX_ACCESS_RULES: usize = 1_000;
-/// The narrowest bound on bytes in a second.
+/// The lowest limit of bytes per second.
 const MIN_BYTES_PER_SECOND: u64 = 1 << 10;
-/// The widest bound on bytes in a second.
+/// The highest limit of bytes per second.
 const MAX_BYTES_PER_SECOND: u64 = 1 << 40;
-/// The highest weight of a tunnel; [`DEFAULT_WEIGHT`] when none is given.
+/// The highest weight of a tunnel.
 pub const MAX_WEIGHT: u16 = 1_000;
-/// What a tunnel weighs when nobody says otherwise.
+/// The default weight of a tunnel.
 pub const DEFAULT_WEIGHT: u16 = 100;
-/// The most regions that a socket says something about.
+/// The most regions with settings of their own.
 pub const MAX_REGIONS: usize = 64;
-/// The dial of a region that nothing is said about: it keeps all flows that come to it.
+/// The default dial of a region: it keeps all flows.
 pub const FULL_DIAL: u8 = 100;
 
-/// Whether the origin is told the client's address by a PROXY protocol header, and in which version of it.
+/// The version of the PROXY protocol header with the client's address for the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyProtocol {
-    /// It is not told.
+    /// No header.
     #[default]
     Off,
     /// The text header.
@@ -40,13 +40,13 @@ pub enum ProxyProtocol {
     V2,
 }
 
-/// The text names no version of the PROXY protocol.
+/// The text is not a version of the PROXY protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version of the PROXY protocol: use v1, v2 or off")]
 pub struct UnknownProxyProtocol(pub String);
 
 impl ProxyProtocol {
-    /// The version as it is written.
+    /// The version as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,37 +75,37 @@ impl fmt::Display for ProxyProtocol {
     }
 }
 
-/// Who ends the TLS of a `tls` socket.
+/// Where the TLS of a `tls` socket ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
-    /// The edge does, with a certificate for the socket's name; the origin gets plain TCP.
+    /// At the edge, with a certificate for the socket's name; the origin gets plain TCP.
     #[default]
     Terminate,
-    /// The origin does: the edge reads the name in the ClientHello and nothing else.
+    /// At the origin: the edge reads only the name in the ClientHello.
     Passthrough,
 }
 
-/// Whether a client comes back to the same origin.
+/// Whether a client returns to the same origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Affinity {
-    /// It does not: every flow goes to the origin with the least to do.
+    /// No affinity: every flow goes to the least loaded origin.
     #[default]
     None,
-    /// By a cookie that the edge sets (HTTP alone).
+    /// By a cookie that the edge sets (only HTTP).
     Cookie,
-    /// By a hash of its address, with a Maglev table.
+    /// By a hash of the client's address, with a Maglev table.
     Address,
 }
 
-/// The text names no affinity.
+/// The text is not an affinity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an affinity: use none, cookie or address")]
 pub struct UnknownAffinity(pub String);
 
 impl Affinity {
-    /// The affinity as it is written.
+    /// The affinity as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -128,40 +128,40 @@ impl FromStr for Affinity {
     }
 }
 
-/// How origins are asked whether they are well.
+/// Active health checks of origins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheck {
-    /// With which question.
+    /// The kind of check.
     #[serde(flatten)]
     pub probe: Probe,
-    /// From one question to the next, in seconds; 1 to 3,600.
+    /// Time from one check to the next, in seconds; 1 to 3,600.
     #[serde(default = "default_interval")]
     pub interval_seconds: u32,
-    /// How long an answer may take, in seconds; 1 to the interval.
+    /// Timeout of a check, in seconds; 1 to the interval.
     #[serde(default = "default_timeout")]
     pub timeout_seconds: u32,
-    /// How many good answers in a row bring an origin back; 1 to 10.
+    /// Consecutive passed checks that bring an origin back; 1 to 10.
     #[serde(default = "default_healthy")]
     pub healthy_threshold: u32,
-    /// How many bad answers in a row take an origin out; 1 to 10.
+    /// Consecutive failed checks that take an origin out; 1 to 10.
     #[serde(default = "default_unhealthy")]
     pub unhealthy_threshold: u32,
 }
 
-/// A question that shows whether an origin is well.
+/// A kind of health check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Probe {
-    /// Does it take a connection?
+    /// Opens a TCP connection.
     Tcp,
-    /// Does it answer a GET of this path with an expected status?
+    /// Sends a GET request for this path and checks the status.
     Http {
         /// The path, beginning with a slash.
         path: String,
-        /// The lowest status that is good; 200 when absent.
+        /// The lowest passing status; 200 if absent.
         #[serde(default = "lowest_status")]
         status_from: u16,
-        /// The highest status that is good; 399 when absent.
+        /// The highest passing status; 399 if absent.
         #[serde(default = "highest_status")]
         status_to: u16,
     },
@@ -186,31 +186,31 @@ fn highest_status() -> u16 {
     399
 }
 
-/// Why a setting is refused.
+/// Reason why a setting is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// A number that is out of its range.
+    /// A number is out of range.
     #[error("{what} must be {from} to {to}{unit}")]
     OutOfRange {
-        /// Which number.
+        /// The setting.
         what: &'static str,
-        /// The lowest good value.
+        /// The lowest allowed value.
         from: u64,
-        /// The highest good value.
+        /// The highest allowed value.
         to: u64,
-        /// Its unit, after a space; empty where it counts.
+        /// Its unit, after a space; empty for counts.
         unit: &'static str,
     },
-    /// A check that may take longer than the time until the next one.
+    /// The timeout of a check exceeds its interval.
     #[error("a health check may take 1 to {interval} seconds: not longer than from one check to the next")]
     TimeoutOverInterval {
-        /// From one check to the next, in seconds.
+        /// The interval, in seconds.
         interval: u32,
     },
-    /// A path that is none.
+    /// The path of a check is malformed.
     #[error("a health check's path begins with / and has at most 1,024 printable characters, and no #")]
     Path,
-    /// A queue that nothing ever waits in.
+    /// A queue without a limit.
     #[error(
         "a queue is for what is beyond a bound: bound the connections at a time or the requests per second too, or leave \
          the queue out"
@@ -219,83 +219,83 @@ pub enum SettingError {
     /// The protocols are too many or too long.
     #[error("at most {MAX_ALPN_PROTOCOLS} protocols (ALPN) of 1 to {MAX_ALPN_BYTES} bytes can be offered")]
     Alpn,
-    /// Something that this type of socket does not have.
+    /// The socket type does not support the setting.
     #[error("{setting} is for {types} sockets")]
     NotForType {
         /// The setting.
         setting: &'static str,
-        /// The types that have it.
+        /// The types that support it.
         types: &'static str,
     },
-    /// More rules than an access list may have.
+    /// Too many rules in an access list.
     #[error("an access list has at most {MAX_ACCESS_RULES} rules")]
     TooManyRules,
-    /// More addresses, domains or providers than a socket may name.
+    /// Too many addresses, domains or providers.
     #[error(
         "a socket names at most {MAX_IDENTITY_ENTRIES} e-mail addresses, {MAX_IDENTITY_ENTRIES} domains and {MAX_IDENTITY_ENTRIES} providers: put more into a policy"
     )]
     TooManyIdentities,
-    /// More regions than a socket may say something about.
+    /// Too many regions.
     #[error("a socket has dials for at most {MAX_REGIONS} regions")]
     TooManyRegions,
-    /// A dial that is none.
+    /// A dial is out of range.
     #[error("the dial of {region} must be 0 to {FULL_DIAL} percent")]
     Dial {
-        /// Of which region.
+        /// The region.
         region: RegionName,
     },
-    /// Nobody at the edge can ask.
-    #[error("the edge does not see who comes where TLS goes on to the origin: drop passthrough, or identity")]
+    /// Identity with TLS passthrough.
+    #[error("the edge cannot identify clients with TLS passthrough: drop passthrough, or identity")]
     IdentityBehindPassthrough,
-    /// Header fields that cannot be changed like this.
+    /// The header rules are invalid.
     #[error(transparent)]
     Headers(#[from] HeaderRulesError),
 }
 
-/// What one socket may use; an absent bound is no bound.
+/// The limits of one socket; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Client connections at a time (for HTTP: requests at a time; for UDP: flows).
+    /// Concurrent client connections (for HTTP: requests; for UDP: flows).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
-    /// New requests (for TCP, TLS and UDP: new connections or flows) in a second; as many at once as in one second.
+    /// New requests per second (for TCP, TLS and UDP: connections or flows), with a burst of one second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<u32>,
-    /// Bytes in a second, both directions together.
+    /// Bytes per second, both directions together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
-    /// How many requests or connections beyond a bound wait for their turn, instead of being refused at once.
+    /// Requests or connections beyond a limit that wait for their turn instead of being refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
 }
 
-/// From where clients may come. Rules are networks (`192.0.2.0/24`), countries (`country:CH`) and autonomous systems
-/// (`asn:64500`). A deny rule wins over an allow rule; with any allow rule, what matches none is refused.
+/// Access by client address. Rules are networks (`192.0.2.0/24`), countries (`country:CH`) and autonomous systems
+/// (`asn:64500`). A deny rule wins over an allow rule; if there are allow rules, addresses that match none are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessRules {
-    /// Who may come in.
+    /// Admitted addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
-    /// Who may not.
+    /// Refused addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
 }
 
 impl AccessRules {
-    /// Whether everybody may come in.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.allow.is_empty() && self.deny.is_empty()
     }
 }
 
-/// The origins of a socket in one region.
+/// Settings of the origins in one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointGroup {
-    /// How many of the flows that come to it it keeps, in percent; the rest goes on to the next nearest region.
+    /// The percentage of its flows that the region keeps; the others go on to the next nearest region.
     #[serde(default = "full_dial")]
     pub dial: u8,
 }
@@ -310,37 +310,37 @@ fn full_dial() -> u8 {
     FULL_DIAL
 }
 
-/// Everything that an owner can set on a socket beyond its type and protection.
+/// All settings of a socket beyond its type and basic authentication.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SocketSettings {
-    /// Whether the origin is told the client's address (`tcp` and `tls` sockets).
+    /// The PROXY protocol header for the origin (`tcp` and `tls` sockets).
     pub proxy_protocol: ProxyProtocol,
-    /// Who ends TLS (`tls` sockets).
+    /// Where TLS ends (`tls` sockets).
     pub tls_mode: TlsMode,
-    /// The application protocols that the edge offers when it ends the TLS of a `tls` socket, best first.
+    /// The protocols (ALPN) that the edge offers if it ends the TLS of a `tls` socket, preferred first.
     pub alpn: Vec<String>,
-    /// How origins are asked whether they are well; `None`: they are judged by what happens to their flows alone.
+    /// Active health checks; `None`: origins are judged only by the outcome of their flows.
     pub health_check: Option<HealthCheck>,
-    /// Whether a client comes back to the same origin.
+    /// Whether a client returns to the same origin.
     pub affinity: Affinity,
-    /// What the socket may use.
+    /// The limits of the socket.
     pub limits: Limits,
-    /// From where clients may come.
+    /// Access by client address.
     pub access: AccessRules,
-    /// Whether the edge bounds what goes to a client of a `udp` socket that has sent little: its address may be a
-    /// pretended one.
+    /// Whether the edge limits the bytes to a client of a `udp` socket that has sent little: its address may be
+    /// spoofed.
     pub amplification_guard: bool,
-    /// Who those are that come, when the socket asks (`http` and `https` sockets: by logging in; `tls` sockets that end
-    /// at the edge: by a certificate).
+    /// Identity settings (`http` and `https` sockets: by a login; `tls` sockets that end at the edge: by a
+    /// certificate).
     pub identity: Option<IdentitySettings>,
-    /// How much its origins in some regions take; those that are not named take all that comes to them.
+    /// Settings by region; other regions keep all their flows.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub regions: BTreeMap<RegionName, EndpointGroup>,
-    /// What origins are told as their host; `None`: the public name (`http` and `https` sockets).
+    /// The `Host` that origins get; `None`: the public name (`http` and `https` sockets).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_header: Option<HostHeader>,
-    /// What is changed in the header fields that pass (`http` and `https` sockets).
+    /// Changes to header fields (`http` and `https` sockets).
     #[serde(skip_serializing_if = "HeaderRules::is_empty")]
     pub headers: HeaderRules,
 }
@@ -365,16 +365,16 @@ impl Default for SocketSettings {
 }
 
 impl SocketSettings {
-    /// The dial of the origins in this region, in percent; `None`: of those of which no region is known, which nobody can dial.
+    /// The dial of this region, in percent; `None` means origins without a known region, which cannot be dialed down.
     #[must_use]
     pub fn dial(&self, region: Option<&RegionName>) -> u8 {
         region.and_then(|region| self.regions.get(region)).copied().unwrap_or_default().dial
     }
 
-    /// Whether a socket of this type can have these settings. The text of access rules is not looked at here.
+    /// Checks whether a socket of this type can have these settings. The text of access rules is not checked here.
     ///
     /// # Errors
-    /// The first setting that is out of its bounds or of no use to the type.
+    /// The first setting that is out of bounds or not supported by the type.
     pub fn check(&self, socket_type: crate::SocketType) -> Result<(), SettingError> {
         use crate::SocketType as T;
         let only = |is_set: bool, types: &[T], setting, names| {
@@ -445,7 +445,7 @@ impl IdentitySettings {
         }
         let max = u64::from(MAX_SESSION_MINUTES);
         in_range("the length of a login", self.session_minutes.into(), 1, max, " minutes")?;
-        in_range("how long a login may rest", self.session_idle_minutes.into(), 1, max, " minutes")
+        in_range("the idle time of a login", self.session_idle_minutes.into(), 1, max, " minutes")
     }
 }
 
@@ -459,7 +459,7 @@ impl HealthCheck {
         in_range("the healthy threshold", self.healthy_threshold, 1, 10, "")?;
         in_range("the unhealthy threshold", self.unhealthy_threshold, 1, 10, "")?;
         if let Probe::Http { path, status_from, status_to } = &self.probe {
-            // What stands behind a # is for a browser and never sent (RFC 3986 section 3.5).
+            // A fragment is for a browser and never sent (RFC 3986 section 3.5).
             let is_sent = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
             if !path.starts_with('/') || path.len() > 1_024 || !path.bytes().all(is_sent) {
                 return Err(SettingError::Path);

@@ -1,4 +1,4 @@
-//! Sockets and tunnels as the control keeps them.
+//! Sockets and tunnels, as control stores them.
 
 use std::{fmt, str::FromStr};
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AccountId, SocketId, SocketName, TunnelId};
 
-/// The longest text that a socket can be called by, in characters.
+/// The longest display name, in characters.
 pub const MAX_DISPLAY_NAME_CHARS: usize = 100;
-/// How many tunnels one socket may have.
+/// The most tunnels of one socket.
 pub const MAX_TUNNELS_PER_SOCKET: usize = 256;
 
-/// What a socket's public side speaks, and how the origin is spoken to.
+/// The public protocol of a socket, and the protocol of its origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketType {
-    /// HTTPS outside, plain HTTP to the origin.
+    /// Public HTTPS, plain HTTP to the origin.
     Http,
-    /// HTTPS outside, HTTPS to the origin.
+    /// Public HTTPS, HTTPS to the origin.
     Https,
     /// TCP on a port of its own.
     Tcp,
@@ -31,7 +31,7 @@ impl SocketType {
     /// Every type.
     pub const ALL: [Self; 5] = [Self::Http, Self::Https, Self::Tcp, Self::Tls, Self::Udp];
 
-    /// Whether requests are told apart by the name in them, on the port that all share.
+    /// Whether the shared port routes by the request's host.
     #[must_use]
     pub fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::Https)
@@ -43,7 +43,7 @@ impl SocketType {
         !self.is_http()
     }
 
-    /// The type as it is written.
+    /// The type as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl fmt::Display for SocketType {
     }
 }
 
-/// The text names no socket type.
+/// The text is not a socket type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a socket type: use http, https, tcp, tls or udp")]
 pub struct UnknownSocketType(pub String);
@@ -81,7 +81,7 @@ impl FromStr for SocketType {
     }
 }
 
-/// Which HTTP version the edge speaks with the origin.
+/// The HTTP version between edge and origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OriginProtocol {
@@ -95,7 +95,7 @@ pub enum OriginProtocol {
 }
 
 impl OriginProtocol {
-    /// The protocol as it is written.
+    /// The protocol as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ impl fmt::Display for OriginProtocol {
     }
 }
 
-/// The text names no origin protocol.
+/// The text is not an origin protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an origin protocol: use auto, http1 or http2")]
 pub struct UnknownOriginProtocol(pub String);
@@ -129,7 +129,7 @@ impl FromStr for OriginProtocol {
     }
 }
 
-/// What the owner calls a socket: any one line of text, for people only.
+/// The display name of a socket: any single line of text, for people only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DisplayName(String);
@@ -139,8 +139,8 @@ pub struct DisplayName(String);
 #[error("a name is one line of 1 to {MAX_DISPLAY_NAME_CHARS} characters, none of which hides or turns text")]
 pub struct DisplayNameError;
 
-/// Whether the character could make a name look like another one: controls, marks that turn the direction of writing
-/// (Unicode Standard Annex 9), and those that show nothing. The joiners that some scripts and emoji need may stay.
+/// Whether the character could make a name look like another one: control characters, bidirectional marks (Unicode
+/// Standard Annex 9), and invisible characters. The joiners that some scripts and emoji need are allowed.
 #[must_use]
 pub fn misleads(c: char) -> bool {
     c.is_control()
@@ -156,13 +156,13 @@ impl DisplayName {
         &self.0
     }
 
-    /// What two names have in common when they are the same: neither case nor how many spaces stand between words counts.
+    /// The comparison key: equal for names that differ only in case or in the number of spaces.
     #[must_use]
     pub fn key(&self) -> String {
         self.0.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>().join(" ")
     }
 
-    /// The name with a number behind it, for another thing of the same name: `blog (2)`. A long one is cut for it.
+    /// The name with a number appended: `blog (2)`. A long name is cut.
     #[must_use]
     pub fn numbered(&self, number: u32) -> Self {
         let number = format!(" ({number})");
@@ -170,11 +170,11 @@ impl DisplayName {
         Self(format!("{}{number}", kept.trim_end()))
     }
 
-    /// A name that was taken when more was allowed: what is refused now is shown as U+FFFD.
+    /// A stored name from a version with laxer rules: characters that are no longer allowed become U+FFFD.
     ///
     /// # Errors
-    /// It was never a name.
-    pub fn from_kept(text: &str) -> Result<Self, DisplayNameError> {
+    /// The text was never a valid name.
+    pub fn from_stored(text: &str) -> Result<Self, DisplayNameError> {
         text.chars().map(|c| if misleads(c) { char::REPLACEMENT_CHARACTER } else { c }).collect::<String>().parse()
     }
 }
@@ -214,45 +214,44 @@ impl fmt::Display for DisplayName {
 pub struct Socket {
     /// Its id.
     pub id: SocketId,
-    /// Whose it is.
+    /// Its account.
     pub account: AccountId,
-    /// Its DNS label under the domain; generated, never given to another socket, not even after this one is gone.
+    /// Its DNS label under the domain; generated, and never reused, not even after the socket was deleted.
     pub name: SocketName,
-    /// What its owner calls it.
+    /// Its display name.
     pub display_name: DisplayName,
-    /// What it speaks.
+    /// Its type.
     pub socket_type: SocketType,
-    /// Which HTTP version the origin is spoken to with.
+    /// The HTTP version between edge and origin.
     pub origin_protocol: OriginProtocol,
-    /// A user name and password that every client must give.
+    /// Basic authentication, if required.
     pub basic_auth: Option<crate::BasicAuth>,
-    /// Its own port, for types that have one; stays with the socket.
+    /// Its own port, for types that have one; permanent.
     pub port: Option<u16>,
-    /// What else its owner has set.
+    /// The owner's other settings.
     pub settings: crate::SocketSettings,
-    /// When it was made, in seconds since 1970 (UTC).
+    /// Time of creation, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
 
-/// One origin's place at a socket, whether its connector is there or not.
+/// A tunnel of a socket, connected or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tunnel {
     /// Its id.
     pub id: TunnelId,
-    /// The socket it belongs to.
+    /// Its socket.
     pub socket: SocketId,
-    /// What its owner calls it, if anything.
+    /// Its display name, if any.
     pub name: Option<DisplayName>,
-    /// SHA-256 of the credential that its connector shows.
+    /// SHA-256 of the connector's credential.
     pub credential: crate::CredentialHash,
-    /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    /// Its weight relative to the socket's other tunnels; 0 gets no new flows.
     pub weight: u16,
-    /// The port that a stock ssh client asks to have forwarded to mean this tunnel; different for each tunnel of an
-    /// account.
+    /// The port that an ssh client forwards to select this tunnel; unique among the tunnels of an account.
     pub forward_port: u16,
-    /// Which paths of the socket it serves.
+    /// The paths of the socket that it serves.
     pub path: crate::PathRoute,
-    /// When it was made, in seconds since 1970 (UTC).
+    /// Time of creation, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
 
@@ -285,8 +284,8 @@ mod tests {
         for good in ["Größe 👩\u{200d}💻", "می\u{200c}خواهم", "שלום"] {
             assert_eq!(good.parse::<DisplayName>().unwrap().as_str(), good);
         }
-        assert_eq!(DisplayName::from_kept("a\u{202e}b").unwrap().as_str(), "a\u{fffd}b");
-        assert_eq!(DisplayName::from_kept(" "), Err(DisplayNameError));
+        assert_eq!(DisplayName::from_stored("a\u{202e}b").unwrap().as_str(), "a\u{fffd}b");
+        assert_eq!(DisplayName::from_stored(" "), Err(DisplayNameError));
         assert!("x".repeat(101).parse::<DisplayName>().is_err());
     }
 

@@ -1,16 +1,15 @@
-//! Times of many requests in a few numbers: counted in buckets, so that those of several edges add up and percentiles can
-//! be told of the sum.
+//! Histograms of durations: counts in buckets, which can be added across edges and give percentiles of the sum.
 //!
-//! A bucket is a quarter of an octave of microseconds, so that a percentile is told to within a fifth.
+//! A bucket is a quarter of an octave of microseconds, so that a percentile is exact within a fifth.
 
 use serde::{Deserialize, Serialize};
 
-/// How many buckets there are.
+/// Number of buckets.
 pub const SPAN_BUCKETS: usize = 102;
-/// What is shorter is in the first bucket, in microseconds, as a power of two.
+/// Exponent of two of the upper bound of the first bucket, in microseconds.
 const FIRST_OCTAVE: u32 = 6;
 
-/// The bucket of a time in microseconds. What took longer than 35 minutes is in the last one.
+/// The bucket of a duration in microseconds. Durations above 35 minutes are in the last one.
 #[must_use]
 pub fn span_bucket(us: u64) -> usize {
     let Some(octave) = us.checked_ilog2().and_then(|octave| octave.checked_sub(FIRST_OCTAVE)) else { return 0 };
@@ -18,7 +17,7 @@ pub fn span_bucket(us: u64) -> usize {
     (1 + octave as usize * 4 + quarter as usize).min(SPAN_BUCKETS - 1)
 }
 
-/// Where a bucket begins, in microseconds.
+/// The lower bound of a bucket, in microseconds.
 fn beginning_us(bucket: usize) -> u64 {
     match bucket.min(SPAN_BUCKETS - 1).checked_sub(1) {
         None => 0,
@@ -26,38 +25,38 @@ fn beginning_us(bucket: usize) -> u64 {
     }
 }
 
-/// How many times there are in which bucket; buckets without any are left out.
+/// Counts by bucket; empty buckets are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SpanCounts(Vec<(u8, u64)>);
 
 impl SpanCounts {
-    /// Of the counts of all buckets, in their order.
+    /// From the counts of all buckets, in order.
     #[must_use]
     pub fn of(counts: impl IntoIterator<Item = u64>) -> Self {
         let numbered = (0_u8..).zip(counts).take(SPAN_BUCKETS);
         Self(numbered.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// Adds those of another one.
+    /// Adds another histogram.
     pub fn add(&mut self, other: &Self) {
         let mut all = [0_u64; SPAN_BUCKETS];
         for (bucket, count) in self.0.iter().chain(&other.0) {
-            // What comes from elsewhere may name buckets that there are not.
+            // A received histogram may have invalid bucket numbers.
             let bucket = usize::from(*bucket).min(SPAN_BUCKETS - 1);
             all[bucket] = all[bucket].saturating_add(*count);
         }
         *self = Self::of(all);
     }
 
-    /// How many times there are.
+    /// The total count.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// The time that so many of a thousand did not exceed, in microseconds; `None` where there is none. Within a bucket the
-    /// times are taken to lie evenly.
+    /// A quantile in microseconds, given per mille; `None` for an empty histogram. Within a bucket the durations count
+    /// as evenly distributed.
     #[must_use]
     pub fn quantile_us(&self, per_mille: u64) -> Option<u64> {
         let wanted = self.total().checked_mul(per_mille.min(1_000))?.div_ceil(1_000).max(1);
@@ -75,7 +74,7 @@ impl SpanCounts {
     }
 }
 
-/// The shortest and the longest of many times, in microseconds: no percentile lies outside, however few there are.
+/// The shortest and the longest duration, in microseconds, as bounds for percentiles of few values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanBounds {
     /// The shortest.
@@ -85,13 +84,13 @@ pub struct SpanBounds {
 }
 
 impl SpanBounds {
-    /// Those of both together.
+    /// The bounds of both together.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self { least_us: self.least_us.min(other.least_us), most_us: self.most_us.max(other.most_us) }
     }
 
-    /// The time, or the nearest one that there was.
+    /// The duration, clamped to the bounds.
     #[must_use]
     pub fn clamp(self, us: u64) -> u64 {
         us.max(self.least_us).min(self.most_us)
@@ -120,7 +119,7 @@ mod tests {
 
     #[test]
     fn few_times_have_the_percentiles_that_they_have() {
-        let told = |times: &[u64], per_mille| {
+        let quantile = |times: &[u64], per_mille| {
             let mut counts = [0; SPAN_BUCKETS];
             times.iter().for_each(|us| counts[span_bucket(*us)] += 1);
             let bounds = times.iter().map(|us| SpanBounds { least_us: *us, most_us: *us }).reduce(SpanBounds::with);
@@ -128,12 +127,12 @@ mod tests {
         };
         let minute = 60_000_000;
         for per_mille in [1, 500, 990] {
-            assert_eq!(told(&[minute], per_mille), minute, "one time is every percentile");
-            assert_eq!(told(&[minute; 3], per_mille), minute);
+            assert_eq!(quantile(&[minute], per_mille), minute, "one time is every percentile");
+            assert_eq!(quantile(&[minute; 3], per_mille), minute);
         }
-        assert_eq!(told(&[1_000, 2_000, minute], 990), minute, "none is longer than the longest");
-        assert!((1_500..=2_500).contains(&told(&[1_000, 2_000, minute], 500)));
-        // Bounds from elsewhere that are none break nothing.
+        assert_eq!(quantile(&[1_000, 2_000, minute], 990), minute, "none is longer than the longest");
+        assert!((1_500..=2_500).contains(&quantile(&[1_000, 2_000, minute], 500)));
+        // Invalid received bounds do no harm.
         assert_eq!(SpanBounds { least_us: 9, most_us: 3 }.clamp(5), 3);
     }
 
@@ -148,13 +147,13 @@ mod tests {
         sum.add(&counted(&mut (9_001..=10_000).map(|us| us * 10)));
         assert_eq!(sum.total(), 10_000);
         for (per_mille, exact) in [(500, 50_000), (990, 99_000), (1, 100), (1_000, 100_000)] {
-            let told = sum.quantile_us(per_mille).unwrap();
-            assert!(told.abs_diff(exact) * 5 <= exact, "{per_mille}: {told} for {exact}");
+            let quantile = sum.quantile_us(per_mille).unwrap();
+            assert!(quantile.abs_diff(exact) * 5 <= exact, "{per_mille}: {quantile} for {exact}");
         }
         assert_eq!(SpanCounts::default().quantile_us(500), None);
         let travelled: SpanCounts = serde_json::from_str(&serde_json::to_string(&sum).unwrap()).unwrap();
         assert_eq!(travelled, sum);
-        // Numbers from elsewhere cannot break anything.
+        // Invalid received counts do no harm.
         let mut strange: SpanCounts = serde_json::from_str("[[255,18446744073709551615],[255,9]]").unwrap();
         strange.add(&sum);
         assert!(strange.total() > 0 && strange.quantile_us(999).is_none());

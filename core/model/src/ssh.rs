@@ -1,4 +1,4 @@
-//! What ssh clients log in with.
+//! Logins of ssh clients.
 
 use std::{fmt, str::FromStr};
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AccountId, SocketId, TunnelId};
 
-/// What the owner of an RSA key should know of it.
+/// Advice for the owner of an RSA key.
 pub const SHA1_REFUSED: &str = "clients that sign with RSA and SHA-1 (ssh-rsa, such as mysocketctl of February 2021) are not \
     let in with this key: use a newer client, or an Ed25519 or ECDSA key";
 
-/// Public keys that let stock ssh clients log in as an account.
+/// Public keys with which ssh clients log in to an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshLogin {
-    /// Whose they are. The login name is the account's id without hyphens.
+    /// The account. The login name is its id without hyphens.
     pub account: AccountId,
     /// The keys as in an `authorized_keys` file, without options: type, base64, comment.
     pub keys: Vec<String>,
 }
 
-/// The one tunnel that a login is for, which came with a certificate for it. As text it is the certificate's key id.
+/// A login for a single tunnel, from a certificate. Its text form is the certificate's key id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SshTunnelLogin {
-    /// The account that the certificate was made for.
+    /// The account of the certificate.
     pub account: AccountId,
     /// The socket of the tunnel.
     pub socket: SocketId,
@@ -30,7 +30,7 @@ pub struct SshTunnelLogin {
     pub tunnel: TunnelId,
 }
 
-/// The text names no tunnel.
+/// The text is not a tunnel login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not of the form `account UUID socket UUID tunnel UUID`")]
 pub struct SshTunnelLoginError;
@@ -56,7 +56,7 @@ impl FromStr for SshTunnelLogin {
             socket: socket.parse().map_err(|_| SshTunnelLoginError)?,
             tunnel: tunnel.parse().map_err(|_| SshTunnelLoginError)?,
         };
-        // One spelling only, with nothing after it.
+        // Only one spelling is accepted, with nothing after it.
         if login.to_string() == text { Ok(login) } else { Err(SshTunnelLoginError) }
     }
 }

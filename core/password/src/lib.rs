@@ -1,9 +1,8 @@
-//! Passwords by argon2id, in memory that is used again.
+//! Password hashing by argon2id with reused memory.
 //!
-//! One computation takes 19 MiB. Memory of that size, taken and given back for each of many, ends up wherever the allocator
-//! put it last. So a [`PasswordMemory`] keeps what a computation had for the next one, as long as anybody is at it or waits,
-//! and gives everything back with the last of them. How many compute at once is for the caller to bound: that many pieces
-//! of memory there are.
+//! One computation takes 19 MiB. Allocating and freeing that much for each of many computations fragments memory. So a
+//! [`PasswordMemory`] keeps the memory for the next computation as long as one runs or waits, and frees everything
+//! after the last. The caller bounds the number of concurrent computations, and so the memory.
 
 use std::sync::Arc;
 
@@ -14,18 +13,19 @@ use argon2::{
 use parking_lot::{Mutex, MutexGuard};
 use subtle::ConstantTimeEq as _;
 
-/// Parameters of the OWASP Password Storage Cheat Sheet for argon2id: 19 MiB, two passes, one lane.
+/// Memory of one hash in KiB. The parameters are those of the OWASP Password Storage Cheat Sheet for argon2id: 19 MiB,
+/// two passes, one lane.
 pub const MEMORY_KIB: u32 = 19_456;
-/// How often the memory is gone through.
+/// Passes over the memory.
 pub const PASSES: u32 = 2;
-/// How many lanes the memory has.
+/// Lanes of the memory.
 pub const LANES: u32 = 1;
 /// The length of a hash, in bytes.
 pub const HASH_BYTES: usize = 32;
-/// The most memory that a hash may ask for, in KiB. Ours ask for [`MEMORY_KIB`].
+/// The most memory that a verified hash may need, in KiB.
 const MAX_MEMORY_KIB: u32 = 64 * 1024;
 
-/// Why there is no hash.
+/// The password cannot be hashed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the password cannot be hashed: {0}")]
 pub struct HashError(String);
@@ -36,7 +36,7 @@ impl HashError {
     }
 }
 
-/// The memory of the computations.
+/// The reused memory of computations.
 #[derive(Debug, Default)]
 pub struct PasswordMemory {
     state: Mutex<State>,
@@ -44,9 +44,9 @@ pub struct PasswordMemory {
 
 #[derive(Default)]
 struct State {
-    /// How many compute, or wait for their turn.
+    /// Number of running and waiting computations.
     users: usize,
-    /// What is free meanwhile.
+    /// Free memory.
     spare: Vec<Vec<Block>>,
 }
 
@@ -56,19 +56,19 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// Somebody who computes, or waits for that; until dropped, what others have used stays.
+/// Registration of a running or waiting computation; until the last is dropped, free memory is kept.
 #[derive(Debug)]
 pub struct PasswordUser(Arc<PasswordMemory>);
 
 impl PasswordMemory {
-    /// One more wants to compute. To be called before it waits for its turn.
+    /// Registers a computation. Call before it waits for its turn.
     #[must_use]
     pub fn enter(self: &Arc<Self>) -> PasswordUser {
         self.lock().users += 1;
         PasswordUser(self.clone())
     }
 
-    /// How much memory is kept for the next computation, in bytes: none when nobody is at it.
+    /// Size of the free memory, in bytes: 0 without registrations.
     #[must_use]
     pub fn spare_bytes(&self) -> usize {
         self.lock().spare.iter().map(|blocks| blocks.capacity() * Block::SIZE).sum()
@@ -80,7 +80,7 @@ impl PasswordMemory {
 }
 
 impl PasswordUser {
-    /// The password as an argon2id string with this salt, which must be random.
+    /// Hashes the password with this random salt; returns a PHC string.
     ///
     /// # Errors
     /// The salt is shorter than 8 bytes or longer than 64.
@@ -101,7 +101,7 @@ impl PasswordUser {
         Ok(hash.to_string())
     }
 
-    /// Whether the password is the one of this hash. What is no hash, or asks for too much, is nobody's.
+    /// Whether the password matches the hash. A malformed hash, or one that needs too much memory, matches nothing.
     #[must_use]
     pub fn verify(&self, password: &[u8], hash: &str) -> bool {
         self.verify_with(password, hash).unwrap_or(false)
@@ -123,7 +123,7 @@ impl PasswordUser {
         let count = argon.params().block_count();
         let mut blocks = self.0.lock().spare.pop().unwrap_or_default();
         if blocks.len() < count {
-            // Not grown, which would copy what nobody reads.
+            // Allocated anew: growing would copy unused data.
             blocks = vec![Block::new(); count];
         }
         let computed = argon.hash_password_into_with_memory(password, salt, out, &mut blocks[..count]);
@@ -178,11 +178,11 @@ mod tests {
             assert!(user.verify(b"one", &large) && user.verify(b"two", &small));
             assert!(!user.verify(b"two", &large) && !user.verify(b"one", &small));
         }
-        assert_eq!(memory.spare_bytes(), 64 * 1024, "one after the other had the same");
+        assert_eq!(memory.spare_bytes(), 64 * 1024, "consecutive computations reused it");
     }
 
     #[test]
-    fn memory_is_kept_while_somebody_waits_and_no_longer() {
+    fn memory_is_kept_only_while_a_caller_waits() {
         let memory = Arc::<PasswordMemory>::default();
         let (one, waiting) = (memory.enter(), memory.enter());
         assert!(one.verify(b"one", &cheap("one", 8)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_nobodys() {
+    fn an_invalid_hash_matches_no_password() {
         let memory = Arc::<PasswordMemory>::default();
         let user = memory.enter();
         let hash = cheap("one", 8);
@@ -202,7 +202,7 @@ mod tests {
         for bad in ["", "x", "$argon2id$", "$argon2id$v=19$m=8,t=1,p=1$c2FsdA", &hash[..hash.len() - 4], &greedy] {
             assert!(!user.verify(b"one", bad), "{bad}");
         }
-        assert!(memory.spare_bytes() <= 8 * 1024, "nothing large was taken for it");
+        assert!(memory.spare_bytes() <= 8 * 1024, "no large memory was allocated for it");
         assert!(user.hash(b"one", b"short").is_err());
     }
 }

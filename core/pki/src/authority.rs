@@ -1,4 +1,4 @@
-//! The authority: a root certificate with its key, and what it signs.
+//! A certificate authority: a root certificate with its key, and the server certificates that it signs.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
@@ -8,13 +8,13 @@ use time::{Duration, OffsetDateTime};
 
 use crate::{Fingerprint, Renewal, RootError, RootInfo, renewal};
 
-/// How long a root lives.
+/// Validity of a root.
 pub const ROOT_LIFETIME: Duration = Duration::days(3_652);
-/// How far before its making a root's life begins: machines that trust it may have clocks that are behind.
+/// Time before its creation from which a root is valid, for machines with slow clocks.
 pub const ROOT_BACKDATE: Duration = Duration::days(1);
-/// How long a server certificate lives.
+/// Validity of a server certificate.
 pub const LEAF_LIFETIME: Duration = Duration::days(30);
-/// How far before its making a server certificate's life begins.
+/// Time before its creation from which a server certificate is valid.
 pub const BACKDATE: Duration = Duration::hours(1);
 /// The longest common name, in characters (RFC 5280 appendix A.1, `ub-common-name`).
 pub const MAX_COMMON_NAME_CHARS: usize = 64;
@@ -26,62 +26,62 @@ pub struct Authority {
     pub(crate) issuer: Issuer<'static, KeyPair>,
 }
 
-/// A server certificate, just signed.
+/// A newly signed server certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
     /// The certificate in DER, followed by the root's. The root is sent along so that clients can pin it.
     pub chain: Vec<Vec<u8>>,
-    /// Start of its life.
+    /// Start of its validity.
     pub not_before: OffsetDateTime,
-    /// End of its life.
+    /// End of its validity.
     pub not_after: OffsetDateTime,
-    /// When two thirds of its life are over.
+    /// Time at which two thirds of its validity have passed.
     pub renew_at: OffsetDateTime,
 }
 
-/// Why no root was made.
+/// Reason why no root was created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The domain cannot stand in a certificate.
-    #[error("{0:?} is no domain that a certificate can name")]
+    /// The domain is not a valid DNS name.
+    #[error("{0:?} is not a valid domain for a certificate")]
     Domain(String),
     /// The key could not sign.
     #[error("the root certificate could not be signed: {0}")]
     Sign(rcgen::Error),
 }
 
-/// Why a stored root is not used.
+/// Reason why a stored root cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The certificate is none of a root.
+    /// The certificate is not a root.
     #[error(transparent)]
     Certificate(RootError),
     /// The key cannot be read.
-    #[error("it is not a private key in PEM, or it is damaged")]
+    #[error("the private key is not in PEM, or is damaged")]
     Key,
-    /// The key is another's.
+    /// The key does not belong to the certificate.
     #[error("the private key does not belong to the certificate")]
     Mismatch,
-    /// The certificate's life is over.
+    /// The root has expired.
     #[error("the root certificate ended on {0}")]
     Ended(time::Date),
 }
 
-/// Why no server certificate was made.
+/// Reason why no server certificate was signed.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// No name was given, or one that cannot stand in a certificate.
-    #[error("{0:?} is no name that a certificate can have")]
+    /// A name is missing or not a valid DNS name.
+    #[error("{0:?} is not a valid name for a certificate")]
     Name(String),
-    /// The root may not speak for this name.
+    /// The name is outside of the root's domain.
     #[error("the root certificate is for {domain} and cannot speak for {name}")]
     OutsideDomain {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What the root is for.
+        /// The root's domain.
         domain: String,
     },
-    /// The root's life is over.
+    /// The root has expired.
     #[error("the root certificate ended on {0}")]
     RootEnded(time::Date),
     /// The key could not sign.
@@ -90,11 +90,11 @@ pub enum IssueError {
 }
 
 impl Authority {
-    /// Makes a root that may speak for `domain` and the names beneath it. The subject is `common_name` (cut to fit)
-    /// and the first digits of its key's hash, so that two roots never share a subject.
+    /// Creates a root for `domain` and the names below it. The subject is `common_name` (cut to fit) with the first
+    /// digits of its key's hash, so that two roots never share a subject.
     ///
     /// # Errors
-    /// When the domain cannot stand in a certificate, or signing fails.
+    /// The domain is not a valid DNS name, or signing fails.
     pub fn create(
         common_name: &str,
         domain: &str,
@@ -125,11 +125,11 @@ impl Authority {
         Ok(Self { info, root_pem: certificate.pem(), issuer: Issuer::new(params, key) })
     }
 
-    /// Takes up a root that was made before, from its certificate and its private key, each in PEM.
+    /// Loads an existing root from its certificate and its private key, each in PEM.
     ///
     /// # Errors
-    /// When either is damaged, they do not belong together, or the root's life is over at `now`. A root whose life
-    /// has not begun is taken: the clock is wrong then, and may be put right while the program runs.
+    /// Either is damaged, they do not belong together, or the root has expired at `now`. A root that is not valid yet
+    /// is accepted: the clock is wrong then, and may be corrected while the program runs.
     pub fn from_pem(certificate: &str, key: &str, now: OffsetDateTime) -> Result<Self, LoadError> {
         let info = RootInfo::from_pem(certificate).map_err(LoadError::Certificate)?;
         let key = KeyPair::from_pem(key).map_err(|_| LoadError::Key)?;
@@ -150,8 +150,7 @@ impl Authority {
     /// the root's end. A name may be a wildcard (`*.example.com`).
     ///
     /// # Errors
-    /// When a name cannot stand in a certificate or is not the root's to give, the root's life is over, or signing
-    /// fails.
+    /// A name is invalid or outside of the root's domain, the root has expired, or signing fails.
     pub fn issue_server(
         &self,
         names: &[String],
@@ -170,7 +169,7 @@ impl Authority {
             return Err(IssueError::RootEnded(self.info.not_after.date()));
         }
         let mut params = CertificateParams::new(names).map_err(|_| IssueError::Name(names.join(", ")))?;
-        // No subject: RFC 6125 section 6.4.4 has clients look at the alternative names alone.
+        // No subject: by RFC 6125 section 6.4.4 clients check only the alternative names.
         params.distinguished_name = DistinguishedName::new();
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -192,19 +191,19 @@ impl Authority {
         })
     }
 
-    /// The root certificate in PEM, as it was made or read.
+    /// The root certificate in PEM.
     #[must_use]
     pub fn root_pem(&self) -> &str {
         &self.root_pem
     }
 
-    /// The root's private key in PEM (PKCS #8). To be kept where nobody else reads it.
+    /// The root's private key in PEM (PKCS #8). Must be kept secret.
     #[must_use]
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// What the root certificate says.
+    /// The content of the root certificate.
     #[must_use]
     pub fn root(&self) -> &RootInfo {
         &self.info
@@ -241,7 +240,7 @@ pub(crate) fn serial_number(mut random: [u8; 16]) -> SerialNumber {
     SerialNumber::from_slice(&random)
 }
 
-/// Certificates have whole seconds; what is reported must be what is written.
+/// Certificates have whole seconds; the reported times must be the encoded ones.
 pub(crate) fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
     time.replace_nanosecond(0).unwrap_or(time)
 }
@@ -254,7 +253,7 @@ pub(crate) fn is_dns_name(name: &str) -> bool {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    // A last label of digits alone would make it look like an IPv4 address.
+    // A numeric last label would look like an IPv4 address.
     let last_is_number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
     name.len() <= 253 && !last_is_number && name.split('.').all(label_fits)
 }

@@ -145,8 +145,8 @@ fn every_flipped_byte_of_what_a_root_says_is_noticed() {
     let authority = authority("localhost");
     let der = &authority.root().der;
     let (_, certificate) = X509Certificate::from_der(der).unwrap();
-    let said = der.len() - certificate.signature_value.as_ref().len() - 14;
-    for at in 0..said {
+    let signed_bytes = der.len() - certificate.signature_value.as_ref().len() - 14;
+    for at in 0..signed_bytes {
         let mut damaged = der.clone();
         damaged[at] ^= 0x01;
         assert!(RootInfo::from_der(&damaged).is_err(), "byte {at}");

@@ -1,4 +1,4 @@
-//! The authority of an organisation for client certificates, with which programs of persons enter its `tls` sockets.
+//! The client authority of an organisation, whose certificates admit persons' programs and machines to sockets.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -21,96 +21,96 @@ use crate::{
     authority::{LoadError, ROOT_BACKDATE, ROOT_LIFETIME, is_dns_name, serial_number, whole_second},
 };
 
-/// The longest request for a certificate that is looked at, in bytes of PEM.
+/// The longest accepted certificate request, in bytes of PEM.
 pub const MAX_REQUEST_BYTES: usize = 16 * 1_024;
-/// How far before its making a client certificate's life begins, for machines whose clocks are behind.
+/// Time before its creation from which a client certificate is valid, for machines with slow clocks.
 pub const CLIENT_BACKDATE: Duration = Duration::minutes(5);
-/// How far after its making it ends.
+/// Time after its creation until which a client certificate is valid.
 pub const CLIENT_LIFETIME: Duration = Duration::minutes(5);
-/// How long a certificate of a machine is good at most, as browsers have it for those of servers.
+/// The longest validity of a machine's certificate, the limit of browsers for server certificates.
 pub const MAX_SERVICE_LIFETIME: Duration = Duration::days(397);
-/// What stands before the id of a service token in the URI that names it.
+/// Prefix of the URI of a service token.
 pub const SERVICE_TOKEN_URN: &str = "urn:sallyport:service-token:";
 /// The shortest RSA key, in bits (NIST SP 800-131A).
 const MIN_RSA_BITS: usize = 2_048;
-/// The longest RSA key, in bits: longer ones only cost time.
+/// The longest RSA key, in bits, which bounds the cost of verification.
 const MAX_RSA_BITS: usize = 8_192;
 
-/// Signs client certificates of one organisation.
+/// Signs client certificates for one organisation.
 pub struct ClientAuthority {
     der: Vec<u8>,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// The public key of a request for a certificate (PKCS #10, RFC 2986) whose maker has the private one. Nothing else of
-/// the request is kept: who it is for is not for its maker to say.
+/// The public key of a verified certificate request (PKCS #10, RFC 2986). Nothing else of the request is kept: the
+/// subject is decided by the authority.
 pub struct ClientRequest {
     key: SubjectPublicKeyInfo,
 }
 
-/// Why a text is no request for a certificate that is answered.
+/// Reason why a certificate request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// No PEM block, a broken one, another one, several, or too long a text.
+    /// No single valid PEM block of this kind, or too long.
     #[error(
-        "it is not one certificate request in PEM (BEGIN CERTIFICATE REQUEST) of at most {MAX_REQUEST_BYTES} bytes"
+        "the text is not a single certificate request in PEM (BEGIN CERTIFICATE REQUEST) of at most {MAX_REQUEST_BYTES} bytes"
     )]
     NotPem,
     /// The DER inside is broken.
     #[error("the certificate request is damaged")]
     Damaged,
-    /// A key that is not taken.
+    /// The key is of an unsupported kind.
     #[error(
-        "its key is of no kind that is taken: use RSA of {MIN_RSA_BITS} to {MAX_RSA_BITS} bits, P-256, P-384 or Ed25519"
+        "the key of the request is of an unsupported kind: use RSA of {MIN_RSA_BITS} to {MAX_RSA_BITS} bits, P-256, P-384 or Ed25519"
     )]
     Key,
-    /// Signed in a way that is not taken.
-    #[error("its signature is of no kind that is taken: use SHA-256 or better")]
+    /// The signature algorithm is not supported.
+    #[error("the signature of the request is of an unsupported kind: use SHA-256 or better")]
     Algorithm,
-    /// Signed by another key, or changed since.
-    #[error("its signature does not fit its key")]
+    /// The signature is wrong: another key, or a change after signing.
+    #[error("the signature of the request does not match its key")]
     Signature,
 }
 
-/// Whom a client certificate is for.
+/// The subject of a person's certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientSubject<'a> {
     /// The verified e-mail address, in ASCII.
     pub email: &'a str,
-    /// The DNS name of the socket: the certificate is good at no other.
+    /// The DNS name of the socket: the certificate is valid at no other.
     pub socket: &'a str,
-    /// The login that it was given for, as the URI `urn:uuid:...`.
+    /// The login session, as the URI `urn:uuid:...`.
     pub session: &'a str,
 }
 
-/// Whom a client certificate of a machine is for.
+/// The subject of a machine's certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceSubject<'a> {
-    /// What the machine's token is called; for people who read the certificate.
+    /// The name of the machine's token, for people who read the certificate.
     pub name: &'a str,
     /// The id of the token.
     pub token: &'a str,
-    /// How long the certificate is good, at most [`MAX_SERVICE_LIFETIME`].
+    /// The validity, at most [`MAX_SERVICE_LIFETIME`].
     pub lifetime: Duration,
 }
 
-/// A client certificate, just signed.
+/// A newly signed client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// The certificate in PEM.
     pub pem: String,
     /// Its serial number, big-endian.
     pub serial: [u8; 16],
-    /// Start of its life.
+    /// Start of its validity.
     pub not_before: OffsetDateTime,
-    /// End of its life.
+    /// End of its validity.
     pub not_after: OffsetDateTime,
 }
 
-/// Why an authority was not made, or no certificate was signed.
+/// Reason why an authority was not created, or no certificate was signed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientIssueError {
-    /// Something of the subject cannot stand in a certificate.
+    /// A part of the subject is invalid.
     #[error("{0:?} cannot stand in a client certificate")]
     Subject(String),
     /// The key could not sign.
@@ -119,11 +119,11 @@ pub enum ClientIssueError {
 }
 
 impl ClientAuthority {
-    /// Makes the authority of an organisation; the label and the first digits of its key's hash are its name, so that
-    /// two never share one.
+    /// Creates the authority of an organisation. Its name is the label with the first digits of its key's hash, so that
+    /// two authorities never share a name.
     ///
     /// # Errors
-    /// When signing fails.
+    /// Signing fails.
     pub fn create(label: &str, key: KeyPair, now: OffsetDateTime, serial: [u8; 16]) -> Result<Self, ClientIssueError> {
         let tag = Fingerprint::of_der(key.der_bytes()).short();
         let label: String = label.chars().take(MAX_COMMON_NAME_CHARS - tag.len() - 1).collect();
@@ -132,7 +132,7 @@ impl ClientAuthority {
         params.distinguished_name.push(DnType::CommonName, format!("{label} {tag}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        // Nobody who trusts it takes what it signs for a server.
+        // Its certificates are not accepted for servers.
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.serial_number = Some(serial_number(serial));
         params.not_before = whole_second(now - ROOT_BACKDATE);
@@ -141,10 +141,10 @@ impl ClientAuthority {
         Ok(Self { der: certificate.der().to_vec(), issuer: Issuer::new(params, key) })
     }
 
-    /// Takes up an authority that was made before, from its certificate in DER and its private key in PEM.
+    /// Loads an existing authority from its certificate in DER and its private key in PEM.
     ///
     /// # Errors
-    /// When either is damaged, or they do not belong together.
+    /// Either is damaged, or they do not belong together.
     pub fn from_der(certificate: &[u8], key: &str) -> Result<Self, LoadError> {
         let info = RootInfo::from_der(certificate).map_err(LoadError::Certificate)?;
         let key = KeyPair::from_pem(key).map_err(|_| LoadError::Key)?;
@@ -157,10 +157,10 @@ impl ClientAuthority {
         Ok(Self { der: info.der, issuer })
     }
 
-    /// Signs the key of a request for this subject, for ten minutes around `now`.
+    /// Signs the key of a request for this person, valid for ten minutes around `now`.
     ///
     /// # Errors
-    /// When the subject cannot stand in a certificate, or signing fails.
+    /// The subject is invalid, or signing fails.
     pub fn issue(
         &self,
         request: &ClientRequest,
@@ -191,10 +191,11 @@ impl ClientAuthority {
         self.sign(request, (names, alternatives), (now - CLIENT_BACKDATE, now + CLIENT_LIFETIME), serial)
     }
 
-    /// Signs the key of a request for a machine, from five minutes before `now` to the end of the life that is asked for.
+    /// Signs the key of a request for this machine, valid from five minutes before `now` to the end of the requested
+    /// lifetime.
     ///
     /// # Errors
-    /// When the subject cannot stand in a certificate, or signing fails.
+    /// The subject is invalid, or signing fails.
     pub fn issue_service(
         &self,
         request: &ClientRequest,
@@ -256,7 +257,7 @@ impl ClientAuthority {
         certificate_pem(&self.der)
     }
 
-    /// The authority's private key in PEM (PKCS #8). To be kept where nobody else reads it.
+    /// The authority's private key in PEM (PKCS #8). Must be kept secret.
     #[must_use]
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
@@ -270,23 +271,23 @@ impl std::fmt::Debug for ClientAuthority {
 }
 
 impl ClientRequest {
-    /// The key, for whoever signs it.
+    /// The public key to sign.
     #[must_use]
     pub fn public_key(&self) -> &SubjectPublicKeyInfo {
         &self.key
     }
 
-    /// Reads a request in PEM, and checks that who made it has the key.
+    /// Parses a request in PEM, and verifies that its creator has the private key.
     ///
     /// # Errors
-    /// Says why it is not answered.
+    /// The reason of the refusal.
     pub fn from_pem(pem: &str) -> Result<Self, RequestError> {
         if pem.len() > MAX_REQUEST_BYTES {
             return Err(RequestError::NotPem);
         }
         let mut blocks = Pem::iter_from_buffer(pem.as_bytes());
         let block = blocks.next().ok_or(RequestError::NotPem)?.map_err(|_| RequestError::NotPem)?;
-        // Old programs call it NEW (RFC 7468 section 7).
+        // Old programs use the label NEW (RFC 7468 section 7).
         let is_request = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"].contains(&block.label.as_str());
         if !is_request || blocks.next().is_some() {
             return Err(RequestError::NotPem);
@@ -320,10 +321,10 @@ impl ClientRequest {
     }
 }
 
-/// A request for a certificate of this key, in PEM. It asks for nothing: who it is for is not for its maker to say.
+/// Creates a certificate request for this key, in PEM. It has no subject: the authority decides the subject.
 ///
 /// # Errors
-/// When signing fails.
+/// Signing fails.
 pub fn certificate_request(key: &KeyPair) -> Result<String, ClientIssueError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

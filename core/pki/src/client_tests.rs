@@ -15,7 +15,7 @@ fn subject() -> ClientSubject<'static> {
     ClientSubject { email: "ann@example.com", socket: "calm-bay-1000.example.com", session: SESSION }
 }
 
-/// A request that claims to be somebody else, and an authority.
+/// A request that claims another subject, and the CA flag.
 fn request(key: &KeyPair) -> String {
     let mut params = CertificateParams::new(["evil.example".to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, "root@example.com");
@@ -111,7 +111,7 @@ fn a_request_must_be_signed_by_its_own_good_key() {
     let whole = der(&good);
     let pem = |der: &[u8]| pem::encode(&pem::Pem::new("CERTIFICATE REQUEST", der));
     assert_eq!(read(&pem(&[&whole[..], b"\0"].concat())), Some(RequestError::Damaged));
-    // What is signed; the rest says how, and is looked at by the check of the signature alone.
+    // The signed part; the rest is checked with the signature.
     let (_, parsed) = X509CertificationRequest::from_der(&whole).unwrap();
     let signed = parsed.certification_request_info.raw.to_vec();
     let begin = whole.windows(signed.len()).position(|part| part == signed).unwrap();
@@ -143,7 +143,7 @@ fn an_authority_is_kept_with_its_own_key_alone() {
 }
 
 #[test]
-fn a_certificate_of_a_machine_names_its_token_and_nobody_else() {
+fn a_certificate_of_a_machine_names_only_its_token() {
     let authority = authority();
     let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let asked = ClientRequest::from_pem(&request(&key)).unwrap();

@@ -1,4 +1,4 @@
-//! The fingerprint of a certificate: what people compare and programs pin.
+//! Fingerprints of certificates, for comparison by people and pinning by programs.
 
 use std::{fmt, str::FromStr};
 
@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
-/// The text is no fingerprint.
+/// The text is not a fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a fingerprint: expected sha256: and 64 hex digits, as `sallyport up` prints it")]
 pub struct FingerprintError {
-    /// What was given, cut to 100 characters.
+    /// The text, cut to 100 characters.
     pub text: String,
 }
 
@@ -29,7 +29,7 @@ impl Fingerprint {
         &self.0
     }
 
-    /// The first 8 hex digits, to tell certificates apart at a glance; too short to pin.
+    /// The first 8 hex digits, for display; too short to pin.
     #[must_use]
     pub fn short(&self) -> String {
         hex(&self.0[..4])
@@ -43,8 +43,8 @@ fn hex(bytes: &[u8]) -> String {
 impl FromStr for Fingerprint {
     type Err = FingerprintError;
 
-    /// Reads what people have at hand: with or without `sha256:`, upper or lower case, with or without colons or
-    /// spaces, also openssl's `sha256 Fingerprint=AA:BB:...`.
+    /// Parses the common forms: with or without `sha256:`, in upper or lower case, with or without colons or spaces,
+    /// also openssl's `sha256 Fingerprint=AA:BB:...`.
     fn from_str(text: &str) -> Result<Self, FingerprintError> {
         let error = || FingerprintError { text: text.chars().take(100).collect() };
         let lower = text.trim().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Who shows a client certificate.
+//! Parses client certificates of persons and machines.
 
 use x509_parser::{
     certificate::X509Certificate,
@@ -7,20 +7,20 @@ use x509_parser::{
 
 use crate::client::SERVICE_TOKEN_URN;
 
-/// Whom a client certificate of an organisation is for. That it was signed, and is good now, is for others to check.
+/// The person of an organisation's client certificate. The caller verifies the signature and the dates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateHolder {
     /// The e-mail address.
     pub email: String,
-    /// The DNS name of the socket that it is for.
+    /// The DNS name of its socket.
     pub socket: String,
-    /// The login that it was given for, as the URI `urn:uuid:...`.
+    /// The login session, as the URI `urn:uuid:...`.
     pub session: String,
 }
 
 impl CertificateHolder {
-    /// Reads a certificate in DER. `None`: it is none of a person, or says something twice. It has to be for client
-    /// authentication, and to name one address, one login and one socket.
+    /// Parses a certificate in DER. `None` if it is not a person's certificate, or ambiguous. It must be for client
+    /// authentication, and name exactly one address, one login and one socket.
     #[must_use]
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let (rest, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
@@ -45,19 +45,18 @@ impl CertificateHolder {
     }
 }
 
-/// The machine that a client certificate of an organisation is for. That it was signed, and is good now, is for others to
-/// check.
+/// The machine of an organisation's client certificate. The caller verifies the signature and the dates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceHolder {
     /// The id of its token, as text.
     pub token: String,
-    /// End of the certificate's life, in seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub not_after: i64,
 }
 
 impl ServiceHolder {
-    /// Reads a certificate in DER. `None`: it is none of a machine. It has to be for client authentication, and to name one
-    /// token and nothing else.
+    /// Parses a certificate in DER. `None` if it is not a machine's certificate. It must be for client authentication,
+    /// and name exactly one token and nothing else.
     #[must_use]
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let (rest, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
@@ -75,7 +74,8 @@ fn once(place: &mut Option<String>, text: &str) -> Option<()> {
     place.replace(text.to_owned()).is_none().then_some(())
 }
 
-/// The purpose has to be said: a certificate without one is for everything.
+/// Whether the purpose is client authentication. It must be stated: a certificate without a purpose is valid for every
+/// purpose.
 fn is_for_clients(certificate: &X509Certificate<'_>) -> bool {
     certificate.iter_extensions().any(|extension| {
         matches!(extension.parsed_extension(), ParsedExtension::ExtendedKeyUsage(usage) if usage.client_auth && !usage.any)

@@ -1,11 +1,11 @@
 //! Certificate authorities (RFC 5280): the built-in one with its root and short-lived server certificates, and those of
-//! organisations, which sign client certificates and ssh keys for minutes.
+//! organisations, which sign client certificates and ssh keys.
 //!
-//! Nothing here reads a clock, a file or a random source: the time, serial numbers and key pairs are arguments. The
-//! one exception is inside ECDSA signing itself, whose nonce is the cryptographic library's own.
+//! Nothing here reads a clock, a file or a random source: times, serial numbers and key pairs are arguments. The
+//! exception is the nonce of ECDSA signatures, which the cryptographic library draws.
 //!
-//! A root made here can speak for one domain only (name constraints, RFC 5280 section 4.2.1.10). Whoever steals its
-//! key cannot impersonate anything else to the machines that trust it.
+//! A root is valid for one domain only (name constraints, RFC 5280 section 4.2.1.10). With a stolen key nothing else
+//! can be impersonated to the machines that trust the root.
 
 mod authority;
 mod client;

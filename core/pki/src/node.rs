@@ -1,5 +1,4 @@
-//! Certificates of the machines of an installation, by which they know each other: signed by an authority of their own, that
-//! no client trusts.
+//! Certificates of an installation's machines, for mutual authentication, signed by an authority that no client trusts.
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, SanType};
 use time::{Duration, OffsetDateTime};
@@ -11,26 +10,26 @@ use crate::{
     renewal,
 };
 
-/// The domain of the names in these certificates; it is nowhere in the DNS (RFC 9476 reserves `alt` for that).
+/// The domain of the names in these certificates; it is not in the DNS (RFC 9476 reserves `alt` for that).
 pub const NODE_DOMAIN: &str = "nodes.sallyport.alt";
 /// The name of controls.
 pub const CONTROL_NODE: &str = "control.nodes.sallyport.alt";
-/// How long a certificate of an edge lives, unless the operator says otherwise.
+/// Default validity of an edge's certificate.
 pub const NODE_LIFETIME: Duration = Duration::days(14);
-/// What the URI of an edge begins with; its id follows.
+/// Prefix of an edge's URI, followed by its id.
 const EDGE_URI: &str = "sallyport:edge:";
 
-/// The name of the edge of this id.
+/// The name of the edge with this id.
 #[must_use]
 pub fn edge_node(id: &str) -> String {
     format!("{id}.edge.{NODE_DOMAIN}")
 }
 
 impl Authority {
-    /// Signs a certificate with which the edge of this id and name is known to other machines, as a client and as a server.
+    /// Signs the certificate of the edge with this id and name, as client and server.
     ///
     /// # Errors
-    /// When the id cannot stand in a certificate, the root's life is over, or signing fails.
+    /// The id is invalid, the root has expired, or signing fails.
     pub fn issue_edge(
         &self,
         request: &ClientRequest,
@@ -76,8 +75,8 @@ impl Authority {
     }
 }
 
-/// The id of the edge that a certificate is of, as [`Authority::issue_edge`] has put it there; `None` for all others. Whether the
-/// certificate is to be believed is for the handshake to say.
+/// The id of the edge in a certificate of [`Authority::issue_edge`]; `None` for all others. The handshake verifies the
+/// certificate.
 #[must_use]
 pub fn edge_of_certificate(der: &[u8]) -> Option<String> {
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).ok()?;

@@ -1,23 +1,23 @@
-//! When a certificate is replaced.
+//! Decides when a certificate is replaced.
 
 use time::OffsetDateTime;
 
-/// What to do with a certificate now.
+/// The action for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// It serves; replace it at this time.
+    /// Valid; replace it at this time.
     NotYet {
-        /// When two thirds of its life are over.
+        /// Time at which two thirds of its validity have passed.
         at: OffsetDateTime,
     },
-    /// It is valid still, and more than two thirds of its life are over: replace it.
+    /// Still valid, but two thirds of its validity have passed: replace it.
     Due,
-    /// It is not valid at this time (it ended, or the clock was set to before its beginning): do not use it.
+    /// Not valid at this time (expired, or the clock is before its start): do not use it.
     Invalid,
 }
 
-/// Decides by the wall clock, which may jump both ways: each call looks at `now` alone and remembers nothing, so a
-/// clock set back makes a certificate serve again, or makes it `Invalid` when it had not begun.
+/// Decides by the wall clock, which may jump in both directions. Each call depends only on `now`: after the clock is
+/// set back, a certificate may be valid again, or `Invalid` before its start.
 #[must_use]
 pub fn renewal(not_before: OffsetDateTime, not_after: OffsetDateTime, now: OffsetDateTime) -> Renewal {
     let at = not_before + (not_after - not_before) * 2 / 3;

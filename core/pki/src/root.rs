@@ -1,4 +1,4 @@
-//! Reading a root certificate.
+//! Parses root certificates.
 
 use time::OffsetDateTime;
 use x509_parser::{
@@ -10,53 +10,53 @@ use x509_parser::{
 
 use crate::Fingerprint;
 
-/// The longest PEM text that is looked at, in bytes.
+/// The longest accepted PEM text, in bytes.
 const MAX_PEM_BYTES: usize = 64 * 1_024;
 
-/// What a root certificate says of itself. Its own signature was checked.
+/// The content of a root certificate, whose own signature was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootInfo {
     /// SHA-256 of the certificate.
     pub fingerprint: Fingerprint,
-    /// Its subject, as people read it: `CN=Sallyport root ...`.
+    /// Its subject as text: `CN=Sallyport root ...`.
     pub subject: String,
-    /// The one domain it may speak for, or none when it is not bound to exactly one.
+    /// The domain that it is limited to; `None` if it is not limited to exactly one.
     pub domain: Option<String>,
-    /// Start of its life.
+    /// Start of its validity.
     pub not_before: OffsetDateTime,
-    /// End of its life.
+    /// End of its validity.
     pub not_after: OffsetDateTime,
     /// The certificate in DER.
     pub der: Vec<u8>,
 }
 
-/// Why a text is no root certificate.
+/// Reason why a text is not a root certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RootError {
-    /// No PEM block, a broken one, or too long a text.
-    #[error("it is not a PEM certificate")]
+    /// No valid PEM block, or too long.
+    #[error("the text is not a PEM certificate")]
     NotPem,
     /// More than one PEM block.
-    #[error("it has more than one PEM block: expected one root certificate and nothing else")]
+    #[error("the text has more than one PEM block: expected one root certificate and nothing else")]
     Several,
-    /// The DER inside is broken.
-    #[error("the certificate in it is damaged")]
+    /// The DER is malformed.
+    #[error("the certificate is damaged")]
     Damaged,
-    /// A certificate that may not sign others.
-    #[error("the certificate in it is not a certificate authority's")]
+    /// The certificate is not for an authority.
+    #[error("the certificate is not that of a certificate authority")]
     NotAuthority,
-    /// Signed by another.
-    #[error("the certificate in it is not a root: another authority signed it")]
+    /// The certificate is signed by another authority.
+    #[error("the certificate is not a root: another authority signed it")]
     NotSelfSigned,
-    /// Its signature does not fit.
-    #[error("the certificate in it is damaged: its own signature does not fit it")]
+    /// The own signature is wrong.
+    #[error("the certificate is damaged: its own signature is wrong")]
     BadSignature,
 }
 
-/// Whether this PEM text is certificates and nothing else, at least one, that others can be verified by.
+/// Checks that this PEM text consists of at least one certificate that can verify others, and nothing else.
 ///
 /// # Errors
-/// Says why it is not.
+/// The reason.
 pub fn check_anchors(pem: &str) -> Result<(), RootError> {
     if pem.len() > MAX_PEM_BYTES {
         return Err(RootError::NotPem);
@@ -77,10 +77,10 @@ pub fn check_anchors(pem: &str) -> Result<(), RootError> {
 }
 
 impl RootInfo {
-    /// Reads a PEM text that holds exactly one self-signed certificate of an authority.
+    /// Parses a PEM text with exactly one self-signed CA certificate.
     ///
     /// # Errors
-    /// Says which of these it is not. Whether it is valid now is not looked at.
+    /// The reason. The dates are not checked.
     pub fn from_pem(pem: &str) -> Result<Self, RootError> {
         if pem.len() > MAX_PEM_BYTES {
             return Err(RootError::NotPem);
@@ -96,10 +96,10 @@ impl RootInfo {
         Self::from_der(&block.contents)
     }
 
-    /// Reads the DER of a self-signed certificate of an authority.
+    /// Parses the DER of a self-signed CA certificate.
     ///
     /// # Errors
-    /// Says why it is none.
+    /// The reason.
     pub fn from_der(der: &[u8]) -> Result<Self, RootError> {
         let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| RootError::Damaged)?;
         if !rest.is_empty() {
@@ -111,8 +111,8 @@ impl RootInfo {
         if certificate.subject() != certificate.issuer() {
             return Err(RootError::NotSelfSigned);
         }
-        // RFC 5280 section 4.1.1.2: "This field MUST contain the same algorithm identifier as the signature field in the
-        // sequence tbsCertificate". The check of the signature below reads neither this nor the padding bits.
+        // RFC 5280 section 4.1.1.2: "This field MUST contain the same algorithm identifier as the signature field in
+        // the sequence tbsCertificate". The verification below reads neither this nor the padding bits.
         if certificate.signature_algorithm != certificate.tbs_certificate.signature
             || certificate.signature_value.unused_bits != 0
         {
@@ -142,26 +142,27 @@ impl RootInfo {
         )
     }
 
-    /// Whether the root may speak for this name: always, unless it is bound to a domain that the name is not within.
+    /// Whether the root may sign for this name: always, unless it is limited to a domain that does not contain the
+    /// name.
     #[must_use]
     pub fn covers(&self, name: &str) -> bool {
         self.domain.as_deref().is_none_or(|domain| is_within(name, domain))
     }
 
-    /// Whether the certificate's life has ended.
+    /// Whether the validity has ended.
     #[must_use]
     pub fn has_ended(&self, now: OffsetDateTime) -> bool {
         now >= self.not_after
     }
 
-    /// Whether the certificate's life has begun. It may not have when the machine's clock is behind.
+    /// Whether the validity has begun; not the case if the machine's clock is slow.
     #[must_use]
     pub fn has_begun(&self, now: OffsetDateTime) -> bool {
         now >= self.not_before
     }
 }
 
-/// Whether `name` is `domain` or beneath it, whatever the case.
+/// Whether `name` is `domain` or below it, in any case.
 fn is_within(name: &str, domain: &str) -> bool {
     let Some(start) = name.len().checked_sub(domain.len()) else { return false };
     name.is_char_boundary(start)

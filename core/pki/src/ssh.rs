@@ -1,4 +1,4 @@
-//! SSH certificates (PROTOCOL.certkeys of OpenSSH): what authorities sign, and the authority of an organisation.
+//! SSH certificates (PROTOCOL.certkeys of OpenSSH), and the ssh authority of an organisation.
 
 use signature::Signer;
 use ssh_key::{
@@ -8,74 +8,74 @@ use ssh_key::{
     public::KeyData,
 };
 
-/// For how long before it was made a user certificate is valid, in seconds, for machines whose clocks are behind.
+/// Time before its creation from which a certificate is valid, in seconds, for machines with slow clocks.
 pub const SSH_BACKDATE_SECONDS: u64 = 300;
-/// For how long after it was made it lets in, in seconds.
+/// Validity of a user certificate after its creation, in seconds.
 pub const SSH_USER_SECONDS: u64 = 300;
-/// For how long after it was made a host certificate is good, in seconds: 90 days.
+/// Validity of a host certificate after its creation, in seconds: 90 days.
 pub const SSH_HOST_SECONDS: u64 = 90 * 86_400;
-/// The principal that every person's certificate has besides the e-mail address.
+/// A principal of every person's certificate, in addition to the e-mail address.
 pub const SIGNED_PRINCIPAL: &str = "sallyport_ssh_signed";
-/// The principal that servers which were set up for mysocket know.
+/// The principal for servers that were configured for mysocket.
 pub const MYSOCKET_PRINCIPAL: &str = "mysocket_ssh_signed";
 /// The longest principal, in bytes.
 const MAX_PRINCIPAL_BYTES: usize = 255;
-/// The longest command that may be forced, in bytes.
+/// The longest forced command, in bytes.
 pub const MAX_FORCE_COMMAND_BYTES: usize = 1_024;
 
-/// What a user certificate may allow (sshd(8), ssh-keygen(1) `-O`), in the order in which certificates list it.
+/// The possible extensions of a user certificate (sshd(8), ssh-keygen(1) `-O`), in the order of certificates.
 pub const SSH_EXTENSIONS: [&str; 5] =
     ["permit-X11-forwarding", "permit-agent-forwarding", "permit-port-forwarding", "permit-pty", "permit-user-rc"];
-/// What it allows when nothing is said.
+/// The default extensions.
 pub const DEFAULT_SSH_EXTENSIONS: [&str; 3] = ["permit-agent-forwarding", "permit-port-forwarding", "permit-pty"];
 
-/// Whom a certificate is for, and what it allows.
+/// The subject and permissions of a certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct SshSubject<'a> {
-    /// A user's or a host's.
+    /// Whether it is a host certificate.
     pub is_host: bool,
-    /// What servers write into their logs.
+    /// The key id, which servers log.
     pub key_id: &'a str,
-    /// For whom it is good. At least one: a certificate without is good for everybody.
+    /// The principals, at least one: a certificate without any is valid for everybody.
     pub principals: &'a [&'a str],
-    /// What a user may do, of [`SSH_EXTENSIONS`].
+    /// The extensions for a user, from [`SSH_EXTENSIONS`].
     pub extensions: &'a [&'a str],
-    /// The one command that a user may run.
+    /// The forced command for a user, if any.
     pub force_command: Option<&'a str>,
-    /// Start of its life, in seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     pub valid_after: u64,
-    /// End of its life, in seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub valid_before: u64,
 }
 
-/// Why a key was not signed.
+/// Reason why a key was not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SshSignError {
-    /// It is no public key.
-    #[error("it is no usable public key: {0}")]
+    /// The line is no public key.
+    #[error("the text is not a usable public key: {0}")]
     Key(ssh_key::Error),
-    /// A name that would be several, or none at all.
+    /// A principal is empty, too long, or has special characters.
     #[error("{0:?} cannot be a principal of a certificate")]
     Principal(String),
-    /// A command that cannot be forced.
+    /// A forced command is malformed.
     #[error("the forced command must be one line of 1 to {MAX_FORCE_COMMAND_BYTES} bytes")]
     Command,
-    /// No such extension.
-    #[error("{name:?} is no extension of a user certificate: known are {}", SSH_EXTENSIONS.join(", "))]
+    /// An unknown extension.
+    #[error("{name:?} is not an extension of a user certificate: expected one of {}", SSH_EXTENSIONS.join(", "))]
     Extension {
-        /// What was given.
+        /// The name.
         name: String,
     },
-    /// No certificate could be made.
-    #[error("cannot make the certificate: {0}")]
+    /// The certificate could not be created.
+    #[error("cannot create the certificate: {0}")]
     Make(ssh_key::Error),
 }
 
-/// Signs a public key (a line as in a `.pub` file) for this subject; the line is as in a `-cert.pub` file, without a line
-/// end. Serial number and nonce must be random.
+/// Signs a public key (a line as in a `.pub` file) for this subject; returns a line as in a `-cert.pub` file, without a
+/// line end. Serial number and nonce must be random.
 ///
 /// # Errors
-/// It is no public key, or the subject cannot stand in a certificate.
+/// The line is no public key, or the subject is invalid.
 pub fn sign_ssh_key(
     authority: &PrivateKey,
     public_key: &str,
@@ -87,8 +87,8 @@ pub fn sign_ssh_key(
     if subject.principals.is_empty() {
         return Err(SshSignError::Principal(String::new()));
     }
-    // ssh-keygen, sshd and their lists of principals take commas and white space for what stands between names, `!` and
-    // `*` for patterns.
+    // ssh-keygen, sshd and their lists of principals treat commas and white space as separators, and `!` and `*` as
+    // patterns.
     let is_name = |name: &&str| {
         (1..=MAX_PRINCIPAL_BYTES).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_graphic() && !b",\"'!*?\\#".contains(&byte))
@@ -118,7 +118,7 @@ pub fn sign_ssh_key(
         if let Some(command) = subject.force_command {
             builder.critical_option("force-command", command)?;
         }
-        // In the order of their names, as the format asks for.
+        // Sorted by name, as the format requires.
         for extension in SSH_EXTENSIONS.iter().filter(|known| subject.extensions.contains(known)) {
             builder.extension(*extension, "")?;
         }
@@ -127,7 +127,7 @@ pub fn sign_ssh_key(
     make().map(|line| line.trim_end().to_owned()).map_err(SshSignError::Make)
 }
 
-/// An authority's key when it signs: all of them are Ed25519, and what signs with keys of other kinds is left out.
+/// An authority's signing key. All are Ed25519, so other kinds are not linked.
 struct Signing<'a>(&'a PrivateKey);
 
 impl Signer<Signature> for Signing<'_> {
@@ -145,43 +145,43 @@ impl From<&Signing<'_>> for KeyData {
     }
 }
 
-/// Whom a person's certificate is for.
+/// The subject of a person's certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct SshPerson<'a> {
     /// The verified e-mail address: the certificate's key id, and a principal.
     pub email: &'a str,
-    /// Whether servers that were set up for mysocket let the person in too.
+    /// Whether to add the principal for servers that were configured for mysocket.
     pub for_mysocket: bool,
-    /// What the person may do, of [`SSH_EXTENSIONS`].
+    /// The extensions, from [`SSH_EXTENSIONS`].
     pub extensions: &'a [&'a str],
-    /// The one command that the person may run.
+    /// The forced command, if any.
     pub force_command: Option<&'a str>,
 }
 
-/// Signs ssh keys of one organisation: of its persons, and of its hosts.
+/// Signs ssh keys of an organisation's persons and hosts.
 pub struct SshAuthority {
     key: PrivateKey,
 }
 
 impl SshAuthority {
-    /// The authority with the Ed25519 key of this seed of 256 random bits; the comment says whose it is.
+    /// Derives the authority's Ed25519 key from this seed of 256 random bits; the comment names the owner.
     ///
     /// # Errors
-    /// The comment cannot stand in a key.
+    /// The comment is invalid.
     pub fn from_seed(seed: &[u8; 32], comment: &str) -> Result<Self, SshSignError> {
         let key = PrivateKey::new(KeypairData::Ed25519(Ed25519Keypair::from_seed(seed)), comment.to_owned());
         key.map(|key| Self { key }).map_err(SshSignError::Make)
     }
 
-    /// The authority's public key: one line for `TrustedUserCAKeys`, and behind `@cert-authority` in `known_hosts`.
+    /// The authority's public key as one line, for `TrustedUserCAKeys`, and after `@cert-authority` in `known_hosts`.
     ///
     /// # Errors
-    /// The key has no such form; not with keys that were made here.
+    /// The key cannot be encoded; does not happen with keys created here.
     pub fn public_line(&self) -> Result<String, SshSignError> {
         self.key.public_key().to_openssh().map(|line| line.trim_end().to_owned()).map_err(SshSignError::Make)
     }
 
-    /// A certificate that lets a person in for some minutes around `now`, in seconds since 1970.
+    /// Signs a person's certificate, valid for some minutes around `now`, in seconds since 1970.
     ///
     /// # Errors
     /// See [`sign_ssh_key`].
@@ -206,8 +206,7 @@ impl SshAuthority {
         sign_ssh_key(&self.key, public_key, &subject, serial, nonce)
     }
 
-    /// A certificate that shows clients that a host is the one of these names, from an hour before `now`, in seconds since
-    /// 1970, for 90 days.
+    /// Signs a host certificate for these names, valid from an hour before `now` (seconds since 1970), for 90 days.
     ///
     /// # Errors
     /// See [`sign_ssh_key`].
@@ -231,18 +230,18 @@ impl SshAuthority {
         sign_ssh_key(&self.key, public_key, &subject, serial, nonce)
     }
 
-    /// The private key as OpenSSH writes it. To be kept where nobody else reads it.
+    /// The private key in OpenSSH's format. Must be kept secret.
     ///
     /// # Errors
-    /// The key has no such form; not with keys that were made here.
+    /// The key cannot be encoded; does not happen with keys created here.
     pub fn private_openssh(&self) -> Result<String, SshSignError> {
         self.key.to_openssh(LineEnding::LF).map(|text| text.to_string()).map_err(SshSignError::Make)
     }
 
-    /// Takes up an authority from its private key as OpenSSH writes it.
+    /// Loads an authority from its private key in OpenSSH's format.
     ///
     /// # Errors
-    /// It is no private key.
+    /// The text is no private key.
     pub fn from_openssh(text: &str) -> Result<Self, SshSignError> {
         PrivateKey::from_openssh(text).map(|key| Self { key }).map_err(SshSignError::Key)
     }
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_gets_minutes_and_nobody_elses_names() {
+    fn a_person_gets_minutes_and_no_names_of_others() {
         let authority = authority();
         let line = authority.sign_person(KEY, ann(), NOW, 42, [9; 16]).unwrap();
         let certificate = Certificate::from_openssh(&line).unwrap();

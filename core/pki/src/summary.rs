@@ -1,20 +1,20 @@
-//! What a certificate says of itself, for people who look after a server.
+//! A summary of a server's certificate for its administrators.
 
 use time::OffsetDateTime;
 
-/// Who signed a server's certificate, and until when it is good. That it was signed is for others to check.
+/// The issuer and the dates of a server's certificate. The signature is not verified here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateSummary {
-    /// Who signed it, as it says itself.
+    /// The issuer's name, as stated in the certificate.
     pub issuer: String,
-    /// Begin of its life.
+    /// Start of its validity.
     pub not_before: OffsetDateTime,
-    /// End of its life.
+    /// End of its validity.
     pub not_after: OffsetDateTime,
 }
 
 impl CertificateSummary {
-    /// Reads a certificate in DER; `None`: it is none.
+    /// Parses a certificate in DER; `None` if it is malformed.
     #[must_use]
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;

@@ -1,4 +1,4 @@
-//! What is wrong with a rule that nobody could meet.
+//! Checks of rules that could never apply to anybody.
 
 use std::cell::Cell;
 
@@ -12,105 +12,105 @@ use crate::{
     times::Minutes,
 };
 
-/// How many comparisons of entries may be spent on looking for denials that cover everything that is allowed.
+/// Bound on compared entries in the search for denials that cover everything allowed.
 const MAX_COVER_STEPS: usize = 2_000_000;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 const MINUTE_SECONDS: i64 = 60;
-/// A span as long as this has every minute of the week in it, wherever clocks are changed.
+/// A span of this length includes every minute of the week, also around clock changes.
 const WEEK_SECONDS: i64 = 8 * DAY_SECONDS;
 
-/// What is wrong with a rule.
+/// A defect of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
-    /// No condition, and not said that this is meant.
-    #[error("it has no condition and so means everybody: write \"who\": {{\"anyone\": true}} if that is meant")]
+    /// There is no condition, and no explicit `anyone`.
+    #[error("it has no condition and would apply to everybody: write \"who\": {{\"anyone\": true}} if that is meant")]
     NoCondition,
-    /// The name is not one.
+    /// The name is malformed.
     #[error("its name is empty, longer than {MAX_RULE_NAME_CHARS} characters, or has control characters")]
     Name,
-    /// An empty list.
+    /// A list is empty.
     #[error("{0} is empty, so nobody could meet it: list something, or leave it out")]
     EmptyList(&'static str),
-    /// A group of conditions without a condition.
+    /// A group of conditions is empty.
     #[error("{0} has no condition in it: give one, or leave it out")]
     EmptyGroup(&'static str),
-    /// More entries than a condition may have.
+    /// A condition has too many entries.
     #[error("{list} has {count} entries and may have {max}: make two rules of it")]
     TooMany {
-        /// Which list.
+        /// The list.
         list: &'static str,
-        /// How many it has.
+        /// The number of entries.
         count: usize,
-        /// How many it may have.
+        /// The limit.
         max: usize,
     },
-    /// `anyone` beside something else.
-    #[error("\"anyone\" stands beside other conditions of who it is: take one of them out")]
+    /// `anyone` beside other conditions.
+    #[error("\"anyone\" cannot be combined with other conditions of who: remove one of them")]
     AnyoneAndSomebody,
-    /// Machines and people at once.
+    /// Both machines and people.
     #[error("nobody is a person and a service token at once: make two rules of it")]
     PersonAndService,
-    /// An address outside the domains.
-    #[error("{email} is in none of its email_domains, so nobody could be both: make two rules of it")]
+    /// An address outside of the domains.
+    #[error("{email} is in none of the email_domains, so nobody could match both: make two rules")]
     EmailOutsideDomains {
         /// The address.
         email: String,
     },
-    /// The name of a group or token that none can have.
-    #[error("{text:?} in {list} is no name: use 1 to 128 bytes without control characters")]
+    /// An invalid name of a group or token.
+    #[error("{text:?} in {list} is not a valid name: use 1 to 128 bytes without control characters")]
     Entry {
-        /// Which list.
+        /// The list.
         list: &'static str,
         /// The text, cut to 64 characters.
         text: String,
     },
     /// Port 0.
-    #[error("0 is no port")]
+    #[error("0 is not a port")]
     Port,
-    /// What an ssh certificate allows, of those who get none.
-    #[error("ssh stands in a rule that denies: whoever it means gets no certificate")]
+    /// SSH permissions in a rule that denies.
+    #[error("ssh cannot be in a rule that denies: denied persons get no certificate")]
     SshOfDenial,
-    /// A command that cannot be forced.
-    #[error("force_command of ssh is one line of 1 to {MAX_SSH_COMMAND_BYTES} bytes")]
+    /// A forced command is malformed.
+    #[error("force_command of ssh must be one line of 1 to {MAX_SSH_COMMAND_BYTES} bytes")]
     SshCommand,
-    /// An extension twice.
+    /// A duplicate extension.
     #[error("extensions of ssh has {0} twice")]
     SshTwice(&'static str),
-    /// No time is in the window.
+    /// A weekly window is empty.
     #[error("the weekly window from {from} to {to} has no day, or no time in it; a whole day is from 00:00 to 24:00")]
     EmptyWindow {
-        /// Its beginning.
+        /// The start.
         from: String,
         /// Its end.
         to: String,
     },
-    /// A window without a time zone.
+    /// A weekly window without a time zone.
     #[error("weekly windows need a time_zone, such as Europe/Zurich or UTC")]
     NoZone,
-    /// A time zone for nothing.
-    #[error("time_zone says nothing without weekly windows; not_before and not_after have their own offset")]
+    /// A time zone without a weekly window.
+    #[error("time_zone has no effect without weekly windows; not_before and not_after have their own offset")]
     ZoneAlone,
-    /// The end is not behind the beginning.
+    /// The end is not after the start.
     #[error("not_after ({not_after}) is not later than not_before ({not_before}), so there is no time between them")]
     EndsBeforeItBegins {
-        /// The beginning.
+        /// The start.
         not_before: String,
         /// The end.
         not_after: String,
     },
-    /// It has run out.
-    #[error("not_after ({not_after}) is in the past, so it means nobody any more: take it out or move it")]
+    /// The rule has expired.
+    #[error("not_after ({not_after}) is in the past, so it applies to nobody: remove or change it")]
     Past {
         /// The end.
         not_after: String,
     },
-    /// No window is in the span.
-    #[error("none of its weekly windows comes between now or not_before and not_after, so it means nobody")]
+    /// No window is within the span.
+    #[error("none of its weekly windows is between now or not_before and not_after, so it applies to nobody")]
     NoWindowInSpan,
 }
 
 impl PolicyRule {
-    /// What could be said of the rule at any time.
+    /// Checks that do not depend on the time.
     pub(crate) fn check_shape(&self) -> Result<(), Flaw> {
         let is_name = |name: &String| {
             !name.trim().is_empty()
@@ -137,7 +137,7 @@ impl PolicyRule {
         if what.ports.as_ref().is_some_and(|ports| ports.contains(&0)) { Err(Flaw::Port) } else { Ok(()) }
     }
 
-    /// What is wrong with the rule at this time.
+    /// Checks that depend on the time.
     pub(crate) fn check_times(&self, now: i64) -> Result<(), Flaw> {
         let Some(when) = &self.when else { return Ok(()) };
         let Some(not_after) = when.not_after else { return Ok(()) };
@@ -151,7 +151,7 @@ impl PolicyRule {
         }
         let minutes = Minutes::of(weekly);
         let is_open = |unix: i64| zone.minute_of_week(unix).is_some_and(|minute| minutes.contains(minute));
-        // Every minute of at most eight days, and the last second: it may be the only one of its minute.
+        // Every minute of at most eight days, and the last second, which may be the only one of its minute.
         let mut at = first;
         while at < not_after.unix() {
             if is_open(at) {
@@ -252,12 +252,12 @@ fn names(list: &'static str, entries: &Option<Vec<String>>) -> Result<(), Flaw> 
 }
 
 impl Document {
-    /// Whether somebody is left of those who are allowed.
+    /// Checks that somebody remains who is allowed and not denied.
     pub(crate) fn check_that_somebody_is_left(&self) -> Result<(), DocumentError> {
-        // A rule that keeps everybody out whatever there is: nobody has use for it, in whichever policy.
+        // A rule that denies everybody is useless in any policy.
         let everybody = PolicyRule::default();
         let denies: Vec<PolicyRule> = self.deny.iter().map(plain).collect();
-        // Long lists are not worth more time than this: whoever writes rules decides how long they are.
+        // The budget bounds the work, because authors of rules choose the length of lists.
         let budget = Cell::new(MAX_COVER_STEPS);
         let covering = |rule: &PolicyRule| {
             denies.iter().position(|deny| {
@@ -291,7 +291,7 @@ impl Document {
     }
 }
 
-/// The rule without conditions that everybody meets.
+/// Whether the rule has no conditions, so that it applies to everybody.
 fn plain(rule: &PolicyRule) -> PolicyRule {
     let mut rule = rule.clone();
     rule.from = rule.from.filter(|from| !Ranges::new(networks(from)).cover_everything());

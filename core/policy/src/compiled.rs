@@ -1,4 +1,4 @@
-//! Rules in the form in which they are asked on every arrival.
+//! Compiled rules, which are evaluated for every request.
 
 use sallyport_model::{EmailDomain, PersonEmail, ProviderName};
 
@@ -7,7 +7,7 @@ use crate::{
     path::PathView, times::Minutes,
 };
 
-/// A rule that answers quickly.
+/// A compiled rule.
 #[derive(Debug, Clone)]
 pub(crate) struct Compiled {
     pub(crate) policy: Box<str>,
@@ -22,7 +22,7 @@ pub(crate) struct Compiled {
     pub(crate) ssh: Option<Box<SshGrant>>,
 }
 
-/// Lists of those whom a rule means, sorted.
+/// Sorted lists of persons.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Persons {
     emails: Option<Box<[PersonEmail]>>,
@@ -32,7 +32,7 @@ pub(crate) struct Persons {
     services: Option<Box<[String]>>,
 }
 
-/// When a rule holds.
+/// The times at which a rule applies.
 #[derive(Debug, Clone)]
 pub(crate) struct Times {
     not_before: i64,
@@ -40,7 +40,7 @@ pub(crate) struct Times {
     weekly: Option<(Zone, Minutes)>,
 }
 
-/// The entries in their order, each once.
+/// The entries sorted and without duplicates.
 pub(crate) fn sorted<T: Ord + Clone>(entries: &[T]) -> Box<[T]> {
     let mut entries = entries.to_vec();
     entries.sort_unstable();
@@ -73,12 +73,12 @@ impl Compiled {
         }
     }
 
-    /// Whether it is about what a request says of itself.
+    /// Whether the rule has conditions about requests.
     pub(crate) fn is_about_requests(&self) -> bool {
         self.methods.is_some() || self.paths.is_some()
     }
 
-    /// What is said when this rule has decided; with the condition that could not be judged, if there was one.
+    /// The reason of a decision by this rule; `unjudged`: the condition that could not be evaluated, if any.
     pub(crate) fn decides(&self, unjudged: Option<Condition>) -> DecidedBy<'_> {
         DecidedBy::Rule { policy: &self.policy, rule: &self.called, unjudged }
     }
@@ -87,8 +87,9 @@ impl Compiled {
         self.ask(question, path).is_ok()
     }
 
-    /// The first condition that does not hold, those first that are cheap to look at; or else the first one, if any, of
-    /// which nobody can tell whether it holds. What cannot be told holds in a rule that denies, and in no rule that allows.
+    /// Evaluates the conditions, cheap ones first. Returns the first that does not hold, or else the first that cannot
+    /// be evaluated, if any. A condition that cannot be evaluated counts as true in a rule that denies, and as false in
+    /// a rule that allows.
     pub(crate) fn ask(
         &self,
         question: &Question<'_>,
@@ -122,15 +123,15 @@ impl Compiled {
         Ok(unjudged)
     }
 
-    /// Whether the rule, where nobody is known, denies everything or everything by one method or path, because it cannot
-    /// be told whom it means.
+    /// Whether the rule denies everything, or everything with one method or path, while the client has no identity,
+    /// because conditions about the identity cannot be evaluated.
     pub(crate) fn denies_all_strangers(&self) -> bool {
         let is_bound = self.ports.is_some() || self.from.is_some() || self.when.is_some();
         self.effect == Effect::Deny && !self.who.is_anybody() && !is_bound && !self.is_about_requests()
     }
 
-    /// Methods have a case (RFC 9110 section 9.1), and some programs do not look at it: what is denied is denied in every
-    /// spelling.
+    /// Methods are case-sensitive (RFC 9110 section 9.1), but some programs ignore the case: a denied method is denied
+    /// in every spelling.
     fn means_method(&self, methods: &[String], method: Option<&str>) -> Option<bool> {
         let method = method?;
         let is = |wanted: &String| match self.effect {
@@ -142,7 +143,7 @@ impl Compiled {
         Some(methods.iter().any(is))
     }
 
-    /// A path that programs read differently may be any; which one flows below HTTP is not known.
+    /// A path that programs interpret differently may be any path; below HTTP the path is unknown.
     fn means_path(&self, paths: &[PathPattern], path: Option<&PathView<'_>>) -> Option<bool> {
         match (path, self.effect) {
             (None | Some(PathView::Odd), _) => None,
@@ -176,7 +177,8 @@ impl Persons {
         self.emails.is_some() || self.domains.is_some() || self.groups.is_some() || self.providers.is_some()
     }
 
-    /// Whether they are meant; `None`: nobody can tell, because nobody is known, or because the provider states no groups.
+    /// Whether the client matches; `None` if that is unknown: there is no identity, or the provider does not state
+    /// groups.
     fn means(&self, question: &Question<'_>) -> Option<bool> {
         if let Some(services) = &self.services {
             let is_named = |name: &str| services.binary_search_by(|service| service.as_str().cmp(name)).is_ok();
@@ -220,7 +222,7 @@ impl Times {
         }
     }
 
-    /// Whether this is such a time; `None`: no calendar has it.
+    /// Whether the time matches; `None` if no calendar has the time.
     fn mean(&self, now: i64) -> Option<bool> {
         if !(self.not_before..self.not_after).contains(&now) {
             return Some(false);

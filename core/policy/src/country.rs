@@ -1,8 +1,8 @@
-//! Countries by their two letters.
+//! Country codes.
 
 use std::{fmt, str::FromStr};
 
-/// Every code that ISO 3166-1 assigns officially, and XK, by which the usual address databases mean Kosovo. Sorted.
+/// Every code that ISO 3166-1 assigns officially, and XK, which common address databases use for Kosovo. Sorted.
 const CODES: &[u8] = b"\
     ADAEAFAGAIALAMAOAQARASATAUAWAXAZBABBBDBEBFBGBHBIBJBLBMBNBOBQBRBSBTBVBWBYBZ\
     CACCCDCFCGCHCICKCLCMCNCOCRCUCVCWCXCYCZDEDJDKDMDODZECEEEGEHERESETFIFJFKFMFOFR\
@@ -12,13 +12,13 @@ const CODES: &[u8] = b"\
     SASBSCSDSESGSHSISJSKSLSMSNSOSRSSSTSVSXSYSZTCTDTFTGTHTJTKTLTMTNTOTRTTTVTWTZUAUGUMUSUYUZ\
     VAVCVEVGVIVNVUWFWSXKYEYTZAZMZW";
 
-/// A country: an ISO 3166-1 alpha-2 code that is assigned, or XK. Written in capitals; read in any case.
+/// A country: an assigned ISO 3166-1 alpha-2 code, or XK. Written in capitals; parsed in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Country([u8; 2]);
 
-/// The text is no country.
+/// The text is not a country.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no country: give the two letters of ISO 3166, such as CH or US")]
+#[error("{text:?} is not a country: give the two letters of ISO 3166, such as CH or US")]
 pub struct CountryError {
     text: String,
 }
@@ -27,7 +27,7 @@ impl Country {
     /// The two letters, in capitals.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // The letters are ASCII: nothing else is in the list.
+        // The letters are ASCII: the list has nothing else.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!("Ch".parse::<Country>(), "CH".parse());
         for text in ["", "C", "CHE", "UK", "EU", "ZZ", "T1", "é", "日本", "C H"] {
             let error = text.parse::<Country>().unwrap_err().to_string();
-            assert!(error.contains("is no country: give the two letters"), "{error}");
+            assert!(error.contains("is not a country: give the two letters"), "{error}");
         }
     }
 }

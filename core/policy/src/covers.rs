@@ -1,9 +1,10 @@
-//! Whether a rule means everybody whom another means. Says no where that is hard to see: it is there to tell people of
-//! mistakes, and decides nothing.
+//! Whether a rule covers another one.
+//!
+//! The check is conservative: it finds mistakes of authors, and decides nothing.
 
 use crate::{PolicyRule, Rule, What, When, Who, ranges::Ranges, rule::networks, times::Minutes};
 
-/// Whether every flow that `inner` means is meant by `outer` too.
+/// Whether `outer` matches every flow that `inner` matches.
 pub(crate) fn covers(outer: &PolicyRule, inner: &PolicyRule) -> bool {
     let nobody = Who::default();
     let nothing = What::default();
@@ -14,7 +15,7 @@ pub(crate) fn covers(outer: &PolicyRule, inner: &PolicyRule) -> bool {
         && when(outer.when.as_ref().unwrap_or(&always), inner.when.as_ref().unwrap_or(&always))
 }
 
-/// How many entries [`covers`] compares at most.
+/// Upper bound of the entries that [`covers`] compares.
 pub(crate) fn steps(outer: &PolicyRule, inner: &PolicyRule) -> usize {
     fn product<A, B>(outer: Option<&Vec<A>>, inner: Option<&Vec<B>>) -> usize {
         outer.map_or(0, Vec::len) * inner.map_or(1, Vec::len)
@@ -33,7 +34,7 @@ pub(crate) fn steps(outer: &PolicyRule, inner: &PolicyRule) -> usize {
     1 + who + what + product(outer.from.as_ref(), inner.from.as_ref())
 }
 
-/// Whether `is_covered` says so of the rule, or of each of the parts into which one of its lists takes it apart.
+/// Whether `is_covered` holds for the rule, or for each part after splitting one of its lists.
 pub(crate) fn is_covered_in_parts(rule: &PolicyRule, mut is_covered: impl FnMut(&PolicyRule) -> bool) -> bool {
     if is_covered(rule) {
         return true;
@@ -71,7 +72,7 @@ pub(crate) fn is_covered_in_parts(rule: &PolicyRule, mut is_covered: impl FnMut(
     })
 }
 
-/// Whether `inner` is a list whose entries are all in `outer`, or there is no `outer`.
+/// Whether all entries of `inner` are in `outer`, or `outer` is absent.
 fn within<T: PartialEq>(outer: &Option<Vec<T>>, inner: &Option<Vec<T>>) -> bool {
     match (outer, inner) {
         (None, _) => true,

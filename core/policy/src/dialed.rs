@@ -1,8 +1,8 @@
-//! Where machines of ours may be made to dial by those who only own a socket.
+//! The networks that edges may be made to dial by owners of sockets.
 //!
-//! An owner who names an address that an edge dials makes that machine reach into its own network. So nothing may be
-//! dialed but what the operator has named, and some addresses only when they were meant: a rule for all of IPv4 does not
-//! open the machine itself, nor what answers there with its credentials.
+//! The owner of a direct origin makes an edge connect to an address in the edge's own network. So only networks that
+//! the operator has listed may be dialed, and some addresses only if they are listed specifically: a rule for all of
+//! IPv4 does not open the machine itself, nor the metadata service with its credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,8 +10,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::Network;
 
-/// Where only a network that lies within leads: this machine, its links, and the services that tell machines of clouds
-/// their credentials (169.254.169.254 is on a link).
+/// Networks that need a specific rule: this machine, link-local addresses, and metadata services of clouds
+/// (169.254.169.254 is link-local).
 const ONLY_WHEN_NAMED: [IpNet; 9] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16)),
@@ -24,25 +24,25 @@ const ONLY_WHEN_NAMED: [IpNet; 9] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 192), 32)),
 ];
 
-/// The networks into which connections may be opened.
+/// The networks that may be dialed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DialedNetworks(Vec<Network>);
 
 impl DialedNetworks {
-    /// These networks, and nothing else.
+    /// Permits only these networks.
     #[must_use]
     pub fn new(networks: Vec<Network>) -> Self {
         Self(networks)
     }
 
-    /// Whether there is none: nothing may be dialed.
+    /// Whether nothing may be dialed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the address may be dialed. An IPv4 address within IPv6 is that IPv4 address (`::ffff:0:0/96`); where IPv6
-    /// addresses lead to IPv4 ones by translation, both have to be allowed.
+    /// Whether the address may be dialed. An IPv4-mapped address counts as its IPv4 address (`::ffff:0:0/96`); if an
+    /// IPv6 address leads to an IPv4 one by translation, both must be permitted.
     #[must_use]
     pub fn permit(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -62,7 +62,8 @@ impl DialedNetworks {
     }
 }
 
-/// Whether it is no address of a machine: unspecified (which some systems take for themselves), for many, or reserved.
+/// Whether the address belongs to no machine: unspecified (which some systems take for themselves), multicast, or
+/// reserved.
 fn is_nobody(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => four.octets()[0] == 0 || four.octets()[0] >= 224,
@@ -70,8 +71,8 @@ fn is_nobody(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that an IPv6 address leads to: NAT64 (RFC 6052 and RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380), and
-/// the compatible ones of old (RFC 4291 section 2.5.5.1).
+/// The IPv4 address that an IPv6 address leads to: NAT64 (RFC 6052 and RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380),
+/// and deprecated compatible addresses (RFC 4291 section 2.5.5.1).
 fn embedded(six: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = six.segments();
     let four = |high: u16, low: u16| {

@@ -1,4 +1,4 @@
-//! What people write: the rules of one policy.
+//! Policy documents: the rules of one policy, as written by people.
 
 use sallyport_model::{EmailDomain, MAX_GROUP_BYTES, PersonEmail, ProviderName};
 use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
@@ -7,15 +7,15 @@ use crate::{Flaw, Moment, PathPattern, Rule, Window, Zone};
 
 /// The longest document, in bytes of JSON.
 pub const MAX_DOCUMENT_BYTES: usize = 32 * 1024;
-/// How many rules a document has at most, allowing and denying ones together.
+/// The most rules of a document, both kinds together.
 pub const MAX_POLICY_RULES: usize = 100;
-/// How many entries one condition has at most.
+/// The most entries of one condition.
 pub const MAX_CONDITION_ENTRIES: usize = 1_000;
-/// How many weekly windows a rule has at most.
+/// The most weekly windows of a rule.
 pub const MAX_WINDOWS: usize = 50;
 /// The longest name of a rule, in characters.
 pub const MAX_RULE_NAME_CHARS: usize = 64;
-/// The longest command that a rule has ssh run, in bytes.
+/// The longest forced ssh command of a rule, in bytes.
 pub const MAX_SSH_COMMAND_BYTES: usize = 1_024;
 /// The longest method, in bytes.
 pub const MAX_METHOD_BYTES: usize = 32;
@@ -35,51 +35,51 @@ pub const MAX_METHOD_BYTES: usize = 32;
 /// }
 /// ```
 ///
-/// Deny wins over allow. A document without `allow` only denies: it lets nobody in by itself.
+/// Deny wins over allow. A document without `allow` only denies, and admits nobody by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// Who is let in: whoever one of the rules means.
+    /// Rules that admit: one matching rule is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<PolicyRule>>,
-    /// Who is kept out, whatever any policy allows.
+    /// Rules that refuse, whatever any policy allows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<PolicyRule>,
 }
 
-/// A rule means those of whom all its conditions hold. The entries of one list are alternatives.
+/// A rule matches if all its conditions hold. The entries of one list are alternatives.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRule {
-    /// What it is called where a decision is explained.
+    /// The name of the rule in explanations of decisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who it is.
+    /// Conditions about the identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<Who>,
-    /// Where they come from. What is not known of an address matches no rule about it.
+    /// Conditions about the client's address. An unknown property of an address matches no condition about it.
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub from: Option<Vec<Rule>>,
-    /// When it is.
+    /// Conditions about the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<When>,
-    /// What they ask for.
+    /// Conditions about the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what: Option<What>,
-    /// What an ssh certificate of those allows whom it lets in; no condition. Only of a rule that allows.
+    /// Permissions of ssh certificates of the persons that the rule admits; not a condition. Only in rules that allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshGrant>,
 }
 
-/// What an ssh certificate allows. What is absent is as the organisation's authority has it.
+/// Permissions of an ssh certificate. Absent fields are as configured for the organisation's authority.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SshGrant {
-    /// The extensions; an empty list for none.
+    /// The extensions; an empty list means none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub extensions: Option<Vec<SshExtension>>,
-    /// The one command that may be run.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "said")]
+    /// The forced command, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given_text")]
     pub force_command: Option<String>,
 }
 
@@ -87,16 +87,16 @@ pub struct SshGrant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SshExtension {
-    /// Programs with windows.
+    /// X11 forwarding.
     #[serde(rename = "permit-X11-forwarding")]
     PermitX11Forwarding,
-    /// The agent with the keys.
+    /// Agent forwarding.
     PermitAgentForwarding,
-    /// Ports.
+    /// Port forwarding.
     PermitPortForwarding,
     /// A terminal.
     PermitPty,
-    /// The user's own start script.
+    /// The user's rc file.
     PermitUserRc,
 }
 
@@ -110,7 +110,7 @@ impl SshExtension {
         Self::PermitUserRc,
     ];
 
-    /// The extension as certificates have it.
+    /// The extension as in certificates.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -126,30 +126,29 @@ impl SshExtension {
 impl std::str::FromStr for SshExtension {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|known| known.as_str() == text)
-            .ok_or_else(|| format!("there is no such extension; known are {}", Self::ALL.map(Self::as_str).join(", ")))
+        Self::ALL.into_iter().find(|known| known.as_str() == text).ok_or_else(|| {
+            format!("there is no such extension: expected one of {}", Self::ALL.map(Self::as_str).join(", "))
+        })
     }
 }
 
-/// Who somebody is.
+/// Conditions about the identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Who {
-    /// Everybody, said so that nobody says it by mistake. With nothing beside it.
+    /// Everybody, stated explicitly. Cannot be combined with other fields.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anyone: bool,
-    /// People by their e-mail addresses.
+    /// Persons by e-mail address.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub emails: Option<Vec<PersonEmail>>,
-    /// People by the domains of these. A domain says nothing of those beneath it.
+    /// Persons by e-mail domain, without subdomains.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub email_domains: Option<Vec<EmailDomain>>,
-    /// People by groups that their provider says, letter by letter.
+    /// Persons by groups of their provider, compared exactly.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub groups: Option<Vec<String>>,
-    /// People by who vouches for them.
+    /// Persons by identity provider.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub providers: Option<Vec<ProviderName>>,
     /// Machines by the names of their service tokens.
@@ -157,46 +156,46 @@ pub struct Who {
     pub service_tokens: Option<Vec<String>>,
 }
 
-/// When a rule holds.
+/// Conditions about the time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// From when on.
+    /// Start, inclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Moment>,
-    /// Until before when.
+    /// End, exclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Moment>,
-    /// At which times of the week.
+    /// Weekly windows.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub weekly: Option<Vec<Window>>,
-    /// On whose clocks; asked for with `weekly`.
+    /// The time zone of the windows; required with `weekly`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<Zone>,
 }
 
-/// What somebody asks for.
+/// Conditions about the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct What {
-    /// HTTP methods, in capitals. `GET` stands for `HEAD`, too.
+    /// HTTP methods, in capitals. `GET` includes `HEAD`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "methods")]
     pub methods: Option<Vec<String>>,
     /// HTTP paths.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub paths: Option<Vec<PathPattern>>,
-    /// Ports by which clients come.
+    /// Ports that clients connect to.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub ports: Option<Vec<u16>>,
 }
 
-/// A list that is there, not `null`: nothing must read as "no condition" that was written as one.
+/// A list that is present and not `null`: `null` must not read as "no condition".
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
     Vec::deserialize(deserializer).map(Some)
 }
 
-/// A text that is there, not `null`.
-fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+/// A text that is present and not `null`.
+fn given_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     String::deserialize(deserializer).map(Some)
 }
 
@@ -209,18 +208,18 @@ fn methods<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Stri
     match methods.iter().find(|method| !token(method)) {
         Some(bad) => {
             let bad: String = bad.chars().take(MAX_METHOD_BYTES).collect();
-            Err(serde::de::Error::custom(format!("{bad:?} is no HTTP method such as GET or POST")))
+            Err(serde::de::Error::custom(format!("{bad:?} is not an HTTP method such as GET or POST")))
         }
         None => Ok(Some(methods.iter().map(|method| method.to_ascii_uppercase()).collect())),
     }
 }
 
-/// What a rule does to those whom it means.
+/// The effect of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It lets them in.
+    /// Admit.
     Allow,
-    /// It keeps them out.
+    /// Refuse.
     Deny,
 }
 
@@ -235,55 +234,53 @@ impl Effect {
     }
 }
 
-/// The text is no policy that can be used.
+/// Reason why a policy document is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// More than a document may have.
-    #[error("the policy has {bytes} bytes and may have {MAX_DOCUMENT_BYTES}: make two of it")]
+    /// The document is too long.
+    #[error("the policy has {bytes} bytes and may have {MAX_DOCUMENT_BYTES}: split it")]
     TooLong {
-        /// How many it has.
+        /// Its length.
         bytes: usize,
     },
-    /// It does not read as one.
+    /// The document cannot be parsed.
     #[error("the policy cannot be read: {0}")]
     Syntax(String),
-    /// Nothing is in it.
+    /// There are no rules.
     #[error("the policy has no rule: give at least one under allow or deny")]
     Empty,
-    /// The list is there, and nobody is on it.
+    /// `allow` is present but empty.
     #[error(
         "allow is empty, so nobody could meet the policy: give a rule, or leave allow out of a policy that only denies"
     )]
     EmptyAllow,
-    /// More rules than a document may have.
+    /// There are too many rules.
     #[error(
         "the policy has {count} rules and may have {MAX_POLICY_RULES}: a rule may list many people, networks and paths"
     )]
     TooManyRules {
-        /// How many it has.
+        /// The number of rules.
         count: usize,
     },
-    /// Something is wrong with one rule.
+    /// A rule is invalid.
     #[error("{rule}: {flaw}")]
     Rule {
-        /// Which: its list and number, and its name where it has one.
+        /// The rule: its list, number, and name, if any.
         rule: String,
-        /// What.
+        /// The defect.
         flaw: Flaw,
     },
-    /// Everybody who is allowed is denied.
-    #[error(
-        "the policy denies everybody whom it allows, so nobody could meet it: {deny} covers {allow}, and deny wins"
-    )]
+    /// The denials cover everything that is allowed.
+    #[error("the policy denies everybody that it allows: {deny} covers {allow}, and deny wins")]
     AllowsNobody {
-        /// A rule that denies.
+        /// The rule that denies.
         deny: String,
-        /// The rule that allows and that it covers.
+        /// The covered rule that allows.
         allow: String,
     },
 }
 
-/// As much of a document as says whether people are meant.
+/// The part of a document that shows whether persons can be admitted.
 #[derive(Default, Deserialize)]
 struct Sketch {
     #[serde(default)]
@@ -301,10 +298,10 @@ struct SketchedWho {
 }
 
 impl Document {
-    /// Reads a document, whether or not anybody can still meet it: a rule may have run out since it was written.
+    /// Parses a document. Expired rules are accepted, because they may have expired since it was written.
     ///
     /// # Errors
-    /// When it is no document, goes over a bound, or has a rule that never could mean anybody.
+    /// It is malformed, exceeds a limit, or has a rule that could never match.
     pub fn parse(json: &str) -> Result<Self, DocumentError> {
         if json.len() > MAX_DOCUMENT_BYTES {
             return Err(DocumentError::TooLong { bytes: json.len() });
@@ -314,18 +311,18 @@ impl Document {
         Ok(document)
     }
 
-    /// Whether people are among those whom a document allows something, and not machines alone. Reads no more than that of
-    /// what was checked when it was written: at a fraction of what [`Document::parse`] takes, for lists.
+    /// Whether the document can admit persons, and not only machines. Reads only what this needs, in a fraction of the
+    /// time of [`Document::parse`], for listings.
     #[must_use]
     pub fn allows_people(json: &str) -> bool {
         let sketch = serde_json::from_str::<Sketch>(json).unwrap_or_default();
         sketch.allow.iter().any(|rule| rule.who.as_ref().is_none_or(|who| who.service_tokens.is_none()))
     }
 
-    /// Whether the document is fit to be written at this time.
+    /// Checks that the document may be stored at this time.
     ///
     /// # Errors
-    /// As [`Document::parse`]; and when a rule has run out already, or nobody could meet what it allows.
+    /// As [`Document::parse`]; also if a rule has expired already, or nobody could be admitted by what it allows.
     pub fn check(&self, now_unix: i64) -> Result<(), DocumentError> {
         self.check_shape()?;
         for (effect, number, rule) in self.rules() {
@@ -335,7 +332,7 @@ impl Document {
         self.check_that_somebody_is_left()
     }
 
-    /// The document as JSON, the same for the same rules.
+    /// The document as normalised JSON, equal for equal rules.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
@@ -370,19 +367,19 @@ impl Document {
 }
 
 impl PolicyRule {
-    /// How a rule is spoken of: `allow rule 2 ("staff")`.
+    /// The rule in messages: `allow rule 2 ("staff")`.
     pub(crate) fn called(&self, effect: Effect, number: usize) -> String {
         let name = self.name.as_ref().map(|name| format!(" ({name:?})")).unwrap_or_default();
         format!("{} rule {number}{name}", effect.as_str())
     }
 
-    /// Whether it says something of who it is.
+    /// Whether the rule has conditions about the identity.
     #[must_use]
     pub fn names_somebody(&self) -> bool {
         self.who.as_ref().is_some_and(|who| !who.anyone)
     }
 
-    /// Whether it means people only, by something that is known of them.
+    /// Whether the rule matches only persons, by a known property.
     #[must_use]
     pub fn is_about_people(&self) -> bool {
         self.who.as_ref().is_some_and(Who::is_about_people)
@@ -390,13 +387,13 @@ impl PolicyRule {
 }
 
 impl Who {
-    /// Whether it means people only, by something that is known of them.
+    /// Whether the conditions match only persons, by a known property.
     pub(crate) fn is_about_people(&self) -> bool {
         self.emails.is_some() || self.email_domains.is_some() || self.groups.is_some() || self.providers.is_some()
     }
 }
 
-/// Whether the text can be the name of a group.
+/// Whether the text is a valid name of a group.
 pub(crate) fn is_group(text: &str) -> bool {
     (1..=MAX_GROUP_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }

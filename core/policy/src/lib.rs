@@ -1,17 +1,16 @@
-//! Who may use a socket.
+//! Access control of sockets: access lists and policies.
 //!
 //! Two languages, the second built on the first:
 //!
-//! - An [`AccessList`] is a list of networks, countries and autonomous systems that are allowed or denied.
-//!   [`AccessList::compile`] checks it and makes a [`CompiledList`], whose [`decide`](CompiledList::decide) answers for
-//!   one client.
-//! - A policy is a [`Document`] of rules: who, from where, when and what. [`PolicySet::compile`] makes the policies
-//!   that concern one socket into a [`PolicySet`], whose [`decide`](PolicySet::decide) answers a [`Question`], and says
-//!   which rule decided.
+//! - An [`AccessList`] allows or denies networks, countries and autonomous systems. [`AccessList::compile`] checks it
+//!   and returns a [`CompiledList`], whose [`decide`](CompiledList::decide) answers for one client.
+//! - A policy is a [`Document`] of rules: who, from where, when and what. [`PolicySet::compile`] compiles the policies
+//!   of one socket to a [`PolicySet`], whose [`decide`](PolicySet::decide) answers a [`Question`] and names the rule
+//!   that decided.
 //!
-//! [`DialedNetworks`] is about the other direction: which addresses edges may be made to dial.
+//! [`DialedNetworks`] concerns the other direction: the addresses that edges may be made to dial.
 //!
-//! Pure: where an address is, whose it is, who somebody is and what time it is are arguments, looked up by the caller.
+//! Pure: the location of an address, the identity and the time are arguments.
 
 mod check;
 mod compiled;

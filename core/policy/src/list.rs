@@ -1,4 +1,4 @@
-//! Lists of rules, and what they say of a client.
+//! Access lists: rules about the addresses of clients.
 
 use std::net::IpAddr;
 
@@ -6,71 +6,71 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Asn, Country, Rule, ranges::Ranges, rule::networks};
 
-/// How many rules a list has at most, allowed and denied ones together.
+/// The most rules of a list, both kinds together.
 pub const MAX_RULES: usize = 1_000;
 
-/// Who may use a socket. The empty list lets everyone in.
+/// An access list of a socket. The empty list admits everyone.
 ///
-/// - Whoever a rule of `deny` means is kept out, whatever `allow` says.
-/// - When `allow` has rules, everyone else is kept out too. Its rules are alternatives: one that matches is enough.
-/// - A client whose country or autonomous system is not known may be of each that is denied, and is of none that is
-///   allowed. So it is kept out by a list that denies by country, and by one that allows by country alone.
+/// - A client that matches a rule of `deny` is refused, whatever `allow` has.
+/// - If `allow` has rules, a client must match at least one of them.
+/// - A client of unknown country or autonomous system counts as matching every such rule of `deny`, and none of
+///   `allow`. So it is refused by a list that denies a country, and by one that only allows countries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessList {
-    /// Who is let in; everyone when empty.
+    /// Rules that admit; empty: everyone.
     pub allow: Vec<Rule>,
-    /// Who is kept out.
+    /// Rules that refuse.
     pub deny: Vec<Rule>,
 }
 
-/// Why a list cannot be used.
+/// Reason why a list is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// More rules than a list may have.
+    /// There are too many rules.
     #[error("the access list has {count} rules and may have {MAX_RULES}: join networks that lie side by side")]
     TooManyRules {
-        /// How many it has.
+        /// The number of rules.
         count: usize,
     },
     /// Every address is denied.
     #[error("the access list denies every address, so nobody could use the socket: deny less than all networks")]
     DeniesEveryone,
-    /// Every rule that allows is denied.
+    /// Denials cover every rule that allows.
     #[error(
         "the access list denies everyone whom it allows, so nobody could use the socket: \
          {rule} is allowed and denied, and deny wins"
     )]
     AllowsNobody {
-        /// The first rule that allows and is of no use.
+        /// The first covered rule.
         rule: Rule,
     },
 }
 
-/// What a list says of one client.
+/// The decision about one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListDecision {
-    /// Whether the client may use the socket.
+    /// Whether the client is admitted.
     pub allowed: bool,
-    /// The rule that decided, the narrowest network where several do. None when no rule matched: the client is let in
-    /// because nothing is said about it, or kept out because others are allowed.
+    /// The rule that decided, the narrowest network if several match. `None` if no rule matched: the client is admitted
+    /// because the list does not mention it, or refused because only others are allowed.
     pub rule: Option<Rule>,
 }
 
 impl AccessList {
-    /// Whether it lets everyone in because it has no rule.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.allow.is_empty() && self.deny.is_empty()
     }
 
-    /// Whether it has a rule about a country, for which a database of addresses is needed.
+    /// Whether there is a rule about countries, which needs an address database.
     #[must_use]
     pub fn needs_country(&self) -> bool {
         self.rules().any(|rule| matches!(rule, Rule::Country(_)))
     }
 
-    /// Whether it has a rule about an autonomous system, for which a database of addresses is needed.
+    /// Whether there is a rule about autonomous systems, which needs an address database.
     #[must_use]
     pub fn needs_asn(&self) -> bool {
         self.rules().any(|rule| matches!(rule, Rule::Asn(_)))
@@ -80,10 +80,10 @@ impl AccessList {
         self.allow.iter().chain(&self.deny)
     }
 
-    /// The list as it is asked about clients.
+    /// Compiles the list.
     ///
     /// # Errors
-    /// When it has more than [`MAX_RULES`] rules, and when it is sure that nobody could ever use the socket.
+    /// There are more than [`MAX_RULES`] rules, or provably no client could be admitted.
     pub fn compile(&self) -> Result<CompiledList, AccessError> {
         let count = self.rules().count();
         if count > MAX_RULES {
@@ -102,7 +102,7 @@ impl AccessList {
     }
 }
 
-/// A list that answers quickly: networks as sorted ranges, countries and autonomous systems sorted.
+/// A compiled list: networks as sorted ranges, countries and autonomous systems sorted.
 #[derive(Debug, Clone, Default)]
 pub struct CompiledList {
     allow: Matcher,
@@ -110,12 +110,11 @@ pub struct CompiledList {
 }
 
 impl CompiledList {
-    /// Whether the client may use the socket. `country` and `asn` are None when they are not known: then they may be each
-    /// of those that are denied, and none of those that are allowed. Allocates nothing;
-    /// the time goes with the logarithm of the number of rules.
+    /// Decides about a client. An unknown `country` or `asn` (`None`) counts as denied if any is denied, and never as
+    /// allowed. Allocates nothing; takes logarithmic time in the number of rules.
     #[must_use]
     pub fn decide(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> ListDecision {
-        // What nobody can tell is denied: the address may be one of those that are not let in.
+        // An unknown property is denied: the address may be one of the denied ones.
         if let Some(rule) = self.deny.find(address, country, asn).or_else(|| self.deny.may_mean(address, country, asn))
         {
             return ListDecision { allowed: false, rule: Some(rule) };
@@ -124,13 +123,13 @@ impl CompiledList {
         ListDecision { allowed: rule.is_some() || self.allow.is_empty, rule }
     }
 
-    /// Whether an answer depends on the client's country: else it need not be looked up.
+    /// Whether decisions depend on the client's country, so that it must be looked up.
     #[must_use]
     pub fn needs_country(&self) -> bool {
         self.allow.needs_country() || self.deny.needs_country()
     }
 
-    /// Whether an answer depends on the client's autonomous system: else it need not be looked up.
+    /// Whether decisions depend on the client's autonomous system, so that it must be looked up.
     #[must_use]
     pub fn needs_asn(&self) -> bool {
         self.allow.needs_asn() || self.deny.needs_asn()
@@ -172,8 +171,8 @@ impl Matcher {
             .or_else(|| country.filter(|country| self.countries.binary_search(country).is_ok()).map(Rule::Country))
     }
 
-    /// The first rule that may mean an address of which it is not known where it is. Private addresses are in no country
-    /// and of no autonomous system, which is known.
+    /// The first rule that may match an address of unknown location. Private addresses are known to be in no country
+    /// and no autonomous system.
     fn may_mean(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> Option<Rule> {
         if is_private(address) {
             return None;
@@ -182,7 +181,7 @@ impl Matcher {
         by_asn.or_else(|| self.countries.first().filter(|_| country.is_none()).map(|country| Rule::Country(*country)))
     }
 
-    /// Whether the address is meant; `None`: nobody can tell, because it is not known where it is.
+    /// Whether the address matches; `None` if its location is unknown.
     pub(crate) fn means(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> Option<bool> {
         match (self.find(address, country, asn), self.may_mean(address, country, asn)) {
             (Some(_), _) => Some(true),
@@ -201,7 +200,7 @@ impl Matcher {
         !self.asns.is_empty()
     }
 
-    /// Whether everyone whom the rule means is meant here, too, whatever else is true of them.
+    /// Whether every client that matches the rule matches here, too.
     fn covers(&self, rule: &Rule) -> bool {
         match rule {
             Rule::Network(network) => self.networks.cover(*network),
@@ -211,7 +210,7 @@ impl Matcher {
     }
 }
 
-/// Whether the address is one of a private network, of a link, or of this machine: no database can know where it is.
+/// Whether the address is private, link-local, or of this machine: no database has its location.
 fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(four) => {

@@ -1,4 +1,4 @@
-//! Patterns of paths, and paths as they are compared.
+//! Path patterns, and paths in the form in which they are compared.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -6,65 +6,66 @@ use unicode_normalization::UnicodeNormalization as _;
 
 /// The longest pattern, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 256;
-/// How many segments a pattern has at most.
+/// The most segments of a pattern.
 const MAX_PATTERN_SEGMENTS: usize = 16;
-/// The longest path that rules look at, in bytes and in segments: whoever owns a socket decides what a request costs at
-/// the edge, so this bounds it. A longer one is odd.
+/// The longest path that rules evaluate, in bytes and in segments, which bounds the cost of a request at the edge.
+/// Longer paths are [`PathView::Odd`].
 const MAX_PATH_BYTES: usize = 2_048;
 const MAX_PATH_SEGMENTS: usize = 128;
 
-/// A path and everything beneath it.
+/// A path and everything below it.
 ///
-/// `/admin` means `/admin`, `/admin/` and `/admin/users`, and not `/administrator`. Within a segment `*` stands for any
-/// characters, none included; a segment `**` stands for any segments, none included. `/` means every path.
+/// `/admin` matches `/admin`, `/admin/` and `/admin/users`, but not `/administrator`. Within a segment `*` matches any
+/// number of characters; a segment `**` matches any number of segments. `/` matches every path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathPattern(String);
 
-/// The text is no pattern.
+/// The text is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathPatternError {
-    /// It does not begin with a slash, or goes over a bound.
+    /// It does not begin with a slash, or exceeds a limit.
     #[error(
         "{text:?} is no path: begin with a slash, and use at most {MAX_PATTERN_BYTES} bytes, {MAX_PATTERN_SEGMENTS} \
          segments and one **"
     )]
     Syntax {
-        /// What was given, cut to 64 characters.
+        /// The text, cut to 64 characters.
         text: String,
     },
-    /// Something that no path has when it is compared.
+    /// It has a part that no normalised path has.
     #[error("{text:?} matches no path: {found} is taken out of a path, or refused, before rules see it")]
     NeverMatches {
-        /// What was given, cut to 64 characters.
+        /// The text, cut to 64 characters.
         text: String,
-        /// What it is.
+        /// The part.
         found: &'static str,
     },
 }
 
 impl PathPattern {
-    /// The pattern as it is written.
+    /// The pattern as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it means every path.
+    /// Whether it matches every path.
     pub(crate) fn is_everything(&self) -> bool {
         self.segments().all(|segment| segment == "**")
     }
 
-    /// Whether everything that the other means is meant by this one too. May say no where that is hard to see.
+    /// Whether it matches everything that the other pattern matches. Conservative: may be false if that is hard to find
+    /// out.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.is_everything() || (!self.is_wild() && self.folded().matches(&other.folded().0)) || self == other
     }
 
-    /// Whether it has a star.
+    /// Whether it has a wildcard.
     pub(crate) fn is_wild(&self) -> bool {
         self.0.contains('*')
     }
 
-    /// The pattern as letters are compared where a capital is no other letter ([`fold`]).
+    /// The pattern for case-insensitive comparison ([`fold`]).
     pub(crate) fn folded(&self) -> Self {
         Self(fold(&self.0))
     }
@@ -73,25 +74,25 @@ impl PathPattern {
         segments(&self.0)
     }
 
-    /// Whether the plain path is meant. The time goes with the length of the path, and with `**` also with the number of
-    /// segments of both.
+    /// Whether the plain path matches. Linear in the length of the path; with `**` also in the number of segments of
+    /// both.
     pub(crate) fn matches(&self, path: &str) -> bool {
         text_matches(&self.0, path)
     }
 }
 
-/// The text in small letters, each composed (NFC): file systems and services that tell no capitals apart do so beyond ASCII, and
-/// take `é` in one piece and in two for the same.
+/// The text in lower case and composed (NFC). Case-insensitive file systems and services also ignore the case beyond
+/// ASCII, and treat composed and decomposed `é` alike.
 fn fold(text: &str) -> String {
     if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase().nfc().collect() }
 }
 
-/// Whether the plain path is meant by what was written as a pattern.
+/// Whether the plain path matches the text of a pattern.
 pub(crate) fn text_matches(pattern: &str, path: &str) -> bool {
     let (mut pattern, mut path) = (segments(pattern), segments(path));
     while let Some(wanted) = pattern.next() {
         if wanted == "**" {
-            // Behind the one `**` the rest may begin at any segment.
+            // After the only `**` the rest may begin at any segment.
             return loop {
                 if begins_with(path.clone(), pattern.clone()) {
                     break true;
@@ -105,22 +106,22 @@ pub(crate) fn text_matches(pattern: &str, path: &str) -> bool {
             return false;
         }
     }
-    // Everything beneath is meant, too.
+    // Everything below matches, too.
     true
 }
 
-/// Whether the path begins with segments that fit these, one by one.
+/// Whether the path starts with segments that match these, one by one.
 fn begins_with<'a, 'b>(mut path: impl Iterator<Item = &'a str>, mut pattern: impl Iterator<Item = &'b str>) -> bool {
     pattern.all(|wanted| path.next().is_some_and(|segment| segment_matches(wanted, segment)))
 }
 
-/// The segments of a path or pattern; a slash at the end makes none.
+/// The segments of a path or pattern; a trailing slash adds none.
 fn segments(path: &str) -> std::iter::Filter<std::str::Split<'_, char>, fn(&&str) -> bool> {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-/// Whether the segment fits, `*` standing for anything: what stands between stars is looked for from left to right, the
-/// first place being as good as any.
+/// Whether the segment matches, with `*` as a wildcard. The parts between wildcards are searched from left to right;
+/// the first position is as good as any.
 fn segment_matches(pattern: &str, segment: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == segment };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -178,22 +179,22 @@ impl<'de> serde::Deserialize<'de> for PathPattern {
     }
 }
 
-/// A path as rules see it.
+/// A path as rules evaluate it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PathView<'a> {
-    /// All programs mean the same by it: this, decoded.
+    /// All programs agree on this decoded path.
     Plain {
-        /// As it is.
+        /// The decoded path.
         path: Cow<'a, str>,
-        /// In small letters, when it has others.
+        /// In lower case, if that differs.
         folded: Option<String>,
     },
-    /// Programs do not agree which path it is, so it may be any.
+    /// Programs disagree about the path, so it may be any.
     Odd,
 }
 
 impl<'a> PathView<'a> {
-    /// The view of a path as it came, with or without a query.
+    /// The view of a received path, with or without a query.
     pub(crate) fn of(raw: &'a str) -> Self {
         let path = raw.split(['?', '#']).next().unwrap_or_default();
         let decoded = if path.contains('%') {
@@ -204,7 +205,7 @@ impl<'a> PathView<'a> {
         } else {
             Cow::Borrowed(path)
         };
-        // `*` is the target of OPTIONS; nothing else has no slash in front.
+        // `*` is the target of OPTIONS; any other path begins with a slash.
         let is_bounded = decoded.len() <= MAX_PATH_BYTES && segments(&decoded).count() <= MAX_PATH_SEGMENTS;
         if !decoded.starts_with('/') || !is_bounded || oddity(&decoded).is_some() {
             return Self::Odd;
@@ -215,8 +216,8 @@ impl<'a> PathView<'a> {
     }
 }
 
-/// The path with its percent-encoded characters; None where programs read such differently: half of one, a slash in
-/// such a form, a percent sign (which another program may decode once more), no UTF-8.
+/// The percent-decoded path; `None` if programs disagree about it: incomplete encoding, an encoded slash, an encoded
+/// percent sign (which another program may decode once more), invalid UTF-8.
 fn decode(path: &str) -> Option<String> {
     let hex = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut bytes = Vec::with_capacity(path.len());
@@ -237,7 +238,7 @@ fn decode(path: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What a decoded path has that some programs take out and others keep.
+/// A part of a decoded path that some programs remove and others keep.
 fn oddity(path: &str) -> Option<&'static str> {
     if path.contains('\\') {
         return Some("a backslash");
@@ -251,7 +252,7 @@ fn oddity(path: &str) -> Option<&'static str> {
     if path.contains("//") {
         return Some("an empty segment");
     }
-    // Some programs take blanks and dots off the end of a name: `/admin.` is `/admin` to them, and `..` hides behind them.
+    // Some programs strip trailing blanks and dots of a segment: `/admin.` is `/admin` to them, and `..` can be hidden.
     let is_cut = |segment: &str| segment.ends_with(|last: char| last == '.' || last.is_whitespace());
     path.split('/').any(is_cut).then_some("a segment that ends in a dot or a blank")
 }

@@ -1,10 +1,10 @@
-//! Networks of one address family as ranges that do not overlap, so that one binary search finds the narrowest.
+//! Networks of one address family as disjoint ranges, so that one binary search finds the narrowest network.
 
 use std::net::IpAddr;
 
 use crate::{Network, Rule};
 
-/// Addresses from `first` to `last`, both of them in, and the narrowest network around them.
+/// Addresses from `first` to `last` inclusive, and their narrowest network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range<A> {
     first: A,
@@ -12,7 +12,7 @@ struct Range<A> {
     rule: Rule,
 }
 
-/// The networks of a list: at most two ranges for each network, sorted, apart from one another.
+/// The networks of a list: at most two sorted, disjoint ranges for each network.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ranges {
     v4: Box<[Range<u32>]>,
@@ -43,7 +43,7 @@ number!(u32);
 number!(u128);
 
 impl Ranges {
-    /// The ranges of these networks; the order does not matter.
+    /// The ranges of these networks, in any order.
     pub(crate) fn new(networks: impl Iterator<Item = Network>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for network in networks {
@@ -55,14 +55,14 @@ impl Ranges {
                 (IpAddr::V6(first), IpAddr::V6(last)) => {
                     v6.push(Range { first: first.into(), last: last.into(), rule })
                 }
-                // Both ends of a network are of one family.
+                // Both ends of a network have the same family.
                 _ => {}
             }
         }
         Self { v4: flatten(v4), v6: flatten(v6) }
     }
 
-    /// The narrowest network that the address is in.
+    /// The narrowest network that contains the address.
     pub(crate) fn find(&self, address: IpAddr) -> Option<Rule> {
         match address.to_canonical() {
             IpAddr::V4(address) => find(&self.v4, address.into()),
@@ -70,7 +70,7 @@ impl Ranges {
         }
     }
 
-    /// Whether every address of the network is in one of the networks.
+    /// Whether the networks cover this network.
     pub(crate) fn cover(&self, network: Network) -> bool {
         match network.ends() {
             (IpAddr::V4(first), IpAddr::V4(last)) => cover(&self.v4, first.into(), last.into()),
@@ -79,7 +79,7 @@ impl Ranges {
         }
     }
 
-    /// Whether every address there is is in one of the networks.
+    /// Whether the networks cover every address.
     pub(crate) fn cover_everything(&self) -> bool {
         cover(&self.v4, 0, u32::MAX) && cover(&self.v6, 0, u128::MAX)
     }
@@ -110,14 +110,14 @@ fn cover<A: Number>(ranges: &[Range<A>], first: A, last: A) -> bool {
     false
 }
 
-/// Networks either contain one another or are apart. So, from the left, those that are open form a stack with the
-/// narrowest on top, and the top has all addresses until the next one begins or it ends itself.
+/// Networks are either nested or disjoint. So, from the left, the open networks form a stack with the narrowest on top;
+/// the top owns all addresses until the next network starts or the top ends.
 fn flatten<A: Number>(mut networks: Vec<Range<A>>) -> Box<[Range<A>]> {
     networks.sort_by(|a, b| (a.first, b.last).cmp(&(b.first, a.last)));
     networks.dedup_by(|a, b| (a.first, a.last) == (b.first, b.last));
     let mut flat = Vec::with_capacity(networks.len().saturating_mul(2));
     let mut open: Vec<Range<A>> = Vec::new();
-    // The first address that has no range yet; None behind the last address there is.
+    // The first address without a range so far; `None` after the last address.
     let mut at: Option<A> = networks.first().map(|network| network.first);
     for network in networks {
         close(&mut open, &mut flat, &mut at, Some(network.first));

@@ -1,4 +1,4 @@
-//! One rule of a list, and how it is written.
+//! A rule of an access list, and its text form.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -7,87 +7,87 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{Country, CountryError};
 
-/// How much of a text that is no rule its error repeats, in characters.
+/// Characters of an invalid text that its error repeats.
 const MAX_QUOTED_CHARS: usize = 64;
-/// How many leading bits all addresses share that carry an IPv4 address, `::ffff:0:0/96` (RFC 4291 section 2.5.5.2).
+/// Prefix length of IPv4-mapped addresses, `::ffff:0:0/96` (RFC 4291 section 2.5.5.2).
 const MAPPED_PREFIX_BITS: u8 = 96;
 
-/// Some clients: those of a network, a country or an autonomous system.
+/// A set of clients: those of a network, a country or an autonomous system.
 ///
-/// Written `10.0.0.0/8`, `2001:db8::/32`, `192.0.2.7`, `country:CH` or `asn:64500`, in text and in JSON.
+/// Written as `10.0.0.0/8`, `2001:db8::/32`, `192.0.2.7`, `country:CH` or `asn:64500`, in text and in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
-    /// Those whose address is in the network.
+    /// Addresses in the network.
     Network(Network),
-    /// Those whose address is in the country, as far as that is known.
+    /// Addresses in the country, as far as known.
     Country(Country),
-    /// Those whose address is announced by the autonomous system, as far as that is known.
+    /// Addresses announced by the autonomous system, as far as known.
     Asn(Asn),
 }
 
-/// Addresses that share their leading bits.
+/// Addresses with a common prefix.
 ///
-/// IPv4 addresses that are written within IPv6 (`::ffff:192.0.2.1`) are IPv4 addresses: a network of such is the IPv4
-/// network, and shorter prefixes such as `::/0` are about IPv6 clients only.
+/// IPv4-mapped addresses (`::ffff:192.0.2.1`) are IPv4 addresses: a network of them is the IPv4 network, and shorter
+/// prefixes such as `::/0` concern only IPv6 clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Network(IpNet);
 
-/// The number of an autonomous system (RFC 6793) that can announce addresses.
+/// The number of an autonomous system (RFC 6793) that may announce addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Asn(u32);
 
-/// The text is no rule.
+/// The text is not a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// Nothing that a rule begins with.
-    #[error("{text:?} is no access rule: give a network such as 10.0.0.0/8, country:CH or asn:64500")]
+    /// An unknown kind of rule.
+    #[error("{text:?} is not an access rule: give a network such as 10.0.0.0/8, country:CH or asn:64500")]
     Unknown {
-        /// What was given, cut to 64 characters.
+        /// The text, cut to 64 characters.
         text: String,
     },
-    /// A network that is none.
+    /// An invalid network.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// A country that is none.
+    /// An invalid country.
     #[error(transparent)]
     Country(#[from] CountryError),
-    /// An autonomous system that is none.
+    /// An invalid autonomous system.
     #[error(transparent)]
     Asn(#[from] AsnError),
 }
 
-/// The text is no network.
+/// The text is not a network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
-    /// It does not read as one.
-    #[error("{text:?} is no network: give an address, or one with its prefix length, such as 10.0.0.0/8")]
+    /// It is malformed.
+    #[error("{text:?} is not a network: give an address, or one with its prefix length, such as 10.0.0.0/8")]
     Syntax {
-        /// What was given, cut to 64 characters.
+        /// The text, cut to 64 characters.
         text: String,
     },
-    /// More bits than an address of the family has.
-    #[error("{text:?} is no network: a prefix of {address} has at most {max_bits} bits")]
+    /// The prefix is longer than an address.
+    #[error("{text:?} is not a network: a prefix of {address} has at most {max_bits} bits")]
     TooLong {
-        /// What was given.
+        /// The text.
         text: String,
-        /// The address in it.
+        /// The address.
         address: IpAddr,
-        /// How many bits such an address has.
+        /// The length of such an address in bits.
         max_bits: u8,
     },
-    /// The address goes on behind the prefix; more likely a slip than meant.
-    #[error("{text:?} has address bits behind its prefix: write {meant} for that network")]
+    /// The address has bits after the prefix, probably by mistake.
+    #[error("{text:?} has address bits after its prefix: write {meant} for that network")]
     HostBits {
-        /// What was given.
+        /// The text.
         text: String,
-        /// The network that it is in.
+        /// The network of the address.
         meant: IpNet,
     },
 }
 
-/// The text is no number of an autonomous system.
+/// The text is not a number of an autonomous system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no autonomous system: give its number, such as 64500; 0, 65535 and 4294967295 are reserved")]
+#[error("{text:?} is not an autonomous system: give its number, such as 64500; 0, 65535 and 4294967295 are reserved")]
 pub struct AsnError {
     text: String,
 }
@@ -101,7 +101,7 @@ pub(crate) fn networks(rules: &[Rule]) -> impl Iterator<Item = Network> {
     rules.iter().filter_map(|rule| if let Rule::Network(network) = rule { Some(*network) } else { None })
 }
 
-/// The decimal number, digits only and none of them in vain: other programs read `010` as eight.
+/// A decimal number without leading zeros: some programs read `010` as eight.
 fn number<N: FromStr>(text: &str) -> Option<N> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if is_plain { text.parse().ok() } else { None }
@@ -113,13 +113,13 @@ impl Network {
         (self.0.network(), self.0.broadcast())
     }
 
-    /// The network, of the family that its addresses are of.
+    /// The network, in the family of its addresses.
     #[must_use]
     pub fn net(&self) -> IpNet {
         self.0
     }
 
-    /// Whether the address is in it.
+    /// Whether the network contains the address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
@@ -127,7 +127,7 @@ impl Network {
 }
 
 impl From<IpNet> for Network {
-    /// The network, without the bits behind its prefix.
+    /// The network, without bits after its prefix.
     fn from(net: IpNet) -> Self {
         let net = net.trunc();
         let IpNet::V6(v6) = net else { return Self(net) };
@@ -169,16 +169,16 @@ impl fmt::Display for Network {
 }
 
 impl Asn {
-    /// Numbers that no network may use: RFC 7607 (0) and RFC 7300 (the last of 16 and of 32 bits).
+    /// Reserved numbers: RFC 7607 (0) and RFC 7300 (the last of 16 and of 32 bits).
     const RESERVED: [u32; 3] = [0, 65_535, u32::MAX];
 
-    /// The autonomous system of this number; None when the number is reserved.
+    /// The autonomous system with this number; `None` if the number is reserved.
     #[must_use]
     pub fn new(number: u32) -> Option<Self> {
         (!Self::RESERVED.contains(&number)).then_some(Self(number))
     }
 
-    /// Its number.
+    /// The number.
     #[must_use]
     pub fn number(self) -> u32 {
         self.0
@@ -209,7 +209,7 @@ impl FromStr for Rule {
         if let Some(asn) = text.strip_prefix("asn:") {
             return Ok(Self::Asn(asn.parse()?));
         }
-        // What has neither a slash nor an address before it is more likely a misspelt word than a network.
+        // A text without a slash or an address is more likely a misspelt word than a network.
         let address = text.split_once('/').map_or(text, |(address, _)| address);
         if !text.contains('/') && address.parse::<IpAddr>().is_err() {
             return Err(RuleError::Unknown { text: quoted(text) });
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_told_with_what_was_meant() {
+    fn a_typo_gets_a_suggestion() {
         assert!(error("10.1.2.3/8").contains("write 10.0.0.0/8 for that network"), "{}", error("10.1.2.3/8"));
         assert!(error("2001:db8::1/32").contains("write 2001:db8::/32"));
         assert!(error("10.0.0.0/33").contains("a prefix of 10.0.0.0 has at most 32 bits"));
@@ -287,15 +287,15 @@ mod tests {
         assert!(error("::/129").contains("at most 128 bits"));
         for text in ["10.0.0.0/", "10.0.0.0/08", "10.0.0.0/+8", "10.0.0/8", "/8", "010.0.0.0/8", "fe80::%1/64", "1/2/3"]
         {
-            assert!(error(text).contains("is no network"), "{text}: {}", error(text));
+            assert!(error(text).contains("is not a network"), "{text}: {}", error(text));
         }
         for text in ["", "CH", "localhost", "nation:CH", "Country:CH", "10.0.0.256", "\u{1F980}"] {
-            assert!(error(text).contains("is no access rule"), "{text}: {}", error(text));
+            assert!(error(text).contains("is not an access rule"), "{text}: {}", error(text));
         }
         for text in ["asn:", "asn:0", "asn:65535", "asn:4294967295", "asn:4294967296", "asn:AS1", "asn:007", "asn:-1"] {
-            assert!(error(text).contains("is no autonomous system"), "{text}: {}", error(text));
+            assert!(error(text).contains("is not an autonomous system"), "{text}: {}", error(text));
         }
-        assert!(error("country:UK").contains("is no country"));
+        assert!(error("country:UK").contains("is not a country"));
         assert!(error(&"x".repeat(10_000)).len() < 200, "long nonsense is cut");
         assert!(error(&format!("10.0.0.0/{}", "9".repeat(10_000))).len() < 200);
         assert!(serde_json::from_str::<Rule>("7").is_err());

@@ -1,54 +1,54 @@
-//! What a service token reaches at most, whatever policies say.
+//! The scope of a service token, which applies in addition to policies.
 
 use sallyport_model::{ServiceTokenScope, SocketType};
 
 use crate::{MAX_METHOD_BYTES, PathPattern, PathPatternError, path::PathView, path::text_matches};
 
-/// How many entries one list of a scope has at most.
+/// The most entries of one list of a scope.
 pub const MAX_SCOPE_ENTRIES: usize = 50;
-/// What changes nothing (RFC 9110 section 9.2.1), of what browsers and programs send.
+/// Safe methods (RFC 9110 section 9.2.1) that browsers and programs use.
 const READING: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
-/// A scope that none can be.
+/// Reason why a scope is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
-    /// More entries than a list may have.
+    /// A list has too many entries.
     #[error("{0} has more than {MAX_SCOPE_ENTRIES} entries")]
     TooMany(&'static str),
-    /// No method.
-    #[error("{0:?} is no HTTP method such as GET or POST")]
+    /// A method is malformed.
+    #[error("{0:?} is not an HTTP method such as GET or POST")]
     Method(String),
-    /// A method that a token that only reads does not use.
-    #[error("a token that only reads has no use for {0}: leave out one of them")]
+    /// A method that a read-only token cannot use.
+    #[error("a read-only token cannot use {0}: leave out one of them")]
     NotReading(String),
-    /// No path.
+    /// A path is malformed.
     #[error(transparent)]
     Path(#[from] PathPatternError),
     /// No port.
-    #[error("0 is no port")]
+    #[error("0 is not a port")]
     Port,
-    /// No socket of these types knows who comes, or what is asked for.
-    #[error("no socket of these types can be reached so: {0}")]
+    /// No socket of these types supports the scope.
+    #[error("no socket of these types supports the scope: {0}")]
     Types(&'static str),
 }
 
-/// What somebody wants to reach.
+/// A request to check against a scope.
 #[derive(Debug, Clone, Copy)]
 pub struct Reached<'a> {
     /// The type of the socket.
     pub socket_type: SocketType,
-    /// The HTTP method; none below HTTP.
+    /// The HTTP method; `None` below HTTP.
     pub method: Option<&'a str>,
-    /// The path as the client wrote it; none below HTTP.
+    /// The path as received; `None` below HTTP.
     pub path: Option<&'a str>,
-    /// By which port.
+    /// The port that the client connected to.
     pub port: u16,
 }
 
-/// The scope in its one form: methods in capitals, nothing twice.
+/// Checks and normalises the scope: methods in capitals, no duplicates.
 ///
 /// # Errors
-/// When nothing could be reached with it, or it goes over a bound.
+/// The scope permits nothing, or exceeds a limit.
 pub fn check_scope(mut scope: ServiceTokenScope) -> Result<ServiceTokenScope, ScopeError> {
     let lists = [
         ("methods", scope.methods.len()),
@@ -77,10 +77,10 @@ pub fn check_scope(mut scope: ServiceTokenScope) -> Result<ServiceTokenScope, Sc
     }
     let knows = |wanted: fn(SocketType) -> bool| scope.types.is_empty() || scope.types.iter().any(|one| wanted(*one));
     if !knows(|one| one.is_http() || one == SocketType::Tls) {
-        return Err(ScopeError::Types("only http, https and tls sockets know who comes"));
+        return Err(ScopeError::Types("only http, https and tls sockets identify clients"));
     }
     if is_of_http(&scope) && !knows(SocketType::is_http) {
-        return Err(ScopeError::Types("methods and paths are of http and https sockets"));
+        return Err(ScopeError::Types("methods and paths are for http and https sockets"));
     }
     scope.methods.sort_unstable();
     scope.methods.dedup();
@@ -102,7 +102,8 @@ fn is_of_http(scope: &ServiceTokenScope) -> bool {
     scope.read_only || !scope.methods.is_empty() || !scope.paths.is_empty()
 }
 
-/// Whether the token reaches this. A path that programs read differently is none that it was given for.
+/// Whether the scope permits the request. A path that programs interpret differently is never permitted by a list of
+/// paths.
 #[must_use]
 pub fn scope_permits(scope: &ServiceTokenScope, wanted: &Reached<'_>) -> bool {
     if scope.is_empty() {
@@ -151,7 +152,7 @@ mod tests {
         for (method, may) in [("GET", true), ("HEAD", true), ("OPTIONS", true), ("POST", false), ("get", false)] {
             assert_eq!(scope_permits(&reads, &asks(method, "/x")), may, "{method}");
         }
-        assert!(!scope_permits(&reads, &tls), "what flows there is not known");
+        assert!(!scope_permits(&reads, &tls), "the content of the flow is unknown");
         let paths = ServiceTokenScope { paths: texts(&["/api", "/v*/x"]), ..free.clone() };
         for (path, may) in [
             ("/api", true),

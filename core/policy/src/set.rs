@@ -1,4 +1,4 @@
-//! The policies that concern one socket, in the form in which they are asked on every arrival.
+//! The compiled policies of one socket, which are evaluated for every request.
 
 use std::{fmt, net::IpAddr};
 
@@ -11,40 +11,39 @@ use crate::{
     path::PathView,
 };
 
-/// What somebody wants who has come. All of it is borrowed, and none of it believed from the client: who asks has found
-/// it out.
+/// A request to decide about. All fields are borrowed, and verified by the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     /// The time, in seconds since 1970 (UTC).
     pub now_unix: i64,
     /// The client's address.
     pub address: IpAddr,
-    /// Its country, when it is known.
+    /// Its country, if known.
     pub country: Option<Country>,
-    /// Its autonomous system, when it is known.
+    /// Its autonomous system, if known.
     pub asn: Option<Asn>,
-    /// The person, when one has logged in.
+    /// The person, if one has logged in.
     pub person: Option<PersonView<'a>>,
-    /// The name of the service token, when a machine has shown one.
+    /// The name of the service token, if a machine has presented one.
     pub service: Option<&'a str>,
-    /// The HTTP method; none below HTTP.
+    /// The HTTP method; `None` below HTTP.
     pub method: Option<&'a str>,
-    /// The path as the client wrote it, with or without its query; none below HTTP.
+    /// The path as received, with or without its query; `None` below HTTP.
     pub path: Option<&'a str>,
-    /// The port by which the client came.
+    /// The port that the client connected to.
     pub port: u16,
 }
 
-/// A person, as rules see them.
+/// A person as rules evaluate it.
 #[derive(Debug, Clone, Copy)]
 pub struct PersonView<'a> {
     /// The verified e-mail address, in the form of [`PersonEmail`].
     pub email: &'a str,
     /// Its domain.
     pub domain: &'a str,
-    /// The groups that the provider says.
+    /// The groups from the provider.
     pub groups: &'a [String],
-    /// Whether it states groups at all.
+    /// Whether the provider states groups at all.
     pub groups_stated: bool,
     /// The name of the provider.
     pub provider: &'a str,
@@ -62,47 +61,47 @@ impl<'a> From<&'a sallyport_model::Person> for PersonView<'a> {
     }
 }
 
-/// Whom a socket lets in by its own lists.
+/// The persons that a socket's own lists admit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InlineAllow<'a> {
-    /// By address.
+    /// By e-mail address.
     pub emails: &'a [PersonEmail],
-    /// By the domain of the address.
+    /// By e-mail domain.
     pub domains: &'a [EmailDomain],
 }
 
-/// What the policies say of a question.
+/// A decision of the policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'a> {
-    /// Whether the flow may go on.
+    /// Whether the flow is allowed.
     pub allowed: bool,
-    /// What decided.
+    /// The reason.
     pub by: DecidedBy<'a>,
 }
 
-/// What decided. Written out, it reads `policy "staff", deny rule 2 ("secrets")`.
+/// The reason of a decision. As text: `policy "staff", deny rule 2 ("secrets")`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecidedBy<'a> {
     /// A rule of a policy.
     Rule {
         /// The name of the policy.
         policy: &'a str,
-        /// The rule: its list and number, and its name where it has one.
+        /// The rule: its list and number, and its name, if any.
         rule: &'a str,
-        /// The condition of which nobody can tell whether it holds, where a rule denies for that.
+        /// The condition that could not be evaluated, if a rule denies because of it.
         unjudged: Option<Condition>,
     },
     /// The socket's own list of addresses.
     Addresses,
-    /// The socket's own list of domains.
+    /// The socket's own list of e-mail domains.
     Domains,
     /// No rule allows it.
     NoRule,
-    /// Somebody must log in first.
+    /// A login is required.
     NoIdentity,
-    /// Nothing is asked of anybody.
+    /// The socket has no requirements.
     NothingAsked,
-    /// A policy cannot be read, so nobody may slip through.
+    /// A policy cannot be read, so everybody is refused.
     Unreadable,
 }
 
@@ -111,13 +110,13 @@ impl fmt::Display for DecidedBy<'_> {
         match self {
             Self::Rule { policy, rule, unjudged: None } => write!(f, "policy {policy:?}, {rule}"),
             Self::Rule { policy, rule, unjudged: Some(condition) } => {
-                write!(f, "policy {policy:?}, {rule}: it cannot be told {}, so it denies", condition.unknown())
+                write!(f, "policy {policy:?}, {rule}: unknown {}, so it denies", condition.unknown())
             }
             Self::Addresses => f.write_str("the socket's allowed e-mail addresses"),
             Self::Domains => f.write_str("the socket's allowed e-mail domains"),
             Self::NoRule => f.write_str("no rule allows it"),
-            Self::NoIdentity => f.write_str("nobody has logged in"),
-            Self::NothingAsked => f.write_str("the socket asks nothing of anybody"),
+            Self::NoIdentity => f.write_str("no login"),
+            Self::NothingAsked => f.write_str("the socket has no access requirements"),
             Self::Unreadable => f.write_str("a policy cannot be read"),
         }
     }
@@ -126,22 +125,22 @@ impl fmt::Display for DecidedBy<'_> {
 /// A condition of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// Who it is.
+    /// The identity.
     Who,
-    /// Where they come from.
+    /// The address.
     Where,
-    /// When it is.
+    /// The time.
     When,
-    /// Which method they use.
+    /// The method.
     Methods,
-    /// Which path they ask for.
+    /// The path.
     Paths,
-    /// By which port they come.
+    /// The port.
     Ports,
 }
 
 impl Condition {
-    /// The condition as documents have it.
+    /// The condition as in documents.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -154,50 +153,50 @@ impl Condition {
         }
     }
 
-    /// What is not known where nobody can tell whether it holds.
+    /// The unknown fact, for messages.
     fn unknown(self) -> &'static str {
         match self {
-            Self::Who => "whether it means who came (nobody is known, or the provider states no groups)",
-            Self::Where => "where the address is",
-            Self::When => "what time it is there",
-            Self::Methods => "by which method this is asked",
-            Self::Paths => "which path this asks for",
-            Self::Ports => "by which port this came",
+            Self::Who => "identity or groups (no login, or the provider states no groups)",
+            Self::Where => "location of the address",
+            Self::When => "local time",
+            Self::Methods => "method of the request",
+            Self::Paths => "path of the request",
+            Self::Ports => "port of the connection",
         }
     }
 }
 
-/// What became of one rule.
+/// The result of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explained<'a> {
     /// The name of the policy.
     pub policy: &'a str,
-    /// The rule: its list and number, and its name where it has one.
+    /// The rule: its list and number, and its name, if any.
     pub rule: &'a str,
-    /// What it does.
+    /// Its effect.
     pub effect: Effect,
-    /// The first condition that does not hold; None when the rule means the question.
+    /// The first condition that does not hold; `None` if the rule matches.
     pub unmet: Option<Condition>,
 }
 
-/// A policy that edges cannot keep to.
+/// A policy that cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("policy {name:?}: {reason}")]
 pub struct PolicyError {
-    /// The policy.
+    /// The policy's name.
     pub name: String,
-    /// What is wrong with it.
+    /// The cause.
     #[source]
     pub reason: DocumentError,
 }
 
-/// The policies that concern one socket.
+/// The policies of one socket.
 ///
-/// - Whoever a rule under `deny` means is kept out, whatever any other policy allows; and so is whoever it may mean, where
-///   nobody can tell: the provider states no groups, the country of the address is not known, there is no path.
-/// - When nobody has logged in and the socket asks for it, nobody is let in.
-/// - Whoever the socket's own lists or a rule under `allow` mean is let in.
-/// - Everybody else is let in only when no policy concerns the socket and it asks for no login.
+/// - A client that matches, or may match, a rule under `deny` is refused, whatever any policy allows. It may match if a
+///   property is unknown: the provider states no groups, the country of the address is unknown, there is no path.
+/// - If a login is required, a client without an identity is refused.
+/// - A client that matches the socket's own lists or a rule under `allow` is admitted.
+/// - Any other client is admitted only if the socket has no policies and requires no login.
 #[derive(Debug, Clone)]
 pub struct PolicySet {
     deny: Box<[Compiled]>,
@@ -205,7 +204,7 @@ pub struct PolicySet {
     emails: Box<[PersonEmail]>,
     domains: Box<[EmailDomain]>,
     identity_required: bool,
-    /// What is said of those of whom no rule says anything.
+    /// The decision if no rule matches.
     otherwise: Decision<'static>,
     has_paths: bool,
     has_requests: bool,
@@ -215,11 +214,10 @@ pub struct PolicySet {
 const NOBODY: Decision<'static> = Decision { allowed: false, by: DecidedBy::Unreadable };
 
 impl PolicySet {
-    /// The set of these policies, each with its name and its document. Rules that have run out are in it, and mean
-    /// nobody.
+    /// Compiles policies, given by name and document. Expired rules are included, and never match.
     ///
     /// # Errors
-    /// When a document cannot be read. Who serves the socket then must let nobody in: see [`PolicySet::nobody`].
+    /// A document cannot be read. The caller must then refuse everybody: see [`PolicySet::nobody`].
     pub fn compile<N: AsRef<str>, D: AsRef<str>>(
         policies: &[(N, D)],
         inline: &InlineAllow<'_>,
@@ -253,7 +251,7 @@ impl PolicySet {
         })
     }
 
-    /// The set of the policies and settings of this socket.
+    /// Compiles the policies and settings of this socket.
     ///
     /// # Errors
     /// As [`PolicySet::compile`].
@@ -261,7 +259,7 @@ impl PolicySet {
         Self::of(&route.policies, route.settings.identity.as_ref())
     }
 
-    /// The set of a socket that these policies concern, and that asks this of those who come.
+    /// Compiles these policies and identity settings.
     ///
     /// # Errors
     /// As [`PolicySet::compile`].
@@ -274,7 +272,7 @@ impl PolicySet {
         Self::compile(&policies, &inline, identity.is_some())
     }
 
-    /// The set that lets nobody in: for sockets whose policies cannot be read.
+    /// The set that refuses everybody, for sockets with unreadable policies.
     #[must_use]
     pub fn nobody() -> Self {
         let none = || Box::new([]) as Box<[Compiled]>;
@@ -293,9 +291,8 @@ impl PolicySet {
         }
     }
 
-    /// What the policies say. The time goes with the number of rules, and with the logarithm of the length of their
-    /// lists. Allocates nothing, save for a
-    /// path that is percent-encoded or has capitals, where a rule asks for paths.
+    /// Decides. Takes linear time in the number of rules, and logarithmic time in the length of their lists. Allocates
+    /// nothing, except for a path that is percent-encoded or has capitals, if a rule has paths.
     #[must_use]
     pub fn decide(&self, question: &Question<'_>) -> Decision<'_> {
         let has_identity = question.person.is_some() || question.service.is_some();
@@ -321,8 +318,7 @@ impl PolicySet {
         }
     }
 
-    /// What an ssh certificate of the person allows who asks this and is let in: as the rule says that lets them in. `None`:
-    /// no rule does, or it says nothing of that.
+    /// The ssh permissions of the rule that admits this person. `None`: no rule admits, or the rule has none.
     #[must_use]
     pub fn ssh_grant(&self, question: &Question<'_>) -> Option<&SshGrant> {
         let decision = self.decide(question);
@@ -332,8 +328,8 @@ impl PolicySet {
         self.allow.iter().find(|rule| rule.decides(None) == decision.by)?.ssh.as_deref()
     }
 
-    /// Every rule, those that deny first, with the first of its conditions that does not hold: for people who want to know
-    /// why. The rule that decides is the first of which all hold, unless the socket's own lists decide.
+    /// Every rule, those that deny first, with its first condition that does not hold, as an explanation for people.
+    /// The first rule without such a condition decides, unless the socket's own lists decide.
     #[must_use]
     pub fn explain(&self, question: &Question<'_>) -> Vec<Explained<'_>> {
         let path = question.path.map(PathView::of);
@@ -348,32 +344,32 @@ impl PolicySet {
             .collect()
     }
 
-    /// Whether answers change with time alone: then flows that are open are to be judged again every few seconds.
+    /// Whether decisions change with time alone: then open flows are to be evaluated again every few seconds.
     #[must_use]
     pub fn has_times(&self) -> bool {
         self.has_times
     }
 
-    /// Whether an answer depends on the client's country: else it need not be looked up.
+    /// Whether decisions depend on the client's country, so that it must be looked up.
     #[must_use]
     pub fn needs_country(&self) -> bool {
         self.places().any(Matcher::needs_country)
     }
 
-    /// Whether an answer depends on the client's autonomous system: else it need not be looked up.
+    /// Whether decisions depend on the client's autonomous system, so that it must be looked up.
     #[must_use]
     pub fn needs_asn(&self) -> bool {
         self.places().any(Matcher::needs_asn)
     }
 
-    /// Whether nobody has to be asked anything: no login, and no policy.
+    /// Whether everybody is admitted: no login and no policies.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.otherwise.allowed && self.deny.is_empty()
     }
 
-    /// Whether there is anybody who could be let in. A socket that asks for no login knows nobody, so there only rules
-    /// allow that say nothing of who it is, and a rule that denies somebody may mean everybody.
+    /// Whether anybody can be admitted. Without a login all clients are unknown, so only rules without identity
+    /// conditions allow, and a rule that denies somebody may deny everybody.
     #[must_use]
     pub fn lets_somebody_in(&self) -> bool {
         if !self.identity_required && self.deny.iter().any(Compiled::denies_all_strangers) {
@@ -384,14 +380,14 @@ impl PolicySet {
         self.otherwise.allowed || inline || by_rule
     }
 
-    /// Whether an answer depends on the method or the path of a request. What follows a request must then take both as they
-    /// are, and not as a header field says.
+    /// Whether decisions depend on the method or the path of a request. They must then be those of the request itself,
+    /// not of a header field.
     #[must_use]
     pub fn has_requests(&self) -> bool {
         self.has_requests
     }
 
-    /// Whether an answer depends on where the client comes from.
+    /// Whether decisions depend on the client's location.
     #[must_use]
     pub fn has_places(&self) -> bool {
         self.places().next().is_some()

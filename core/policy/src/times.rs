@@ -1,4 +1,4 @@
-//! When: moments, weekly windows, and the time zones in which these are meant.
+//! Times in rules: moments, weekly windows, and time zones.
 
 use std::{fmt, str::FromStr};
 
@@ -9,23 +9,23 @@ use crate::zones;
 
 const MINUTES_PER_DAY: u16 = 24 * 60;
 const MINUTES_PER_WEEK: u16 = 7 * MINUTES_PER_DAY;
-/// How much of a text that is no time its error repeats, in characters.
+/// Characters of an invalid text that its error repeats.
 const MAX_QUOTED_CHARS: usize = 64;
 
-/// The text is no time of the kind that is asked for.
+/// The text is not a time of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
-    /// No time zone of that name.
-    #[error("{0:?} is no time zone that is known: give its IANA name, such as Europe/Zurich or UTC")]
+    /// An unknown time zone.
+    #[error("{0:?} is not a known time zone: give its IANA name, such as Europe/Zurich or UTC")]
     Zone(String),
-    /// No time of day.
-    #[error("{0:?} is no time of day: give hours and minutes, such as 08:30; 24:00 is the end of the day")]
+    /// An invalid time of day.
+    #[error("{0:?} is not a time of day: give hours and minutes, such as 08:30; 24:00 is the end of the day")]
     Clock(String),
-    /// No day of the week.
-    #[error("{0:?} is no day of the week: use mon, tue, wed, thu, fri, sat and sun")]
+    /// An invalid day of the week.
+    #[error("{0:?} is not a day of the week: use mon, tue, wed, thu, fri, sat and sun")]
     Day(String),
-    /// No moment.
-    #[error("{0:?} is no moment: give date, time and offset (RFC 3339), such as 2027-03-01T08:00:00+01:00")]
+    /// An invalid moment.
+    #[error("{0:?} is not a moment: give date, time and offset (RFC 3339), such as 2027-03-01T08:00:00+01:00")]
     Moment(String),
 }
 
@@ -52,20 +52,19 @@ text_in_json!(Clock);
 text_in_json!(Day);
 text_in_json!(Moment);
 
-/// A time zone of the IANA database, which is built in.
+/// A time zone of the built-in IANA database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone(TimeZone);
 
 impl Zone {
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")
     }
 
-    /// The minute of the week there, from Monday at midnight on the clocks that people look at; None for times that
-    /// have no calendar. Where clocks are put forward some minutes never come, and where they are put back some come
-    /// twice.
+    /// The local minute of the week, from Monday at midnight; `None` for times outside of the calendar. Around clock
+    /// changes some minutes never occur, and some occur twice.
     pub(crate) fn minute_of_week(&self, unix: i64) -> Option<u16> {
         let there = self.0.to_datetime(Timestamp::from_second(unix).ok()?);
         let day = u16::from(there.weekday().to_monday_zero_offset().unsigned_abs());
@@ -113,7 +112,7 @@ impl fmt::Display for Clock {
     }
 }
 
-/// A day of the week, written `mon` to `sun`; whole English names are read, too.
+/// A day of the week, written `mon` to `sun`; full English names are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Day(Weekday);
 
@@ -128,7 +127,7 @@ const DAYS: [(&str, &str); 7] = [
 ];
 
 impl Day {
-    /// Every day, beginning with Monday.
+    /// Every day, starting with Monday.
     #[must_use]
     pub fn all() -> [Self; 7] {
         use Weekday::{Friday, Monday, Saturday, Sunday, Thursday, Tuesday, Wednesday};
@@ -183,18 +182,18 @@ impl fmt::Display for Moment {
     }
 }
 
-/// From one time of day until before another, on some days of the week. One that ends at or before the time at which it
-/// begins goes on into the next day.
+/// A weekly window: from one time of day until before another, on some days. A window that ends at or before its start
+/// continues into the next day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// On which days it begins; every day when absent.
+    /// The days on which it starts; every day if absent.
     #[serde(default = "every_day", skip_serializing_if = "is_every_day")]
     pub days: Vec<Day>,
-    /// When it begins.
+    /// Its start, inclusive.
     #[serde(default = "midnight")]
     pub from: Clock,
-    /// When it has ended.
+    /// Its end, exclusive.
     #[serde(default = "end_of_day")]
     pub to: Clock,
 }
@@ -216,13 +215,13 @@ fn end_of_day() -> Clock {
 }
 
 impl Window {
-    /// Whether no minute is in it.
+    /// Whether it contains no minute.
     pub(crate) fn is_empty(&self) -> bool {
         self.days.is_empty() || self.from == self.to || self.from.0 == MINUTES_PER_DAY
     }
 }
 
-/// Minutes of the week, as ranges that are sorted and apart.
+/// Minutes of the week, as sorted, disjoint ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Minutes(Box<[(u16, u16)]>);
 
@@ -236,7 +235,7 @@ impl Minutes {
                 let first = day.number() * MINUTES_PER_DAY + window.from.0;
                 let end = day.number() * MINUTES_PER_DAY + window.to.0 + overnight;
                 ranges.push((first, end.min(MINUTES_PER_WEEK)));
-                // What begins on Sunday may end on Monday.
+                // A window that starts on Sunday may end on Monday.
                 if end > MINUTES_PER_WEEK {
                     ranges.push((0, end - MINUTES_PER_WEEK));
                 }
@@ -253,18 +252,18 @@ impl Minutes {
         Self(apart.into_boxed_slice())
     }
 
-    /// Whether the minute of the week is among them.
+    /// Whether the minute is included.
     pub(crate) fn contains(&self, minute: u16) -> bool {
         let at = self.0.partition_point(|(_, end)| *end <= minute);
         self.0.get(at).is_some_and(|(first, _)| *first <= minute)
     }
 
-    /// Whether it is the whole week.
+    /// Whether all minutes of the week are included.
     pub(crate) fn is_everything(&self) -> bool {
         *self.0 == [(0, MINUTES_PER_WEEK)]
     }
 
-    /// Whether all minutes of the other are among these.
+    /// Whether all minutes of the other set are included.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|(first, end)| self.0.iter().any(|(from, to)| from <= first && end <= to))
     }

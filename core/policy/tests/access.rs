@@ -1,4 +1,4 @@
-//! What lists say of clients.
+//! Tests of access lists.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
@@ -32,7 +32,7 @@ fn the_empty_list_lets_everyone_in() {
 }
 
 #[test]
-fn deny_wins_and_whoever_is_not_allowed_is_kept_out() {
+fn deny_wins_and_the_default_is_deny() {
     let list = compiled(&["10.0.0.0/8", "2001:db8::/32"], &["10.6.0.0/16"]);
     assert!(decide(&list, "10.1.2.3", "", 0).allowed);
     assert!(decide(&list, "::ffff:10.1.2.3", "", 0).allowed, "IPv4 on a socket of both families");
@@ -93,7 +93,7 @@ fn who_is_not_known_is_not_allowed_and_is_denied() {
 }
 
 #[test]
-fn a_list_that_nobody_can_meet_is_refused() {
+fn an_unsatisfiable_list_is_refused() {
     let error = |allow: &[&str], deny: &[&str]| list(allow, deny).compile().unwrap_err();
     assert_eq!(error(&[], &["0.0.0.0/0", "::/0"]), AccessError::DeniesEveryone);
     assert_eq!(error(&[], &["0.0.0.0/1", "128.0.0.0/1", "8000::/1", "::/1"]), AccessError::DeniesEveryone);
@@ -138,7 +138,7 @@ fn lists_are_json_of_strings() {
     assert!(error(r#"{"deny":["10.0.0.1/8"]}"#).contains("write 10.0.0.0/8"));
 }
 
-/// Networks that lie close together, so that they meet.
+/// Networks that are close together, so that they overlap.
 fn network() -> impl Strategy<Value = Network> {
     let v4 = (any::<u8>(), 20u8..=32).prop_map(|(low, bits)| {
         let address = Ipv4Addr::from(u32::from(low) << 4 | 0xffff_f000);
@@ -172,7 +172,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Whether it cannot be told that the rule does not mean the address.
+/// Whether the rule may match the address because its location is unknown.
 fn may_match(rule: &Rule, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> bool {
     let is_private = match address.to_canonical() {
         IpAddr::V4(four) => [
@@ -207,7 +207,7 @@ fn matches(rule: &Rule, address: IpAddr, country: Option<Country>, asn: Option<A
 }
 
 proptest! {
-    /// Every answer is the one that reading all rules one by one gives, and the network named is the narrowest.
+    /// Every decision equals that of evaluating all rules one by one, and names the narrowest network.
     #[test]
     fn answers_are_those_of_the_rules(
         allow in vec(rule(), 0..12),
@@ -233,9 +233,9 @@ proptest! {
         }
     }
 
-    /// A list is refused for being of no use only when no client at all gets in.
+    /// A list is refused as useless only if no client at all is admitted.
     #[test]
-    fn what_is_refused_lets_nobody_in(
+    fn a_refused_policy_admits_no_subject(
         allow in vec(network().prop_map(Rule::Network), 1..4),
         deny in vec(network().prop_map(Rule::Network), 0..12),
     ) {

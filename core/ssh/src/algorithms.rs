@@ -1,16 +1,16 @@
-//! The algorithms that the server speaks, by their names, the preferred ones first.
+//! The supported algorithms by name, in the order of preference.
 //!
-//! No SHA-1, no CBC, no groups of finite fields, no MAC before encryption, no compression.
+//! No SHA-1, no CBC, no finite-field groups, no MAC-then-encrypt, no compression.
 
 use crate::{
     cipher::{Cipher, Mac},
     error::{Error, Result},
 };
 
-/// How secrets are agreed on.
+/// A key agreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// ML-KEM-768 and X25519 together.
+    /// The hybrid of ML-KEM-768 and X25519.
     MlKem768X25519,
     X25519,
     P256,
@@ -27,7 +27,7 @@ pub(crate) const KEY_EXCHANGES: [(&str, Method); 6] = [
     ("ecdh-sha2-nistp384", Method::P384),
     ("ecdh-sha2-nistp521", Method::P521),
 ];
-/// Ciphers. Counter mode is for clients that know no AEAD, such as Paramiko before 3.5.
+/// Ciphers. Counter mode is for clients without AEAD, such as Paramiko before 3.5.
 pub(crate) const CIPHERS: [(&str, Cipher); 5] = [
     ("chacha20-poly1305@openssh.com", Cipher::ChaCha20Poly1305),
     ("aes256-gcm@openssh.com", Cipher::Aes256Gcm),
@@ -35,35 +35,34 @@ pub(crate) const CIPHERS: [(&str, Cipher); 5] = [
     ("aes256-ctr", Cipher::Aes256Ctr),
     ("aes128-ctr", Cipher::Aes128Ctr),
 ];
-/// MACs of counter mode: encrypt-then-MAC only (PROTOCOL of OpenSSH, section 1.1).
+/// MACs for counter mode: only encrypt-then-MAC (PROTOCOL of OpenSSH, section 1.1).
 pub(crate) const MACS: [(&str, Mac); 2] =
     [("hmac-sha2-256-etm@openssh.com", Mac::Sha256), ("hmac-sha2-512-etm@openssh.com", Mac::Sha512)];
 /// Compressions.
 pub(crate) const COMPRESSIONS: [(&str, ()); 1] = [("none", ())];
-/// Says that the server knows EXT_INFO (RFC 8308 section 2.1) and strict key exchange (PROTOCOL of OpenSSH, section
-/// 1.10).
+/// Announces support of EXT_INFO (RFC 8308 section 2.1) and strict key exchange (PROTOCOL of OpenSSH, section 1.10).
 pub(crate) const SERVER_MARKS: &str = "ext-info-s,kex-strict-s-v00@openssh.com";
-/// The client asks for EXT_INFO.
+/// Announces that the client accepts EXT_INFO.
 pub(crate) const EXT_INFO_CLIENT: &str = "ext-info-c";
-/// The client knows strict key exchange.
+/// Announces that the client supports strict key exchange.
 pub(crate) const STRICT_CLIENT: &str = "kex-strict-c-v00@openssh.com";
-/// The signatures that users may log in with (`server-sig-algs`, RFC 8308 section 3.1).
+/// The signature algorithms for users (`server-sig-algs`, RFC 8308 section 3.1).
 pub(crate) const USER_SIGNATURES: &str = "ssh-ed25519,ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521,\
                                           sk-ssh-ed25519@openssh.com,sk-ecdsa-sha2-nistp256@openssh.com,rsa-sha2-512,\
                                           rsa-sha2-256";
 
-/// What a user's algorithm stands for.
+/// The meaning of a user's algorithm name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UserAlgorithm {
     /// The name at the head of the key's or certificate's blob.
     pub(crate) blob: &'static str,
-    /// The name at the head of the signature.
+    /// The name at the start of the signature.
     pub(crate) signature: &'static str,
     pub(crate) is_certificate: bool,
     pub(crate) uses_sha1: bool,
 }
 
-/// Name, blob, signature; a certificate where the name has it.
+/// Name, blob, signature; certificates have `cert` in the name.
 const USER_ALGORITHMS: [(&str, &str, &str); 18] = [
     ("ssh-ed25519", "ssh-ed25519", "ssh-ed25519"),
     ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp256"),
@@ -89,7 +88,7 @@ const USER_ALGORITHMS: [(&str, &str, &str); 18] = [
     ("ssh-rsa-cert-v01@openssh.com", "ssh-rsa-cert-v01@openssh.com", "ssh-rsa"),
 ];
 
-/// What this algorithm of a user stands for; `None` where it is not spoken here.
+/// The meaning of this name; `None` if it is not supported.
 pub(crate) fn user_algorithm(name: &str) -> Option<UserAlgorithm> {
     let (_, blob, signature) = USER_ALGORITHMS.iter().find(|(known, ..)| *known == name)?;
     Some(UserAlgorithm {
@@ -100,12 +99,12 @@ pub(crate) fn user_algorithm(name: &str) -> Option<UserAlgorithm> {
     })
 }
 
-/// The names of a list, as KEXINIT has them.
+/// The names as a list for KEXINIT.
 pub(crate) fn names<T>(list: &[(&str, T)]) -> String {
     list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",")
 }
 
-/// The client's first name that is one of the server's (RFC 4253 section 7.1).
+/// The client's first name that the server supports (RFC 4253 section 7.1).
 pub(crate) fn choose<T: Copy>(client: &str, server: &[(&str, T)], kind: &'static str) -> Result<T> {
     let find = |wanted: &str| server.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
     client.split(',').find_map(find).ok_or(Error::NothingInCommon(kind))

@@ -1,4 +1,4 @@
-//! One channel (RFC 4254 section 5): its windows, what waits to be read, and its end.
+//! One channel (RFC 4254 section 5): its windows, its unread data, and its end.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::{
     limits::{FIRST_WINDOW_BYTES, JOINED_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES},
 };
 
-/// Which side opened a channel, and for what.
+/// The opener and the purpose of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `forwarded-tcpip`, opened by the server.
@@ -16,17 +16,17 @@ pub(crate) enum Kind {
     Session,
 }
 
-/// What is known of the client's side.
+/// The client's side of a channel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) id: u32,
-    /// What the client takes now, in bytes.
+    /// The client's remaining window, in bytes.
     pub(crate) window: u32,
-    /// The most data of one packet that the client takes, in bytes.
+    /// The longest data of one packet that the client accepts, in bytes.
     pub(crate) max_data: u32,
 }
 
-/// How what comes from the client has ended.
+/// How the client's direction has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Open,
@@ -39,12 +39,12 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) kind: Kind,
-    /// There once the channel is open.
+    /// Set once the channel is open.
     pub(crate) peer: Option<Peer>,
     pub(crate) has_sent_eof: bool,
     pub(crate) has_sent_close: bool,
     pub(crate) has_received_close: bool,
-    /// The channel's user is gone: it neither reads nor writes.
+    /// Whether the channel's user was dropped: it neither reads nor writes.
     pub(crate) is_released: bool,
     pub(crate) writer_waits: bool,
     pub(crate) inbound: Inbound,
@@ -64,19 +64,19 @@ impl Channel {
         }
     }
 
-    /// Whether both sides have closed the channel, and its user is gone.
+    /// Whether both sides have closed the channel, and its user was dropped.
     pub(crate) fn is_over(&self) -> bool {
         self.is_released && self.has_sent_close && self.has_received_close
     }
 
-    /// The client takes so many bytes more.
+    /// Adds to the client's window.
     pub(crate) fn widen(&mut self, bytes: u32) {
         if let Some(peer) = &mut self.peer {
             peer.window = peer.window.saturating_add(bytes);
         }
     }
 
-    /// How much of so many bytes can be sent in one packet now.
+    /// How much of `bytes` can be sent in one packet now.
     pub(crate) fn sendable(&self, bytes: usize) -> u32 {
         let Some(peer) = self.peer else { return 0 };
         let most = peer.window.min(peer.max_data).min(MAX_DATA_BYTES);
@@ -84,36 +84,36 @@ impl Channel {
     }
 }
 
-/// What comes from the client and waits for its reader: at most a window of bytes.
+/// Unread data from the client: at most a window.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    /// How large the window is when everything has been read, in bytes.
+    /// Size of the window when everything has been read, in bytes.
     window: u32,
-    /// What the client may send now, in bytes.
+    /// The client's remaining window, in bytes.
     credit: u32,
-    /// Read since the window was opened last, in bytes.
+    /// Bytes read since the last window adjustment.
     ungranted: u32,
-    /// The reader waited for the network since the window was opened last.
+    /// Whether the reader has waited for data since the last window adjustment.
     has_waited: bool,
     pub(crate) reader_waits: bool,
     chunks: VecDeque<Chunk>,
     pub(crate) end: End,
 }
 
-/// Bytes that wait for the reader.
+/// Unread bytes.
 #[derive(Debug)]
 struct Chunk {
     bytes: Vec<u8>,
-    /// Where that begins which has not been read.
+    /// Start of the unread part.
     start: usize,
 }
 
-/// How far a window may be opened after a read.
+/// The window adjustment after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// What was read since the last time, in bytes.
+    /// Bytes read since the last one.
     pub(crate) read: u32,
-    /// By how much the window may grow, in bytes: the reader waits for the network.
+    /// Bytes by which the window may grow, because the reader waits for data.
     pub(crate) growth: u32,
 }
 
@@ -130,7 +130,7 @@ impl Inbound {
         }
     }
 
-    /// Data takes its part of the window, whether it is kept or not.
+    /// Deducts data from the window, whether the data is stored or not.
     pub(crate) fn spend(&mut self, bytes: usize) -> Result<()> {
         let too_much = Error::Protocol("more data than the channel's window");
         let bytes = u32::try_from(bytes).map_err(|_| too_much)?;
@@ -138,7 +138,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Keeps data for the reader.
+    /// Stores data for the reader.
     pub(crate) fn push(&mut self, data: &[u8]) {
         if self.end != End::Open || data.is_empty() {
             return;
@@ -149,7 +149,7 @@ impl Inbound {
         }
     }
 
-    /// Takes what is there, up to the length of `target`: how many bytes.
+    /// Reads available data into `target`; returns the number of bytes.
     pub(crate) fn take(&mut self, target: &mut [u8]) -> usize {
         let mut taken = 0;
         while taken < target.len()
@@ -168,9 +168,9 @@ impl Inbound {
         taken
     }
 
-    /// So many bytes have been used: how far the window opens, where that is worth a message.
+    /// Records that bytes were used; returns the window adjustment if it is worth a message.
     pub(crate) fn used(&mut self, bytes: usize) -> Option<Grant> {
-        // A read is at most what the window let through.
+        // A read is at most a window.
         self.ungranted = self.ungranted.saturating_add(u32::try_from(bytes).unwrap_or(MAX_WINDOW_BYTES));
         if self.ungranted < self.window / 4 || self.end != End::Open {
             return None;
@@ -180,23 +180,23 @@ impl Inbound {
         Some(Grant { read: std::mem::take(&mut self.ungranted), growth })
     }
 
-    /// The window is opened by so much, and grows by `growth` of it.
+    /// Records a window adjustment, with `growth` of the window.
     pub(crate) fn granted(&mut self, bytes: u32, growth: u32) {
         self.credit = self.credit.saturating_add(bytes);
         self.window += growth;
     }
 
-    /// The reader waits for the network.
+    /// Records that the reader waits for data.
     pub(crate) fn wait(&mut self) {
         (self.has_waited, self.reader_waits) = (true, true);
     }
 
-    /// By how much the window has grown in all, in bytes.
+    /// Total growth of the window, in bytes.
     pub(crate) fn growth(&self) -> usize {
         self.window.saturating_sub(FIRST_WINDOW_BYTES) as usize
     }
 
-    /// Forgets what waits for a reader that is gone.
+    /// Drops unread data after the reader was dropped.
     pub(crate) fn discard(&mut self) {
         self.chunks = VecDeque::new();
     }

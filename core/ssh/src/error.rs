@@ -1,16 +1,16 @@
-//! How a connection fails.
+//! Errors of a connection.
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a connection is over.
+/// Reason of the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The client is no client of SSH 2.0.
-    #[error("the peer is no client of SSH 2.0")]
+    /// The peer is not a client of SSH 2.0.
+    #[error("the peer is not a client of SSH 2.0")]
     NoClient,
-    /// The client breaks the protocol.
-    #[error("the client breaks the protocol: {0}")]
+    /// The client violates the protocol.
+    #[error("the client violates the protocol: {0}")]
     Protocol(&'static str),
     /// Client and server share no algorithm of this kind.
     #[error("client and server have no {0} in common")]
@@ -21,10 +21,10 @@ pub enum Error {
     /// A packet has a wrong authentication tag.
     #[error("a packet has a wrong authentication tag")]
     Forged,
-    /// The client did more before its login than a client needs.
+    /// The client exceeded the limits before its login.
     #[error("the client sent too much before its login")]
     TooMuchBeforeLogin,
-    /// The client's logins were refused too often.
+    /// Too many refused logins.
     #[error("Too many authentication attempts")]
     TooManyAttempts,
     /// The client sent DISCONNECT.
@@ -33,10 +33,10 @@ pub enum Error {
         /// The reason of RFC 4253 section 11.1.
         reason: u32,
     },
-    /// The client does not answer.
+    /// The client is unresponsive.
     #[error("the client does not answer")]
     Silent,
-    /// A primitive failed that fails only for want of memory.
+    /// A primitive failed that fails only for lack of memory.
     #[error("a cipher failed")]
     Cipher,
 }
@@ -53,7 +53,7 @@ pub(crate) const BY_APPLICATION: u32 = 11;
 const NO_MORE_METHODS: u32 = 14;
 
 impl Error {
-    /// The reason of RFC 4253 section 11.1 that the client gets; none where the client would not read it.
+    /// The reason of RFC 4253 section 11.1 for the client; `None` if the client would not read it.
     pub(crate) fn disconnect_reason(self) -> Option<u32> {
         match self {
             Self::NoClient | Self::Left { .. } | Self::Silent | Self::Cipher => None,

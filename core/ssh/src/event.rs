@@ -1,8 +1,8 @@
-//! What a client does, as the connection's driver hears of it.
+//! Events of a connection for its driver.
 
 use ssh_key::{Certificate, PublicKey};
 
-/// A channel of one connection. No two channels of a connection have the same.
+/// The id of a channel, unique within a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub(crate) u32);
 
@@ -12,13 +12,12 @@ impl std::fmt::Display for ChannelId {
     }
 }
 
-/// Something that happened, in the order in which it did.
+/// An event, in order.
 #[derive(Debug)]
 pub enum Event {
-    /// A client wants to log in. Nothing more of it is read until
-    /// [`answer_login`](crate::Server::answer_login).
+    /// A client wants to log in. No further input is handled until [`answer_login`](crate::Server::answer_login).
     Login(Login),
-    /// A client asks for a forward (RFC 4254 section 7.1). The next request comes after
+    /// A client requests a forward (RFC 4254 section 7.1). The next request follows after
     /// [`answer_request`](crate::Server::answer_request).
     Forward {
         /// The address to listen on.
@@ -26,52 +25,51 @@ pub enum Event {
         /// The port to listen on; 0 leaves the choice to the server.
         port: u32,
     },
-    /// A client takes a forward back. The answer is as with [`Forward`](Self::Forward).
+    /// A client cancels a forward. Answered like [`Forward`](Self::Forward).
     CancelForward {
         /// The address of the forward.
         address: String,
         /// The port of the forward.
         port: u32,
     },
-    /// The client opened the channel that the server asked for.
+    /// The client has opened the channel that the server requested.
     Opened(ChannelId),
-    /// The client did not open the channel; the channel is gone.
+    /// The client refused the channel, which is removed.
     Refused {
         /// The channel.
         channel: ChannelId,
         /// The reason of RFC 4254 section 5.1.
         reason: u32,
     },
-    /// A reader that waited has something to read, or an end.
+    /// A waiting reader has data, or an end.
     Readable(ChannelId),
-    /// A writer that waited for its window, or whose channel the client has closed, may go on.
+    /// A waiting writer has window, or the client has closed its channel.
     Writable(ChannelId),
-    /// The client opened a session.
+    /// The client has opened a session.
     SessionOpened(ChannelId),
-    /// The client closed a session, first or as an answer.
+    /// The client has closed a session, first or as an answer.
     SessionClosed(ChannelId),
-    /// The client asks something of a session. The answer is
-    /// [`answer_session`](crate::Server::answer_session).
+    /// A request of the client in a session. Answered by [`answer_session`](crate::Server::answer_session).
     Session {
         /// The session.
         channel: ChannelId,
-        /// What it asks for.
+        /// The request.
         request: SessionRequest,
-        /// Whether it waits for an answer.
+        /// Whether the client expects an answer.
         wants_reply: bool,
     },
-    /// What the client typed in a session.
+    /// Input of the client in a session.
     Typed {
         /// The session.
         channel: ChannelId,
-        /// Bytes as they came.
+        /// The bytes.
         data: Vec<u8>,
     },
-    /// The client answered this [`ping`](crate::Server::ping).
+    /// The answer to this [`ping`](crate::Server::ping).
     Pong(u64),
 }
 
-/// What a client asks of a session (RFC 4254 section 6).
+/// A request in a session (RFC 4254 section 6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionRequest {
     /// A terminal.
@@ -80,59 +78,59 @@ pub enum SessionRequest {
     Shell,
     /// A command, or a subsystem such as SFTP.
     Command,
-    /// A signal by its name, without `SIG`.
+    /// A signal by name, without `SIG`.
     Signal(String),
-    /// Something that no server of this kind does, such as an environment; to be refused. It is an event because replies
-    /// have the order of their requests (RFC 4254 section 5.4).
+    /// An unsupported request, such as an environment variable; to be refused. It is an event because replies have the
+    /// order of their requests (RFC 4254 section 5.4).
     Other,
 }
 
-/// One attempt to log in.
+/// A login attempt.
 #[derive(Debug)]
 pub struct Login {
-    /// The user's name as the client says it, at most [`MAX_USER_BYTES`](crate::MAX_USER_BYTES) bytes.
+    /// The user name, at most [`MAX_USER_BYTES`](crate::MAX_USER_BYTES) bytes.
     pub user: String,
-    /// What the client shows.
+    /// The credential.
     pub credential: Credential,
 }
 
-/// What a client shows to log in.
+/// A credential for a login.
 #[derive(Debug)]
 pub enum Credential {
-    /// Nothing; the client asks which methods there are.
+    /// None; the client queries the methods.
     Nothing,
     /// A key.
     Key {
         /// The key.
         key: PublicKey,
-        /// Whether a signature proves that the client owns it. Without, the client asks whether it would do.
+        /// Whether a signature proves the ownership. Otherwise the client asks whether the key would be accepted.
         is_proven: bool,
     },
-    /// A user certificate that the authority signed which it names. Dates, type and options are for others to check.
+    /// A user certificate with a valid signature of the authority that it names. Dates, type and options are not
+    /// checked.
     Certificate {
         /// The certificate.
         certificate: Box<Certificate>,
-        /// Whether a signature proves that the client owns its key.
+        /// Whether a signature proves the ownership of its key.
         is_proven: bool,
     },
-    /// A key that would sign with RSA and SHA-1. It must be refused.
+    /// A key that would sign with RSA and SHA-1. Must be refused.
     Sha1(PublicKey),
     /// Keyboard-interactive (RFC 4256).
     Interactive,
-    /// What was worth nothing by itself: an unknown method or algorithm, a wrong signature, an answer to a hint. It
-    /// must be refused.
+    /// An invalid attempt: an unknown method or algorithm, a wrong signature, an answer to a hint. Must be refused.
     Unusable,
 }
 
 /// The answer to a [`Login`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Let in; of an offered key: it would do.
+    /// Accept the login; for an offered key: it would be accepted.
     Accept,
-    /// Not let in.
+    /// Refuse the login.
     Refuse,
-    /// Not let in by keyboard-interactive, which the client need not try again.
+    /// Refuse, and do not offer keyboard-interactive again.
     RefuseInteractive,
-    /// Keyboard-interactive only: shows this text, asks nothing, and refuses then.
+    /// Only for keyboard-interactive: show this text without a prompt, and refuse then.
     Hint(String),
 }

@@ -1,4 +1,4 @@
-//! The keys that prove the server's identity.
+//! The server's host keys.
 
 use aws_lc_rs::{
     encoding::AsBigEndian as _,
@@ -20,7 +20,7 @@ use crate::{
     wire::Put,
 };
 
-/// A key of the server, ready to sign: Ed25519, or one of NIST's curves.
+/// A host key for signing: Ed25519, or one of NIST's curves.
 pub struct HostKey {
     algorithm: &'static str,
     public_blob: Vec<u8>,
@@ -33,10 +33,10 @@ enum Pair {
 }
 
 impl HostKey {
-    /// The key that OpenSSH's format has read.
+    /// Creates it from a parsed key.
     ///
     /// # Errors
-    /// It is of another kind, or no key.
+    /// The key is of another kind, or invalid.
     pub fn new(key: &PrivateKey) -> std::result::Result<Self, ssh_key::Error> {
         let (algorithm, pair) = match key.key_data() {
             KeypairData::Ed25519(pair) => {
@@ -64,7 +64,7 @@ impl HostKey {
         Ok(Self { algorithm, public_blob: key.public_key().to_bytes()?, pair })
     }
 
-    /// The algorithm's name, of the key and of its signatures.
+    /// The algorithm name of the key and of its signatures.
     pub fn algorithm(&self) -> &'static str {
         self.algorithm
     }
@@ -73,7 +73,7 @@ impl HostKey {
         &self.public_blob
     }
 
-    /// The signature with its name, as messages have it.
+    /// Signs a message; returns the signature with its name, as in messages.
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>> {
         let mut signature = Vec::new();
         signature.put_string(self.algorithm);
@@ -98,20 +98,20 @@ impl std::fmt::Debug for HostKey {
     }
 }
 
-/// The Ed25519 key of this seed of 256 random bits.
+/// Derives the Ed25519 key from this seed of 256 random bits.
 ///
 /// # Errors
-/// AWS-LC makes no key of it; not with seeds of this length.
+/// AWS-LC refuses the seed; does not happen with seeds of this length.
 pub fn ed25519_from_seed(seed: &[u8; 32]) -> std::result::Result<PrivateKey, ssh_key::Error> {
     let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| ssh_key::Error::Crypto)?;
     let public = Ed25519PublicKey::try_from(pair.public_key().as_ref())?;
     PrivateKey::new(Ed25519Keypair { public, private: Ed25519PrivateKey::from_bytes(seed) }.into(), "")
 }
 
-/// A new key of the curve P-256, by AWS-LC's own randomness.
+/// Generates a P-256 key with AWS-LC's own randomness.
 ///
 /// # Errors
-/// There are no random numbers.
+/// There is no randomness.
 pub fn new_p256() -> std::result::Result<PrivateKey, ssh_key::Error> {
     let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| ssh_key::Error::Crypto)?;
     let private = pair.private_key().as_be_bytes().map_err(|_| ssh_key::Error::Crypto)?;

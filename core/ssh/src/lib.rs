@@ -1,8 +1,7 @@
-//! The server's side of SSH 2.0 (RFC 4250 to 4254) for `ssh -R`, as a pure state machine: bytes come in, events and
-//! bytes come out.
+//! The server's side of SSH 2.0 (RFC 4250 to 4254) for `ssh -R`, as a sans-IO state machine.
 //!
-//! [`Server`] is one connection of a client. It reads no clock and no socket. Its driver decides which users log in and
-//! what a forward means:
+//! [`Server`] is one connection of a client. It reads no clock and no socket. Its driver decides about logins and the
+//! meaning of forwards:
 //!
 //! ```
 //! # use std::{sync::Arc, time::Instant};
@@ -23,13 +22,12 @@
 //! # }
 //! ```
 //!
-//! A stream to the client's origin is opened by [`Server::open_forwarded`], and read and written by [`Server::read`]
-//! and [`Server::write`]. Each channel has a window of 256 KiB, up to 8 MiB for readers that wait for the network,
-//! which opens when its data has been used: a slow reader holds up its own channel and no other.
+//! [`Server::open_forwarded`] opens a stream to the client's origin; [`Server::read`] and [`Server::write`] move its
+//! data. Each channel has a window of 256 KiB, up to 8 MiB for readers that wait for data. The window opens when data
+//! has been used, so a slow reader delays only its own channel.
 //!
-//! Whatever a client does, what is held for it has a bound; before its login the bounds are narrow. Key exchange is
-//! strict where the client knows it. All primitives are AWS-LC's; formats of keys and certificates are the `ssh-key`
-//! crate's.
+//! Everything held for a client has a bound, a low one before its login. Key exchange is strict if the client supports
+//! it. All cryptographic primitives are AWS-LC's; the `ssh-key` crate has the formats of keys and certificates.
 
 mod algorithms;
 mod channel;

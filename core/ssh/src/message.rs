@@ -1,4 +1,4 @@
-//! The numbers of messages (RFC 4250 section 4.1).
+//! Message numbers (RFC 4250 section 4.1).
 
 pub(crate) const DISCONNECT: u8 = 1;
 pub(crate) const IGNORE: u8 = 2;
@@ -10,9 +10,9 @@ pub(crate) const SERVICE_ACCEPT: u8 = 6;
 pub(crate) const EXT_INFO: u8 = 7;
 pub(crate) const KEXINIT: u8 = 20;
 pub(crate) const NEWKEYS: u8 = 21;
-/// The client's half of a key exchange (RFC 5656 section 7.1).
+/// The client's public value (RFC 5656 section 7.1).
 pub(crate) const KEX_ECDH_INIT: u8 = 30;
-/// The server's half.
+/// The server's reply.
 pub(crate) const KEX_ECDH_REPLY: u8 = 31;
 /// The last message of the transport layer.
 pub(crate) const LAST_OF_TRANSPORT: u8 = 49;

@@ -1,20 +1,21 @@
-//! What is to be written: sealed packets, and messages that wait for the end of a key exchange.
+//! Output: sealed packets, and messages that wait for the end of a key exchange.
 
 use crate::{
     cipher::Sealing,
     error::{Error, Result},
-    limits::{HELD_OVERHEAD_BYTES, MAX_HELD_BYTES, MAX_WAITING_BYTES},
+    limits::{DEFERRED_OVERHEAD_BYTES, MAX_DEFERRED_BYTES, MAX_WAITING_BYTES},
     packet::Sealer,
 };
 
-/// The packets of the server in their order.
+/// The server's packets in order.
 pub(crate) struct Output {
     buffer: Vec<u8>,
     sealer: Sealer,
-    /// From the server's KEXINIT to its NEWKEYS nothing but the key exchange may be sent (RFC 4253 section 7.1).
+    /// Whether a key exchange runs: from the server's KEXINIT to its NEWKEYS only its messages may be sent (RFC 4253
+    /// section 7.1).
     is_exchanging: bool,
-    held: Vec<Vec<u8>>,
-    held_bytes: usize,
+    deferred: Vec<Vec<u8>>,
+    deferred_bytes: usize,
     failure: Option<Error>,
 }
 
@@ -24,19 +25,19 @@ impl Output {
             buffer: Vec::new(),
             sealer: Sealer::new(),
             is_exchanging: false,
-            held: Vec::new(),
-            held_bytes: 0,
+            deferred: Vec::new(),
+            deferred_bytes: 0,
             failure: None,
         }
     }
 
-    /// Bytes outside of packets: the version.
+    /// Appends a line outside of packets: the version.
     pub(crate) fn put_line(&mut self, line: &str) {
         self.buffer.extend_from_slice(line.as_bytes());
         self.buffer.extend_from_slice(b"\r\n");
     }
 
-    /// Seals a message of about `hint` bytes, whether keys are exchanged or not.
+    /// Seals a message of about `hint` bytes at once, also during a key exchange.
     pub(crate) fn send_at_once(&mut self, hint: usize, payload: impl FnOnce(&mut Vec<u8>)) {
         let start = self.buffer.len();
         if let Err(error) = self.sealer.seal(&mut self.buffer, hint, payload) {
@@ -45,18 +46,18 @@ impl Output {
         }
     }
 
-    /// Sends a message, behind the key exchange that may be going on.
+    /// Sends a message, after a running key exchange.
     pub(crate) fn send(&mut self, payload: impl FnOnce(&mut Vec<u8>)) {
         if !self.is_exchanging {
             return self.send_at_once(0, payload);
         }
-        let mut held = Vec::new();
-        payload(&mut held);
-        self.held_bytes += held.len() + HELD_OVERHEAD_BYTES;
-        if self.held_bytes > MAX_HELD_BYTES {
-            self.failure.get_or_insert(Error::Protocol("too much waits for the end of a key exchange"));
+        let mut deferred = Vec::new();
+        payload(&mut deferred);
+        self.deferred_bytes += deferred.len() + DEFERRED_OVERHEAD_BYTES;
+        if self.deferred_bytes > MAX_DEFERRED_BYTES {
+            self.failure.get_or_insert(Error::Protocol("too many messages wait for the end of a key exchange"));
         } else {
-            self.held.push(held);
+            self.deferred.push(deferred);
         }
     }
 
@@ -65,48 +66,48 @@ impl Output {
         !self.is_exchanging && self.buffer.len() <= MAX_WAITING_BYTES
     }
 
-    /// The server's KEXINIT goes out.
+    /// Sends the server's KEXINIT.
     pub(crate) fn begin_exchange(&mut self, init: &[u8]) {
         self.is_exchanging = true;
         self.send_at_once(init.len(), |out| out.extend_from_slice(init));
     }
 
-    /// The server's NEWKEYS has gone out.
+    /// Changes the keys, after the server's NEWKEYS.
     pub(crate) fn set_keys(&mut self, sealing: Sealing, is_strict: bool) {
         self.sealer.set_keys(sealing, is_strict);
     }
 
-    /// Other messages may be sent again; those that waited go first.
+    /// Ends the key exchange; waiting messages are sent first.
     pub(crate) fn end_exchange(&mut self) {
         self.is_exchanging = false;
-        self.held_bytes = 0;
-        for held in std::mem::take(&mut self.held) {
-            self.send_at_once(held.len(), |out| out.extend_from_slice(&held));
+        self.deferred_bytes = 0;
+        for deferred in std::mem::take(&mut self.deferred) {
+            self.send_at_once(deferred.len(), |out| out.extend_from_slice(&deferred));
         }
     }
 
-    /// How much waits to be written, in bytes.
+    /// Number of unwritten bytes.
     pub(crate) fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Sealed with these keys: bytes and packets.
+    /// Bytes and packets sealed with these keys.
     pub(crate) fn used(&self) -> (u64, u64) {
         (self.sealer.bytes, self.sealer.packets)
     }
 
-    /// Gives what is to be written for a buffer that was written.
+    /// Swaps the output into a buffer that has been written.
     pub(crate) fn swap(&mut self, written: &mut Vec<u8>) {
         written.clear();
         std::mem::swap(&mut self.buffer, written);
     }
 
-    /// Lets memory go that nothing uses now.
+    /// Frees unused memory.
     pub(crate) fn shrink(&mut self) {
         self.buffer.shrink_to_fit();
     }
 
-    /// What went wrong while something was sent.
+    /// The failure of an earlier send, if any.
     pub(crate) fn check(&self) -> Result<()> {
         self.failure.map_or(Ok(()), Err)
     }

@@ -11,13 +11,13 @@ const MIN_PADDING_BYTES: usize = 4;
 /// The most that packet, padding and tag add to a payload, in bytes.
 const MAX_OVERHEAD_BYTES: usize = 128;
 
-/// Seals the payloads of one direction.
+/// Seals the packets of one direction.
 pub(crate) struct Sealer {
     sealing: Sealing,
     sequence: u32,
-    /// Sealed with these keys, in bytes.
+    /// Bytes sealed with these keys.
     pub(crate) bytes: u64,
-    /// Sealed with these keys.
+    /// Packets sealed with these keys.
     pub(crate) packets: u64,
 }
 
@@ -26,8 +26,8 @@ impl Sealer {
         Self { sealing: Sealing::Clear, sequence: 0, bytes: 0, packets: 0 }
     }
 
-    /// Appends a packet with what `payload` writes. The padding is zeros: a cipher hides them (PROTOCOL of OpenSSH does
-    /// the same).
+    /// Appends a packet with the payload that `payload` writes. The padding is zeros, because a cipher hides it (as in
+    /// OpenSSH).
     pub(crate) fn seal(&mut self, buffer: &mut Vec<u8>, hint: usize, payload: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let start = buffer.len();
         buffer.reserve(hint + MAX_OVERHEAD_BYTES);
@@ -50,7 +50,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// From now on these keys, behind NEWKEYS. A strict key exchange begins to count anew.
+    /// Changes the keys, after NEWKEYS. A strict key exchange resets the sequence number.
     pub(crate) fn set_keys(&mut self, sealing: Sealing, is_strict: bool) {
         self.sealing = sealing;
         (self.bytes, self.packets) = (0, 0);
@@ -64,11 +64,11 @@ impl Sealer {
 pub(crate) struct Opener {
     opening: Opening,
     sequence: u32,
-    /// Opened with these keys, in bytes.
+    /// Bytes opened with these keys.
     pub(crate) bytes: u64,
-    /// Opened with these keys.
+    /// Packets opened with these keys.
     pub(crate) packets: u64,
-    /// Opened with former keys: bytes and packets.
+    /// Bytes and packets opened with former keys.
     former: (u64, u64),
 }
 
@@ -77,12 +77,12 @@ impl Opener {
         Self { opening: Opening::Clear, sequence: 0, bytes: 0, packets: 0, former: (0, 0) }
     }
 
-    /// Opened since the connection began: bytes and packets.
+    /// Bytes and packets opened since the start of the connection.
     pub(crate) fn total(&self) -> (u64, u64) {
         (self.former.0 + self.bytes, self.former.1 + self.packets)
     }
 
-    /// Whether the client's packets are not under keys yet.
+    /// Whether the client's packets are not encrypted yet.
     pub(crate) fn is_clear(&self) -> bool {
         matches!(self.opening, Opening::Clear)
     }
@@ -92,23 +92,23 @@ impl Opener {
         self.sequence
     }
 
-    /// The size of the packet that begins here, in all, once its first bytes are there.
+    /// The total size of the packet at the start of `input`, once its first bytes are available.
     pub(crate) fn size(&self, input: &[u8]) -> Result<Option<usize>> {
         let Some(head) = input.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let shape = self.opening.shape();
         let length = self.opening.length(self.sequence, *head);
-        // The padding's length, and the least padding, are in every packet.
+        // Every packet has a padding length and the least padding.
         if !(1 + MIN_PADDING_BYTES..=MAX_PACKET_BYTES).contains(&length) {
-            return Err(Error::Protocol("a packet has an impossible length"));
+            return Err(Error::Protocol("a packet has an invalid length"));
         }
         let counted = if shape.counts_length { LENGTH_BYTES + length } else { length };
         if counted % shape.block != 0 {
-            return Err(Error::Protocol("a packet is no whole number of blocks"));
+            return Err(Error::Protocol("the length of a packet is not a multiple of the block size"));
         }
         Ok(Some(LENGTH_BYTES + length + shape.tag))
     }
 
-    /// Opens a whole packet where it lies: its payload, which is not empty.
+    /// Opens a whole packet in place; returns its payload, which is not empty.
     pub(crate) fn open<'a>(&mut self, packet: &'a mut [u8]) -> Result<&'a [u8]> {
         let size = packet.len();
         let plain = self.opening.open(self.sequence, packet)?;
@@ -117,11 +117,11 @@ impl Opener {
         self.packets += 1;
         let padding = usize::from(plain.first().copied().unwrap_or(0));
         let end = plain.len().checked_sub(padding).filter(|end| padding >= MIN_PADDING_BYTES && *end > 1);
-        let end = end.ok_or(Error::Protocol("a packet has an impossible padding"))?;
+        let end = end.ok_or(Error::Protocol("a packet has an invalid padding"))?;
         Ok(&plain[1..end])
     }
 
-    /// From now on these keys, behind NEWKEYS. A strict key exchange begins to count anew.
+    /// Changes the keys, after NEWKEYS. A strict key exchange resets the sequence number.
     pub(crate) fn set_keys(&mut self, opening: Opening, is_strict: bool) {
         self.opening = opening;
         self.former = self.total();
@@ -203,7 +203,7 @@ mod tests {
             sealer.seal(&mut wire, 0, |out| out.push(1)).unwrap();
             let mut again = wire.clone();
             assert_eq!(opened(&mut opener, &mut wire), Ok(vec![1]), "{name}");
-            // ChaCha20 hides the length, which comes out as another one.
+            // ChaCha20 hides the length, so it decrypts to another one.
             assert!(opened(&mut opener, &mut again).is_err(), "{name}");
         }
     }

@@ -1,4 +1,4 @@
-//! Signatures of users and of authorities, verified by AWS-LC.
+//! Verification of signatures of users and authorities, by AWS-LC.
 
 use aws_lc_rs::{
     digest::{SHA256, digest},
@@ -18,10 +18,10 @@ pub use crate::{
     kex::agree,
 };
 
-/// What follows a signature by a security key: a byte of flags, and a counter (PROTOCOL.u2f of OpenSSH).
+/// Length of the trailer of a security key's signature: flags, and a counter (PROTOCOL.u2f of OpenSSH).
 const SK_TRAILER_BYTES: usize = 5;
 
-/// Whether the owner of this key signed the message. RSA keys have 2,048 to 8,192 bits, and no signature uses SHA-1.
+/// Whether this key signed the message. RSA keys must have 2,048 to 8,192 bits, and SHA-1 is rejected.
 pub fn is_signed(key: &KeyData, message: &[u8], signature: &Signature) -> bool {
     let (algorithm, blob) = (signature.algorithm(), signature.as_bytes());
     match (key, algorithm) {
@@ -49,7 +49,7 @@ pub fn is_signed(key: &KeyData, message: &[u8], signature: &Signature) -> bool {
                 _ => return false,
             };
             let (Some(n), Some(e)) = (key.n().as_positive_bytes(), key.e().as_positive_bytes()) else { return false };
-            // Some clients leave out the zeros at its beginning.
+            // Some clients omit leading zeros.
             let Some(missing) = n.len().checked_sub(blob.len()) else { return false };
             let mut whole = vec![0; missing];
             whole.extend_from_slice(blob);
@@ -59,19 +59,19 @@ pub fn is_signed(key: &KeyData, message: &[u8], signature: &Signature) -> bool {
     }
 }
 
-/// What a security key signs for a message, and the signature without its trailer; `None` where the key was not
-/// touched. OpenSSH's server demands the touch too, unless `no-touch-required` is set.
+/// The data that a security key signs for a message, and the signature without its trailer; `None` if the key was not
+/// touched. OpenSSH's server also requires the touch, unless `no-touch-required` is set.
 fn by_security_key<'a>(application: &str, message: &[u8], blob: &'a [u8]) -> Option<(Vec<u8>, &'a [u8])> {
     let (blob, trailer) = blob.split_last_chunk::<SK_TRAILER_BYTES>()?;
-    // The lowest bit is FIDO's for user presence.
+    // The lowest bit is FIDO's user presence.
     let is_touched = trailer[0] & 1 == 1;
     let application = digest(&SHA256, application.as_bytes());
     is_touched.then(|| ([application.as_ref(), trailer, digest(&SHA256, message).as_ref()].concat(), blob))
 }
 
-/// Whether the authority that a certificate names signed it; whether that authority is trusted is for others to say.
+/// Whether the authority that a certificate names has signed it. The caller decides whether to trust that authority.
 pub fn is_certified(certificate: &Certificate) -> bool {
-    // The signature is the last field, and signs all before it (PROTOCOL.certkeys of OpenSSH).
+    // The signature is the last field, and covers all before it (PROTOCOL.certkeys of OpenSSH).
     let signed = || {
         let mut whole = certificate.to_bytes().ok()?;
         let last = certificate.signature().encoded_len_prefixed().ok()?;
@@ -81,7 +81,7 @@ pub fn is_certified(certificate: &Certificate) -> bool {
     signed().is_some_and(|signed| is_signed(certificate.signature_key(), &signed, certificate.signature()))
 }
 
-/// `point` and `blob` are as SSH has them (RFC 5656 section 3.1).
+/// `point` and `blob` are encoded as in SSH (RFC 5656 section 3.1).
 fn is_signed_on_curve(curve: EcdsaCurve, point: &[u8], message: &[u8], blob: &[u8]) -> bool {
     let (algorithm, size) = match curve {
         EcdsaCurve::NistP256 => (&ECDSA_P256_SHA256_FIXED, 32),
@@ -91,7 +91,7 @@ fn is_signed_on_curve(curve: EcdsaCurve, point: &[u8], message: &[u8], blob: &[u
     fixed(blob, size).is_some_and(|fixed| UnparsedPublicKey::new(algorithm, point).verify(message, &fixed).is_ok())
 }
 
-/// The two numbers of a signature, each filled up to the size of the curve's field.
+/// The two numbers of a signature, each padded to the size of the curve's field.
 fn fixed(mut blob: &[u8], size: usize) -> Option<Vec<u8>> {
     let reader = &mut blob;
     let mut out = Vec::with_capacity(2 * size);

@@ -1,4 +1,4 @@
-//! A client for tests and fuzzers: it exchanges keys, and then sends whatever payloads it is given.
+//! A client for tests and fuzzers: exchanges keys, and then sends arbitrary payloads.
 
 use std::time::{Duration, Instant};
 
@@ -25,10 +25,10 @@ use crate::{
 const CIPHERTEXT_BYTES: usize = 1_088;
 const CLIENT_VERSION: &str = "SSH-2.0-test";
 
-/// What a client lists, as KEXINIT has it.
+/// The client's lists for KEXINIT.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Key exchanges, with marks; the first one is used.
+    /// Key exchanges, with announcements; the first one is used.
     pub exchanges: String,
     /// Host keys.
     pub host_keys: String,
@@ -36,7 +36,7 @@ pub struct Options {
     pub cipher: String,
     /// One MAC.
     pub mac: String,
-    /// Whether a half of a key exchange follows KEXINIT that is to be ignored.
+    /// Whether a wrong guess follows KEXINIT.
     pub guesses_wrong: bool,
 }
 
@@ -55,7 +55,7 @@ impl Default for Options {
 /// A configuration with a fixed host key and a hint; a login is refused eight times.
 ///
 /// # Panics
-/// Never: the key is one.
+/// Never: the key is valid.
 #[expect(clippy::unwrap_used, reason = "the key is one")]
 pub fn config() -> Config {
     let key = crate::proof::ed25519_from_seed(&[7; 32]).unwrap();
@@ -72,7 +72,7 @@ pub fn config() -> Config {
     }
 }
 
-/// A source of bytes that are the same each time.
+/// Fills with constant bytes.
 pub fn not_random(bytes: &mut [u8]) {
     bytes.fill(7);
 }
@@ -82,7 +82,7 @@ pub struct Client {
     options: Options,
     sealer: Sealer,
     opener: Opener,
-    /// What the server wrote and the client has not opened.
+    /// Output of the server that the client has not opened.
     inbox: Vec<u8>,
     server_version: Option<Vec<u8>>,
     session: Option<Vec<u8>>,
@@ -95,7 +95,7 @@ impl Client {
         Self { options, sealer, opener, inbox: Vec::new(), server_version: None, session: None }
     }
 
-    /// A client that has keys.
+    /// A client after its key exchange.
     ///
     /// # Errors
     /// The server ended the connection.
@@ -106,7 +106,7 @@ impl Client {
         Ok(client)
     }
 
-    /// A client that is logged in by nothing, which the server's driver would have to allow.
+    /// A client that is logged in without a credential, if the driver allows that.
     ///
     /// # Errors
     /// The server ended the connection.
@@ -120,7 +120,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The line that comes first.
+    /// The client's version line.
     pub fn version_line(&self) -> Vec<u8> {
         format!("{CLIENT_VERSION}\r\n").into_bytes()
     }
@@ -139,12 +139,12 @@ impl Client {
     /// A packet with this payload.
     pub fn seal(&mut self, payload: &[u8]) -> Vec<u8> {
         let mut packet = Vec::new();
-        // Fails only where a cipher fails; then the packet is empty, and the server waits for more.
+        // Fails only if a cipher fails; then the packet is empty, and the server waits for more.
         let _ = self.sealer.seal(&mut packet, payload.len(), |out| out.extend_from_slice(payload));
         packet
     }
 
-    /// Gives the server a packet with this payload.
+    /// Sends a packet with this payload to the server.
     ///
     /// # Errors
     /// The server ended the connection.
@@ -153,10 +153,10 @@ impl Client {
         give(server, &packet, now)
     }
 
-    /// The payloads that the server has written.
+    /// Opens the payloads that the server has written.
     ///
     /// # Errors
-    /// They are no packets.
+    /// They are no valid packets.
     pub fn receive(&mut self, server: &mut Server) -> Result<Vec<Vec<u8>>> {
         self.take_output(server)?;
         let mut payloads = Vec::new();
@@ -186,7 +186,7 @@ impl Client {
         self.opener.open(&mut packet).map(|payload| Some(payload.to_vec()))
     }
 
-    /// The next payload with this number; those before it are left out.
+    /// The next payload with this number; earlier ones are skipped.
     fn wait_for(&mut self, number: u8) -> Result<Vec<u8>> {
         while let Some(payload) = self.next_payload()? {
             if payload.first() == Some(&number) {
@@ -196,7 +196,7 @@ impl Client {
         Err(Error::KeyExchange("the server did not answer"))
     }
 
-    /// Sends KEXINIT and the half that follows it, and nothing more.
+    /// Sends KEXINIT and the public value, and nothing more.
     ///
     /// # Errors
     /// The server ended the connection.
@@ -209,7 +209,7 @@ impl Client {
         self.send(server, &payload, now)
     }
 
-    /// Exchanges keys, for the first time or anew.
+    /// Exchanges keys, for the first time or again.
     ///
     /// # Errors
     /// The server ended the connection.
@@ -254,7 +254,7 @@ impl Client {
     }
 }
 
-/// Gives the server these bytes, as a driver does.
+/// Passes these bytes to the server, as a driver does.
 ///
 /// # Errors
 /// The server ended the connection.
@@ -263,7 +263,7 @@ pub fn give(server: &mut Server, bytes: &[u8], now: Instant) -> Result<()> {
     server.handle_input(&mut input, now).map(drop)
 }
 
-/// The client's half of a key exchange.
+/// The client's side of a key agreement.
 struct Half {
     public: Vec<u8>,
     curve: &'static Curve,
@@ -293,7 +293,7 @@ impl Half {
     }
 
     fn agree(self, theirs: &[u8]) -> Result<Secret> {
-        let bad = Error::KeyExchange("the server's half is none");
+        let bad = Error::KeyExchange("the server's public value is invalid");
         let Some(quantum) = self.quantum else {
             return Ok(Secret::number(&agree(self.curve, self.key, theirs).ok_or(bad)?));
         };
@@ -304,7 +304,7 @@ impl Half {
     }
 }
 
-/// A payload with this number and these fields, which are strings.
+/// A payload with this number and these strings as fields.
 pub fn payload(number: u8, strings: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![number];
     for string in strings {
@@ -313,22 +313,22 @@ pub fn payload(number: u8, strings: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// A payload that asks for logins.
+/// A request for the login service.
 pub fn service_request() -> Vec<u8> {
     payload(message::SERVICE_REQUEST, &[b"ssh-userauth"])
 }
 
-/// A payload of an attempt to log in, with what follows the method.
+/// A login attempt, with `rest` after the method.
 pub fn login(user: &str, method: &str, rest: &[u8]) -> Vec<u8> {
     let mut out = payload(message::USERAUTH_REQUEST, &[user.as_bytes(), b"ssh-connection", method.as_bytes()]);
     out.extend_from_slice(rest);
     out
 }
 
-/// A payload of an attempt to log in by the Ed25519 key of this seed, with its signature for this session, or without.
+/// A login attempt by the Ed25519 key of this seed, with its signature for this session, or without.
 ///
 /// # Panics
-/// Never: each seed gives a key.
+/// Never: each seed is a valid key.
 #[expect(clippy::unwrap_used, reason = "each seed gives a key")]
 pub fn login_by_key(user: &str, seed: &[u8; 32], session: Option<&[u8]>) -> Vec<u8> {
     let key = crate::proof::ed25519_from_seed(seed).unwrap();
@@ -350,7 +350,7 @@ pub fn login_by_key(user: &str, seed: &[u8; 32], session: Option<&[u8]>) -> Vec<
     out
 }
 
-/// A payload of a global request.
+/// A global request.
 pub fn global_request(name: &str, wants_reply: bool, rest: &[u8]) -> Vec<u8> {
     let mut out = payload(message::GLOBAL_REQUEST, &[name.as_bytes()]);
     out.put_bool(wants_reply);
@@ -358,7 +358,7 @@ pub fn global_request(name: &str, wants_reply: bool, rest: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A payload about a channel: its number, and what follows.
+/// A message on a channel, with `rest` after the channel number.
 pub fn on_channel(number: u8, channel: u32, rest: &[u8]) -> Vec<u8> {
     let mut out = vec![number];
     out.put_u32(channel);
@@ -366,14 +366,14 @@ pub fn on_channel(number: u8, channel: u32, rest: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A string as messages have it.
+/// An encoded string.
 pub fn string(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_string(bytes);
     out
 }
 
-/// Numbers as messages have them.
+/// Encoded numbers.
 pub fn numbers(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_be_bytes()).collect()
 }

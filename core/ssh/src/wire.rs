@@ -1,4 +1,4 @@
-//! The data types of RFC 4251 section 5, read and written.
+//! Encoding and decoding of the data types of RFC 4251 section 5.
 
 use crate::error::{Error, Result};
 
@@ -7,7 +7,7 @@ pub(crate) trait Put {
     fn put_u32(&mut self, value: u32);
     fn put_bool(&mut self, value: bool);
     fn put_string(&mut self, value: impl AsRef<[u8]>);
-    /// A number that is not negative, from its big-endian bytes.
+    /// A non-negative number, from its big-endian bytes.
     fn put_mpint(&mut self, bytes: &[u8]);
 }
 
@@ -38,12 +38,12 @@ impl Put for Vec<u8> {
     }
 }
 
-/// A length as the wire has it. Nothing here is longer than a packet.
+/// A length as encoded. Nothing here is longer than a packet.
 fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Takes values from a payload, from its beginning.
+/// Reads values from the start of a payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         Self { rest: payload }
     }
 
-    /// The bytes that have not been taken.
+    /// The unread bytes.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.string()?).map_err(|_| Error::Protocol("a text is not UTF-8"))
     }
 
-    /// Nothing may follow.
+    /// Checks that nothing is left.
     pub(crate) fn end(self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(Error::Protocol("a message is longer than its fields")) }
     }

@@ -2,10 +2,10 @@
 
 use rustls::AlertDescription;
 
-/// Why a handshake failed.
+/// Reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// rustls refused what came. [`crate::Handshake::outgoing`] holds the alert for the peer.
+    /// rustls rejected the input. [`crate::Handshake::outgoing`] has the alert for the peer.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
     /// The peer sent more than any handshake needs.
@@ -14,12 +14,12 @@ pub enum HandshakeError {
     /// The handshake agreed on TLS 1.2, which has other records.
     #[error("the peer speaks TLS 1.2, and TLS 1.3 is required")]
     Version,
-    /// The record layer could not take over the keys.
+    /// The record layer could not use the keys.
     #[error(transparent)]
     Records(#[from] RecordError),
 }
 
-/// Why the record layer ends a connection.
+/// Reason why the record layer ends a connection.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason} ({alert:?})")]
 pub struct RecordError {
@@ -37,7 +37,7 @@ impl RecordError {
         Self::new(AlertDescription::UnexpectedMessage, reason)
     }
 
-    /// rustls and AWS-LC make keys without fail from secrets of the right length.
+    /// rustls and AWS-LC always derive keys from secrets of the right length.
     pub(crate) fn no_keys<E>(_: E) -> Self {
         Self::new(AlertDescription::InternalError, "the connection has no keys")
     }

@@ -1,4 +1,4 @@
-//! The handshake of a connection, done by rustls on buffers of this crate.
+//! The handshake of a connection: rustls on buffers of this crate.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use crate::{
     record::{HEADER_BYTES, body_bytes},
 };
 
-/// How much room [`Handshake::read_buffer`] has at least, in bytes.
+/// Least free room of [`Handshake::read_buffer`], in bytes.
 const READ_BYTES: usize = 4_096;
-/// The most bytes of a handshake that wait for the rest of a message: more than the longest message that rustls takes.
+/// Bound on handshake bytes that wait for the rest of a message: more than the longest message that rustls accepts.
 const MAX_HANDSHAKE_BYTES: usize = 131_072;
 
-/// A connection whose handshake is over.
+/// A connection after its handshake.
 pub struct Established {
     /// The record layer of the connection.
     pub records: RecordLayer,
-    /// What came behind the handshake, still encrypted.
+    /// Bytes after the handshake, still encrypted.
     pub received: Vec<u8>,
     /// The protocol that both sides agreed on (ALPN).
     pub alpn: Option<Vec<u8>>,
 }
 
-/// What a handshake needs next.
+/// The next action of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Send [`Handshake::outgoing`], and clear it.
@@ -42,18 +42,18 @@ pub enum Step {
     Done,
 }
 
-/// A handshake under way. Call [`Handshake::advance`] and do as the [`Step`] says, until it is [`Step::Done`].
+/// A running handshake. Call [`Handshake::advance`] and follow the [`Step`], until it is [`Step::Done`].
 pub struct Handshake {
     connection: Connection,
-    /// What came, and was not given to rustls.
+    /// Received bytes that rustls did not get yet.
     received: Vec<u8>,
-    /// How many bytes are missing of the last record that rustls was given.
+    /// Missing bytes of the last record that rustls got.
     missing: usize,
-    /// What rustls was given, and has not used.
+    /// Bytes that rustls got and has not consumed.
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
     has_received: bool,
-    /// This side has answered the peer, and may have encrypted what it sent.
+    /// Whether this side has answered the peer, and may have encrypted its output.
     has_answered: bool,
 }
 
@@ -62,15 +62,15 @@ enum Connection {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// What rustls made of the incoming bytes.
+/// The result of a step of rustls.
 enum Progress {
-    /// rustls has more to do with them.
+    /// rustls has more work with the bytes.
     More,
     Wait(Step),
 }
 
 impl Handshake {
-    /// Begins as a client of the server `name`. The configuration must have `enable_secret_extraction`.
+    /// Starts as a client of the server `name`. The configuration must have `enable_secret_extraction`.
     ///
     /// # Errors
     /// rustls refuses the configuration.
@@ -78,7 +78,7 @@ impl Handshake {
         Ok(Self::new(Connection::Client(Box::new(UnbufferedClientConnection::new(config, name)?))))
     }
 
-    /// Begins as a server. The configuration must have `enable_secret_extraction`.
+    /// Starts as a server. The configuration must have `enable_secret_extraction`.
     ///
     /// # Errors
     /// rustls refuses the configuration.
@@ -98,10 +98,10 @@ impl Handshake {
         }
     }
 
-    /// Goes on with what came, and says what to do next.
+    /// Continues with received bytes, and returns the next step.
     ///
     /// # Errors
-    /// The peer does not keep to TLS or to the configuration. [`Self::outgoing`] then holds the alert for the peer.
+    /// The peer violates TLS or the configuration. [`Self::outgoing`] then has the alert for the peer.
     pub fn advance(&mut self) -> Result<Step, HandshakeError> {
         loop {
             match self.process() {
@@ -119,7 +119,7 @@ impl Handshake {
         }
     }
 
-    /// Where to append what the peer sends, when [`Step::Read`] asks for it.
+    /// The buffer for received bytes, after [`Step::Read`].
     ///
     /// # Errors
     /// [`HandshakeError::TooLong`] when the peer has sent more than any handshake needs.
@@ -131,7 +131,7 @@ impl Handshake {
         Ok(&mut self.received)
     }
 
-    /// What is to be sent to the peer. The caller clears what it has sent.
+    /// Bytes for the peer. The caller clears what it has sent.
     pub fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.outgoing
     }
@@ -139,8 +139,8 @@ impl Handshake {
     /// Ends a handshake that is [`Step::Done`].
     ///
     /// # Errors
-    /// [`HandshakeError::Version`] when the handshake agreed on TLS 1.2; an error of rustls when the handshake is not
-    /// over, or the configuration keeps the secrets.
+    /// [`HandshakeError::Version`] if the handshake agreed on TLS 1.2; an error of rustls if the handshake is not over,
+    /// or the configuration does not export the secrets.
     pub fn finish(self) -> Result<Established, HandshakeError> {
         let (alpn, secrets, keys) = match self.connection {
             Connection::Client(connection) => {
@@ -159,8 +159,8 @@ impl Handshake {
         Ok(Established { records: RecordLayer::new(secrets, keys)?, received: self.received, alpn })
     }
 
-    /// Gives rustls one more record and no more, because what comes behind the handshake is for the record layer. False
-    /// when nothing has come.
+    /// Passes exactly one record to rustls, because bytes after the handshake belong to the record layer. False without
+    /// a record.
     fn pass_record_on(&mut self) -> Result<bool, HandshakeError> {
         if self.missing == 0 {
             let Some(header) = self.received.first_chunk::<HEADER_BYTES>().copied() else { return Ok(false) };
@@ -178,7 +178,7 @@ impl Handshake {
     //= with a "record_overflow" alert."
     fn check_length(&mut self, header: [u8; HEADER_BYTES]) -> Result<(), HandshakeError> {
         let is_plain = ContentType(header[0]) == ContentType::HANDSHAKE && header[1] == 3;
-        // rustls, which may have keys for an alert, refuses what comes later.
+        // Later records are rejected by rustls, which may have keys for an alert.
         if !is_plain || self.has_answered || body_bytes(header) <= MAX_PLAIN_BYTES {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Handshake {
         progress
     }
 
-    /// Lets rustls write the alert that tells the peer why, and ignores what came.
+    /// Lets rustls encode the alert with the reason, and ignores further input.
     fn encode_alert(&mut self) {
         let wants_write = |connection: &Connection| match connection {
             Connection::Client(connection) => connection.wants_write(),
@@ -234,7 +234,7 @@ fn progress<Data>(status: UnbufferedStatus<'_, '_, Data>, outgoing: &mut Vec<u8>
     (discard, progress)
 }
 
-/// Appends a record, whose encoder first says how much room it needs.
+/// Appends a record, whose encoder reports the needed room first.
 fn append(outgoing: &mut Vec<u8>, mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
     let start = outgoing.len();
     let written = match encode(&mut []) {

@@ -11,7 +11,7 @@ use rustls::{
 
 use crate::{RecordError, record::TAG_BYTES};
 
-/// What rustls keeps of a connection after the handshake: the traffic secrets and, for a client, the session store.
+/// The state of rustls after the handshake: the traffic secrets and, for a client, the session store.
 pub(crate) enum KeySchedule {
     Client(Box<KernelConnection<ClientConnectionData>>),
     Server(Box<KernelConnection<ServerConnectionData>>),
@@ -61,7 +61,7 @@ impl TrafficKey {
         Ok(Self { key: LessSafeKey::new(key), iv, sequence })
     }
 
-    /// How many records the key has been used for.
+    /// Number of records that the key was used for.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -74,7 +74,7 @@ impl TrafficKey {
         aead::Nonce::assume_unique_for_key(nonce.0)
     }
 
-    /// Encrypts `inner` where it lies, and writes the tag.
+    /// Encrypts `inner` in place, and writes the tag.
     pub(crate) fn seal(&mut self, header: &[u8], inner: &mut [u8], tag: &mut [u8]) -> Result<(), RecordError> {
         let nonce = self.next_nonce();
         let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::from(header), inner);
@@ -82,7 +82,7 @@ impl TrafficKey {
         Ok(())
     }
 
-    /// Decrypts `sealed` where it lies; `None` when the tag does not match.
+    /// Decrypts `sealed` in place; `None` if the tag does not match.
     pub(crate) fn open<'a>(&mut self, header: &[u8], sealed: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let nonce = self.next_nonce();
         self.key.open_in_place(nonce, Aad::from(header), sealed).ok()

@@ -1,10 +1,10 @@
-//! The outer form of a record: its header, its content types and its limits of length.
+//! The outer form of a record: header, content types and length limits.
 
 /// Length of a record's header, in bytes.
 pub const HEADER_BYTES: usize = 5;
 /// The most bytes of data in one record (RFC 8446 section 5.1).
 pub const MAX_PLAIN_BYTES: usize = 16_384;
-/// What encryption adds to the data of a record, in bytes: the header, the content type and the tag.
+/// Overhead of encryption for a record in bytes: the header, the content type and the tag.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 /// The longest encrypted record that carries no data, in bytes without the header: a key update.
 pub const MAX_CONTROL_BYTES: usize = message::HEADER_BYTES + message::KEY_UPDATE_BYTES + 1 + TAG_BYTES;
@@ -37,12 +37,12 @@ pub(crate) mod message {
     pub(crate) const KEY_UPDATE_BYTES: usize = 1;
 }
 
-/// How many bytes follow this header in its record.
+/// Length of the record's body after this header.
 pub(crate) fn body_bytes([_, _, _, len @ ..]: [u8; HEADER_BYTES]) -> usize {
     usize::from(u16::from_be_bytes(len))
 }
 
-/// The body of the record at the start of `bytes`, still encrypted; `None` while a part of the record is missing.
+/// The encrypted body of the record at the start of `bytes`; `None` if the record is incomplete.
 #[must_use]
 pub fn whole_record(bytes: &[u8]) -> Option<&[u8]> {
     let header = bytes.first_chunk::<HEADER_BYTES>()?;

@@ -12,9 +12,9 @@ use crate::{
     },
 };
 
-/// The longest handshake message that may come in parts: tickets and key updates are far shorter.
+/// The longest handshake message in several records: tickets and key updates are far shorter.
 const MAX_MESSAGE_BYTES: usize = 65_536;
-/// The most records in a row that carry no data.
+/// The most consecutive records without data.
 const MAX_RECORDS_WITHOUT_DATA: u8 = 32;
 /// The most session tickets of a server.
 const MAX_TICKETS: u8 = 32;
@@ -23,16 +23,16 @@ const MALFORMED_KEY_UPDATE: &str = "a key update is malformed";
 const RECORD_TOO_LONG: &str = "a record is too long";
 const MISPLACED_MESSAGE: &str = "a handshake message has no place here";
 
-/// A record that was opened.
+/// An opened record.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Length of the record, in bytes with its header.
     pub taken: usize,
-    /// What it carried.
+    /// Its content.
     pub received: Received,
 }
 
-/// What a record carried for the reader.
+/// The content of a record for the reader.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
     /// Data: this part of the given bytes, decrypted.
@@ -43,7 +43,7 @@ pub enum Received {
     Close,
 }
 
-/// Seals and opens the records of one connection. Every error ends the connection: give it to [`Self::abort`], send
+/// Seals and opens the records of one connection. Every error ends the connection: call [`Self::abort`], send
 /// [`Self::take_outgoing`], and open nothing more.
 pub struct RecordLayer {
     keys: KeySchedule,
@@ -51,10 +51,10 @@ pub struct RecordLayer {
     write: TrafficKey,
     /// The most records that one key may seal.
     max_records: u64,
-    /// The beginning of a handshake message whose rest is missing.
+    /// The beginning of an incomplete handshake message.
     partial_message: Vec<u8>,
     outgoing: Vec<u8>,
-    /// An alert that closes this direction is sealed.
+    /// Whether an alert that closes this direction was sealed.
     is_closed: bool,
     records_without_data: u8,
     tickets: u8,
@@ -78,18 +78,17 @@ impl RecordLayer {
         })
     }
 
-    /// Takes the sealed records that must be sent before anything that is sealed next. Usually there are none.
+    /// Takes sealed records that must be sent before any later ones. Usually there are none.
     pub fn take_outgoing(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// Makes sure that `records` more records can be sealed with one key. May put a key update into
-    /// [`Self::take_outgoing`].
+    /// Ensures that `records` more records can be sealed with one key. May add a key update to [`Self::take_outgoing`].
     ///
     /// # Errors
     /// There is no next key.
     pub fn prepare(&mut self, records: u64) -> Result<(), RecordError> {
-        // One more for the key update itself, and one for the alert that closes the connection.
+        // One more for the key update itself, and one for the closing alert.
         if self.write.sequence().saturating_add(records + 2) > self.max_records && self.write.sequence() > 0 {
             self.send_key_update(message_of_key_update(false))?;
         }
@@ -97,16 +96,16 @@ impl RecordLayer {
     }
 
     /// Seals data as one record. The data are the `len` bytes at [`HEADER_BYTES`] of `room`, at most
-    /// [`MAX_PLAIN_BYTES`]; the room has [`OVERHEAD_BYTES`] more than that. Returns the length of the record, which
-    /// begins at the start of `room`. [`Self::prepare`] comes first.
+    /// [`MAX_PLAIN_BYTES`]; the room must have [`OVERHEAD_BYTES`] more. Returns the length of the record, which starts
+    /// at the start of `room`. Call [`Self::prepare`] first.
     ///
     /// # Errors
-    /// The cipher fails, which it does not for records of this length.
+    /// The cipher fails, which does not happen for records of this length.
     pub fn seal_data(&mut self, room: &mut [u8], len: usize) -> Result<usize, RecordError> {
         self.seal(ContentType::APPLICATION_DATA, room, len)
     }
 
-    /// Seals a record of any content type, as [`Self::seal_data`] does. Tests make records by it that no peer may send.
+    /// Seals a record of any content type, as [`Self::seal_data`]. Tests use it for records that no peer may send.
     ///
     /// # Errors
     /// As [`Self::seal_data`].
@@ -120,7 +119,7 @@ impl RecordLayer {
         Ok(len + OVERHEAD_BYTES)
     }
 
-    /// Puts the alert `close_notify` into [`Self::take_outgoing`]: this side sends nothing more.
+    /// Adds the alert `close_notify` to [`Self::take_outgoing`]: this side sends nothing more.
     ///
     /// # Errors
     /// As [`Self::seal_data`].
@@ -131,7 +130,7 @@ impl RecordLayer {
         Ok(())
     }
 
-    /// Puts the alert of this error into [`Self::take_outgoing`], unless the peer sent it.
+    /// Adds the alert of this error to [`Self::take_outgoing`], unless the peer sent it.
     ///
     /// # Errors
     /// As [`Self::seal_data`].
@@ -145,7 +144,7 @@ impl RecordLayer {
         Ok(())
     }
 
-    /// Puts a key update into [`Self::take_outgoing`] that asks the peer for one of its own.
+    /// Adds a key update to [`Self::take_outgoing`] that requests one from the peer.
     ///
     /// # Errors
     /// There is no next key.
@@ -153,21 +152,21 @@ impl RecordLayer {
         self.send_key_update(message_of_key_update(true))
     }
 
-    /// Lowers the number of records that one key may seal; the cipher suite has the highest.
+    /// Lowers the number of records that one key may seal; the default is the cipher suite's limit.
     pub fn set_max_records(&mut self, max_records: u64) {
         self.max_records = self.max_records.min(max_records);
     }
 
-    /// The sequence number of the next record of the peer: how many came since its key changed.
+    /// The sequence number of the peer's next record: the number of records since its key changed.
     #[must_use]
     pub fn read_sequence(&self) -> u64 {
         self.read.sequence()
     }
 
-    /// Opens the record at the start of `bytes` where it lies; `None` while a part of it is missing.
+    /// Opens the record at the start of `bytes` in place; `None` if it is incomplete.
     ///
     /// # Errors
-    /// The record breaks a rule of RFC 8446, or is an alert that ends the connection.
+    /// The record violates RFC 8446, or is an alert that ends the connection.
     pub fn open(&mut self, bytes: &mut [u8]) -> Result<Option<Opened>, RecordError> {
         let Some(header) = bytes.first_chunk::<HEADER_BYTES>().copied() else { return Ok(None) };
         //= RFC 8446 section 5.2: "The outer opaque_type field of a TLSCiphertext record is always set to the value 23".
@@ -187,7 +186,7 @@ impl RecordLayer {
         if inner.len() > MAX_PLAIN_BYTES + 1 {
             return Err(RecordError::new(AlertDescription::RecordOverflow, RECORD_TOO_LONG));
         }
-        // The content type is the last byte that is not zero; zeros behind it are padding.
+        // The content type is the last non-zero byte; zeros after it are padding.
         let Some(end) = inner.iter().rposition(|byte| *byte != 0) else {
             return Err(RecordError::unexpected("a record has no content type"));
         };
@@ -239,7 +238,7 @@ impl RecordLayer {
             if len > MAX_MESSAGE_BYTES {
                 return Err(RecordError::new(AlertDescription::DecodeError, "a handshake message is too long"));
             }
-            // A misplaced message is refused by its header, so that it holds no memory.
+            // A misplaced message is rejected by its header, so that it needs no memory.
             match (kind, &self.keys) {
                 (message::KEY_UPDATE, _) if len == message::KEY_UPDATE_BYTES => {}
                 (message::KEY_UPDATE, _) => {
@@ -283,7 +282,7 @@ impl RecordLayer {
             _ => return Err(RecordError::new(AlertDescription::IllegalParameter, MALFORMED_KEY_UPDATE)),
         };
         self.read = self.keys.next_read_key()?;
-        // One answer is enough for all requests that come before it is sent.
+        // One answer is enough for all requests before it is sent.
         if is_requested && self.outgoing.is_empty() && !self.is_closed {
             self.send_key_update(message_of_key_update(false))?;
         }

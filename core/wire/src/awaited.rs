@@ -1,15 +1,14 @@
-//! Whether a stream's user waits for the other side, and when that is long enough to ask whether it is there at all.
+//! Tracks whether a stream's user waits for the peer, and when the peer should be probed.
 
 use std::time::Duration;
 
-/// How long something is waited for before the other side is asked for the first time: so long at least, twice as long at
-/// most.
+/// Time that a user waits before the peer is probed for the first time: at least this long, at most twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
-/// How often the time until the next look is doubled. What is waited for beyond that is for the session's own keepalive.
+/// The most doublings of the time until the next probe. Longer waits are left to the session's keepalive.
 const MAX_DOUBLINGS: u32 = 4;
 
-/// What of a stream is waited for. It knows no time: whoever holds it sets an alarm by [`Awaited::look_after`], and leaves it
-/// set from one wait to the next, so that a wait that is short costs nothing.
+/// The wait of a stream. It reads no clock: the owner sets a timer by [`Awaited::look_after`], and keeps the timer set
+/// from one wait to the next, so that a short wait costs nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Awaited {
     state: State,
@@ -17,43 +16,43 @@ pub struct Awaited {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
-    /// Nothing is waited for.
+    /// No wait.
     #[default]
     Nothing,
-    /// Something is, and that may have begun after the alarm was set.
+    /// A wait, which may have begun after the timer was set.
     New,
-    /// It was waited for already when the alarm was set, for the time of a look doubled so often.
+    /// A wait that had begun when the timer was set, with this number of doublings.
     Watched(u32),
-    /// For so long that it is not looked at any more.
+    /// A wait of such length that it is no longer watched.
     Long,
 }
 
 impl Awaited {
-    /// The answer to an opening is waited for.
+    /// A wait for the answer to an opening.
     #[must_use]
     pub fn opening() -> Self {
         Self { state: State::New }
     }
 
-    /// Something was sent: what comes next is waited for.
+    /// Records that something was sent, and starts a wait.
     pub fn sent(&mut self) {
         if self.state == State::Nothing {
             self.state = State::New;
         }
     }
 
-    /// Something came. Returns whether an alarm that is set is too late for the next wait: let it go.
+    /// Records input. Returns whether a set timer is too late for the next wait and should be dropped.
     pub fn came(&mut self) -> bool {
         matches!(std::mem::take(&mut self.state), State::Watched(1..))
     }
 
-    /// Whether the wait is to be looked at.
+    /// Whether the wait needs a timer.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         matches!(self.state, State::New | State::Watched(_))
     }
 
-    /// No alarm was set, and one is from now on: after how long. None when there is nothing to look at.
+    /// The time for a new timer; `None` if none is needed. Call when no timer is set.
     pub fn look_after(&mut self) -> Option<Duration> {
         let doublings = match self.state {
             State::New => 0,
@@ -64,8 +63,7 @@ impl Awaited {
         Some(FIRST_LOOK * (1 << doublings))
     }
 
-    /// The alarm went off. Returns whether the other side is to be asked whether it is there. The next alarm is set by
-    /// [`Self::look_after`].
+    /// Handles the timer. Returns whether to probe the peer. [`Self::look_after`] has the next timer.
     pub fn looked(&mut self) -> bool {
         let State::Watched(doublings) = self.state else { return false };
         self.state = if doublings < MAX_DOUBLINGS { State::Watched(doublings + 1) } else { State::Long };
@@ -77,7 +75,7 @@ impl Awaited {
 mod tests {
     use super::*;
 
-    /// When it is asked, in milliseconds, of a wait that begins at 0, with an alarm that was set for then.
+    /// Times of probes, in milliseconds, for a wait that begins at 0, with a timer set for `alarm`.
     fn asks(mut awaited: Awaited, alarm: Option<u64>) -> Vec<u64> {
         let mut asked = Vec::new();
         let mut at = alarm.unwrap_or(0);
@@ -99,7 +97,7 @@ mod tests {
         let mut awaited = Awaited::default();
         assert_eq!(asks(awaited, None), Vec::<u64>::new());
         awaited.sent();
-        // An alarm of the wait before this one goes off: this one has begun since, so it is not asked yet.
+        // The timer of an earlier wait fires: the current wait has begun since, so there is no probe yet.
         assert_eq!(asks(awaited, Some(400))[..2], [900, 1_900]);
     }
 

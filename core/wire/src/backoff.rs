@@ -1,9 +1,9 @@
-//! When to try again: exponential backoff with jitter.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
-/// The waits between attempts. The bound of the wait doubles with each attempt up to a cap; each wait is drawn evenly
-/// between half of the base and that bound, so that many connectors of one edge do not come back at once.
+/// The delays between attempts. The bound of the delay doubles with each attempt up to a cap. Each delay is drawn
+/// evenly between half of the base and that bound, so that the connectors of an edge do not return at once.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     base: Duration,
@@ -12,21 +12,21 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// 250 ms at first, 30 s at most.
+    /// 250 ms at first, at most 30 s.
     fn default() -> Self {
         Self::new(Duration::from_millis(250), Duration::from_secs(30))
     }
 }
 
 impl Backoff {
-    /// Waits that start at about `base` and never exceed `cap` (nor fall below `base / 2`).
+    /// Delays that start at about `base` and never exceed `cap` (nor fall below `base / 2`).
     #[must_use]
     pub fn new(base: Duration, cap: Duration) -> Self {
         let cap = cap.max(base);
         Self { base, cap, bound: base }
     }
 
-    /// The next wait. `random` is 64 evenly distributed bits.
+    /// The next delay. `random` is 64 evenly distributed bits.
     pub fn next(&mut self, random: u64) -> Duration {
         let least = self.base / 2;
         let span_us = u64::try_from((self.bound - least).as_micros()).unwrap_or(u64::MAX - 1);
@@ -34,7 +34,7 @@ impl Backoff {
         least + Duration::from_micros(random % (span_us + 1))
     }
 
-    /// An attempt succeeded: the next wait is short again.
+    /// Resets the backoff after a success: the next delay is short.
     pub fn reset(&mut self) {
         self.bound = self.base;
     }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     impl Backoff {
-        /// Takes the next wait, and says what it could have been at most, in milliseconds.
+        /// Takes the next delay, and returns its bound in milliseconds.
         fn clone_with_longest(&mut self) -> u128 {
             let longest = self.bound;
             let random = (longest - self.base / 2).as_micros() as u64;

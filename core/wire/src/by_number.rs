@@ -1,15 +1,15 @@
-//! Maps by the numbers of streams.
+//! Hash maps keyed by stream numbers.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// A map by a number that the two ends of one session count up. Every frame is looked up in one, so this is quick and
-/// withstands nobody who chooses the numbers: who does only slows down the session of its own.
+/// A map keyed by a number that the two ends of one session count up. Every frame needs a lookup, so the hash is fast
+/// and not collision-resistant: a peer that chooses bad numbers slows down only its own session.
 pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// Spreads small numbers that follow one another.
+/// Spreads small consecutive numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NumberHasher(u64);
 

@@ -1,18 +1,18 @@
-//! What each client holds of something that all clients of a session share, and how much more it may take.
+//! Shares of the clients in a resource that all clients of a session use.
 //!
-//! A client may take more as long as it has less than so many times what is left ([`MAX_OF_LEFT`], mostly). With three times
-//! one that takes all it can leaves a quarter to the others, and whoever comes next has as much again of what is left: nobody
-//! needs to know how many clients there will be.
+//! A client may take more while its share is below a multiple of what is left (mostly [`MAX_OF_LEFT`]). With a multiple
+//! of three, a greedy client leaves a quarter to the others, and the next one leaves a quarter of that again. The
+//! number of clients need not be known.
 
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-/// How many times what is left one client may have.
+/// The greatest share of one client, as a multiple of what is left.
 pub const MAX_OF_LEFT: u64 = 3;
 
-/// A client, as shares are counted: an IPv4 address, or the first 64 bits of an IPv6 one.
+/// A client for the purpose of shares: an IPv4 address, or the first 64 bits of an IPv6 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client(IpAddr);
 
@@ -28,28 +28,28 @@ impl From<SocketAddr> for Client {
     }
 }
 
-/// What the clients hold.
+/// The shares of all clients.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// Those that hold something. They are few, mostly: a tree finds them with less than a hash that strangers cannot aim at.
+    /// Clients with a share. Mostly they are few, and a tree is cheaper than a collision-resistant hash.
     held: BTreeMap<Client, u64>,
     total: u64,
 }
 
 impl Shares {
-    /// How much all clients hold.
+    /// The sum of all shares.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How much more this client may take where there is so much for all.
+    /// How much more this client may take out of a total of `of`.
     #[must_use]
     pub fn room(&self, client: Client, of: u64) -> u64 {
         self.room_of(client, of, MAX_OF_LEFT)
     }
 
-    /// The same, where it may have so many times what is left once it has taken that.
+    /// Like [`Self::room`], with a share of `times` what is left after taking.
     #[must_use]
     pub fn room_of(&self, client: Client, of: u64, times: u64) -> u64 {
         let left = of.saturating_sub(self.total);
@@ -57,13 +57,13 @@ impl Shares {
         left.saturating_mul(times).saturating_sub(held).div_ceil(times + 1)
     }
 
-    /// The client takes so much.
+    /// Adds to the client's share.
     pub fn take(&mut self, client: Client, amount: u64) {
         *self.held.entry(client).or_default() += amount;
         self.total += amount;
     }
 
-    /// The client gives so much back.
+    /// Subtracts from the client's share.
     pub fn give_back(&mut self, client: Client, amount: u64) {
         let Some(held) = self.held.get_mut(&client) else { return };
         let amount = amount.min(*held);
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_all_it_can_leaves_a_share_to_those_that_come_later() {
+    fn a_greedy_client_leaves_a_share_to_later_clients() {
         let mut shares = Shares::default();
         let (one, two, three) = (client("192.0.2.1"), client("192.0.2.2"), client("192.0.2.3"));
         assert_eq!(takes_all(&mut shares, one, 512), 384);
         assert_eq!(takes_all(&mut shares, two, 512), 96);
         assert_eq!(takes_all(&mut shares, three, 512), 24);
         assert_eq!(shares.total(), 504);
-        // What one gives back is there for all.
+        // Returned amounts are available to all clients.
         shares.give_back(one, 1_000);
         assert_eq!(shares.total(), 120);
         assert!(takes_all(&mut shares, two, 512) > 100);

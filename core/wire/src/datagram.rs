@@ -1,10 +1,10 @@
-//! One end of a datagram leg: the flows of a session, and the datagrams that wait to be sent.
+//! One end of a datagram leg: the flows of a session, and the queue of datagrams to send.
 //!
-//! Datagrams are worth most when they are fresh, and nobody waits for them: what cannot be sent in time is dropped and
-//! counted, and nothing ever holds its sender back. When there is no room, the oldest datagram of a flow that has much
-//! waiting makes way. That is the choice which suits what travels in datagrams: voice and games want the newest word,
-//! and transports such as QUIC learn of the loss sooner. A datagram that waited for [`MAX_DATAGRAM_AGE`] is dropped
-//! too: after a stall of the carrier its peers have long sent it again or moved on.
+//! A datagram is most valuable while fresh, and no sender waits for it. A datagram that cannot be sent in time is
+//! dropped and counted; a sender is never blocked. If there is no room, the oldest datagram of the flow with the
+//! longest queue is dropped. Voice and games need the newest datagram, and transports such as QUIC detect the loss
+//! sooner. A datagram is also dropped after [`MAX_DATAGRAM_AGE`]: after a stall of the carrier its peers have
+//! retransmitted or moved on.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,39 +20,39 @@ use crate::{
     message::{Fields, put_address},
 };
 
-/// How long a datagram may wait to be sent.
+/// Time that a datagram may wait to be sent.
 pub const MAX_DATAGRAM_AGE: Duration = Duration::from_millis(100);
-/// How many bytes may wait to be sent on a leg; each datagram counts [`DATAGRAM_COST_BYTES`] more than it has.
+/// Bound on the queue of a leg in bytes; each datagram counts [`DATAGRAM_COST_BYTES`] in addition to its length.
 pub const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
-/// How many bytes of one flow may wait, counted in the same way.
+/// Bound on the queue of one flow in bytes, counted in the same way.
 pub const MAX_FLOW_QUEUED_BYTES: usize = 1024 * 1024;
-/// What a datagram that waits costs besides its own bytes.
+/// Overhead of a queued datagram in bytes.
 pub const DATAGRAM_COST_BYTES: usize = 64;
-/// How many flows a leg may have at all; an end may take fewer.
+/// Bound on the flows of a leg; an end may have a lower one.
 pub const MAX_FLOWS: usize = 65_536;
-/// How many flows an end takes unless it is told otherwise.
+/// Default bound on the flows of a leg.
 pub const DEFAULT_MAX_FLOWS: usize = 16_384;
-/// How many bytes of FLOW_OPEN and FLOW_CLOSE may wait before no further flow begins.
+/// Bound on queued FLOW_OPEN and FLOW_CLOSE frames in bytes, above which no further flow is opened.
 const MAX_CONTROL_BYTES: usize = 1024 * 1024;
-/// How much a flow sends before it is another's turn, in bytes.
+/// Bytes that a flow sends before the next flow's turn.
 const QUANTUM_BYTES: usize = 16 * 1024;
-/// How much memory a flow keeps for its next datagrams while none waits, in bytes.
+/// Memory that a flow keeps while its queue is empty, in bytes.
 const MAX_IDLE_CAPACITY_BYTES: usize = 2 * 1024;
 
-/// A flow on a datagram leg.
+/// Id of a flow on a datagram leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u32);
 
-/// A flow begins: whose it is and where it came from.
+/// The opening of a flow: its tunnel and addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowOpen {
-    /// The tunnel that it goes to.
+    /// The tunnel.
     pub tunnel: TunnelId,
     /// The client's address.
     pub client: SocketAddr,
-    /// The address of the edge that the client speaks to.
+    /// The edge's address that the client sends to.
     pub destination: SocketAddr,
-    /// When the edge opened it, in microseconds since 1970 (UTC).
+    /// Time of the opening at the edge, in microseconds since 1970 (UTC).
     pub opened_at_us: u64,
 }
 
@@ -67,7 +67,7 @@ impl FlowOpen {
         });
     }
 
-    /// Reads what follows the id; what a later version appends is not looked at.
+    /// Decodes the fields after the id; fields of later versions are ignored.
     fn decode(mut fields: Fields<'_>) -> Result<Self, Violation> {
         Ok(Self {
             tunnel: TunnelId::from_bytes(fields.take()?),
@@ -78,13 +78,13 @@ impl FlowOpen {
     }
 }
 
-/// Why a flow is over.
+/// Reason of the end of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FlowEnd {
-    /// Nobody wants it any more; also what a later version may add.
+    /// No longer needed; also codes of later versions.
     Done = 0,
-    /// Nothing came for long.
+    /// Idle for too long.
     Idle = 1,
     /// The origin cannot be reached.
     Unreachable = 2,
@@ -92,12 +92,12 @@ pub enum FlowEnd {
     Busy = 3,
     /// The tunnel was detached.
     Detached = 4,
-    /// The carrier or the session is gone. Never sent: each end finds out for itself.
+    /// The carrier or the session ended. Never sent: each end detects the loss itself.
     Lost = 0xff,
 }
 
 impl FlowEnd {
-    /// The end as a short word.
+    /// The reason as a short word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -121,74 +121,74 @@ impl FlowEnd {
     }
 }
 
-/// Why a flow cannot be opened.
+/// Reason why a flow cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlowOpenError {
-    /// As many flows run as may, or too many openings wait to be sent.
-    #[error("the datagram connection carries as many flows as it may")]
+    /// The limit of flows is reached, or too many openings are queued.
+    #[error("the datagram connection has reached its limit of flows")]
     TooMany,
     /// All 2^32 ids are used up: the leg must be replaced.
     #[error("the datagram connection has used up its flow ids")]
     Exhausted,
-    /// Only the edge opens flows.
-    #[error("the connector opens no flows")]
+    /// Only the edge may open flows.
+    #[error("a connector cannot open flows")]
     NotEdge,
 }
 
-/// What came on a datagram leg.
+/// A frame received on a datagram leg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatagramInput<'a> {
-    /// A flow begins (connector).
+    /// A flow was opened (connector).
     Opened(FlowId, FlowOpen),
-    /// A datagram of a flow; it may be empty.
+    /// A datagram of a flow, possibly empty.
     Datagram(FlowId, &'a [u8]),
     /// The peer ended the flow.
     Closed(FlowId, FlowEnd),
-    /// Nothing that concerns anybody: it crossed the end of its flow, or began a flow that was refused at once.
+    /// Nothing to do: the frame crossed the end of its flow, or opened a flow that was refused at once.
     Ignored,
-    /// The edge does not take this leg, and closes it (connector).
+    /// The edge refuses this leg and closes it (connector).
     Refused(Refusal),
 }
 
-/// Counts of one end of a datagram leg.
+/// Counters of one end of a datagram leg.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DatagramStats {
-    /// Flows that run.
+    /// Open flows.
     pub flows: usize,
-    /// Datagrams that were sent.
+    /// Sent datagrams.
     pub sent: u64,
-    /// Datagrams that came.
+    /// Received datagrams.
     pub received: u64,
-    /// Datagrams that were dropped for lack of room.
+    /// Datagrams dropped for lack of room.
     pub dropped_full: u64,
-    /// Datagrams that were dropped because they had waited too long.
+    /// Datagrams dropped because they waited too long.
     pub dropped_old: u64,
-    /// Datagrams that came for a flow that was over.
+    /// Datagrams received for an ended flow.
     pub ignored: u64,
 }
 
-/// One end of a datagram leg. At the edge it begins after JOIN_DATAGRAMS was taken, at the connector after it was sent.
+/// One end of a datagram leg. The edge creates it after receiving JOIN_DATAGRAMS, the connector after sending it.
 ///
-/// The edge opens flows with ids that rise from 1 and are never used twice on a leg; either end closes them with one
-/// FLOW_CLOSE that needs no answer. What comes for a flow that is over is ignored. No end promises that a datagram
-/// arrives; those that do arrive in the order in which they were sent in their flow.
+/// The edge opens flows with ids that rise from 1 and are never reused on a leg. Either end closes a flow with one
+/// FLOW_CLOSE, which needs no answer. Frames for an ended flow are ignored. Delivery is not guaranteed; delivered
+/// datagrams of a flow keep their order.
 #[derive(Debug)]
 pub struct DatagramLeg {
     side: Side,
     max_flows: usize,
     flows: HashMap<u32, Flow>,
     last: u32,
-    /// FLOW_OPEN and FLOW_CLOSE that wait, whole frames; they go before datagrams.
+    /// Queued FLOW_OPEN and FLOW_CLOSE frames, sent before datagrams.
     control: Vec<u8>,
-    /// Flows with something to send, in the order of their turns.
+    /// Flows with queued datagrams, in the order of their turns.
     turns: VecDeque<u32>,
     queued_bytes: usize,
-    /// A flow that had more waiting than others when it was last looked at: the first to lose something.
+    /// The flow with the longest queue at the last check, which loses datagrams first.
     fattest: u32,
     stats: DatagramStats,
 }
 
-/// What one flow has to send.
+/// The send queue of one flow.
 #[derive(Debug, Default)]
 struct Flow {
     queue: VecDeque<Queued>,
@@ -207,14 +207,14 @@ impl Flow {
         self.bytes.len() + self.queue.len() * DATAGRAM_COST_BYTES
     }
 
-    /// Forgets the oldest datagram; what it cost, or none if there was none.
+    /// Drops the oldest datagram; returns its cost, or `None` if the queue was empty.
     fn drop_oldest(&mut self) -> Option<usize> {
         let oldest = self.queue.pop_front()?;
         self.bytes.drain(..oldest.len);
         Some(oldest.len + DATAGRAM_COST_BYTES)
     }
 
-    /// Gives memory back that a burst has left.
+    /// Frees memory after a burst.
     fn rest(&mut self) {
         if self.queue.is_empty() && self.bytes.capacity() > MAX_IDLE_CAPACITY_BYTES {
             *self = Self { has_turn: self.has_turn, ..Self::default() };
@@ -223,7 +223,7 @@ impl Flow {
 }
 
 impl DatagramLeg {
-    /// A fresh leg that takes so many flows, [`MAX_FLOWS`] at most.
+    /// A new leg with this limit of flows, at most [`MAX_FLOWS`].
     #[must_use]
     pub fn new(side: Side, max_flows: usize) -> Self {
         Self {
@@ -239,10 +239,10 @@ impl DatagramLeg {
         }
     }
 
-    /// Opens a flow (edge). Datagrams can be sent at once.
+    /// Opens a flow (edge). Datagrams may be sent at once.
     ///
     /// # Errors
-    /// There are too many flows, or the ids are used up.
+    /// The limit of flows is reached, or the ids are used up.
     pub fn open(&mut self, open: &FlowOpen) -> Result<FlowId, FlowOpenError> {
         if self.side != Side::Edge {
             return Err(FlowOpenError::NotEdge);
@@ -257,7 +257,7 @@ impl DatagramLeg {
         Ok(FlowId(id))
     }
 
-    /// Queues a datagram. False: the flow is over, the datagram is too long, or there is no room for it.
+    /// Queues a datagram. False: the flow has ended, the datagram is too long, or there is no room.
     pub fn send(&mut self, id: FlowId, datagram: &[u8], now: Instant) -> bool {
         if datagram.len() > MAX_DATAGRAM_BYTES || !self.flows.contains_key(&id.0) {
             return false;
@@ -265,7 +265,8 @@ impl DatagramLeg {
         let cost = datagram.len() + DATAGRAM_COST_BYTES;
         while self.cost_of(id.0) + cost > MAX_FLOW_QUEUED_BYTES && self.drop_oldest_of(id.0) {}
         while self.queued_bytes + cost > MAX_QUEUED_BYTES {
-            // Who has much waiting loses first; who has nothing waiting does not get in by force.
+            // The flow with the longest queue loses a datagram first, then the flow itself; a flow with an empty queue
+            // displaces nothing else.
             if !self.drop_oldest_of(self.fattest) && !self.drop_oldest_of(id.0) {
                 self.stats.dropped_full += 1;
                 return false;
@@ -285,7 +286,7 @@ impl DatagramLeg {
         true
     }
 
-    /// Ends a flow. What waits is dropped.
+    /// Ends a flow and drops its queue.
     pub fn close(&mut self, id: FlowId, end: FlowEnd) {
         if self.forget(id.0) {
             let end = if end == FlowEnd::Lost { FlowEnd::Done } else { end };
@@ -293,8 +294,8 @@ impl DatagramLeg {
         }
     }
 
-    /// Takes the frame at the front of `bytes`, and says how long it was; none if it is not whole. An error means that
-    /// the leg is to be closed.
+    /// Decodes the frame at the front of `bytes`, and returns its length; `None` if it is incomplete. After an error
+    /// the leg must be closed.
     pub fn take_input<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(usize, DatagramInput<'a>)>, Violation> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
@@ -348,7 +349,8 @@ impl DatagramLeg {
         if id <= self.last {
             return Err(Violation::OutOfPlace { kind, place: "with an id that is not new" });
         }
-        // The edge knows of every end before we do, or at the same time: it cannot be mistaken about this bound.
+        // The edge knows of every end before the connector or at the same time, so an honest edge never exceeds the
+        // bound.
         if self.flows.len() >= MAX_FLOWS {
             return Err(Violation::TooManyUnanswered { kind, max: MAX_FLOWS });
         }
@@ -365,8 +367,8 @@ impl DatagramLeg {
         Ok(DatagramInput::Opened(FlowId(id), open))
     }
 
-    /// Appends whole frames to `out`, about `max_bytes` of them (by at most one frame more), and returns how many
-    /// bytes; 0 if there is nothing to send. What is appended counts as sent.
+    /// Appends complete frames to `out`, about `max_bytes` (at most one frame more), and returns the number of bytes; 0
+    /// if there is nothing to send. Appended frames count as sent.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>, max_bytes: usize, now: Instant) -> usize {
         let start = out.len();
         self.take_control(out, max_bytes);
@@ -379,7 +381,7 @@ impl DatagramLeg {
         out.len() - start
     }
 
-    /// Moves frames of control to `out`, as many as fit, and one at least.
+    /// Moves queued control frames to `out`, as many as fit, at least one.
     fn take_control(&mut self, out: &mut Vec<u8>, max_bytes: usize) {
         let mut taken = 0;
         while taken < max_bytes
@@ -393,7 +395,7 @@ impl DatagramLeg {
         }
     }
 
-    /// Sends what the flow has, until `out` has grown to `end`.
+    /// Sends the queue of a flow until `out` has reached `end`.
     fn take_turn(&mut self, id: u32, out: &mut Vec<u8>, end: usize, now: Instant) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         while out.len() < end
@@ -423,25 +425,25 @@ impl DatagramLeg {
         }
     }
 
-    /// Whether `poll_transmit` would give something, or has something to drop.
+    /// Whether `poll_transmit` has something to send or to drop.
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         !self.control.is_empty() || !self.turns.is_empty()
     }
 
-    /// Whether the flow runs.
+    /// Whether the flow is open.
     #[must_use]
     pub fn is_open(&self, id: FlowId) -> bool {
         self.flows.contains_key(&id.0)
     }
 
-    /// How many bytes wait to be sent.
+    /// Number of queued bytes.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.control.len() + self.queued_bytes
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     #[must_use]
     pub fn stats(&self) -> DatagramStats {
         DatagramStats { flows: self.flows.len(), ..self.stats }
@@ -451,7 +453,7 @@ impl DatagramLeg {
         self.flows.get(&id).map_or(0, Flow::cost)
     }
 
-    /// Makes room; false if the flow has nothing waiting.
+    /// Drops a datagram of the flow; false if its queue is empty.
     fn drop_oldest_of(&mut self, id: u32) -> bool {
         let Some(cost) = self.flows.get_mut(&id).and_then(Flow::drop_oldest) else { return false };
         self.queued_bytes -= cost;
@@ -459,7 +461,7 @@ impl DatagramLeg {
         true
     }
 
-    /// Forgets the flow; false if there was none. Its turn, if it had one, comes to nothing.
+    /// Removes the flow; false if there was none. A pending turn of the flow has no effect.
     fn forget(&mut self, id: u32) -> bool {
         let Some(flow) = self.flows.remove(&id) else { return false };
         self.queued_bytes -= flow.cost();

@@ -1,22 +1,22 @@
-//! How many legs an edge should hold of a session: enough for the recent peak of streams, and a few ready beyond it.
+//! The number of legs that an edge should keep in a session: the recent peak of streams, and some more.
 
 use std::time::{Duration, Instant};
 
-/// How many legs are kept ready beyond the recent peak, by default.
+/// Default number of legs kept ready beyond the recent peak.
 pub const DEFAULT_READY_LEGS: usize = 8;
-/// How long a peak is remembered: for this long at least, for twice as long at most.
+/// Time that a peak is remembered: at least this long, at most twice as long.
 const PEAK_PERIOD: Duration = Duration::from_secs(30);
-/// How long a stream that found no idle leg counts as part of the present burst.
+/// Time that a stream which found no idle leg counts as part of the current burst.
 const BURST_PERIOD: Duration = Duration::from_secs(1);
-/// How often the pool is looked at for legs to close.
+/// Interval of closing surplus legs.
 const SHRINK_PERIOD: Duration = Duration::from_secs(5);
-/// Of the legs that are too many, one in so many is closed at a time.
+/// Share of the surplus legs that is closed at a time: one in this number.
 const SHRINK_DIVISOR: usize = 4;
 
-/// Decides how many legs the edge asks for, and how many idle ones it closes.
+/// Decides how many legs the edge requests, and how many idle ones it closes.
 ///
-/// Demand is the number of busy legs and of streams that had to be multiplexed within the last second, together. The
-/// pool follows the peak of demand over the last 30 to 60 seconds at once upwards, and slowly downwards.
+/// Demand is the number of busy legs plus the streams that were multiplexed within the last second. The pool follows
+/// the peak of the last 30 to 60 seconds: upwards at once, downwards slowly.
 #[derive(Debug, Clone)]
 pub struct LegDemand {
     ready: usize,
@@ -28,7 +28,7 @@ pub struct LegDemand {
     next_shrink: Option<Instant>,
 }
 
-/// The peak of demand in this period, and in the one before.
+/// The peak of demand in the current and the previous period.
 #[derive(Debug, Clone, Copy, Default)]
 struct Peaks {
     current: usize,
@@ -36,7 +36,7 @@ struct Peaks {
 }
 
 impl LegDemand {
-    /// Keeps `ready` legs idle beyond the recent peak, and never wants more than `max_legs` in all.
+    /// Keeps `ready` idle legs beyond the recent peak, and at most `max_legs` in all.
     #[must_use]
     pub fn new(ready: usize, max_legs: usize) -> Self {
         Self {
@@ -50,15 +50,15 @@ impl LegDemand {
         }
     }
 
-    /// How many legs to ask for when the session has its first tunnel attached.
+    /// Number of legs to request when the first tunnel of the session is attached.
     #[must_use]
     pub fn at_start(&self) -> u16 {
         ask(self.wanted())
     }
 
-    /// A stream is opened. `idle_before` is how many legs were idle before it (0: it was multiplexed), `open_total` how
-    /// many legs there are, `requested_outstanding` how many were asked for and have not come yet (the caller forgets
-    /// about those that do not come within some seconds). Returns how many to ask for now, in addition.
+    /// Records the opening of a stream, and returns how many more legs to request. `idle_before`: idle legs before the
+    /// opening (0: the stream was multiplexed). `open_total`: all legs. `requested_outstanding`: requested legs that
+    /// have not arrived (the caller forgets those that take more than some seconds).
     pub fn on_open(
         &mut self,
         idle_before: usize,
@@ -81,19 +81,19 @@ impl LegDemand {
         ask(self.wanted().saturating_sub(have))
     }
 
-    /// A leg was lost or closed by the connector. Returns how many to ask for in its place; see [`Self::on_open`].
+    /// Records the loss of a leg. Returns how many legs to request in its place; see [`Self::on_open`].
     pub fn on_leg_lost(&mut self, open_total: usize, requested_outstanding: usize, now: Instant) -> u16 {
         self.turn(now);
         ask(self.wanted().saturating_sub(open_total.saturating_add(requested_outstanding)))
     }
 
-    /// When to call [`Self::on_timeout`] next; none while no stream was ever opened.
+    /// When to call [`Self::on_timeout`] next; `None` until the first stream.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next_shrink
     }
 
-    /// Looks at the pool again. Returns how many of the idle legs to close now.
+    /// Returns how many of the idle legs to close now.
     pub fn on_timeout(&mut self, idle: usize, open_total: usize, now: Instant) -> usize {
         if self.next_shrink.is_some_and(|at| now < at) {
             return 0;
@@ -106,13 +106,13 @@ impl LegDemand {
         excess.div_ceil(SHRINK_DIVISOR)
     }
 
-    /// How many legs there should be now.
+    /// The number of legs to have now.
     fn wanted(&self) -> usize {
         let peak = self.peaks.current.max(self.peaks.previous);
         peak.saturating_add(self.ready).min(self.max_legs)
     }
 
-    /// Moves on to the present period.
+    /// Advances to the current period.
     fn turn(&mut self, now: Instant) {
         let start = *self.period_start.get_or_insert(now);
         if self.next_shrink.is_none() {
@@ -128,7 +128,7 @@ impl LegDemand {
     }
 }
 
-/// A number of legs as the LEGS frame carries it; what is beyond is asked for next time.
+/// A number of legs for the LEGS frame, saturated; the excess is requested next time.
 fn ask(legs: usize) -> u16 {
     u16::try_from(legs).unwrap_or(u16::MAX)
 }

@@ -1,7 +1,7 @@
-//! At which edges a connector holds its tunnels: whom it dials next, and whom it lets go of.
+//! [`EdgeSelector`]: decides with which edges a connector holds its tunnels, which to dial next, and which to release.
 //!
-//! [`EdgeSelector`] is a state machine without input and output of its own. The driver numbers its attempts and sessions (*slots*), says
-//! by `handle_…` what became of them, and does after each of these what [`EdgeSelector::dial`] and [`EdgeSelector::release`] say.
+//! [`EdgeSelector`] is a sans-IO state machine. The driver numbers its attempts and sessions (*slots*), and reports
+//! their outcome by `handle_…`. After each report it follows [`EdgeSelector::dial`] and [`EdgeSelector::release`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,30 +12,30 @@ use sallyport_model::{EdgeName, RegionName};
 
 use crate::{Backoff, EdgePlace};
 
-/// At how many edges tunnels are held when nothing else is said.
+/// Default number of edges that hold the tunnels.
 pub const DEFAULT_REDUNDANCY: usize = 2;
-/// At how many edges tunnels are held at most.
+/// The greatest number of edges that hold the tunnels.
 pub const MAX_REDUNDANCY: usize = 4;
-/// How long an edge may take to answer before another one is tried beside it.
+/// Time that an edge may take to answer before another one is tried in parallel.
 pub const PATIENCE: Duration = Duration::from_secs(3);
-/// How long an edge is left alone that wanted to be left.
+/// Time for which an edge that asked to be left is avoided.
 pub const AVOIDED: Duration = Duration::from_secs(30);
-/// How many slots there may be beyond those that are wanted: attempts that take long, and one that is to replace another.
+/// Number of slots beyond the wanted ones: slow attempts, and the replacement of another slot.
 const MAX_MORE_POSTS: usize = 3;
-/// Of how many edges it is remembered where they are, and how attempts went.
+/// Number of edges whose addresses and attempts are remembered.
 const MAX_REMEMBERED: usize = 256;
 
-/// Where an attempt goes.
+/// The target of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// To the address that the connector was given, whichever edge that is.
+    /// The configured address, whichever edge it leads to.
     Given,
-    /// To an edge that it was told of.
+    /// An edge that was announced by another one.
     Edge(EdgePlace),
 }
 
 impl Target {
-    /// The edge, when it is known which one it is.
+    /// The edge, if known.
     #[must_use]
     pub fn edge(&self) -> Option<&EdgeName> {
         match self {
@@ -45,16 +45,16 @@ impl Target {
     }
 }
 
-/// What is to be done with a session that was welcomed.
+/// The action after a session was welcomed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Welcomed {
     /// Attach the tunnels.
     Stay,
-    /// There is another session with the same edge: close this one, which is no slot any more.
+    /// There is another session with the same edge: close this one, which is no longer a slot.
     Twice,
 }
 
-/// How attempts with an edge went.
+/// The history of attempts with an edge.
 #[derive(Debug, Clone, Default)]
 struct Attempts {
     backoff: Backoff,
@@ -78,7 +78,7 @@ enum Stage {
     Dialing {
         since: Instant,
     },
-    /// The edge has answered; tunnels are being attached.
+    /// The edge has answered, and the tunnels are being attached.
     Welcomed,
     /// All tunnels are attached.
     Holding,
@@ -90,12 +90,12 @@ struct EdgeSlot {
     stage: Stage,
     edge: Option<EdgeName>,
     region: Option<RegionName>,
-    /// The edge wants to be left.
+    /// Whether the edge asked to be left.
     is_leaving: bool,
 }
 
 impl EdgeSlot {
-    /// Which edge it is, as far as is known.
+    /// The edge, once known.
     fn edge(&self) -> Option<&EdgeName> {
         self.edge.as_ref().or(self.target.edge())
     }
@@ -111,36 +111,36 @@ impl EdgeSlot {
         self.stage == Stage::Holding && !self.is_leaving
     }
 
-    /// Whether it holds the tunnels or may do so soon.
+    /// Whether the slot holds the tunnels or may do so soon.
     fn is_promising(&self, now: Instant) -> bool {
         let is_late = matches!(self.stage, Stage::Dialing { since } if now >= since + PATIENCE);
         !self.is_leaving && !is_late
     }
 }
 
-/// The edges that a connector knows of, and those that it holds its tunnels at.
+/// The edges that a connector knows, and its slots.
 #[derive(Debug)]
 pub struct EdgeSelector {
     wanted: usize,
-    /// By which connectors choose differently among edges that are equally good.
+    /// Makes different connectors choose different edges among equals.
     seed: u64,
-    /// Where the origin is: said, or the region of the first edge that answered.
+    /// The region of the origin: configured, or that of the first edge that answered.
     home: Option<RegionName>,
     known: BTreeMap<EdgeName, EdgePlace>,
-    /// Those that were known before: they may be back when nobody is left to tell.
+    /// Edges of former lists, which may be back when no current edge is left.
     former: BTreeMap<EdgeName, EdgePlace>,
     attempts: BTreeMap<EdgeName, Attempts>,
     given: Attempts,
     slots: BTreeMap<u64, EdgeSlot>,
-    /// Some edge has answered since the beginning.
+    /// Whether any edge has answered so far.
     was_welcomed: bool,
-    /// Where to go before all else: to the successor of one that went away.
+    /// Next target before all others: the successor of an edge that went away.
     next: Option<Target>,
 }
 
 impl EdgeSelector {
-    /// For so many edges, from 1 to [`MAX_REDUNDANCY`]; `known` are those that are known from the beginning. `seed` is
-    /// random and stays the same for one connector.
+    /// Selects `wanted` edges, from 1 to [`MAX_REDUNDANCY`]. `known`: edges from the configuration. `seed`: random, and
+    /// constant for one connector.
     #[must_use]
     pub fn new(wanted: usize, home: Option<RegionName>, known: Vec<EdgePlace>, seed: u64) -> Self {
         Self {
@@ -157,25 +157,25 @@ impl EdgeSelector {
         }
     }
 
-    /// The region that the origin is in, once that is known.
+    /// The region of the origin, once known.
     #[must_use]
     pub fn home(&self) -> Option<&RegionName> {
         self.home.as_ref()
     }
 
-    /// Whether other edges than those of the slots are known.
+    /// Whether edges besides those of the slots are known.
     #[must_use]
     pub fn has_others(&self) -> bool {
         self.known.keys().any(|name| !self.is_taken(name))
     }
 
-    /// Whether the tunnels are held anywhere.
+    /// Whether any edge holds the tunnels.
     #[must_use]
     pub fn is_holding(&self) -> bool {
         self.slots.values().any(|slot| slot.stage == Stage::Holding)
     }
 
-    /// Where to dial now, as the slot of this number, if anywhere. To be asked until it has nothing more.
+    /// The target to dial now as slot `number`, if any. Call until it returns `None`.
     pub fn dial(&mut self, number: u64, now: Instant) -> Option<Target> {
         if self.slots.len() >= self.wanted + MAX_MORE_POSTS {
             return None;
@@ -192,11 +192,12 @@ impl EdgeSelector {
         Some(target)
     }
 
-    /// Where to dial so that there are as many edges as wanted, in as many regions as can be, the origin's among them.
+    /// The target that is missing for the wanted number of edges, in as many regions as possible, including the
+    /// origin's.
     fn missing(&self, now: Instant) -> Option<Target> {
         let promising: Vec<&EdgeSlot> = self.slots.values().filter(|slot| slot.is_promising(now)).collect();
         if promising.is_empty() {
-            // The address that was given is the first one and the last resort.
+            // The configured address is the first choice and the last resort.
             let given = || self.given.is_ready(now).then_some(Target::Given).filter(|_| !self.dials_given());
             let other = || self.best(&[], now).map(Target::Edge);
             let former = || self.best_of(&self.former, &[], now).map(Target::Edge);
@@ -205,7 +206,7 @@ impl EdgeSelector {
                 false => given().or_else(other),
             };
         }
-        // Which edge the given address leads to is known when that has answered.
+        // The edge behind the configured address is known once it has answered.
         if promising.iter().all(|slot| matches!(slot.stage, Stage::Dialing { .. })) {
             return None;
         }
@@ -236,8 +237,8 @@ impl EdgeSelector {
         self.attempts.get(name).is_none_or(|attempts| attempts.is_ready(now))
     }
 
-    /// The best of the edges that are known and free: of the origin's region when that is not covered, of another region that
-    /// is not, one that did not fail lately; among equals each connector has its own.
+    /// The best of the known free edges. Preferred: the origin's region while it is not covered, then other regions
+    /// that are not covered, then edges without a recent failure. Among equals each connector has its own order.
     fn best(&self, covered: &[&RegionName], now: Instant) -> Option<EdgePlace> {
         self.best_of(&self.known, covered, now)
     }
@@ -258,7 +259,7 @@ impl EdgeSelector {
         free.min_by_key(rank).cloned()
     }
 
-    /// The edge has answered. `name`: what it is called, if it says so.
+    /// Handles the answer of an edge. `name`: the edge's name, if it has one.
     pub fn handle_welcome(
         &mut self,
         number: u64,
@@ -283,13 +284,13 @@ impl EdgeSelector {
         Welcomed::Stay
     }
 
-    /// The edge of this slot has told which others serve, and whether it is to be left.
+    /// Handles the list of other edges from the edge of this slot, and its request to be left.
     pub fn handle_edges(&mut self, number: u64, edges: Vec<EdgePlace>, leave: bool) {
         let teller = self.slots.get_mut(&number).and_then(|slot| {
             slot.is_leaving = leave;
             slot.edge.clone()
         });
-        // One that knows of nobody has perhaps just begun: what is known is better than nothing.
+        // An empty list may come from an edge that has just started; the known one is better than nothing.
         if edges.is_empty() {
             return;
         }
@@ -307,7 +308,7 @@ impl EdgeSelector {
         }
     }
 
-    /// All tunnels that can be are attached there.
+    /// Reports that all tunnels that the edge accepts are attached.
     pub fn handle_holding(&mut self, number: u64) {
         let Some(slot) = self.slots.get_mut(&number) else { return };
         slot.stage = Stage::Holding;
@@ -319,7 +320,7 @@ impl EdgeSelector {
         }
     }
 
-    /// The attempt failed, or the session was lost: another edge is taken, this one later again.
+    /// Handles a failed attempt or a lost session: another edge is tried, and this one again later.
     pub fn handle_lost(&mut self, number: u64, now: Instant, random: u64) {
         let Some(slot) = self.slots.remove(&number) else { return };
         self.failed(&slot.target, now, random);
@@ -335,8 +336,8 @@ impl EdgeSelector {
         }
     }
 
-    /// The edge of this slot takes nothing new on this session. Where the session `was_good` its successor may be there already:
-    /// that is tried at once.
+    /// Handles the announcement that the edge of this slot accepts nothing new on this session. If the session
+    /// `was_good`, the edge's successor may be listening already and is tried at once.
     pub fn handle_gone_away(&mut self, number: u64, was_good: bool, now: Instant, random: u64) {
         if !was_good {
             return self.handle_lost(number, now, random);
@@ -347,8 +348,8 @@ impl EdgeSelector {
         }
     }
 
-    /// A session to let go of, which is no slot from here on: its tunnels are held elsewhere. To be asked until it has nothing
-    /// more, after [`EdgeSelector::dial`].
+    /// A session to release because its tunnels are held elsewhere; it is no longer a slot. Call until it returns
+    /// `None`, after [`EdgeSelector::dial`].
     pub fn release(&mut self, now: Instant) -> Option<u64> {
         let good: Vec<(u64, &EdgeSlot)> =
             self.slots.iter().filter(|(_, slot)| slot.is_good()).map(|(number, slot)| (*number, slot)).collect();
@@ -373,7 +374,7 @@ impl EdgeSelector {
         Some(released)
     }
 
-    /// When [`EdgeSelector::dial`] may have something by itself.
+    /// When [`EdgeSelector::dial`] may have a target without another report.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let late = self.slots.values().filter_map(|slot| match slot.stage {
@@ -389,7 +390,7 @@ impl EdgeSelector {
     }
 }
 
-/// A number that depends on both in no simple way (FNV-1a, and a last mixing).
+/// A hash of both (FNV-1a with a final mix).
 fn mixed(seed: u64, name: &str) -> u64 {
     let hash = name
         .bytes()

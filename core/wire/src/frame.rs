@@ -4,13 +4,13 @@ use std::fmt;
 
 use crate::Violation;
 
-/// The length of a frame's header, in bytes.
+/// Length of a frame's header, in bytes.
 pub const HEADER_BYTES: usize = 4;
-/// The length of a stream id, with which the payload of stream frames on a control connection starts, in bytes.
+/// Length of a stream id in bytes. The payload of stream frames on a control connection starts with one.
 pub const STREAM_ID_BYTES: usize = 4;
-/// The most data that one DATA frame carries on a leg, in bytes.
+/// The most data of one DATA frame on a leg, in bytes.
 pub const MAX_LEG_DATA_BYTES: usize = 65_536;
-/// The most data that one DATA frame carries on a control connection, in bytes; the stream id is not counted.
+/// The most data of one DATA frame on a control connection, in bytes, without the stream id.
 pub const MAX_MUX_DATA_BYTES: usize = 16_384;
 /// The longest payload of a control message in JSON, in bytes.
 pub const MAX_CONTROL_MESSAGE_BYTES: usize = 16_384;
@@ -20,30 +20,30 @@ pub const MAX_FAILURE_MESSAGE_BYTES: usize = 512;
 pub const MAX_SERVER_NAME_BYTES: usize = 255;
 /// The part of an OPEN frame before the server name's bytes, in bytes.
 pub(crate) const OPEN_FIXED_BYTES: usize = 16 + 1 + 16 + 2 + 8 + 1;
-/// How many bytes that this version does not know may follow the fields of OPEN or FLOW_OPEN.
+/// The most bytes of unknown fields that may follow the fields of OPEN or FLOW_OPEN.
 pub const MAX_TRAILING_BYTES: usize = 256;
-/// The longest datagram, in bytes: what UDP over IPv4 carries at most (RFC 768, RFC 791).
+/// The longest datagram, in bytes: the limit of UDP over IPv4 (RFC 768, RFC 791).
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
-/// The length of a flow's id, with which every payload of a flow starts, in bytes.
+/// Length of a flow's id in bytes. Every payload of a flow starts with one.
 pub const FLOW_ID_BYTES: usize = 4;
-/// The fields of FLOW_OPEN, in bytes.
+/// Length of the fields of FLOW_OPEN, in bytes.
 pub(crate) const FLOW_OPEN_BYTES: usize = FLOW_ID_BYTES + 16 + (16 + 2) + (16 + 2) + 8;
-/// The longest whole frame on a datagram leg, in bytes.
+/// The longest frame on a datagram leg, in bytes.
 pub const MAX_DATAGRAM_FRAME_BYTES: usize = HEADER_BYTES + FLOW_ID_BYTES + MAX_DATAGRAM_BYTES;
-/// The longest whole frame on a control connection, in bytes.
+/// The longest frame on a control connection, in bytes.
 pub const MAX_CONTROL_FRAME_BYTES: usize = HEADER_BYTES + STREAM_ID_BYTES + MAX_MUX_DATA_BYTES;
 
-/// Which end of the tunnel.
+/// An end of the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The end that clients come to; it opens the streams.
+    /// The end that clients connect to; it opens the streams.
     Edge,
-    /// The end that dials, next to the origin.
+    /// The end that dials, close to the origin.
     Connector,
 }
 
 impl Side {
-    /// The opposite end.
+    /// The other end.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -62,7 +62,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// What a TLS connection of the tunnel serves as.
+/// The use of a connection of the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Carrier {
     /// A control connection: attachments, keepalive and multiplexed streams.
@@ -83,10 +83,10 @@ macro_rules! frame_types {
         }
 
         impl FrameType {
-            /// Every type there is.
+            /// All types.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The type with this byte; none if this version has no such type.
+            /// The type with this byte; `None` if this version has no such type.
             #[must_use]
             pub fn from_byte(byte: u8) -> Option<Self> {
                 match byte {
@@ -95,7 +95,7 @@ macro_rules! frame_types {
                 }
             }
 
-            /// The name of the type, as in the protocol's description.
+            /// The name of the type in the protocol description.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -111,31 +111,31 @@ frame_types! {
     Hello = 0x01 "HELLO",
     /// The edge's answer to HELLO.
     Welcome = 0x02 "WELCOME",
-    /// The edge will not have this carrier.
+    /// The edge refuses this connection.
     Refused = 0x03 "REFUSED",
-    /// The connector shows the credential of a tunnel.
+    /// The connector presents the credential of a tunnel.
     Attach = 0x04 "ATTACH",
     /// The tunnel is attached.
     Attached = 0x05 "ATTACHED",
     /// The tunnel is not attached.
     NotAttached = 0x06 "NOT_ATTACHED",
-    /// The tunnel leaves the session.
+    /// The tunnel is detached from the session.
     Detach = 0x07 "DETACH",
-    /// The edge wants more legs.
+    /// The edge requests more legs.
     Legs = 0x08 "LEGS",
-    /// Are you there?
+    /// A keepalive probe.
     Ping = 0x09 "PING",
-    /// Yes.
+    /// The answer to PING.
     Pong = 0x0a "PONG",
     /// No new streams on this session.
     GoAway = 0x0b "GOAWAY",
-    /// One request that was served.
+    /// The record of a request, a flow or a health change.
     RequestLog = 0x0c "REQUEST_LOG",
-    /// Which other edges serve.
+    /// The list of other edges.
     Edges = 0x0d "EDGES",
-    /// A stream begins.
+    /// Opens a stream.
     Open = 0x10 "OPEN",
-    /// The origin took the connection.
+    /// The origin accepted the connection.
     Opened = 0x11 "OPENED",
     /// The origin was not reached.
     Failed = 0x12 "FAILED",
@@ -145,17 +145,17 @@ frame_types! {
     Window = 0x14 "WINDOW",
     /// No more DATA in this direction.
     Fin = 0x15 "FIN",
-    /// The stream is given up.
+    /// Resets the stream.
     Reset = 0x16 "RESET",
     /// The connector's first frame on a leg.
     Join = 0x20 "JOIN",
     /// The connector's first frame on a datagram leg.
     JoinDatagrams = 0x21 "JOIN_DATAGRAMS",
-    /// A flow begins.
+    /// Opens a flow.
     FlowOpen = 0x30 "FLOW_OPEN",
     /// One datagram of a flow.
     Datagram = 0x31 "DATAGRAM",
-    /// A flow is over.
+    /// Closes a flow.
     FlowClose = 0x32 "FLOW_CLOSE",
 }
 
@@ -166,7 +166,8 @@ impl fmt::Display for FrameType {
 }
 
 impl FrameType {
-    /// The shortest and the longest payload of this type on the carrier, in bytes; none if it does not belong there.
+    /// The shortest and the longest payload of this type on the carrier, in bytes; `None` if the type does not belong
+    /// there.
     #[must_use]
     pub fn payload_bounds(self, carrier: Carrier) -> Option<(u32, u32)> {
         let json = (2, MAX_CONTROL_MESSAGE_BYTES);
@@ -214,7 +215,7 @@ impl FrameType {
         }
     }
 
-    /// Whether the side may send this type at all.
+    /// Whether the side may send this type.
     #[must_use]
     pub fn may_come_from(self, side: Side) -> bool {
         match self {
@@ -243,17 +244,17 @@ impl FrameType {
         }
     }
 
-    /// Whether the type speaks of one stream, so that its payload on a control connection starts with the stream's id.
+    /// Whether the type concerns one stream, so that its payload on a control connection starts with the stream's id.
     #[must_use]
     pub fn is_of_stream(self) -> bool {
         matches!(self, Self::Open | Self::Opened | Self::Failed | Self::Data | Self::Window | Self::Fin | Self::Reset)
     }
 }
 
-/// The shortest and the longest payload, in bytes; none where the frame does not belong.
+/// The shortest and the longest payload, in bytes; `None` if the frame does not belong on the carrier.
 type Bounds = Option<(usize, usize)>;
 
-/// The bounds on a control connection and on a leg of a stream frame that is the same on both but for the stream id.
+/// The bounds on a control connection and on a leg of a stream frame that differs only in the stream id.
 fn on_both(min: usize, max: usize) -> (Bounds, Bounds) {
     (Some((STREAM_ID_BYTES + min, STREAM_ID_BYTES + max)), Some((min, max)))
 }
@@ -268,7 +269,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header as it travels.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(self) -> [u8; HEADER_BYTES] {
         debug_assert!(self.len < 1 << 24, "a payload's length has 24 bits");
@@ -276,7 +277,7 @@ impl FrameHeader {
         [self.kind as u8, a, b, c]
     }
 
-    /// Reads a header, and checks that its type belongs on the carrier and its length is one that the type allows.
+    /// Decodes a header, and checks that its type belongs on the carrier and that the type allows its length.
     pub fn decode(bytes: [u8; HEADER_BYTES], carrier: Carrier) -> Result<Self, Violation> {
         let [kind, a, b, c] = bytes;
         let kind = FrameType::from_byte(kind).ok_or(Violation::UnknownFrame { kind })?;
@@ -288,7 +289,7 @@ impl FrameHeader {
         Ok(Self { kind, len })
     }
 
-    /// Reads the first header of a new carrier at the edge: HELLO makes it a control connection, JOIN a leg,
+    /// Decodes the first header of a new carrier at the edge: HELLO makes it a control connection, JOIN a leg,
     /// JOIN_DATAGRAMS a datagram leg.
     pub fn decode_first(bytes: [u8; HEADER_BYTES]) -> Result<(Self, Carrier), Violation> {
         match FrameType::from_byte(bytes[0]) {
@@ -301,7 +302,7 @@ impl FrameHeader {
     }
 }
 
-/// Appends a whole frame whose payload `write` appends; the header is filled in afterwards, in place.
+/// Appends a frame whose payload `write` appends; the header is filled in afterwards.
 pub(crate) fn put_frame(out: &mut Vec<u8>, kind: FrameType, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);

@@ -1,9 +1,9 @@
-//! One end of a leg: which frames may come, what to do with them, and when the leg is idle again.
+//! One end of a leg: which frames may arrive, how to handle them, and when the leg is idle again.
 //!
-//! A driver moves the bytes. For each frame it reads the 4 bytes of the header ([`FrameHeader::decode`]); for DATA it
-//! calls [`LegState::on_receive`] at once and then moves the payload to its reader or discards it, for any other frame
-//! it reads the whole payload first (a few hundred bytes at most, [`crate::frame::MAX_CONTROL_MESSAGE_BYTES`] for
-//! REFUSED) and passes it along. Before it sends a frame it records that with [`LegState::on_send`].
+//! A driver moves the bytes. For each frame it reads the 4-byte header ([`FrameHeader::decode`]). For DATA it calls
+//! [`LegState::on_receive`] at once, and then moves the payload to the reader or discards it. For any other frame it
+//! reads the payload first (a few hundred bytes at most, [`crate::frame::MAX_CONTROL_MESSAGE_BYTES`] for REFUSED) and
+//! passes it along. Before sending a frame it calls [`LegState::on_send`].
 
 use std::time::Duration;
 
@@ -12,112 +12,113 @@ use crate::{
     message::decode_reset,
 };
 
-/// How much may be discarded of a stream before its leg is closed rather than recycled, in bytes.
+/// Bytes of a stream that are discarded before its leg is closed instead of reused.
 pub const MAX_DISCARDED_BYTES: u64 = 4 * 1024 * 1024;
-/// How long the discarding may last before the leg is closed rather than recycled.
+/// Time of discarding before the leg is closed instead of reused.
 pub const MAX_DISCARD_TIME: Duration = Duration::from_secs(2);
 
-/// A frame was about to be sent that the peer would take as a violation: a mistake in the driver.
+/// The driver attempted to send a frame that the peer would treat as a violation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} cannot be sent on this leg {place}")]
 pub struct LegMisuse {
     /// The frame's type.
     pub kind: FrameType,
-    /// Where or when, as the rest of the sentence.
+    /// The situation, as the rest of the sentence.
     pub place: &'static str,
 }
 
-/// What to do with a frame that came on a leg.
+/// How to handle a received frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LegInput {
     /// DATA: the payload is for the stream's reader.
     Deliver,
-    /// DATA: the payload is of no use to anybody; see [`LegState::discarded_bytes`].
+    /// DATA: discard the payload; see [`LegState::discarded_bytes`].
     Discard,
-    /// OPEN: a stream begins (connector).
+    /// OPEN: a stream was opened (connector).
     Opening(Open),
-    /// OPENED: the origin took the connection (edge).
+    /// OPENED: the origin accepted the connection (edge).
     Opened,
-    /// FAILED: the origin was not reached (edge). If [`LegState::sent_terminal`] is false, a terminal must be sent.
+    /// FAILED: the origin was not reached (edge). If [`LegState::sent_terminal`] is false, a terminal frame must be
+    /// sent.
     Failed(OpenFailure),
-    /// FIN: no more data will come.
+    /// FIN: no more data follows.
     End,
-    /// RESET: the peer reads no more, and sends no more. If [`LegState::sent_terminal`] is false, a terminal must be
-    /// sent. After [`LegInput::End`] what came before still is for the reader; otherwise the reader gets an error.
+    /// RESET: the peer neither reads nor sends any more. If [`LegState::sent_terminal`] is false, a terminal frame must
+    /// be sent. After [`LegInput::End`] the reader still gets the earlier data; otherwise the reader gets an error.
     Reset(ResetCode),
-    /// A RESET of a stream that is over.
+    /// RESET of a stream that is over.
     Ignore,
-    /// REFUSED: the edge does not take this leg, and closes it (connector).
+    /// REFUSED: the edge refuses this leg and closes it (connector).
     Refused(Refusal),
 }
 
-/// One end of a leg. At the edge it begins after JOIN was taken, at the connector after JOIN was sent.
+/// One end of a leg. The edge creates it after receiving JOIN, the connector after sending it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LegState {
     side: Side,
     serial: u32,
-    /// The latest stream, also when it is over; none before the first.
+    /// The latest stream, even if it is over; `None` before the first.
     stream: Option<Lifecycle>,
     discarded_bytes: u64,
 }
 
 impl LegState {
-    /// A fresh leg: idle, no stream yet.
+    /// A new idle leg.
     #[must_use]
     pub fn new(side: Side) -> Self {
         Self { side, serial: 0, stream: None, discarded_bytes: 0 }
     }
 
-    /// No stream runs: OPEN may be sent (edge) or come (connector).
+    /// Whether no stream is running: OPEN may be sent (edge) or received (connector).
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.stream.is_none_or(|stream| stream.is_over())
     }
 
-    /// The serial number of the latest stream, 1 for the first; 0 before it. RESET carries it.
+    /// Serial number of the latest stream, from 1; 0 before the first. RESET carries it.
     #[must_use]
     pub fn serial(&self) -> u32 {
         self.serial
     }
 
-    /// The connector said OPENED on the latest stream.
+    /// Whether the connector sent OPENED on the latest stream.
     #[must_use]
     pub fn is_opened(&self) -> bool {
         self.stream.is_some_and(|stream| stream.is_opened())
     }
 
-    /// DATA may be sent, and the peer still wants it.
+    /// Whether DATA may be sent and the peer still reads.
     #[must_use]
     pub fn may_send_data(&self) -> bool {
         self.stream.is_some_and(|stream| stream.may_send_data())
     }
 
-    /// DATA may come, and we still want it.
+    /// Whether DATA may arrive and this end still reads.
     #[must_use]
     pub fn may_read(&self) -> bool {
         self.stream.is_some_and(|stream| stream.may_read())
     }
 
-    /// We ended our direction of the latest stream.
+    /// Whether this end has ended its direction of the latest stream.
     #[must_use]
     pub fn sent_terminal(&self) -> bool {
         self.stream.is_some_and(|stream| stream.sent().is_some())
     }
 
-    /// The peer ended its direction of the latest stream.
+    /// Whether the peer has ended its direction of the latest stream.
     #[must_use]
     pub fn received_terminal(&self) -> bool {
         self.stream.is_some_and(|stream| stream.received().is_some())
     }
 
-    /// How many bytes of the latest stream were to be discarded. Above [`MAX_DISCARDED_BYTES`], close the leg.
+    /// Discarded bytes of the latest stream. Above [`MAX_DISCARDED_BYTES`], close the leg.
     #[must_use]
     pub fn discarded_bytes(&self) -> u64 {
         self.discarded_bytes
     }
 
-    /// Records that a frame is being sent. An error means that the peer would take it as a violation; nothing is
-    /// recorded then. DATA that crosses the peer's RESET is no misuse, only of no use.
+    /// Records that a frame is being sent. An error means that the peer would treat the frame as a violation; nothing
+    /// is recorded then. DATA that crosses the peer's RESET is useless, but no error.
     pub fn on_send(&mut self, kind: FrameType) -> Result<(), LegMisuse> {
         let misuse = |place| LegMisuse { kind, place };
         if kind.payload_bounds(Carrier::Leg).is_none() || !kind.may_come_from(self.side) {
@@ -141,7 +142,7 @@ impl LegState {
         }
     }
 
-    /// Judges a frame that came. `payload` is the whole payload; for DATA it is not looked at and may be empty.
+    /// Checks a received frame. `payload` is the whole payload; for DATA it is ignored and may be empty.
     pub fn on_receive(&mut self, header: FrameHeader, payload: &[u8]) -> Result<LegInput, Violation> {
         let kind = header.kind;
         let from = self.side.other();
@@ -194,13 +195,13 @@ impl LegState {
             return Err(Violation::WrongSerial { serial, current: self.serial });
         }
         if serial < self.serial || self.is_idle() {
-            // It crossed the end of its stream.
+            // The RESET crossed the end of its stream.
             return Ok(LegInput::Ignore);
         }
         self.step(FrameType::Reset).map(|_| LegInput::Reset(code))
     }
 
-    /// Lets the running stream take a frame of the peer.
+    /// Applies a frame of the peer to the running stream.
     fn step(&mut self, kind: FrameType) -> Result<Lifecycle, Violation> {
         match &mut self.stream {
             Some(stream) if !stream.is_over() => {

@@ -1,10 +1,10 @@
-//! The tunnel protocol as pure state machines: bytes and time come in, bytes and decisions go out.
+//! The tunnel protocol as sans-IO state machines.
 //!
-//! What travels is described in `docs/tunnel-protocol.md`. [`session::Session`] is one end of a control connection
-//! with the streams multiplexed on it; [`leg::LegState`] is one end of a leg, which carries one stream at a time;
-//! [`datagram::DatagramLeg`] is one end of a datagram leg, which carries the flows of a session.
-//! [`demand::LegDemand`] says how many legs an edge should have, [`backoff::Backoff`] when a connector dials again.
-//! Nothing here reads a clock, a socket or a random source: time and randomness are arguments.
+//! `docs/tunnel-protocol.md` describes the protocol. [`session::Session`] is one end of a control connection with its
+//! multiplexed streams. [`leg::LegState`] is one end of a leg, which carries one stream at a time.
+//! [`datagram::DatagramLeg`] is one end of a datagram leg, which carries the flows of a session. [`demand::LegDemand`]
+//! decides how many legs an edge should have, [`backoff::Backoff`] when a connector dials again. Time and randomness
+//! are arguments.
 
 mod awaited;
 pub mod backoff;
@@ -37,10 +37,9 @@ pub use message::{
 pub use session::{DownReason, Event, OpenError, Read, Session, SessionConfig, StreamError, StreamId, TimeoutReason};
 pub use violation::Violation;
 
-/// The name of the protocol in the TLS handshake (ALPN, RFC 7301).
+/// ALPN id of the protocol (RFC 7301).
 pub const ALPN: &[u8] = b"sallyport-tunnel/1";
-/// The name of the protocol between edges in the TLS handshake: the same frames, with the roles turned around. The edge that is
-/// called says HELLO.
+/// ALPN id of the protocol between edges: the same frames with reversed roles. The edge that is called sends HELLO.
 pub const MESH_ALPN: &[u8] = b"sallyport-mesh/1";
-/// The version of the protocol that this crate speaks.
+/// The protocol version of this crate.
 pub const VERSION: u16 = 1;

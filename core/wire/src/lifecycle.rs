@@ -1,23 +1,23 @@
-//! The life of one stream: which frames either side may send, and when the stream is over.
+//! The lifecycle of one stream: which frames each side may send, and when the stream is over.
 //!
-//! The same rule judges what we send and what the peer sends, so both ends agree by construction.
+//! The same rule applies to sent and received frames, so both ends agree by construction.
 
 use crate::frame::{FrameType, Side};
 
 /// How a side ended its direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Terminal {
-    /// All was sent.
+    /// All data was sent.
     Fin,
-    /// All was sent, and nothing more is read.
+    /// All data was sent, and nothing more is read.
     FinThenReset,
-    /// Given up: nothing more is sent, nothing more is read.
+    /// Reset: nothing more is sent or read.
     Reset,
-    /// The connector did not reach the origin; what it was sent is discarded.
+    /// The connector did not reach the origin; received data is discarded.
     Failed,
 }
 
-/// One stream as one side knows it.
+/// The state of one stream at one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Lifecycle {
     side: Side,
@@ -27,34 +27,34 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// The stream right after its OPEN was sent or received.
+    /// The state right after OPEN was sent or received.
     pub(crate) fn new(side: Side) -> Self {
         Self { side, opened: false, sent: None, received: None }
     }
 
-    /// Records a frame of the stream that we send. Errors say why it may not be sent, as the rest of a sentence.
+    /// Records a sent frame of the stream. An error is the reason why it may not be sent, as the rest of a sentence.
     pub(crate) fn on_send(&mut self, kind: FrameType) -> Result<(), &'static str> {
         (self.opened, self.sent) = step(self.side, self.opened, self.sent, kind)?;
         Ok(())
     }
 
-    /// Records a frame of the stream that the peer sent. Errors say why it may not come, as the rest of a sentence.
+    /// Records a received frame of the stream. An error is the reason why it may not arrive, as the rest of a sentence.
     pub(crate) fn on_receive(&mut self, kind: FrameType) -> Result<(), &'static str> {
         (self.opened, self.received) = step(self.side.other(), self.opened, self.received, kind)?;
         Ok(())
     }
 
-    /// Both terminals have passed here.
+    /// Whether both directions have ended.
     pub(crate) fn is_over(&self) -> bool {
         self.sent.is_some() && self.received.is_some()
     }
 
-    /// The connector said OPENED.
+    /// Whether the connector sent OPENED.
     pub(crate) fn is_opened(&self) -> bool {
         self.opened
     }
 
-    /// How we ended our direction.
+    /// How this side ended its direction.
     pub(crate) fn sent(&self) -> Option<Terminal> {
         self.sent
     }
@@ -64,25 +64,25 @@ impl Lifecycle {
         self.received
     }
 
-    /// DATA may be sent and is of use to the peer.
+    /// Whether DATA may be sent and is useful to the peer.
     pub(crate) fn may_send_data(&self) -> bool {
         self.sent.is_none()
             && matches!(self.received, None | Some(Terminal::Fin))
             && (self.side == Side::Edge || self.opened)
     }
 
-    /// We said that we no longer read: what comes is to be discarded.
+    /// Whether this side no longer reads: received data is discarded.
     pub(crate) fn is_discarding(&self) -> bool {
         matches!(self.sent, Some(Terminal::FinThenReset | Terminal::Reset | Terminal::Failed))
     }
 
-    /// DATA may come and is wanted.
+    /// Whether DATA may arrive and is read.
     pub(crate) fn may_read(&self) -> bool {
         self.received.is_none() && !self.is_discarding()
     }
 }
 
-/// What a frame of `from` does to the stream, given how that side has ended its direction so far.
+/// Applies a frame of side `from`, given how that side has ended its direction so far.
 fn step(
     from: Side,
     opened: bool,

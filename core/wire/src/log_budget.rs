@@ -1,17 +1,18 @@
-//! How many requests a connector is told of. Nobody reads thousands of lines a second, and sending them would cost as
-//! much as serving the requests.
+//! Rate limits of request records.
+//!
+//! Nobody reads thousands of lines a second, and sending them would cost as much as serving the requests.
 
 use std::time::{Duration, Instant};
 
-/// How many requests a second are told of in the long run.
+/// Sustained rate of records per second.
 pub const LOGGED_PER_SECOND: u32 = 50;
-/// How many may be told of at once after a quiet time.
+/// Burst of records after a quiet time.
 pub const MAX_LOGGED_BURST: u32 = 200;
 
-/// After how long one of several that share a budget is told of whatever the others took.
+/// Time after which a share gets a record whatever the other shares took.
 const SHARE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A token bucket that also counts what it turned away.
+/// A token bucket that counts the records it refused.
 #[derive(Debug)]
 pub struct LogBudget {
     tokens: u32,
@@ -19,21 +20,21 @@ pub struct LogBudget {
     omitted: u32,
 }
 
-/// One of several that share budgets: all that one reader is told of is bounded, and who is busy leaves the others their lines.
+/// A share of budgets: the records for one reader are bounded, and a busy share leaves records to the others.
 #[derive(Debug, Default)]
 pub struct LogShare {
-    told: Option<Instant>,
+    sent_at: Option<Instant>,
     omitted: u32,
 }
 
 impl LogBudget {
-    /// A full one.
+    /// A full budget.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self { tokens: MAX_LOGGED_BURST, refilled: now, omitted: 0 }
     }
 
-    /// Whether one more request may be told of, and if so, how many were left out since the one before.
+    /// Whether one more record may be sent. Returns the number of records refused since the last one.
     pub fn take(&mut self, now: Instant) -> Option<u32> {
         if self.take_token(now) {
             return Some(std::mem::take(&mut self.omitted));
@@ -67,16 +68,16 @@ impl LogBudget {
 }
 
 impl LogShare {
-    /// As [`LogBudget::take`], of one that shares all of these budgets with others: how many of its own were left out. One that
-    /// was not told of for a second is, whatever the others took.
+    /// Like [`LogBudget::take`], for a share of all of these budgets; returns the number of refused records of this
+    /// share. A share without a record for a second gets one, whatever the others took.
     pub fn take<const N: usize>(&mut self, mut budgets: [&mut LogBudget; N], now: Instant) -> Option<u32> {
         let has_tokens = budgets.iter_mut().all(|budget| budget.has_token(now));
         if has_tokens {
             budgets.iter_mut().for_each(|budget| budget.tokens -= 1);
         }
-        let waited = || self.told.is_none_or(|told| now.saturating_duration_since(told) >= SHARE_INTERVAL);
+        let waited = || self.sent_at.is_none_or(|sent_at| now.saturating_duration_since(sent_at) >= SHARE_INTERVAL);
         if has_tokens || waited() {
-            self.told = Some(now);
+            self.sent_at = Some(now);
             return Some(std::mem::take(&mut self.omitted));
         }
         self.omitted = self.omitted.saturating_add(1);
@@ -92,17 +93,17 @@ mod tests {
     fn a_flood_is_thinned_out_and_what_is_left_out_is_counted() {
         let start = Instant::now();
         let mut budget = LogBudget::new(start);
-        let (mut told, mut omitted) = (0, 0);
-        // Ten seconds of a thousand requests each.
+        let (mut sent, mut omitted) = (0, 0);
+        // Ten seconds with a thousand requests each.
         for number in 0..10_000_u64 {
             if let Some(before) = budget.take(start + Duration::from_millis(number)) {
-                told += 1;
+                sent += 1;
                 omitted += before;
             }
         }
-        assert_eq!(told, MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND - 1);
+        assert_eq!(sent, MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND - 1);
         let last = budget.take(start + Duration::from_secs(60)).unwrap();
-        assert_eq!(told + omitted + last, 10_000);
+        assert_eq!(sent + omitted + last, 10_000);
     }
 
     #[test]
@@ -110,11 +111,11 @@ mod tests {
         let start = Instant::now();
         let mut budget = LogBudget::new(start);
         let mut shares: [LogShare; 64] = std::array::from_fn(|_| LogShare::default());
-        let (mut told, mut omitted) = ([0; 64], [0; 64]);
-        // Ten seconds: a thousand requests each of the first, ten of the second, and of the others none.
+        let (mut sent, mut omitted) = ([0; 64], [0; 64]);
+        // Ten seconds: a thousand requests each for the first share, ten for the second, none for the others.
         let mut ask = |of: usize, at: u64| {
             if let Some(before) = shares[of].take([&mut budget], start + Duration::from_millis(at)) {
-                (told[of], omitted[of]) = (told[of] + 1, omitted[of] + before);
+                (sent[of], omitted[of]) = (sent[of] + 1, omitted[of] + before);
             }
         };
         for at in 0..10_000_u64 {
@@ -124,33 +125,33 @@ mod tests {
             }
         }
         (0..64).for_each(|of| ask(of, 20_000));
-        assert_eq!(told[1], 11, "each of its lines");
+        assert_eq!(sent[1], 11, "each of its lines");
         assert_eq!(omitted[1], 0);
-        assert!(told[0] <= MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND + 1, "{}", told[0]);
-        assert_eq!(told[0] + omitted[0], 10_001, "what was left out is counted");
-        assert_eq!(told[2..], [1; 62]);
+        assert!(sent[0] <= MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND + 1, "{}", sent[0]);
+        assert_eq!(sent[0] + omitted[0], 10_001, "what was left out is counted");
+        assert_eq!(sent[2..], [1; 62]);
     }
 
     #[test]
-    fn many_busy_ones_are_told_of_about_as_often_as_one() {
+    fn many_busy_tunnels_log_about_as_often_as_one() {
         let start = Instant::now();
         for count in [1_usize, 16, 64] {
             let mut budget = LogBudget::new(start);
             let mut shares: Vec<LogShare> = std::iter::repeat_with(LogShare::default).take(count).collect();
-            // Ten seconds of a thousand requests each, in turn.
-            let told = (0..10_000_u64)
+            // Ten seconds with a thousand requests each, in turn.
+            let sent = (0..10_000_u64)
                 .filter_map(|number| {
                     let share = &mut shares[usize::try_from(number).unwrap() % count];
                     share.take([&mut budget], start + Duration::from_millis(number))
                 })
                 .count();
             let bound = MAX_LOGGED_BURST + 10 * (LOGGED_PER_SECOND + u32::try_from(count).unwrap());
-            assert!(told <= usize::try_from(bound).unwrap(), "{told} of {count}");
+            assert!(sent <= usize::try_from(bound).unwrap(), "{sent} of {count}");
         }
     }
 
     #[test]
-    fn who_shares_two_budgets_is_told_of_as_often_as_the_scarcer_one_allows_and_takes_nothing_in_vain() {
+    fn a_user_of_two_budgets_gets_the_scarcer_rate_and_wastes_no_turn() {
         let start = Instant::now();
         let (mut own, mut common) = (LogBudget::new(start), LogBudget::new(start));
         let (mut here, mut elsewhere) = (LogShare::default(), LogShare::default());
@@ -159,16 +160,16 @@ mod tests {
         assert_eq!(here.take([&mut own, &mut common], start), None);
         assert_eq!(own.tokens, MAX_LOGGED_BURST, "nothing was taken for what was not told of");
         let earned = start + Duration::from_millis(500);
-        let told = (0..100).filter_map(|_| here.take([&mut own, &mut common], earned)).collect::<Vec<_>>();
-        assert_eq!(told.len(), LOGGED_PER_SECOND as usize / 2);
-        assert_eq!(told[0], 1, "what was left out is counted");
+        let sent = (0..100).filter_map(|_| here.take([&mut own, &mut common], earned)).collect::<Vec<_>>();
+        assert_eq!(sent.len(), LOGGED_PER_SECOND as usize / 2);
+        assert_eq!(sent[0], 1, "what was left out is counted");
         assert_eq!(own.tokens, MAX_LOGGED_BURST - LOGGED_PER_SECOND / 2);
         assert_eq!(elsewhere.take([&mut common], earned), Some(0));
         assert_eq!(elsewhere.take([&mut common], earned), None);
     }
 
     #[test]
-    fn slow_requests_are_all_told_of_and_time_may_stand_still() {
+    fn all_slow_requests_are_logged_and_time_may_stand_still() {
         let start = Instant::now();
         let mut budget = LogBudget::new(start);
         for number in 0..1_000 {

@@ -1,7 +1,7 @@
-//! The messages: what the payloads say.
+//! The messages: payloads of frames.
 //!
-//! Each message's `encode` appends a whole frame, header and all, as it travels where no stream id is needed (on legs
-//! for stream messages); `decode` reads a payload. On a control connection [`crate::session::Session`] adds the stream ids.
+//! Each `encode` appends a complete frame with header, without a stream id (as on legs); `decode` reads a payload. On a
+//! control connection [`crate::session::Session`] adds the stream ids.
 
 mod edges;
 
@@ -23,7 +23,7 @@ use crate::{
 
 pub use edges::{EdgePlace, Edges, MAX_EDGE_ADDRESSES, MAX_EDGE_PLACES, Neighbours};
 
-/// The longest code of a refusal or a farewell, in bytes; longer ones are cut.
+/// The longest code of a refusal, in bytes; longer ones are cut.
 pub const MAX_CODE_BYTES: usize = 64;
 /// The longest sentence or URL in a control message, in bytes; longer ones are cut.
 pub const MAX_TEXT_BYTES: usize = 1_024;
@@ -31,25 +31,25 @@ pub const MAX_TEXT_BYTES: usize = 1_024;
 pub const MAX_CREDENTIAL_BYTES: usize = 512;
 /// The longest name of a connector's program, in bytes.
 pub const MAX_AGENT_BYTES: usize = 128;
-/// The longest name of a connector's machine, in bytes: Linux has no longer ones.
+/// The longest name of a connector's machine, in bytes: the limit of Linux.
 pub const MAX_HOST_BYTES: usize = 64;
 
-/// How many features HELLO may name; what follows is left out.
+/// The most features in HELLO; further ones are ignored.
 pub const MAX_FEATURES: usize = 32;
-/// The fields that may follow the server name in OPEN, in bytes: flags, the destination, the first window.
+/// Length of the fields that may follow the server name in OPEN: flags, the destination, the first window.
 const OPEN_MORE_BYTES: usize = 2 + (16 + 2) + 4;
 
-/// What a connector can do beyond version 1 of the protocol, as named in HELLO.
+/// Features of a connector beyond version 1 of the protocol, as listed in HELLO.
 pub mod feature {
-    /// It serves flows of datagrams.
+    /// Serves flows of datagrams.
     pub const DATAGRAMS: &str = "datagrams";
-    /// It reads the fields that follow the server name in OPEN, and ignores those that it does not know.
+    /// Reads the fields that follow the server name in OPEN, and ignores unknown ones.
     pub const OPEN_FIELDS: &str = "open-fields";
-    /// It takes flows that ended in REQUEST_LOG, beside requests.
+    /// Accepts records of ended flows in REQUEST_LOG.
     pub const FLOW_LOG: &str = "flow-log";
-    /// It is told in REQUEST_LOG how the edge finds its origins.
+    /// Accepts health changes of its origins in REQUEST_LOG.
     pub const HEALTH_LOG: &str = "health-log";
-    /// It is told of other edges, by WELCOME and EDGES.
+    /// Accepts lists of other edges in WELCOME and EDGES.
     pub const EDGES: &str = "edges";
 }
 
@@ -61,7 +61,7 @@ macro_rules! json_message {
                 put_json(out, FrameType::$kind, &self.bounded());
             }
 
-            /// Reads the payload of such a frame; texts in it are cut to their bounds and free of control characters.
+            /// Decodes the payload of such a frame; texts are cut to their bounds and stripped of control characters.
             pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
                 let message: Self = get_json(FrameType::$kind, payload)?;
                 Ok(message.bounded())
@@ -73,19 +73,19 @@ macro_rules! json_message {
 /// The connector's first frame on a control connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The versions of the protocol that the connector speaks.
+    /// The supported protocol versions.
     pub versions: Vec<u16>,
-    /// Name and version of its program.
+    /// Name and version of the connector's program.
     pub agent: String,
-    /// 16 random bytes that stand for this run of the connector.
+    /// 16 random bytes that identify this run of the connector.
     #[serde(with = "hex")]
     pub connector: [u8; 16],
-    /// How many legs it would open at most.
+    /// The most legs that the connector opens.
     pub max_legs: u16,
-    /// What it can do beyond what every connector can; see [`feature`].
+    /// Features beyond the base protocol; see [`feature`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
-    /// The name of the machine that it runs on, as that calls itself.
+    /// The host name of the connector's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
@@ -98,7 +98,7 @@ impl Hello {
         Self { agent: clean(&self.agent, MAX_AGENT_BYTES), features, host, ..self.clone() }
     }
 
-    /// Whether the connector can do this; see [`feature`].
+    /// Whether the connector has this feature; see [`feature`].
     #[must_use]
     pub fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|name| name == feature)
@@ -108,32 +108,32 @@ impl Hello {
 /// The edge's answer to [`Hello`].
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The version that both will speak.
+    /// The selected protocol version.
     pub version: u16,
     /// The id of the session.
     #[serde(with = "hex")]
     pub session: [u8; 16],
-    /// What a leg must show to belong to the session.
+    /// The secret that legs of the session present.
     #[serde(with = "hex")]
     pub leg_secret: [u8; 32],
-    /// After how long without any input a PING is sent, in milliseconds.
+    /// Time without input after which a PING is sent, in milliseconds.
     pub keepalive_ms: u64,
-    /// How many PINGs in a row may go unanswered.
+    /// Consecutive unanswered PINGs after which the session is over.
     pub missed_limit: u32,
-    /// The first window of each stream in each direction, in bytes.
+    /// Initial window of each stream in each direction, in bytes.
     pub stream_window: u32,
-    /// How many streams may run on the session at a time.
+    /// The most concurrent streams of the session.
     pub max_streams: u32,
-    /// What the edge is called, where there may be several.
+    /// The edge's name, if there may be several edges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<EdgeName>,
-    /// The region that it is in.
+    /// The edge's region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
-    /// Other edges, as in [`Edges`]; only for connectors with the feature [`feature::EDGES`].
+    /// Other edges, as in [`Edges`]; only with [`feature::EDGES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<EdgePlace>,
-    /// The edge is emptied, as in [`Edges`]; only for the same.
+    /// Whether the edge is being drained, as in [`Edges`]; only with [`feature::EDGES`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leave: bool,
 }
@@ -158,7 +158,7 @@ impl fmt::Debug for Welcome {
     }
 }
 
-/// The code of a refusal by an edge that cannot tell yet whether there is such a tunnel: a later one may take it.
+/// Code of a refusal by an edge that cannot tell yet whether the tunnel exists: a later attempt may succeed.
 pub const NOT_YET_KNOWN: &str = "not-yet-known";
 
 /// A refusal: of a carrier (the REFUSED frame) or of one tunnel (within NOT_ATTACHED).
@@ -176,7 +176,7 @@ pub struct Refusal {
 json_message!(Refusal, Refused);
 
 impl Refusal {
-    /// A refusal of these words.
+    /// A refusal with this code and message.
     #[must_use]
     pub fn new(code: &str, message: &str, retry: bool) -> Self {
         Self { code: code.to_owned(), message: message.to_owned(), retry }
@@ -191,21 +191,20 @@ impl Refusal {
     }
 }
 
-/// The connector shows the credential of a tunnel.
+/// The connector presents the credential of a tunnel.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
     /// The tunnel.
     pub tunnel: TunnelId,
     /// Its credential, at most [`MAX_CREDENTIAL_BYTES`].
     pub credential: String,
-    /// Whether the connector wants a line for each request of the tunnel.
+    /// Whether the connector wants a record of each request of the tunnel.
     #[serde(default)]
     pub request_log: bool,
-    /// The region that the origin is in, as far as the connector knows it; else that of the edge is meant.
+    /// The origin's region, if the connector knows it; `None` means the edge's region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<RegionName>,
-    /// The address at which the connector dials the origin, which may be what that is told as its host; older ones do not
-    /// say it.
+    /// The address at which the connector dials the origin, possibly a local one; absent from older connectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginAddr>,
 }
@@ -219,7 +218,7 @@ impl Attach {
     /// Reads the payload of such a frame.
     pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
         let mut message: Self = get_json(FrameType::Attach, payload)?;
-        // What is no address says nothing.
+        // A text that is no address counts as absent.
         message.origin = message.origin.and_then(|origin| origin.to_string().parse().ok());
         if message.credential.len() > MAX_CREDENTIAL_BYTES {
             return Err(bad(FrameType::Attach, format!("the credential is longer than {MAX_CREDENTIAL_BYTES} bytes")));
@@ -243,9 +242,9 @@ impl fmt::Debug for Attach {
 pub struct Attached {
     /// The tunnel.
     pub tunnel: TunnelId,
-    /// Where clients reach it.
+    /// Public URL of the socket.
     pub url: String,
-    /// Its clients send datagrams: the connector opens a datagram leg, if the session has none.
+    /// Whether the socket's clients send datagrams: the connector opens a datagram leg if the session has none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub datagrams: bool,
 }
@@ -262,7 +261,7 @@ impl Attached {
 pub struct NotAttached {
     /// The tunnel.
     pub tunnel: TunnelId,
-    /// Why not.
+    /// The reason.
     #[serde(flatten)]
     pub refusal: Refusal,
 }
@@ -274,7 +273,7 @@ impl NotAttached {
     }
 }
 
-/// The tunnel leaves the session.
+/// The tunnel is detached from the session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detach {
     /// The tunnel.
@@ -296,7 +295,7 @@ impl Detach {
     }
 }
 
-/// No new streams on this session.
+/// No new streams are accepted on this session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoAway {
     /// A short word for programs.
@@ -312,7 +311,7 @@ impl GoAway {
     }
 }
 
-/// The connector's first frame on a leg, and on a datagram leg.
+/// The connector's first frame on a leg or a datagram leg.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Join {
     /// The session that the leg belongs to.
@@ -354,11 +353,11 @@ impl fmt::Debug for Join {
     }
 }
 
-/// What the origin of a stream speaks.
+/// The protocol that the origin speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum StreamProtocol {
-    /// Bytes that mean nothing to us.
+    /// Opaque bytes.
     Raw = 0,
     /// HTTP/1.1.
     Http1 = 1,
@@ -366,20 +365,20 @@ pub enum StreamProtocol {
     Http2 = 2,
 }
 
-/// A stream begins: whose it is and where it came from.
+/// The opening of a stream: its tunnel and addresses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Open {
-    /// The tunnel that it goes to.
+    /// The tunnel.
     pub tunnel: TunnelId,
-    /// What the origin is spoken to with.
+    /// The origin's protocol.
     pub protocol: StreamProtocol,
     /// The client's address.
     pub client: SocketAddr,
-    /// The address that the client connected to; none if the edge does not say.
+    /// The address that the client connected to; `None` if the edge does not report it.
     pub destination: Option<SocketAddr>,
-    /// When the edge opened it, in microseconds since 1970 (UTC).
+    /// Time of the opening at the edge, in microseconds since 1970 (UTC).
     pub opened_at_us: u64,
-    /// The name that the client asked for, at most [`MAX_SERVER_NAME_BYTES`] bytes; longer ones are cut.
+    /// The name that the client requested, at most [`MAX_SERVER_NAME_BYTES`] bytes; longer ones are cut.
     pub server_name: String,
 }
 
@@ -389,8 +388,8 @@ impl Open {
         put_frame(out, FrameType::Open, |out| self.encode_payload(None, out));
     }
 
-    /// What follows the server name is only written when there is something to say: peers that do not know it are not
-    /// told of any destination, and need no window of their own.
+    /// Writes the fields after the server name only if needed: peers without support get neither a destination nor a
+    /// window.
     pub(crate) fn encode_payload(&self, first_window: Option<u32>, out: &mut Vec<u8>) {
         out.extend_from_slice(self.tunnel.as_bytes());
         out.push(self.protocol as u8);
@@ -412,7 +411,7 @@ impl Open {
         Self::decode_with_window(payload).map(|(open, _)| open)
     }
 
-    /// As [`Self::decode`], with the stream's first window where it has one of its own.
+    /// Like [`Self::decode`], with the stream's initial window if the frame has one.
     pub(crate) fn decode_with_window(payload: &[u8]) -> Result<(Self, Option<u32>), Violation> {
         const KIND: FrameType = FrameType::Open;
         let mut rest = Fields { kind: KIND, rest: payload };
@@ -437,7 +436,7 @@ impl Open {
             if more.len() < OPEN_MORE_BYTES {
                 return Err(bad(KIND, "what follows the server name is too short".to_owned()));
             }
-            // What a later version appends is not looked at, nor are flags that this one does not know.
+            // Fields and flags of later versions are ignored.
             let mut rest = Fields { kind: KIND, rest: more };
             let _flags = u16::from_be_bytes(rest.take()?);
             destination = Some(rest.address()?).filter(|address| *address != UNKNOWN_ADDRESS);
@@ -447,7 +446,7 @@ impl Open {
     }
 }
 
-/// Stands for an address that is not told.
+/// Stands for an unreported address.
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// Appends an address (16 bytes, IPv4 mapped to IPv6) and its port.
@@ -460,21 +459,21 @@ pub(crate) fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
     out.extend_from_slice(&address.port().to_be_bytes());
 }
 
-/// Why the origin was not reached.
+/// Reason why the origin was not reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FailureReason {
-    /// Nothing listens there.
+    /// Nothing listens at the address.
     Refused = 1,
-    /// It did not answer in time.
+    /// The origin did not answer in time.
     TimedOut = 2,
-    /// Its name has no address.
+    /// The origin's name has no address.
     Unresolved = 3,
     /// The TLS handshake with it failed.
     Tls = 4,
-    /// The tunnel is being detached and takes no new streams.
+    /// The tunnel is being detached and accepts no new streams.
     Draining = 5,
-    /// Anything else; also what a later version may add.
+    /// Anything else; also codes of later versions.
     Other = 0,
 }
 
@@ -504,18 +503,18 @@ impl FailureReason {
     }
 }
 
-/// The origin was not reached, and nothing was sent to it.
+/// The origin was not reached, and received nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct OpenFailure {
-    /// Why, for programs.
+    /// The reason for programs.
     pub reason: FailureReason,
-    /// Why, for people: one sentence of at most [`MAX_FAILURE_MESSAGE_BYTES`] bytes; longer ones are cut.
+    /// The reason for people: one sentence of at most [`MAX_FAILURE_MESSAGE_BYTES`] bytes; longer ones are cut.
     pub message: String,
 }
 
 impl OpenFailure {
-    /// A failure of these words.
+    /// A failure with this reason and message.
     #[must_use]
     pub fn new(reason: FailureReason, message: &str) -> Self {
         Self { reason, message: message.to_owned() }
@@ -534,25 +533,25 @@ impl OpenFailure {
     /// Reads the payload of a FAILED frame, on a control connection without the stream's id.
     pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
         let (&reason, message) =
-            payload.split_first().ok_or_else(|| bad(FrameType::Failed, "it has no reason".to_owned()))?;
+            payload.split_first().ok_or_else(|| bad(FrameType::Failed, "the reason is missing".to_owned()))?;
         let message = clean(&String::from_utf8_lossy(message), MAX_FAILURE_MESSAGE_BYTES);
         Ok(Self { reason: FailureReason::from_byte(reason), message })
     }
 }
 
-/// Why a stream was given up.
+/// Reason why a stream was reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ResetCode {
-    /// Nobody wants it any more; also what a later version may add.
+    /// No longer needed; also codes of later versions.
     Cancelled = 0,
     /// The origin broke the connection.
     OriginReset = 1,
-    /// It took too long.
+    /// A timeout.
     Timeout = 2,
-    /// What came on it was wrong.
+    /// A protocol error on the stream.
     Protocol = 3,
-    /// Our own fault.
+    /// An internal error.
     Internal = 4,
 }
 
@@ -586,7 +585,7 @@ impl fmt::Display for ResetCode {
     }
 }
 
-/// A whole RESET frame of a leg; `serial` is [`crate::LegState::serial`].
+/// A RESET frame of a leg; `serial` is [`crate::LegState::serial`].
 #[must_use]
 pub fn reset_frame(serial: u32, code: ResetCode) -> [u8; HEADER_BYTES + 5] {
     let [a, b, c, d] = FrameHeader { kind: FrameType::Reset, len: 5 }.encode();
@@ -594,7 +593,7 @@ pub fn reset_frame(serial: u32, code: ResetCode) -> [u8; HEADER_BYTES + 5] {
     [a, b, c, d, e, f, g, h, code as u8]
 }
 
-/// A whole frame of a leg that has no payload: OPENED or FIN.
+/// A frame of a leg without payload: OPENED or FIN.
 #[must_use]
 pub fn empty_frame(kind: FrameType) -> [u8; HEADER_BYTES] {
     FrameHeader { kind, len: 0 }.encode()
@@ -609,19 +608,19 @@ pub(crate) fn decode_reset(payload: &[u8]) -> Result<(u32, ResetCode), Violation
     Ok((serial, ResetCode::from_byte(code)))
 }
 
-/// What a REQUEST_LOG frame tells: the fields say which of the three it is.
+/// The content of a REQUEST_LOG frame; the fields decide which of the three it is.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum LogRecord {
-    /// A request that was served.
+    /// A served request.
     Request(RequestRecord),
-    /// A flow that ended; see [`feature::FLOW_LOG`].
+    /// An ended flow; see [`feature::FLOW_LOG`].
     Flow(FlowRecord),
-    /// How an origin is found; see [`feature::HEALTH_LOG`].
+    /// A change of an origin's health; see [`feature::HEALTH_LOG`].
     Health(HealthRecord),
 }
 
-/// Appends one record as a REQUEST_LOG frame; false, and nothing appended, if it is too long for one.
+/// Appends one record as a REQUEST_LOG frame; false, with nothing appended, if it is too long.
 pub(crate) fn encode_request_log(record: &impl Serialize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     put_json(out, FrameType::RequestLog, record);
@@ -646,7 +645,7 @@ pub(crate) struct Fields<'a> {
 impl Fields<'_> {
     pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Violation> {
         let (field, rest) =
-            self.rest.split_first_chunk().ok_or_else(|| bad(self.kind, "it is too short".to_owned()))?;
+            self.rest.split_first_chunk().ok_or_else(|| bad(self.kind, "the payload is too short".to_owned()))?;
         self.rest = rest;
         Ok(*field)
     }
@@ -658,7 +657,7 @@ impl Fields<'_> {
     }
 
     fn end(&self) -> Result<(), Violation> {
-        if self.rest.is_empty() { Ok(()) } else { Err(bad(self.kind, "it is too long".to_owned())) }
+        if self.rest.is_empty() { Ok(()) } else { Err(bad(self.kind, "the payload is too long".to_owned())) }
     }
 }
 
@@ -668,7 +667,7 @@ pub(crate) fn bad(kind: FrameType, detail: String) -> Violation {
 
 fn put_json(out: &mut Vec<u8>, kind: FrameType, message: &impl Serialize) {
     put_frame(out, kind, |out| {
-        // Plain structs of texts and numbers written to memory: nothing in them can fail.
+        // Plain structs of texts and numbers, written to memory, cannot fail.
         serde_json::to_writer(out, message).expect("a control message is plain data");
     });
 }
@@ -677,12 +676,12 @@ fn get_json<T: DeserializeOwned>(kind: FrameType, payload: &[u8]) -> Result<T, V
     serde_json::from_slice(payload).map_err(|error| bad(kind, clean(&error.to_string(), MAX_TEXT_BYTES)))
 }
 
-/// The text, no longer than the bound.
+/// The text, cut to the bound.
 fn cut(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
 }
 
-/// The text, no longer than the bound and without control characters, which could play tricks on a terminal or a log.
+/// The text, cut to the bound and without control characters, which could manipulate a terminal or a log.
 fn clean(text: &str, max_bytes: usize) -> String {
     cut(text, max_bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>()
 }

@@ -1,12 +1,12 @@
-//! What a peer can do wrong.
+//! Protocol violations of a peer.
 
 use crate::frame::{FrameType, Side};
 
-/// The peer broke the protocol; the carrier must be closed. Each variant is one sentence for the log.
+/// A violation of the protocol by the peer; the carrier must be closed. Each variant is one sentence for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The type is none of this version.
+    /// The type is unknown to this version.
     #[error("the peer sent a frame of the unknown type {kind:#04x}")]
     UnknownFrame {
         /// The type's byte.
@@ -19,39 +19,39 @@ pub enum Violation {
         kind: FrameType,
     },
     /// The payload is longer or shorter than its type allows.
-    #[error("the peer sent {kind} with a payload of {len} bytes; it has {min} to {max}")]
+    #[error("the peer sent {kind} with a payload of {len} bytes instead of {min} to {max}")]
     WrongLength {
         /// The frame's type.
         kind: FrameType,
-        /// The length it announced, in bytes.
+        /// The announced length, in bytes.
         len: u32,
         /// The shortest payload of the type, in bytes.
         min: u32,
         /// The longest payload of the type, in bytes.
         max: u32,
     },
-    /// The frame is known and well formed, but may not come now.
+    /// The frame is well formed, but not allowed in this situation.
     #[error("the peer sent {kind} {place}")]
     OutOfPlace {
         /// The frame's type.
         kind: FrameType,
-        /// Where or when it came, as the rest of the sentence.
+        /// The situation, as the rest of the sentence.
         place: &'static str,
     },
-    /// The frame is one that only the other side sends.
-    #[error("the {from} sent {kind}, which it never may")]
+    /// Only the other side may send the frame.
+    #[error("the {from} sent {kind}, which only the other side may send")]
     WrongSide {
         /// The frame's type.
         kind: FrameType,
-        /// Who sent it.
+        /// The sender.
         from: Side,
     },
-    /// The payload is not what the type says.
+    /// The payload is malformed.
     #[error("the peer sent {kind} that cannot be read: {detail}")]
     BadMessage {
         /// The frame's type.
         kind: FrameType,
-        /// What is wrong with it.
+        /// The detail.
         detail: String,
     },
     /// More data than the receiver granted.
@@ -59,12 +59,12 @@ pub enum Violation {
     BeyondWindow {
         /// The stream.
         stream: u32,
-        /// The length of the DATA, in bytes.
+        /// The length of the data, in bytes.
         len: u32,
-        /// What the window still allowed, in bytes.
+        /// The remaining window, in bytes.
         room: u32,
     },
-    /// The windows granted add up to more than any sender can use.
+    /// The granted windows exceed the bound.
     #[error("the peer granted more than {max} bytes on stream {stream}")]
     WindowTooLarge {
         /// The stream.
@@ -72,7 +72,7 @@ pub enum Violation {
         /// The bound, in bytes.
         max: u32,
     },
-    /// More streams at a time than agreed.
+    /// More concurrent streams than agreed.
     #[error("the peer opened stream {stream} while {max} streams were running, the most that a session may have")]
     TooManyStreams {
         /// The stream.
@@ -80,7 +80,7 @@ pub enum Violation {
         /// The bound.
         max: u32,
     },
-    /// A stream was opened with an id that is not higher than all before.
+    /// The id of a new stream is not higher than all before.
     #[error("the peer opened stream {stream} after stream {last}; ids only rise")]
     StreamIdReused {
         /// The id.
@@ -88,7 +88,7 @@ pub enum Violation {
         /// The highest id so far.
         last: u32,
     },
-    /// A frame names a stream that was never opened.
+    /// The frame names a stream that was never opened.
     #[error("the peer sent {kind} for stream {stream}, which was never opened")]
     UnknownStream {
         /// The frame's type.
@@ -96,7 +96,7 @@ pub enum Violation {
         /// The id.
         stream: u32,
     },
-    /// A RESET names a stream of the leg that has not been yet.
+    /// A RESET names a later stream than the leg's latest.
     #[error("the peer sent RESET for stream {serial} of a leg that is at stream {current}")]
     WrongSerial {
         /// The serial number in the frame.
@@ -104,13 +104,13 @@ pub enum Violation {
         /// The serial number of the leg's latest stream.
         current: u32,
     },
-    /// The edge chose a version that was not offered.
+    /// The edge selected a version that was not offered.
     #[error("the edge chose version {version} of the tunnel protocol, which was not offered")]
     VersionNotOffered {
         /// The version.
         version: u16,
     },
-    /// More requests of one kind than a well-behaved peer sends before it reads the answers.
+    /// More requests of one kind than a correct peer sends before reading the answers.
     #[error("the peer sent more than {max} {kind} frames without reading the answers")]
     TooManyUnanswered {
         /// The frame's type.

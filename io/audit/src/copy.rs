@@ -1,4 +1,4 @@
-//! A copy of the log, while it is written: for backups.
+//! Copies the log while it is being written, for backups.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -16,27 +16,27 @@ use crate::{
     segment, spool,
 };
 
-/// How often it is begun again when files are removed meanwhile because their time is over.
+/// Attempts if files are removed during the copy because of their age.
 const MAX_TRIES: usize = 3;
-/// How long the head of a log that has just begun is waited for, and how often it is looked for. It is written within a second.
+/// Time to wait for the head of a new log, and the interval of checks. The head is written within a second.
 const MAX_HEAD_WAIT: Duration = Duration::from_secs(5);
 const HEAD_WAIT: Duration = Duration::from_millis(50);
-/// The largest of the small files beside the log that is copied, in bytes.
+/// The largest small file beside the log that is copied, in bytes.
 const MAX_SMALL_BYTES: u64 = 1024 * 1024;
 
-/// What was copied.
+/// Summary of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copied {
-    /// How many files.
+    /// Number of files.
     pub files: usize,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// Copies the log in one folder to another, which is made; `None`: there is no log. What is written meanwhile may be in the copy or not: the
-/// copy is a log that is whole up to its last line.
+/// Copies the log from one folder to a new one; `None` if there is no log. Events written during the copy may be
+/// missing. The copy is complete up to its last line.
 ///
-/// # Errors
+/// A file cannot be read or written, or the target exists.
 /// A file cannot be read or written, or the target is there.
 pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, AuditError> {
     if !from.is_dir() {
@@ -55,7 +55,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, AuditError> {
     }
 }
 
-/// Waits for the head of a log that has just begun: it is on disk a moment after the first lines.
+/// Waits for the head of a new log, which is written a moment after the first lines.
 fn await_head(dir: &Path) -> Result<(), AuditError> {
     let began = Instant::now();
     while !segment::list(dir)?.is_empty() && !dir.join(HEAD_FILE).exists() && began.elapsed() < MAX_HEAD_WAIT {
@@ -76,7 +76,7 @@ fn copy_once(from: &Path, to: &Path) -> Result<Copied, AuditError> {
         copied.bytes += bytes.len() as u64;
         Ok(())
     };
-    // The head and the other places come first: the log that they speak of is on disk already, and what is behind them may be.
+    // The head and the other positions are copied first: the events that they refer to are on disk already.
     for name in small_files(from)? {
         let path = from.join(&name);
         let mut bytes = Vec::new();
@@ -86,7 +86,7 @@ fn copy_once(from: &Path, to: &Path) -> Result<Copied, AuditError> {
     }
     for segment in segment::list(from)? {
         let bytes = segment.read()?;
-        // The line that is being written is not whole yet.
+        // The line that is being written is incomplete.
         let rest = lines(&bytes).1.len();
         put(&segment.name(), &bytes[..bytes.len() - rest])?;
     }
@@ -94,14 +94,14 @@ fn copy_once(from: &Path, to: &Path) -> Result<Copied, AuditError> {
     Ok(copied)
 }
 
-/// The files beside the log that say where it ends and how far it was passed on, the head first.
+/// The files beside the log with its end and the positions of consumers, the head first.
 fn small_files(dir: &Path) -> Result<Vec<String>, AuditError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(AuditError::at(dir))? {
         let entry = entry.map_err(AuditError::at(dir))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         let is_file = entry.file_type().map_err(AuditError::at(&entry.path()))?.is_file();
-        // What is half written, or what a former process is about to leave, is of the process that runs.
+        // Half-written files, and files that a former process is about to leave, belong to the running process.
         let is_passing = name == NEW_HEAD_FILE || name.ends_with(".new") || spool::is_spool(&name);
         if is_file && !is_passing && !segment::is_segment(&name) {
             names.push(name);

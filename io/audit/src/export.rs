@@ -1,4 +1,5 @@
-//! Every line to a syslog server too (RFC 5424), by UDP (RFC 5426), TCP (RFC 6587 section 3.4.1) or a local socket.
+//! Export of every line to a syslog server (RFC 5424), by UDP (RFC 5426), TCP (RFC 6587 section 3.4.1) or a local
+//! socket.
 
 use std::{
     fmt,
@@ -18,27 +19,27 @@ use crate::{
     tail::Line,
 };
 
-/// The longest message by UDP or a local socket, in bytes: longer ones would be cut on their way.
+/// The longest message by UDP or a local socket, in bytes: longer ones would be truncated in transit.
 const MAX_DATAGRAM_BYTES: usize = 60_000;
-/// How long connecting and sending may take.
+/// Timeout of connecting and of sending.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The port of syslog by UDP (RFC 5426 section 3.3); by TCP it is the usual one too.
+/// The port of syslog by UDP (RFC 5426 section 3.3), also usual for TCP.
 const DEFAULT_PORT: u16 = 514;
 /// Facility 13 (log audit), severity 6 (informational): RFC 5424 section 6.2.1.
 const PRIORITY: u8 = 13 * 8 + 6;
 
-/// Where messages are sent.
+/// The target of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyslogTarget {
-    /// A host and port, each message a datagram.
+    /// Host and port; each message is a datagram.
     Udp(String),
-    /// A host and port, messages one after the other, each with its length.
+    /// Host and port; messages on one connection, each with its length.
     Tcp(String),
-    /// A socket of this machine.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// The text says no place for messages.
+/// The text is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected udp://HOST[:PORT], tcp://HOST[:PORT] or unix:/PATH, such as udp://127.0.0.1:514 or unix:/dev/log")]
 pub struct SyslogTargetError;
@@ -82,7 +83,7 @@ impl fmt::Display for SyslogTarget {
     }
 }
 
-/// What brings lines to a syslog server.
+/// Sends lines to a syslog server.
 pub(crate) struct SyslogCarrier {
     target: SyslogTarget,
     host: String,
@@ -99,7 +100,7 @@ impl SyslogCarrier {
         Self { target, host, lost, connection: None, is_failing: false }
     }
 
-    /// The message of a line; `None` where that is no event.
+    /// The message for a line; `None` if the line is no event.
     fn message(&self, line: &Line) -> Option<String> {
         let head: Head = serde_json::from_str(&line.text).ok()?;
         let at = head.at.format(&Rfc3339).unwrap_or_else(|_| "-".to_owned());
@@ -107,7 +108,7 @@ impl SyslogCarrier {
         Some(format!("<{PRIORITY}>1 {at} {host} sallyport {} {kind} - {text}", std::process::id()))
     }
 
-    /// Tried twice: the first connection may have ended unseen.
+    /// Tried twice: the first connection may have ended unnoticed.
     fn send_one(&mut self, message: &str) -> io::Result<()> {
         let mut tries = 1;
         loop {
@@ -139,16 +140,16 @@ impl Carrier for SyslogCarrier {
             let Some(message) = self.message(line) else { continue };
             match self.send_one(&message) {
                 Ok(()) if std::mem::take(&mut self.is_failing) => {
-                    tracing::info!(target = %self.target, "the audit log is sent to the syslog server again");
+                    tracing::info!(target = %self.target, "the audit log is being sent to the syslog server again");
                 }
                 Ok(()) => {}
-                // It is too long for any message there.
+                // The message exceeds the limit of the transport.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                     self.lost.inc();
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.is_failing, true) {
-                        tracing::warn!(target = %self.target, %error, "the audit log cannot be sent to the syslog server: it is sent later");
+                        tracing::warn!(target = %self.target, %error, "the audit log cannot be sent to the syslog server: trying again later");
                     }
                     return sent;
                 }

@@ -1,4 +1,4 @@
-//! The head: where the log ends and where it begins, in a file of its own.
+//! The head: the end and the beginning of the log, in a file of its own.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,19 +14,19 @@ use crate::line::{Hash, START, hex, unhex};
 
 pub(crate) const HEAD_FILE: &str = "head";
 pub(crate) const NEW_HEAD_FILE: &str = "head.new";
-/// The longest head that is read, in bytes.
+/// The longest accepted head, in bytes.
 const MAX_HEAD_BYTES: u64 = 4_096;
 
-/// Where the log ends and begins.
+/// The end and the beginning of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The number of the last event; 0 where there is none yet.
+    /// The number of the last event; 0 if there is none.
     pub(crate) seq: u64,
     /// Its hash.
     pub(crate) hash: Hash,
-    /// The number of the first event that is kept.
+    /// The number of the first stored event.
     pub(crate) first: u64,
-    /// The hash of the one before it.
+    /// The hash of the event before it.
     pub(crate) first_prev: Hash,
 }
 
@@ -51,7 +51,7 @@ impl Stored {
     }
 }
 
-/// Why a head is worth nothing.
+/// Reason why a head is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeadError {
     #[error("cannot be read: {0}")]
@@ -61,7 +61,7 @@ pub(crate) enum HeadError {
 }
 
 impl Head {
-    /// The head in this folder, where there is one.
+    /// Reads the head in this folder, if there is one.
     pub(crate) fn read(dir: &Path, key: &[u8; 32]) -> Result<Option<Self>, HeadError> {
         let path = dir.join(HEAD_FILE);
         match fs::metadata(&path) {
@@ -82,7 +82,7 @@ impl Head {
         }))
     }
 
-    /// Puts this head in the place of the former one: after a crash there is either of them, and no half one.
+    /// Replaces the head atomically: after a crash the file has either the old or the new one.
     pub(crate) fn write(&self, dir: &Path, key: &[u8; 32]) -> io::Result<()> {
         let mut stored = Stored {
             seq: self.seq,

@@ -1,12 +1,12 @@
-//! The audit log: what happened, in files that only grow, each line bound to the one before by its hash.
+//! The audit log: append-only files in which each line is chained to the previous one by its hash.
 //!
-//! [`AuditLog`] is the log of the process that holds the data directory. Whoever has something to record calls
-//! [`AuditSink::record`], which never waits: a thread of the log's own writes. Events that cannot be written are counted,
-//! and a `gap` in the log says so as soon as it can be written again.
+//! [`AuditLog`] is the log of the process that holds the data directory. Callers record events by
+//! [`AuditSink::record`], which never waits: the log's own thread writes. Events that cannot be written are counted,
+//! and a `gap` event records the loss once the log is writable again.
 //!
-//! The files are `NNNNNNNNNN.jsonl`, named after the number of their first event. Beside them, `head` has the number and
-//! the hash of the last event, sealed with a key, so that a log that was cut off at its end shows; and from which event
-//! on the log is kept, so that only what the log itself removed may be missing at its beginning.
+//! The files are named `NNNNNNNNNN.jsonl` after the number of their first event. The file `head` has the number and the
+//! hash of the last event, authenticated with a key, so that a truncated log is detected. It also has the number of the
+//! first stored event, so that only events removed by the log itself may be missing at the beginning.
 
 mod copy;
 mod export;
@@ -54,54 +54,54 @@ pub use segment::MAX_SEGMENT_BYTES;
 
 use crate::{head::Head, writer::Message};
 
-/// How many events may wait for the writer.
+/// Bound on events that wait for the writer.
 pub const MAX_QUEUED_EVENTS: usize = 8_192;
 /// The longest line of the log, in bytes.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
-/// How long the end of the log, or its handing over, is waited for.
+/// Timeout of closing the log and of handing it over.
 const MAX_END_WAIT: Duration = Duration::from_secs(10);
 /// The folder of the log in the data directory.
 pub const AUDIT_DIR: &str = "audit";
 
-/// Where events go.
+/// A consumer of events.
 pub trait AuditSink: Send + Sync + 'static {
-    /// Records the event, later; never waits.
+    /// Records the event asynchronously; never waits.
     fn record(&self, event: AuditEvent);
 }
 
-/// How the log is kept.
+/// Configuration of the log.
 #[derive(Debug, Clone)]
 pub struct AuditConfig {
-    /// What the head is sealed with.
+    /// The key that authenticates the head.
     pub key: [u8; 32],
-    /// How long events are kept. Files go as a whole, so that an event may stay for a day longer.
+    /// Retention of events. Whole files are removed, so an event may stay for a day longer.
     pub keep: Duration,
-    /// How large the log may become, in bytes; at least the last file stays.
+    /// Bound on the size of the log, in bytes; at least the last file stays.
     pub max_bytes: u64,
-    /// Where each line is sent too.
+    /// Target of the syslog export, if any.
     pub syslog: Option<SyslogTarget>,
-    /// The collector that gets each line too.
+    /// Target of the OTLP export, if any.
     pub otlp: Option<OtlpTarget>,
 }
 
-/// Why the log cannot be opened or read.
+/// Reason why the log cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// A file or folder cannot be used.
     #[error("cannot use {path} of the audit log: {error}")]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         error: io::Error,
     },
-    /// There is no log.
+    /// The folder has no log.
     #[error("there is no audit log in {0}")]
     None(PathBuf),
-    /// The disk takes nothing at the moment, or another process has the log.
+    /// The disk is not writable at the moment, or another process has the log.
     #[error("the audit log cannot be written")]
     NotWritten,
-    /// The thread that writes is gone.
+    /// The writing thread has ended.
     #[error("the audit log was closed")]
     Closed,
 }
@@ -112,7 +112,7 @@ impl AuditError {
     }
 }
 
-/// What the log counts.
+/// Metrics of the log.
 #[derive(Debug, Default, Clone)]
 struct Counters {
     written: Counter,
@@ -124,33 +124,33 @@ struct Counters {
     bytes: Gauge,
 }
 
-/// What readers and the writer share.
+/// State shared by readers and the writer.
 #[derive(Debug)]
-struct Shared {
+struct LogState {
     dir: PathBuf,
     head: Mutex<Head>,
     last: watch::Sender<u64>,
-    /// The last event that is on disk for certain.
+    /// Number of the last event that is synced to disk.
     synced: watch::Sender<u64>,
     counters: Counters,
 }
 
-impl Shared {
+impl LogState {
     fn head(&self) -> MutexGuard<'_, Head> {
         self.head.lock()
     }
 }
 
-/// The log. Clones share it.
+/// The audit log. Clones share it.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     sender: SyncSender<Message>,
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
 }
 
 impl AuditLog {
-    /// Opens the log in this folder, which is made where it is not there, and repairs what a crash left: a line that was
-    /// not written whole is removed, and a `gap` is recorded for it. Only the holder of the data directory may do so.
+    /// Opens the log in this folder, which is created if it is missing. Repairs the effects of a crash: an incomplete
+    /// line is removed, and a `gap` event recorded for it. Only for the holder of the data directory.
     ///
     /// # Errors
     /// The folder or the files cannot be used.
@@ -163,7 +163,7 @@ impl AuditLog {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(AuditError::at(dir))?;
         }
         let recovered = recover::recover(dir, &config.key)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LogState {
             dir: dir.to_owned(),
             last: watch::Sender::new(recovered.head.seq),
             synced: watch::Sender::new(0),
@@ -179,7 +179,7 @@ impl AuditLog {
         Ok(Self { sender, shared })
     }
 
-    /// The events that fit. Reads files: not for a thread that must not wait.
+    /// Returns the matching events. Reads files: call on a blocking thread.
     ///
     /// # Errors
     /// The files cannot be read.
@@ -187,7 +187,7 @@ impl AuditLog {
         read::page(&self.shared.dir, filter)
     }
 
-    /// Looks through the whole log. Reads files: not for a thread that must not wait.
+    /// Verifies the whole log. Reads files: call on a blocking thread.
     ///
     /// # Errors
     /// The files cannot be read.
@@ -197,13 +197,13 @@ impl AuditLog {
         verify::verify(&self.shared.dir, head, verify::Tail::IsHead)
     }
 
-    /// Sees the number of the last event after each one.
+    /// Receives the number of the last event after each write.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.last.subscribe()
     }
 
-    /// Waits until all that was recorded before is on disk, as far as it can be.
+    /// Waits until all earlier records are on disk, as far as possible.
     ///
     /// # Errors
     /// The log was closed.
@@ -211,28 +211,28 @@ impl AuditLog {
         self.ask(Message::Flush)
     }
 
-    /// Ends the log: what was recorded is on disk, and what comes after is lost.
+    /// Closes the log: earlier records are on disk, and later ones are lost.
     ///
     /// # Errors
-    /// The log was closed before.
+    /// The log was already closed.
     pub fn close(&self) -> Result<(), AuditError> {
         self.ask(Message::Close)
     }
 
-    /// Leaves the log to another process: what was recorded is on disk, and what comes after goes to a file that the other
-    /// process takes in when this one has ended.
+    /// Hands the log over to another process: earlier records are on disk, and later ones go to a file that the other
+    /// process reads after this one has ended.
     ///
     /// # Errors
-    /// The log was closed before.
+    /// The log was already closed.
     pub fn hand_over(&self) -> Result<(), AuditError> {
         self.ask(Message::HandOver)
     }
 
-    /// Takes events of other machines into the log, waits until they are on disk, and gives the number of the last event then.
+    /// Stores events of other machines, waits until they are on disk, and returns the number of the last event.
     fn take_in(&self, events: Vec<AuditEvent>) -> Result<u64, AuditError> {
         let (done, when_done) = mpsc::sync_channel(1);
         self.sender.send(Message::Take(events, done)).map_err(|_| AuditError::Closed)?;
-        // However long the disk takes: what is not answered may be in the log or not.
+        // Without a timeout for the disk: without an answer the events may be in the log or not.
         when_done.recv().ok().flatten().ok_or(AuditError::NotWritten)
     }
 
@@ -242,7 +242,7 @@ impl AuditLog {
         when_done.recv_timeout(MAX_END_WAIT).map_err(|_| AuditError::Closed)
     }
 
-    /// Adds the log's metrics.
+    /// Registers the log's metrics.
     pub fn register_metrics(&self, registry: &mut Registry) {
         let counters = &self.shared.counters;
         registry.register("sallyport_audit_events", "Events written to the audit log", counters.written.clone());
@@ -291,7 +291,7 @@ impl AuditSink for AuditLog {
     }
 }
 
-/// Looks through a log whose process need not run; the key is what its head was sealed with.
+/// Verifies a log without a running process; `key` is the key of its head.
 ///
 /// # Errors
 /// There is no log, or its files cannot be read.

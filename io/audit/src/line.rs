@@ -1,11 +1,11 @@
-//! One line: an event, the hash of the line before, and its own.
+//! A line of the log: an event, the hash of the previous line, and its own hash.
 
 use sallyport_api::AuditEvent;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) type Hash = [u8; 32];
 
-/// What stands before the first event of all.
+/// The previous hash of the first event.
 pub(crate) const START: Hash = [0; 32];
 
 const HASH_KEY: &str = ",\"hash\":\"";
@@ -13,13 +13,13 @@ const PREV_KEY: &str = ",\"prev\":\"";
 const LINE_END: &str = "\"}";
 const HASH_DIGITS: usize = 64;
 
-/// A line with its end of line, and its hash.
+/// A line with its line end, and its hash.
 pub(crate) struct Sealed {
     pub(crate) line: String,
     pub(crate) hash: Hash,
 }
 
-/// Writes the event as the next line.
+/// Encodes the event as the next line.
 pub(crate) fn seal(mut event: AuditEvent, seq: u64, prev: &Hash) -> Option<Sealed> {
     event.seq = seq;
     event.prev = hex(prev);
@@ -35,26 +35,26 @@ pub(crate) fn seal(mut event: AuditEvent, seq: u64, prev: &Hash) -> Option<Seale
     Some(Sealed { line, hash })
 }
 
-/// What a line says of its place in the log.
+/// The position of a line in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) seq: u64,
     pub(crate) prev: Hash,
     pub(crate) hash: Hash,
-    /// Whether the log itself tells of something missing here.
+    /// Whether the line itself records missing events.
     pub(crate) is_gap: bool,
 }
 
-/// Why a line is not as it was written.
+/// A defect of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Damage {
-    /// It has not the form of a line.
+    /// The line is malformed.
     Form,
-    /// Its hash is not that of its content.
+    /// The hash does not match the content.
     Changed,
 }
 
-/// Takes a line apart, without its end of line.
+/// Parses a line without its line end.
 pub(crate) fn read(line: &[u8]) -> Result<Link, Damage> {
     let text = str::from_utf8(line).map_err(|_| Damage::Form)?;
     let (hashed, hash) = before_digits(text.strip_suffix(LINE_END).ok_or(Damage::Form)?, HASH_KEY)?;

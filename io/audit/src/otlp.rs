@@ -1,5 +1,5 @@
-//! Every line to an OpenTelemetry collector too: the logs signal, by OTLP over HTTP (protobuf bodies, `POST /v1/logs`;
-//! opentelemetry-proto 1.7, logs/v1/logs.proto). The messages are few, and written here by hand.
+//! Export of every line to an OpenTelemetry collector: the logs signal, by OTLP over HTTP (protobuf bodies, `POST
+//! /v1/logs`; opentelemetry-proto 1.7, logs/v1/logs.proto). The few message types are encoded by hand.
 
 use std::{
     fmt,
@@ -18,14 +18,14 @@ use crate::{
     tail::Line,
 };
 
-/// How long connecting, sending and answering may take, each.
+/// Timeout of connecting, of sending, and of the answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest answer that is read, in bytes.
+/// The longest accepted answer, in bytes.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 /// `SEVERITY_NUMBER_INFO`.
 const INFO: u64 = 9;
 
-/// A collector.
+/// The address of a collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtlpTarget {
     /// Host and port.
@@ -33,7 +33,7 @@ pub struct OtlpTarget {
     path: String,
 }
 
-/// The text says no collector.
+/// The text is no address of a collector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected the address of a collector that speaks OTLP over HTTP, http://HOST:PORT, such as http://127.0.0.1:4318"
@@ -54,7 +54,7 @@ impl FromStr for OtlpTarget {
         if !is_host || !is_path || !is_port {
             return Err(OtlpTargetError);
         }
-        // The signal's own path stands behind that of the collector (OTLP 1.7, OTLP/HTTP request).
+        // The path of the signal is appended to that of the collector (OTLP 1.7, OTLP/HTTP request).
         let path = format!("{}/v1/logs", path.trim_end_matches('/'));
         Ok(Self { authority: authority.to_owned(), path })
     }
@@ -66,24 +66,24 @@ impl fmt::Display for OtlpTarget {
     }
 }
 
-/// What is counted.
+/// Counters of the export.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct OtlpCounters {
     pub(crate) sent: Counter,
     pub(crate) lost: Counter,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 enum Outcome {
-    /// It was taken, but for so many records.
+    /// Accepted, except this many records.
     Taken { rejected: u64 },
-    /// It is of no use to send it again.
+    /// Refused; sending again is useless.
     Refused(String),
-    /// It may go another time.
+    /// Failed; may be sent again.
     Later(String),
 }
 
-/// What brings lines to a collector.
+/// Sends lines to a collector.
 pub(crate) struct OtlpCarrier {
     target: OtlpTarget,
     counters: OtlpCounters,
@@ -109,7 +109,7 @@ impl Carrier for OtlpCarrier {
                 self.counters.sent.inc_by(count - rejected);
                 self.counters.lost.inc_by(rejected);
                 if std::mem::take(&mut self.is_failing) {
-                    tracing::info!(target = %self.target, "the audit log is sent to the collector again");
+                    tracing::info!(target = %self.target, "the audit log is being sent to the collector again");
                 }
                 lines.len()
             }
@@ -126,7 +126,7 @@ impl Carrier for OtlpCarrier {
     }
 }
 
-/// The line as a `LogRecord`; `None` where that is no event.
+/// The line as a `LogRecord`; `None` if the line is no event.
 fn record_of(line: &Line) -> Option<Vec<u8>> {
     let Head { at, kind } = serde_json::from_str(&line.text).ok()?;
     Some(log_record(kind, line.seq, at, &line.text))
@@ -139,21 +139,21 @@ impl OtlpCarrier {
 
     fn tell(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::warn!(target = %self.target, why, "the audit log cannot be sent to the collector: it is sent later");
+            tracing::warn!(target = %self.target, why, "the audit log cannot be sent to the collector: trying again later");
         }
     }
 
     fn post(&self, body: &[u8]) -> Outcome {
         match self.exchange(body) {
             Ok((200..=299, answer)) => Outcome::Taken { rejected: rejected(&answer) },
-            // What may be tried again (OTLP 1.7, retryable response codes).
-            Ok((status @ (429 | 502 | 503 | 504), _)) => Outcome::Later(format!("it answered {status}")),
-            Ok((status, _)) => Outcome::Refused(format!("it answered {status}")),
+            // Retryable statuses (OTLP 1.7, retryable response codes).
+            Ok((status @ (429 | 502 | 503 | 504), _)) => Outcome::Later(format!("the collector answered {status}")),
+            Ok((status, _)) => Outcome::Refused(format!("the collector answered {status}")),
             Err(error) => Outcome::Later(error.to_string()),
         }
     }
 
-    /// One request on a connection of its own; gives the status and the body of the answer.
+    /// One request on a connection of its own; returns the status and the body of the response.
     fn exchange(&self, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         let mut connected = None;
@@ -197,7 +197,7 @@ impl OtlpCarrier {
     }
 }
 
-/// Status, and the length of the body where the answer says it.
+/// Status, and the length of the body if the response declares it.
 fn answer_head(answer: &[u8]) -> Option<(u16, Option<usize>, &[u8])> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&answer[..end]);
@@ -215,13 +215,13 @@ fn read_answer(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
     Some((status, body[..length].to_vec()))
 }
 
-/// The answer when nothing follows. One in pieces is not put together: only its status counts then.
+/// The response at the end of the connection. A chunked body is not decoded: only the status counts then.
 fn at_end(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
     let (status, ..) = answer_head(answer)?;
     Some((status, Vec::new()))
 }
 
-/// How many records the collector did not take: `ExportLogsServiceResponse.partial_success.rejected_log_records`.
+/// Number of records that the collector refused: `ExportLogsServiceResponse.partial_success.rejected_log_records`.
 fn rejected(answer: &[u8]) -> u64 {
     let Some((1, 2, partial)) = first_field(answer) else { return 0 };
     match first_field(partial) {
@@ -230,7 +230,7 @@ fn rejected(answer: &[u8]) -> u64 {
     }
 }
 
-/// The first field of a message: its number, its wire type, and what it has.
+/// The first field of a message: number, wire type, and content.
 fn first_field(message: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (tag, rest) = varint(message)?;
     if tag & 7 != 2 {
@@ -285,7 +285,7 @@ fn key_value(key: &str, value: &[u8]) -> Vec<u8> {
     pair
 }
 
-/// `LogRecord`: the line of the log as its body, so that its hash can be checked where it was received.
+/// `LogRecord`: its body is the line of the log, so that the receiver can check the hash.
 fn log_record(kind: AuditKind, seq: u64, at: OffsetDateTime, line: &str) -> Vec<u8> {
     let nanoseconds = |at: OffsetDateTime| u64::try_from(at.unix_timestamp_nanos()).unwrap_or_default();
     let mut record = Vec::with_capacity(line.len() + 128);
@@ -338,14 +338,14 @@ mod tests {
 
     use super::*;
 
-    /// Takes one request and gives this answer; gives its head and its body.
+    /// Accepts one request and sends this answer; returns the request's head and body.
     fn take(listener: &TcpListener, answer: &[u8]) -> (String, ExportLogsServiceRequest) {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = Vec::new();
         let mut piece = [0; 4_096];
         loop {
             let read = stream.read(&mut piece).unwrap();
-            assert!(read > 0, "the exporter hung up early");
+            assert!(read > 0, "the exporter closed the connection early");
             request.extend_from_slice(&piece[..read]);
             let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
             let head = String::from_utf8(request[..end].to_vec()).unwrap();
@@ -373,9 +373,9 @@ mod tests {
             let text = format!(r#"{{"seq":{seq},"at":"2026-11-21T08:00:00.123Z","kind":"{kind}"}}"#);
             Line { seq, text }
         };
-        let mut send = |lines: &[Line], said: &[u8]| {
+        let mut send = |lines: &[Line], answer: &[u8]| {
             std::thread::scope(|scope| {
-                let taken = scope.spawn(|| take(&listener, said));
+                let taken = scope.spawn(|| take(&listener, answer));
                 (carrier.send(lines), taken.join().unwrap())
             })
         };
@@ -404,19 +404,23 @@ mod tests {
         assert_eq!(attributes, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
         assert!(record.observed_time_unix_nano > 0);
 
-        // What it does not take is counted, in part and as a whole.
+        // Refused records are counted, in part and as a whole.
         let partial = ExportLogsPartialSuccess { rejected_log_records: 1, error_message: "no".to_owned() };
         let partial = ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
         assert_eq!(send(&[line(301, "admin")], &answer("200 OK", &partial)).0, 1);
         assert_eq!(send(&[line(302, "admin")], &answer("400 Bad Request", b"")).0, 1);
         assert_eq!((counters.sent.get(), counters.lost.get()), (1, 2));
-        // One that asks for patience gets the same again.
+        // After a retryable status the same batch is sent again.
         let (sent, _) = send(&[line(303, "login"), line(304, "gap")], &answer("503 Service Unavailable", b""));
         assert_eq!((sent, counters.lost.get()), (0, 2));
         drop(listener);
         let mut away = OtlpCarrier::new("http://127.0.0.1:1/otlp/".parse().unwrap(), counters.clone());
         assert_eq!((away.send(&[line(305, "flow")]), counters.lost.get()), (0, 2));
-        assert_eq!(away.send(&[Line { seq: 306, text: "nonsense".to_owned() }]), 1, "what is no event is passed over");
+        assert_eq!(
+            away.send(&[Line { seq: 306, text: "nonsense".to_owned() }]),
+            1,
+            "lines without an event are skipped"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What this machine passes on of its log to the other machines of an installation: every event of its own, once it is on
-//! disk, in order and from where it was left.
+//! Publishes this machine's own events to the other machines of an installation: in order, once they are on disk, from
+//! the last published one on.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,50 +16,50 @@ use uuid::Uuid;
 
 use crate::{AuditError, AuditLog, tail::Tail};
 
-/// The schema of what travels. Fields may be added to it.
+/// The schema of batches. Fields may be added.
 pub(crate) const BATCH_SCHEMA: u32 = 1;
-/// How many events travel together, and how many bytes they have, at most one line more.
+/// Bounds of a batch: events, and bytes (at most one line more).
 const MAX_BATCH_EVENTS: usize = 256;
 const MAX_BATCH_BYTES: usize = 192 * 1024;
-/// Where it is kept how far the log was passed on.
+/// File with the published position.
 const OUTBOX_FILE: &str = "outbox";
 /// The longest such file, in bytes.
 const MAX_STATE_BYTES: u64 = 1 << 20;
 
-/// Events on their way to the other machines.
+/// A batch of events for the other machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutBatch {
-    /// As it travels.
+    /// The encoded batch.
     pub bytes: Vec<u8>,
-    /// How many events.
+    /// Number of events.
     pub events: u64,
-    /// The last one of the log that it accounts for.
+    /// The last event of the log that the batch includes.
     seq: u64,
 }
 
-/// A batch as it travels.
+/// The encoded form of a batch.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Travelling {
+pub(crate) struct EncodedBatch {
     /// [`BATCH_SCHEMA`].
     pub(crate) schema: u32,
-    /// The id of the log that they are from.
+    /// The id of the log of these events.
     pub(crate) node: Uuid,
-    /// What the machine is called.
+    /// The name of the machine.
     pub(crate) name: String,
-    /// How many events of it were passed on before.
+    /// Number of its events in earlier batches.
     pub(crate) after: u64,
     /// The lines of that log.
     pub(crate) lines: Vec<String>,
 }
 
-/// How far the log was passed on.
+/// The published position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Position {
     /// The id of the log.
     node: Uuid,
-    /// The last event that is accounted for.
+    /// The last included event.
     seq: u64,
-    /// How many were passed on.
+    /// Number of published events.
     count: u64,
 }
 
@@ -69,7 +69,7 @@ struct State {
     tail: Tail,
 }
 
-/// What this machine passes on of its log.
+/// Provides batches of this machine's events.
 #[derive(Debug)]
 pub struct Outbox {
     log: AuditLog,
@@ -78,8 +78,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Goes on where it was left. `id` is taken for a log that has not got one yet; `name` says what the machine is called that
-    /// has the log of an id. Reads and writes files.
+    /// Continues from the stored position. `id` is used for a log without an id; `name` maps an id to the machine's
+    /// name. Reads and writes files.
     ///
     /// # Errors
     /// The files cannot be used.
@@ -87,7 +87,7 @@ impl Outbox {
         let dir = &log.shared.dir;
         let new = Position { node: id, seq: 0, count: 0 };
         let known: Option<Position> = read_state(dir, OUTBOX_FILE)?;
-        // A log that ends before what it has passed on is another log.
+        // A log that ends before the published position is another log.
         let position = known.filter(|known| known.seq <= log.shared.head().seq).unwrap_or(new);
         let outbox = Self {
             log: log.clone(),
@@ -104,20 +104,21 @@ impl Outbox {
         self.state.lock().position.node
     }
 
-    /// What the machine is called.
+    /// The name of the machine.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The next events; `None`: all that is on disk was passed on. The same ones again until [`Outbox::mark_published`]. Reads files.
+    /// The next batch; `None` if all events on disk were published. The same batch until [`Outbox::mark_published`].
+    /// Reads files.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The files cannot be read.
     pub fn next(&self) -> Result<Option<OutBatch>, AuditError> {
         let mut state = self.state.lock();
         let (dir, until) = (&self.log.shared.dir, *self.log.shared.synced.borrow());
-        // What was read before and is not out is read again.
+        // Events that were read but not published are read again.
         if state.tail.after() != state.position.seq {
             state.tail = Tail::behind(dir, state.position.seq);
         }
@@ -132,16 +133,16 @@ impl Outbox {
             }
             let Position { node, count, .. } = state.position;
             let events = own.len() as u64;
-            let batch = Travelling { schema: BATCH_SCHEMA, node, name: self.name.clone(), after: count, lines: own };
+            let batch = EncodedBatch { schema: BATCH_SCHEMA, node, name: self.name.clone(), after: count, lines: own };
             let bytes = serde_json::to_vec(&batch).map_err(|error| AuditError::at(dir)(error.into()))?;
             return Ok(Some(OutBatch { bytes, events, seq }));
         }
     }
 
-    /// The events have arrived: they are not passed on again. Writes a file.
+    /// Marks the batch as published. Writes a file.
     ///
     /// # Errors
-    /// It cannot be written; then they may be passed on once more, which does no harm.
+    /// The file cannot be written; the events may then be published again, which does no harm.
     pub fn mark_published(&self, batch: &OutBatch) -> Result<(), AuditError> {
         let mut state = self.state.lock();
         state.position.seq = batch.seq;
@@ -149,27 +150,27 @@ impl Outbox {
         write_state(&self.log.shared.dir, OUTBOX_FILE, &state.position)
     }
 
-    /// How many events of the log are not accounted for yet.
+    /// Number of events that are not published yet.
     #[must_use]
     pub fn behind(&self) -> u64 {
         let seq = self.state.lock().position.seq;
         self.log.shared.head().seq.saturating_sub(seq)
     }
 
-    /// Sees the number of the last event that is on disk after each time that some came there.
+    /// Receives the number of the last synced event after each sync.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.log.shared.synced.subscribe()
     }
 }
 
-/// Whether the event was recorded here first.
+/// Whether the event was first recorded by this machine.
 fn is_own(line: &str) -> bool {
-    // Most have no such word at all.
+    // Most lines do not have the field at all.
     !line.contains("\"node\":{") || serde_json::from_str::<AuditEvent>(line).is_ok_and(|event| event.node.is_none())
 }
 
-/// What is kept in this file of the log's folder; `None` where there is none, or none that is understood.
+/// Reads a state file of the log's folder; `None` if it is missing or damaged.
 pub(crate) fn read_state<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<Option<T>, AuditError> {
     let path = dir.join(name);
     match fs::metadata(&path) {
@@ -180,12 +181,12 @@ pub(crate) fn read_state<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<
     let bytes = fs::read(&path).map_err(AuditError::at(&path))?;
     let read = serde_json::from_slice(&bytes);
     if let Err(error) = &read {
-        tracing::warn!(path = %path.display(), %error, "a file of the audit log is damaged, and begun anew");
+        tracing::warn!(path = %path.display(), %error, "a state file of the audit log is damaged: starting anew");
     }
     Ok(read.ok())
 }
 
-/// Keeps this in a file of the log's folder: after a crash there is this or what was there before.
+/// Replaces a state file of the log's folder atomically.
 pub(crate) fn write_state(dir: &Path, name: &str, state: &impl Serialize) -> Result<(), AuditError> {
     let (path, new): (PathBuf, PathBuf) = (dir.join(name), dir.join(format!("{name}.new")));
     let written = || {

@@ -1,4 +1,4 @@
-//! What machines pass on of their logs, and what comes of it at another one.
+//! Tests of publishing between machines.
 
 use sallyport_api::AuditOrder;
 use uuid::Uuid;
@@ -21,7 +21,7 @@ impl Machine {
         Self { lab, log, out }
     }
 
-    /// The same after its end; what is kept beside the log is there again.
+    /// The machine after a restart, with its stored state.
     fn again(self) -> Self {
         let Self { lab, log, out } = self;
         let node = out.node();
@@ -39,7 +39,7 @@ impl Machine {
         self.log.flush().unwrap();
     }
 
-    /// All that is to be passed on, as it travels.
+    /// All batches that are to be published.
     fn batches(&self) -> Vec<Vec<u8>> {
         let mut batches = Vec::new();
         while let Some(batch) = self.out.next().unwrap() {
@@ -57,9 +57,9 @@ impl Machine {
         self.log.read(&filter).unwrap().events
     }
 
-    /// Who recorded what, in the order of this log.
-    fn told(&self) -> Vec<String> {
-        let told = |event: AuditEvent| {
+    /// Sources and events, in the order of this log.
+    fn summary(&self) -> Vec<String> {
+        let summary = |event: AuditEvent| {
             let what = match (event.admin, event.gap) {
                 (Some(admin), _) => admin.target.unwrap_or_default().replace("socket-", ""),
                 (None, Some(gap)) => format!("gap {} {:?}", gap.reason, gap.events),
@@ -67,7 +67,7 @@ impl Machine {
             };
             format!("{} {what}", event.node.map_or_else(|| "own".to_owned(), |node| node.name))
         };
-        self.all().into_iter().map(told).collect()
+        self.all().into_iter().map(summary).collect()
     }
 }
 
@@ -87,23 +87,23 @@ fn every_event_of_every_machine_comes_once_and_in_order() {
     batches.extend(two.batches());
     one.record(3..5);
     batches.extend(one.batches());
-    // Its own come back too.
+    // Its own events come back too.
     batches.extend(control.batches());
     for (number, batch) in (1..).zip(&batches) {
         inbox.take(batch, at(number)).unwrap();
-        // The bus may have each one twice, and old ones again.
+        // The bus may deliver batches twice, and old ones again.
         assert_eq!(inbox.take(batch, at(number)).unwrap(), 0);
         assert_eq!(inbox.take(&batches[0], at(number)).unwrap(), 0);
     }
     assert_eq!(inbox.place(), at(batches.len() as u64));
-    assert_eq!(control.told(), ["own 0", "eu-1 0", "eu-1 1", "eu-1 2", "eu-2 10", "eu-2 11", "eu-1 3", "eu-1 4"]);
+    assert_eq!(control.summary(), ["own 0", "eu-1 0", "eu-1 1", "eu-1 2", "eu-2 10", "eu-2 11", "eu-1 3", "eu-1 4"]);
     let found = control.log.verify().unwrap();
     assert!(found.is_good && found.gaps == 0, "{found:?}");
-    // What came from elsewhere can be found in the log there, by its number and its hash.
+    // The number and the hash of an event identify it in the log of its source.
     let (here, there) = (control.all(), one.all());
     let node = here.last().unwrap().node.clone().unwrap();
     assert_eq!((node.seq, node.number, &node.hash), (5, 5, &there.last().unwrap().hash));
-    // And it is not passed on once more.
+    // Events of other machines are not published again.
     assert!(control.batches().is_empty());
 }
 
@@ -112,7 +112,7 @@ fn nothing_is_lost_or_doubled_by_an_end_of_either() {
     let (mut one, control) = (Machine::new(1), Machine::new(3));
     let inbox = Inbox::open(&control.log, control.out.node()).unwrap();
     one.record(0..3);
-    // It is read, and is not out when the machine ends.
+    // The batch is read, but not published when the machine stops.
     assert!(one.out.next().unwrap().is_some());
     one = one.again();
     let first = one.batches();
@@ -122,7 +122,7 @@ fn nothing_is_lost_or_doubled_by_an_end_of_either() {
     let second = one.batches();
     inbox.take(&second[0], at(2)).unwrap();
     drop(inbox);
-    // The control ends before it has kept in mind what it took.
+    // The control stops before it has stored its position.
     std::fs::remove_file(control.lab.path().join("inbox")).unwrap();
     let control = control.again();
     let inbox = Inbox::open(&control.log, control.out.node()).unwrap();
@@ -130,35 +130,35 @@ fn nothing_is_lost_or_doubled_by_an_end_of_either() {
     for batch in first.iter().chain(&second) {
         assert_eq!(inbox.take(batch, at(1)).unwrap(), 0);
     }
-    assert_eq!(control.told(), ["eu-again 0", "eu-again 1", "eu-again 2", "eu-again 3"]);
+    assert_eq!(control.summary(), ["eu-again 0", "eu-again 1", "eu-again 2", "eu-again 3"]);
 }
 
 #[test]
-fn what_the_stream_has_dropped_is_told() {
+fn events_dropped_by_the_stream_are_reported() {
     let (one, control) = (Machine::new(1), Machine::new(3));
     let inbox = Inbox::open(&control.log, control.out.node()).unwrap();
     one.record(0..300);
-    // Of a machine that was never heard of, what was before is no loss.
+    // Earlier events of a new machine are no loss.
     let batches = one.batches();
     assert!(batches.len() >= 2, "batches have a bound");
     inbox.take(&batches[1], at(2)).unwrap();
-    assert!(control.told()[0].starts_with("eu-1 "), "{:?}", control.told()[0]);
-    let before = control.told().len();
+    assert!(control.summary()[0].starts_with("eu-1 "), "{:?}", control.summary()[0]);
+    let before = control.summary().len();
     one.record(300..310);
     let _dropped = one.batches();
     one.record(310..311);
     assert_eq!(inbox.take(&one.batches()[0], at(4)).unwrap(), 1);
-    assert_eq!(control.told()[before..], ["eu-1 gap stream Some(10)", "eu-1 310"]);
+    assert_eq!(control.summary()[before..], ["eu-1 gap stream Some(10)", "eu-1 310"]);
     let found = control.log.verify().unwrap();
     assert!(found.is_good && found.gaps == 1, "{found:?}");
-    // What is of a later version, or damaged, is passed over, and missed when the next one comes.
+    // Batches of a later schema or damaged ones are skipped, and counted as missing with the next one.
     one.record(311..312);
     let later = String::from_utf8(one.batches().remove(0)).unwrap().replacen("\"schema\":1", "\"schema\":2", 1);
     assert_eq!(inbox.take(later.as_bytes(), at(5)).unwrap(), 0);
     assert_eq!(inbox.take(b"nonsense", at(6)).unwrap(), 0);
     one.record(312..313);
     inbox.take(&one.batches()[0], at(7)).unwrap();
-    assert_eq!(control.told()[before + 2..], ["eu-1 gap stream Some(1)", "eu-1 312"]);
+    assert_eq!(control.summary()[before + 2..], ["eu-1 gap stream Some(1)", "eu-1 312"]);
 }
 
 #[test]

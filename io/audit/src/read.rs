@@ -1,4 +1,4 @@
-//! Reading the log.
+//! Queries of the log.
 
 use std::io;
 use std::path::Path;
@@ -13,42 +13,42 @@ use crate::{
     segment::{self, Segment},
 };
 
-/// How much is looked through for one page, in bytes.
+/// Bytes that one page may scan.
 const MAX_SCANNED_BYTES: usize = 64 * 1024 * 1024;
 
-/// Which events.
+/// Selects events.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
-    /// Of this organisation, and gaps; of all when absent.
+    /// Of this organisation, and gaps; all if absent.
     pub organisation: Option<AccountId>,
-    /// From this moment on.
+    /// From this time on.
     pub since: Option<OffsetDateTime>,
-    /// Before this moment.
+    /// Before this time.
     pub until: Option<OffsetDateTime>,
     /// Of this kind.
     pub kind: Option<AuditKind>,
     /// Of this person or token.
     pub identity: Option<String>,
-    /// About the socket that has one of these as its id or its label; all when empty.
+    /// About a socket with one of these as its id or label; all if empty.
     pub socket: Vec<String>,
     /// With this verdict or outcome.
     pub verdict: Option<String>,
-    /// In which order.
+    /// The order of results.
     pub order: AuditOrder,
-    /// Only those behind this one in the order.
+    /// Only those after this event in the order.
     pub after: Option<u64>,
-    /// How many at most.
+    /// The most events to return.
     pub limit: usize,
 }
 
-/// Some events.
+/// A page of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditPage {
     /// The events.
     pub events: Vec<AuditEvent>,
-    /// Behind which event to go on.
+    /// The event to continue after.
     pub position: u64,
-    /// Whether there may be more.
+    /// Whether there may be more events.
     pub has_more: bool,
 }
 
@@ -62,14 +62,14 @@ impl AuditFilter {
             && self.since.is_none_or(|since| event.at >= since)
             && self.until.is_none_or(|until| event.at < until)
             && self.kind.is_none_or(|kind| event.kind == kind)
-            // What a person decided is theirs, too.
+            // A decision of a person belongs to that person, too.
             && (same(&self.identity, event.identity())
                 || same(&self.identity, event.identity().and_then(|who| who.strip_prefix("person:"))))
             && same(&self.verdict, event.verdict())
             && (self.socket.is_empty() || is_about(event, &self.socket))
     }
 
-    /// Whether a line may hold an event that fits: most lines of others are passed over without being read.
+    /// Whether a line may have a matching event: most other lines are skipped without parsing.
     fn may_fit(&self, line: &str) -> bool {
         let has = |key: &str, value: &str| line.contains(&format!("\"{key}\":\"{value}\""));
         self.organisation.is_none_or(|organisation| {
@@ -79,7 +79,7 @@ impl AuditFilter {
 }
 
 fn is_about(event: &AuditEvent, wanted: &[String]) -> bool {
-    // What is about a tunnel of the socket, or about a person at it, has more behind the name.
+    // Events about a tunnel of the socket, or a person at it, have more after the name.
     let label = |name: &str| name.split(['.', '/', ' ']).next().unwrap_or_default().to_ascii_lowercase();
     if let Some(flow) = &event.flow {
         return wanted.contains(&flow.socket_name) || wanted.contains(&flow.socket.to_string());
@@ -91,7 +91,7 @@ fn is_about(event: &AuditEvent, wanted: &[String]) -> bool {
     names.into_iter().flatten().any(|name| wanted.contains(&label(name)))
 }
 
-/// The events that fit, as far as they can be found in one go.
+/// The matching events, within the bound of one scan.
 pub(crate) fn page(dir: &Path, filter: &AuditFilter) -> Result<AuditPage, AuditError> {
     let segments = segment::list(dir)?;
     let newest = filter.order == AuditOrder::Newest;
@@ -117,7 +117,7 @@ pub(crate) fn page(dir: &Path, filter: &AuditFilter) -> Result<AuditPage, AuditE
     for (_, segment) in wanted {
         let bytes = match segment.read() {
             Ok(bytes) => bytes,
-            // Its time was over meanwhile.
+            // The file was removed because of its age in the meantime.
             Err(AuditError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! Opening a log: where it ends, and what a crash or somebody else has done to its end.
+//! Opens a log: finds its end, and detects effects of a crash or of tampering.
 
 use std::{fs::OpenOptions, path::Path};
 
@@ -11,12 +11,12 @@ use crate::{
     segment::{self, Segment},
 };
 
-/// Where to go on.
+/// The state to continue from.
 pub(crate) struct Recovered {
     pub(crate) head: Head,
-    /// The file to go on in, with its length; a new one is begun where there is none, or where its end is damaged.
+    /// The file to continue in, with its length; `None` starts a new one, if there is no file or its end is damaged.
     pub(crate) last: Option<(Segment, u64)>,
-    /// What has to be told before anything else.
+    /// Gaps to record before anything else.
     pub(crate) gaps: Vec<AuditGap>,
 }
 
@@ -24,7 +24,7 @@ fn gap(reason: &str, events: Option<u64>, bytes: Option<u64>) -> AuditGap {
     AuditGap { reason: reason.to_owned(), events, bytes }
 }
 
-/// Finds the end of the log. A line that was not written whole is cut off; nothing else is changed.
+/// Finds the end of the log. An incomplete line is cut off; nothing else is changed.
 pub(crate) fn recover(dir: &Path, key: &[u8; 32]) -> Result<Recovered, AuditError> {
     let segments = segment::list(dir)?;
     let mut gaps = Vec::new();
@@ -36,18 +36,18 @@ pub(crate) fn recover(dir: &Path, key: &[u8; 32]) -> Result<Recovered, AuditErro
         }
     };
     if head.is_none() && !segments.is_empty() {
-        tracing::warn!(dir = %dir.display(), "the audit log has no head that is good: whether its end is whole is not known");
+        tracing::warn!(dir = %dir.display(), "the audit log has no valid head: a truncation of its end cannot be detected");
         gaps.push(gap("no-head", None, None));
     }
     let is_known = head.is_some();
     let mut head = head.unwrap_or_default();
     if let Some(first) = segments.first().filter(|_| !is_known) {
-        // What was before is not known: the log begins with what is there.
+        // Earlier events are unknown: the log begins with the existing ones.
         let bytes = first.read()?;
         head.first = first.first;
         head.first_prev = lines(&bytes).0.next().and_then(|line| line::read(line).ok()).map_or(line::START, |l| l.prev);
     }
-    // What the log wanted to remove and could not any more.
+    // Files that the log was about to remove before a crash.
     let kept: Vec<_> = segments.into_iter().filter(|segment| !is_known || segment.first >= head.first).collect();
     let Some(last) = kept.last().cloned() else {
         if head.seq >= head.first {
@@ -74,7 +74,7 @@ pub(crate) fn recover(dir: &Path, key: &[u8; 32]) -> Result<Recovered, AuditErro
         let file = OpenOptions::new().write(true).open(&last.path).map_err(AuditError::at(&last.path))?;
         file.set_len((bytes.len() - rest.len()) as u64).map_err(AuditError::at(&last.path))?;
         file.sync_all().map_err(AuditError::at(&last.path))?;
-        tracing::warn!(bytes = rest.len(), "the last line of the audit log was not written whole and was removed");
+        tracing::warn!(bytes = rest.len(), "removed an incomplete last line of the audit log");
         gaps.push(gap("half-line", None, Some(rest.len() as u64)));
     }
     let length = (bytes.len() - rest.len()) as u64;
@@ -87,13 +87,13 @@ pub(crate) fn recover(dir: &Path, key: &[u8; 32]) -> Result<Recovered, AuditErro
         return Ok(Recovered { head, last: None, gaps });
     }
     if is_known && head.seq >= last.first && known != Some(head.hash) {
-        tracing::warn!(seq = head.seq, "the last event of the audit log is not the one that was written");
+        tracing::warn!(seq = head.seq, "the last event of the audit log was replaced");
         gaps.push(gap("damaged", None, None));
     }
     if let Some(end) = end {
         (head.seq, head.hash) = (end.seq, end.hash);
     }
-    // Lines are only added after one that is good.
+    // Lines are only appended after a valid one.
     let last = (!is_damaged).then_some((last, length));
     Ok(Recovered { head, last, gaps })
 }
@@ -104,7 +104,7 @@ fn missing(gaps: &mut Vec<AuditGap>, head: &Head, reached: u64) {
     gaps.push(gap("missing", Some(events), None));
 }
 
-/// The lines that are whole, and what is behind the last of them.
+/// The complete lines, and the bytes after the last of them.
 pub(crate) fn lines(bytes: &[u8]) -> (impl DoubleEndedIterator<Item = &[u8]>, &[u8]) {
     let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (whole, rest) = bytes.split_at(end);

@@ -10,9 +10,9 @@ use std::{
 
 use crate::{AuditError, MAX_LINE_BYTES};
 
-/// How large a file of the log becomes, in bytes.
+/// Size limit of a file, in bytes.
 pub const MAX_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
-/// How much of one file is read, in bytes: more than the log ever writes.
+/// Bound on the bytes read of one file: more than the log ever writes.
 const MAX_READ_BYTES: u64 = MAX_SEGMENT_BYTES + 2 * MAX_LINE_BYTES as u64;
 const SUFFIX: &str = ".jsonl";
 
@@ -25,7 +25,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// The file whose first event is this one.
+    /// The file with this first event.
     pub(crate) fn of(dir: &Path, first: u64) -> Self {
         Self { first, path: dir.join(format!("{first:010}{SUFFIX}")) }
     }
@@ -34,7 +34,7 @@ impl Segment {
         self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// All that is in it.
+    /// Reads the whole file.
     pub(crate) fn read(&self) -> Result<Vec<u8>, AuditError> {
         let mut bytes = Vec::new();
         let file = File::open(&self.path).map_err(AuditError::at(&self.path))?;
@@ -42,7 +42,7 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// How long it is in bytes, and when it was written last.
+    /// Its length in bytes, and the time of its last change.
     pub(crate) fn standing(&self) -> Option<(u64, SystemTime)> {
         let file = fs::metadata(&self.path).ok()?;
         Some((file.len(), file.modified().ok()?))
@@ -63,18 +63,18 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<Segment>, AuditError> {
     Ok(segments)
 }
 
-/// Whether a file of this name is one of the log.
+/// Whether the name is one of a file of the log.
 pub(crate) fn is_segment(name: &str) -> bool {
     name.strip_suffix(SUFFIX).is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
-/// A file that lines are added to.
+/// A file that lines are appended to.
 pub(crate) trait Medium: Send {
-    /// Writes all of it at the end.
+    /// Appends all bytes.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Makes sure that it is on disk.
+    /// Syncs the file to disk.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts the file to this length.
+    /// Truncates the file to this length.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
@@ -90,7 +90,7 @@ impl Medium for File {
     }
 }
 
-/// Opens a file of the log to add to it.
+/// Opens a file of the log for appending.
 pub(crate) type Opener = Box<dyn Fn(&Path) -> io::Result<Box<dyn Medium>> + Send>;
 
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Medium>> {

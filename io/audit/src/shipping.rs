@@ -1,5 +1,5 @@
-//! Each line of the log to another place too, in a thread of its own: from where it was left, so that what comes while the place
-//! is away is sent when it is back.
+//! Exports each line of the log in a thread of its own, from a stored position, so that lines are sent later if the
+//! target is unavailable.
 
 use std::{
     path::Path,
@@ -16,32 +16,32 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::{
-    Shared,
+    LogState,
     outbox::{read_state, write_state},
     tail::{Line, Tail},
 };
 
-/// How many lines are sent at once, and how long they are together, in bytes.
+/// Bounds of a batch: lines, and bytes.
 const MAX_BATCH_LINES: usize = 512;
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// How long after a failure the same lines are tried again.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
-/// How often it is looked for more when nobody says that there is.
+/// Interval of looking for lines without a notification.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How long the last lines are waited for at the end.
+/// Time that the last lines have at the end.
 const MAX_END_WAIT: Duration = Duration::from_secs(2);
 
-/// What brings lines to a place.
+/// Sends lines to a target.
 pub(crate) trait Carrier: Send + 'static {
-    /// The name of its thread, and of the file that keeps how far it is.
+    /// The name of its thread and of its position file.
     const NAME: &'static str;
-    /// Where it brings them.
+    /// The name of the target.
     fn target(&self) -> String;
-    /// Sends lines: says how many of them, from the first on, are not to be sent again.
+    /// Sends lines; returns how many of them, from the first on, are done.
     fn send(&mut self, lines: &[Line]) -> usize;
 }
 
-/// What there is to know of a line besides its text.
+/// The fields of a line that exports need.
 #[derive(Deserialize)]
 pub(crate) struct Head {
     #[serde(with = "time::serde::rfc3339")]
@@ -49,53 +49,53 @@ pub(crate) struct Head {
     pub(crate) kind: AuditKind,
 }
 
-/// What a thread that sends is told.
-enum Bell {
-    /// There is more.
-    Ring,
-    /// It is to end when all is sent, or cannot be.
-    End(SyncSender<()>),
+/// A message to an exporting thread.
+enum ExportMessage {
+    /// There are new lines.
+    NewLines,
+    /// Stop once everything is sent, or cannot be sent.
+    Stop(SyncSender<()>),
 }
 
-/// How far the log was sent.
+/// The exported position.
 #[derive(Debug, Serialize, Deserialize)]
-struct Sent {
+struct ExportPosition {
     target: String,
     seq: u64,
 }
 
-/// A thread that sends.
+/// An exporting thread.
 pub(crate) struct Shipping {
-    bell: SyncSender<Bell>,
+    sender: SyncSender<ExportMessage>,
 }
 
 impl Shipping {
-    /// Sends from where it was left to this place, from now on where it was none. What is removed from the log before it could be sent
-    /// is counted as lost.
-    pub(crate) fn start<C: Carrier>(carrier: C, shared: Arc<Shared>, lost: Counter, behind: Gauge) -> Option<Self> {
-        let (bell, rings) = mpsc::sync_channel(1);
+    /// Starts exporting from the stored position, or from now on for a new target. Events that are removed from the log
+    /// before the export are counted as lost.
+    pub(crate) fn start<C: Carrier>(carrier: C, shared: Arc<LogState>, lost: Counter, behind: Gauge) -> Option<Self> {
+        let (sender, rings) = mpsc::sync_channel(1);
         let work = Work { carrier, shared, lost, behind };
-        // Before the thread runs: what is recorded from here on is sent.
+        // Before the thread starts, so that later events are sent.
         let seq = work.begin(&work.shared.dir);
         match std::thread::Builder::new().name(C::NAME.to_owned()).spawn(move || work.run(&rings, seq)) {
-            Ok(_) => Some(Self { bell }),
+            Ok(_) => Some(Self { sender }),
             Err(error) => {
-                tracing::warn!(%error, name = C::NAME, "the audit log is not sent");
+                tracing::warn!(%error, name = C::NAME, "the audit log is not exported");
                 None
             }
         }
     }
 
-    /// There is more on disk.
-    pub(crate) fn ring(&self) {
-        // One that waits already is enough.
-        let _ = self.bell.try_send(Bell::Ring);
+    /// Notifies the thread of new lines.
+    pub(crate) fn notify(&self) {
+        // One queued notification is enough.
+        let _ = self.sender.try_send(ExportMessage::NewLines);
     }
 
-    /// Ends it, after a moment for what waits: the rest is sent by whoever has the log next.
+    /// Stops the thread, after a moment for queued lines: the next holder of the log sends the rest.
     pub(crate) fn end(&self) {
         let (done, when_done) = mpsc::sync_channel(1);
-        if self.bell.send(Bell::End(done)).is_ok() {
+        if self.sender.send(ExportMessage::Stop(done)).is_ok() {
             let _ = when_done.recv_timeout(MAX_END_WAIT);
         }
     }
@@ -103,14 +103,14 @@ impl Shipping {
 
 struct Work<C> {
     carrier: C,
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     lost: Counter,
     behind: Gauge,
 }
 
 impl<C: Carrier> Work<C> {
-    /// Sends until it is to end.
-    fn run(mut self, rings: &Receiver<Bell>, mut seq: u64) {
+    /// Exports until it is stopped.
+    fn run(mut self, rings: &Receiver<ExportMessage>, mut seq: u64) {
         let dir = self.shared.dir.clone();
         let mut tail = Tail::behind(&dir, seq);
         let mut ending: Option<SyncSender<()>> = None;
@@ -123,17 +123,17 @@ impl<C: Carrier> Work<C> {
                 return;
             }
             match rings.recv_timeout(if is_done { LOOK_AGAIN } else { RETRY }) {
-                Ok(Bell::End(done)) => ending = Some(done),
-                Ok(Bell::Ring) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(ExportMessage::Stop(done)) => ending = Some(done),
+                Ok(ExportMessage::NewLines) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Where it was left; at the end of the log for a place that was never sent to, which is kept in mind at once.
+    /// The stored position; for a new target the end of the log, which is stored at once.
     fn begin(&self, dir: &Path) -> u64 {
         let head = self.shared.head().seq;
-        let known: Option<Sent> = read_state(dir, C::NAME).ok().flatten();
+        let known: Option<ExportPosition> = read_state(dir, C::NAME).ok().flatten();
         if let Some(known) = known.filter(|known| known.target == self.carrier.target() && known.seq <= head) {
             return known.seq;
         }
@@ -142,12 +142,12 @@ impl<C: Carrier> Work<C> {
     }
 
     fn keep(&self, dir: &Path, seq: u64) {
-        if let Err(error) = write_state(dir, C::NAME, &Sent { target: self.carrier.target(), seq }) {
-            tracing::warn!(%error, "how far the audit log was sent cannot be kept");
+        if let Err(error) = write_state(dir, C::NAME, &ExportPosition { target: self.carrier.target(), seq }) {
+            tracing::warn!(%error, "cannot store the exported position of the audit log");
         }
     }
 
-    /// Sends what is on disk; `false` when the place takes no more at the moment.
+    /// Sends the lines on disk; `false` if the target accepts no more at the moment.
     fn send_all(&mut self, dir: &Path, tail: &mut Tail, seq: &mut u64) -> bool {
         loop {
             if tail.after() != *seq {
@@ -157,7 +157,7 @@ impl<C: Carrier> Work<C> {
             let lines = match tail.next(until, MAX_BATCH_LINES, MAX_BATCH_BYTES) {
                 Ok(lines) => lines,
                 Err(error) => {
-                    tracing::warn!(%error, "the audit log cannot be read to be sent, trying again");
+                    tracing::warn!(%error, "cannot read the audit log for export: trying again");
                     return false;
                 }
             };

@@ -1,5 +1,5 @@
-//! What a process records after another one has taken the log over: a file that the other one takes in when the process
-//! has ended.
+//! Spool files: events that a process records after another one has taken over the log, which reads them once the
+//! process has ended.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,21 +16,21 @@ use crate::recover::lines;
 
 const PREFIX: &str = "spool-";
 const NEW_PREFIX: &str = "new-spool-";
-/// How much a process may leave, in bytes.
+/// Size limit of a spool, in bytes.
 const MAX_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Whether a file of this name is one that a process leaves or is about to leave.
+/// Whether the name is that of a spool or of a temporary spool.
 pub(crate) fn is_spool(name: &str) -> bool {
     name.starts_with(PREFIX) || name.starts_with(NEW_PREFIX)
 }
 
-/// The file that this process leaves; it is locked for as long as the process lives.
+/// The spool of this process, locked while the process lives.
 pub(crate) struct Spool {
     file: File,
     length: u64,
 }
 
-/// Adds events to what this process leaves.
+/// Appends events to the spool of this process.
 pub(crate) fn append(spool: &mut Option<Spool>, dir: &Path, events: &[AuditEvent]) -> io::Result<()> {
     let spool = match spool {
         Some(spool) => spool,
@@ -42,7 +42,7 @@ pub(crate) fn append(spool: &mut Option<Spool>, dir: &Path, events: &[AuditEvent
         text.push('\n');
     }
     if spool.length + text.len() as u64 > MAX_SPOOL_BYTES {
-        return Err(io::Error::other("as much was left as may be"));
+        return Err(io::Error::other("the spool has reached its size limit"));
     }
     if let Err(error) = spool.file.write_all(text.as_bytes()) {
         spool.file.set_len(spool.length)?;
@@ -55,7 +55,7 @@ pub(crate) fn append(spool: &mut Option<Spool>, dir: &Path, events: &[AuditEvent
 fn begin(dir: &Path) -> io::Result<Spool> {
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let name = format!("{at}-{}", std::process::id());
-    // It gets its name when it is locked: before, the other process would take it for one that was left.
+    // The file gets its final name once it is locked: otherwise the other process would take it for a finished one.
     let new = dir.join(format!("{NEW_PREFIX}{name}"));
     let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&new)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -63,13 +63,13 @@ fn begin(dir: &Path) -> io::Result<Spool> {
     Ok(Spool { file, length: 0 })
 }
 
-/// What a process left that has ended.
+/// The spool of a process that has ended.
 pub(crate) struct Left {
     file: File,
     path: PathBuf,
 }
 
-/// What processes left that have ended, oldest first.
+/// The spools of processes that have ended, oldest first.
 pub(crate) fn ended(dir: &Path) -> Vec<Left> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let is_spool = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
@@ -84,7 +84,7 @@ pub(crate) fn ended(dir: &Path) -> Vec<Left> {
 }
 
 impl Left {
-    /// The events, and whether all of it could be read.
+    /// The events, and whether the whole file was readable.
     pub(crate) fn read(&self) -> (Vec<AuditEvent>, bool) {
         let mut bytes = Vec::new();
         let mut is_whole = (&self.file).take(MAX_SPOOL_BYTES).read_to_end(&mut bytes).is_ok();
@@ -100,10 +100,10 @@ impl Left {
         (events, is_whole)
     }
 
-    /// It is in the log now.
+    /// Removes the spool, whose events are in the log now.
     pub(crate) fn remove(self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "what is in the audit log already cannot be removed");
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove a spool of events that are in the audit log already");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the log as it grows, from an event on.
+//! Reads the log as it grows, from an event on.
 
 use std::{
     fs::File,
@@ -8,13 +8,13 @@ use std::{
 
 use crate::{AuditError, MAX_LINE_BYTES, line, segment};
 
-/// A place in the log, and what comes behind it.
+/// A reading position in the log.
 #[derive(Debug)]
 pub(crate) struct Tail {
     dir: PathBuf,
     /// The number of the last event that was read.
     after: u64,
-    /// The file that is read, by the number of its first event, and how far.
+    /// The current file, by the number of its first event, and the offset.
     place: Option<(u64, u64)>,
 }
 
@@ -22,12 +22,12 @@ pub(crate) struct Tail {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) seq: u64,
-    /// Without its end of line.
+    /// The text without its line end.
     pub(crate) text: String,
 }
 
 impl Tail {
-    /// Reads what is behind this event.
+    /// Starts after this event.
     pub(crate) fn behind(dir: &Path, after: u64) -> Self {
         Self { dir: dir.to_owned(), after, place: None }
     }
@@ -37,10 +37,10 @@ impl Tail {
         self.after
     }
 
-    /// The next lines up to this event, so many and so many bytes of them at most, one at least where there is one. A line
-    /// that is no event is passed over: looking for damage is for others.
+    /// The next lines up to event `until`, bounded by lines and bytes, at least one if there is one. A line that is no
+    /// event is skipped; verification reports damage.
     ///
-    /// # Errors
+    /// The files cannot be read; the position is unchanged.
     /// The files cannot be read; what was read before is not lost.
     pub(crate) fn next(&mut self, until: u64, max_lines: usize, max_bytes: usize) -> Result<Vec<Line>, AuditError> {
         let (mut lines, mut bytes) = (Vec::new(), 0);
@@ -49,7 +49,7 @@ impl Tail {
             let path = segment::Segment::of(&self.dir, first).path;
             let file = match File::open(&path) {
                 Ok(file) => file,
-                // Its time was over.
+                // The file was removed because of its age.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     self.place = None;
                     if self.find()?.is_some_and(|(found, _)| found != first) {
@@ -95,7 +95,7 @@ impl Tail {
         Ok(lines)
     }
 
-    /// The file that has what comes next.
+    /// The file with the next event.
     fn find(&self) -> Result<Option<(u64, u64)>, AuditError> {
         let segments = segment::list(&self.dir)?;
         let last = segments.iter().rfind(|segment| segment.first <= self.after + 1);

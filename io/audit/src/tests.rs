@@ -1,4 +1,4 @@
-//! The log as a whole: written, read, damaged, cut, full, handed over.
+//! Tests of the whole log: writing, reading, damage, truncation, size limits, handover.
 
 use std::{
     fs::OpenOptions,
@@ -57,7 +57,7 @@ impl Lab {
         AuditLog::open(&self.path(), config()).unwrap()
     }
 
-    /// A closed log of so many events.
+    /// A closed log with this many events.
     fn with(events: u64) -> Self {
         let lab = Self::new();
         let log = lab.open();
@@ -83,7 +83,7 @@ impl Lab {
         verify(&self.path(), &KEY).unwrap()
     }
 
-    /// What is wrong after this was done to the lines of a log of ten events.
+    /// The problems found after this change to the lines of a log of ten events.
     fn damaged(change: impl FnOnce(&mut Vec<String>)) -> Vec<String> {
         let lab = Self::with(10);
         assert!(lab.verify().is_good);
@@ -118,7 +118,7 @@ fn what_is_written_is_read_back_in_order_and_good() {
     let events = Lab::all(&log);
     assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
     for (line, event) in lab.lines().iter().zip(&events) {
-        assert_eq!(*line, serde_json::to_string(event).unwrap(), "an event that was read has the bytes of its line");
+        assert_eq!(*line, serde_json::to_string(event).unwrap(), "an event is read with the bytes of its line");
     }
     assert!(log.verify().unwrap().is_good && reasons(&events).is_empty());
     assert_eq!(found.hash, events[9].hash);
@@ -133,8 +133,8 @@ fn a_line_that_is_removed_changed_moved_or_put_in_shows() {
     let swapped = Lab::damaged(|lines| lines.swap(4, 5));
     assert_eq!(swapped[0], "event 5 is missing before this one");
     let twice = Lab::damaged(|lines| lines.insert(5, lines[4].clone()));
-    assert_eq!(twice, ["event 5 stands where 6 should: it was put in or moved"]);
-    assert_eq!(Lab::damaged(|lines| lines.insert(3, "hello".to_owned()))[0], "this is no event");
+    assert_eq!(twice, ["event 5 is in the place of event 6: it was inserted or moved"]);
+    assert_eq!(Lab::damaged(|lines| lines.insert(3, "hello".to_owned()))[0], "the line is not an event");
     assert_eq!(Lab::damaged(|lines| drop(lines.remove(0))), ["event 1 is missing before this one"]);
     assert_eq!(Lab::damaged(|lines| lines.truncate(7)), ["the end is missing: events 8 to 10"]);
     assert_eq!(Lab::damaged(Vec::clear), ["the end is missing: events 1 to 10"]);
@@ -149,11 +149,11 @@ fn a_line_that_was_written_anew_with_a_hash_of_its_own_shows() {
         lines[at] = line::seal(event, seq, &prev).unwrap().line.trim_end().to_owned();
     };
     assert_eq!(Lab::damaged(|lines| forge(lines, 4)), ["event 6 does not follow the one before it"]);
-    assert_eq!(Lab::damaged(|lines| forge(lines, 9)), ["event 10 is not the one that was written"]);
+    assert_eq!(Lab::damaged(|lines| forge(lines, 9)), ["event 10 was replaced"]);
 }
 
 #[test]
-fn a_log_whose_end_was_cut_off_with_its_head_is_told_of_when_it_is_opened() {
+fn a_log_truncated_together_with_its_head_is_reported_on_opening() {
     let lab = Lab::with(10);
     let lines = lab.lines();
     lab.set(&lines[..7]);
@@ -165,9 +165,9 @@ fn a_log_whose_end_was_cut_off_with_its_head_is_told_of_when_it_is_opened() {
     let lab = Lab::with(10);
     let head = fs::read_to_string(lab.path().join("head")).unwrap();
     fs::write(lab.path().join("head"), head.replace("\"seq\":10", "\"seq\":7")).unwrap();
-    assert!(!lab.verify().is_good, "a head that was written by somebody else is none");
+    assert!(!lab.verify().is_good, "a forged head is not accepted");
     assert_eq!(reasons(&Lab::all(&lab.open())), ["no-head"]);
-    assert!(!verify(&lab.path(), &[8; 32]).unwrap().is_good, "and so is one with another key");
+    assert!(!verify(&lab.path(), &[8; 32]).unwrap().is_good, "nor is one with another key");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_loss_stays_visible_when_the_log_goes_on() {
     let what: Vec<_> = found.problems.iter().map(|problem| problem.what.as_str()).collect();
     assert_eq!((what, found.gaps), (vec!["events 8 to 10 are missing before this one"], 1));
 
-    // All of it is gone.
+    // Everything is gone.
     fs::remove_file(&segment::list(&lab.path()).unwrap()[0].path).unwrap();
     fs::remove_file(&segment::list(&lab.path()).unwrap()[0].path).unwrap();
     log.close().unwrap();
@@ -195,7 +195,7 @@ fn a_loss_stays_visible_when_the_log_goes_on() {
 }
 
 #[test]
-fn after_a_crash_a_half_line_is_removed_and_told_of() {
+fn after_a_crash_a_half_line_is_removed_and_reported() {
     let lab = Lab::with(10);
     OpenOptions::new().append(true).open(lab.file()).unwrap().write_all(b"{\"seq\":11,\"at\":\"20").unwrap();
     let log = lab.open();
@@ -222,7 +222,7 @@ fn lines_that_reached_the_disk_after_the_head_are_kept() {
 }
 
 #[test]
-fn a_damaged_last_line_is_left_for_those_who_look_and_told_of() {
+fn a_damaged_last_line_is_kept_and_reported() {
     let lab = Lab::with(10);
     let mut lines = lab.lines();
     lines[9] = lines[9].replace("socket-10", "socket-99");
@@ -301,7 +301,10 @@ fn the_log_is_kept_within_its_size_and_what_was_removed_is_no_loss() {
     assert!(segments.len() > 1);
     fs::remove_file(&segments[0].path).unwrap();
     let found = lab.verify();
-    assert!(found.problems[0].what.contains("missing before this one"), "what somebody else removed is: {found:?}");
+    assert!(
+        found.problems[0].what.contains("missing before this one"),
+        "events removed by others are missing: {found:?}"
+    );
 
     // By age, with nothing new written.
     let lab = Lab::with(10);
@@ -321,12 +324,12 @@ fn the_log_is_kept_within_its_size_and_what_was_removed_is_no_loss() {
 fn wait_until(is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it did not happen");
+        assert!(began.elapsed() < Duration::from_secs(20), "the files were not removed");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A disk that has no space left when it is told so: half of what comes is written then.
+/// A disk that is full on demand: half of the bytes are written then.
 struct FullDisk {
     file: Box<dyn segment::Medium>,
     is_full: Arc<AtomicBool>,
@@ -372,7 +375,7 @@ fn a_full_disk_loses_events_and_says_so_when_there_is_space_again() {
     assert!(log.verify().unwrap().is_good);
 }
 
-/// A medium that takes its time.
+/// A slow medium.
 struct SlowDisk {
     file: Box<dyn segment::Medium>,
     is_held: Arc<AtomicBool>,
@@ -396,12 +399,12 @@ impl segment::Medium for SlowDisk {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_nobody_up_and_what_it_costs_is_told() {
+fn a_hanging_disk_delays_no_caller_and_lost_events_are_counted() {
     let lab = Lab::new();
     let (is_held, writes) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
-    let (held, count) = (is_held.clone(), writes.clone());
+    let (hold, count) = (is_held.clone(), writes.clone());
     let opener: segment::Opener = Box::new(move |path| {
-        Ok(Box::new(SlowDisk { file: segment::open(path)?, is_held: held.clone(), writes: count.clone() }))
+        Ok(Box::new(SlowDisk { file: segment::open(path)?, is_held: hold.clone(), writes: count.clone() }))
     });
     let log = AuditLog::open_with(&lab.path(), config(), opener).unwrap();
     log.record(event(1));
@@ -435,7 +438,7 @@ fn what_the_former_process_records_late_comes_into_the_log_of_the_next() {
     former.record(event(4));
     former.flush().unwrap();
     next.flush().unwrap();
-    assert_eq!(Lab::all(&next).len(), 2, "the former process is still there");
+    assert_eq!(Lab::all(&next).len(), 2, "the former process is still running");
     drop(former);
     wait_until(|| Lab::all(&next).len() == 4);
     let targets: Vec<_> = Lab::all(&next).into_iter().filter_map(|event| event.admin?.target).collect();
@@ -448,7 +451,7 @@ fn what_the_former_process_records_late_comes_into_the_log_of_the_next() {
 }
 
 #[test]
-fn nobody_waits_for_a_log_that_was_closed() {
+fn a_closed_log_blocks_no_caller() {
     let lab = Lab::new();
     let log = lab.open();
     log.close().unwrap();
@@ -458,7 +461,7 @@ fn nobody_waits_for_a_log_that_was_closed() {
     assert!(matches!(verify(&lab.dir.path().join("none"), &KEY), Err(AuditError::None(_))));
 }
 
-/// Takes a message apart as RFC 5424 section 6 has it; gives its message part.
+/// Parses a message as defined in RFC 5424 section 6; returns its message part.
 fn syslog(message: &[u8]) -> (String, AuditEvent) {
     let text = str::from_utf8(message).unwrap();
     let rest = text.strip_prefix("<110>1 ").expect("priority and version");
@@ -495,7 +498,7 @@ fn every_line_goes_to_a_syslog_server_in_its_three_ways() {
     let length = unix.recv(&mut buffer).unwrap();
     assert_eq!(syslog(&buffer[..length]).1.seq, 1);
 
-    // By TCP, messages have their length before them; a server that comes back is found again.
+    // By TCP, messages have a length prefix; after a restart of the server the export continues.
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let log = open(&format!("tcp://{}", tcp.local_addr().unwrap()), "tcp");
     log.record(event(1));
@@ -514,7 +517,7 @@ fn every_line_goes_to_a_syslog_server_in_its_three_ways() {
     assert!(Lab::all(&log).len() >= 3);
 }
 
-/// The message that comes next on a connection to a syslog server.
+/// The next message on a connection to a syslog server.
 fn next_message(stream: &mut std::net::TcpStream) -> AuditEvent {
     let mut length = String::new();
     loop {
@@ -533,13 +536,13 @@ fn next_message(stream: &mut std::net::TcpStream) -> AuditEvent {
 #[test]
 fn what_is_recorded_while_the_server_is_away_is_sent_when_it_is_back() {
     let lab = Lab::new();
-    // A place where nobody listens yet.
+    // An address without a listener.
     let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = || AuditConfig { syslog: Some(format!("tcp://{place}").parse().unwrap()), ..config() };
     let log = AuditLog::open(&lab.path(), config()).unwrap();
     (0..600).for_each(|number| log.record(event(number)));
     log.flush().unwrap();
-    // The program ends and begins again meanwhile: what waits is not in its memory.
+    // The program restarts in the meantime: queued lines are not only in memory.
     log.close().unwrap();
     let log = AuditLog::open(&lab.path(), config()).unwrap();
     log.record(event(600));
@@ -550,7 +553,7 @@ fn what_is_recorded_while_the_server_is_away_is_sent_when_it_is_back() {
         assert_eq!(next_message(&mut stream).seq, seq, "in order, and none twice");
     }
     assert_eq!(log.shared.counters.export_lost.get(), 0);
-    // What was sent is not sent again by the next one.
+    // Sent lines are not sent again by the next process.
     log.flush().unwrap();
     log.close().unwrap();
     drop(stream);
@@ -583,7 +586,7 @@ fn a_copy_of_a_log_that_is_written_is_a_log() {
         log.record(event(number));
     }
     log.flush().unwrap();
-    // The next line is on its way, and what a successor takes in belongs to this process.
+    // An incomplete next line, and spools of a successor, are not copied.
     let segment = segment::list(&lab.path()).unwrap().pop().unwrap();
     OpenOptions::new().append(true).open(&segment.path).unwrap().write_all(b"{\"half").unwrap();
     for (name, text) in [("spool-1-2", "{}"), ("head.new", "x"), ("outbox.new", "x"), ("outbox", "{}")] {
@@ -597,12 +600,12 @@ fn a_copy_of_a_log_that_is_written_is_a_log() {
     assert_eq!(fs::metadata(to("copy")).unwrap().permissions().mode() & 0o777, 0o700);
     let found = verify(&to("copy"), &KEY).unwrap();
     assert!(found.is_good && found.events == 100, "{found:?}");
-    // It goes on from there, without a gap.
+    // The copy continues without a gap.
     let again = AuditLog::open(&to("copy"), config()).unwrap();
     again.record(event(100));
     again.flush().unwrap();
     let found = again.verify().unwrap();
     assert!(found.is_good && found.events == 101 && found.gaps == 0, "{found:?}");
-    assert!(copy(&lab.path(), &to("copy")).is_err(), "nothing is written over");
+    assert!(copy(&lab.path(), &to("copy")).is_err(), "nothing is overwritten");
     log.close().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Whether the log is as it was written.
+//! Verification of the log.
 
 use std::{
     fs::File,
@@ -15,21 +15,21 @@ use crate::{
     segment::{self, Segment},
 };
 
-/// How many problems are told.
+/// The most reported problems.
 const MAX_PROBLEMS: usize = 100;
-/// How often it is begun again when files are removed meanwhile because their time is over.
+/// Attempts if files are removed during the verification because of their age.
 const MAX_TRIES: usize = 3;
 
-/// What may be behind the last event that the head knows.
+/// Treatment of events after the last one known to the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// Nothing that counts: what is written meanwhile is not looked at.
+    /// Ignored: they are being written.
     IsHead,
-    /// What was written in the last second before a crash, or just now by a process that runs.
+    /// Accepted: written in the last second before a crash, or just now by a running process.
     MayBeBeyondHead,
 }
 
-/// Looks through the log from its beginning to its end.
+/// Verifies the log from its beginning to its end.
 pub(crate) fn verify(dir: &Path, head: impl Fn() -> Option<Head>, tail: Tail) -> Result<AuditVerification, AuditError> {
     let mut tries = 1;
     loop {
@@ -66,7 +66,7 @@ fn look(dir: &Path, head: Option<Head>, tail: Tail) -> Result<AuditVerification,
         head_seq: head.as_ref().map_or(0, |head| head.seq),
     };
     if head.is_none() && !segments.is_empty() {
-        look.problem("head".to_owned(), "there is no good head: whether the end is missing is not known".to_owned());
+        look.problem("head".to_owned(), "there is no valid head: a missing end cannot be detected".to_owned());
     }
     for segment in segments.iter().filter(|segment| segment.first >= first) {
         if look.expected > look.until {
@@ -80,7 +80,7 @@ fn look(dir: &Path, head: Option<Head>, tail: Tail) -> Result<AuditVerification,
             let what = format!("the end is missing: events {} to {}", look.expected, head.seq);
             look.problem("head".to_owned(), what);
         } else if head.seq >= first && look.known != Some(head.hash) {
-            look.problem("head".to_owned(), format!("event {} is not the one that was written", head.seq));
+            look.problem("head".to_owned(), format!("event {} was replaced", head.seq));
         }
     }
     let hash = look.prev.unwrap_or(line::START);
@@ -117,9 +117,9 @@ impl Look {
             }
             let place = format!("{}:{number}", segment.name());
             let Some(text) = line.strip_suffix(b"\n") else {
-                // What is being written just now is not there whole yet.
+                // The last line may be incomplete because it is being written.
                 if tail == Tail::IsHead || line.len() as u64 == max {
-                    self.problem(place, "the line was not written whole".to_owned());
+                    self.problem(place, "the line is incomplete".to_owned());
                 }
                 return Ok(());
             };
@@ -127,11 +127,11 @@ impl Look {
                 Ok(link) => self.link(place, &link),
                 Err(damage) => {
                     let what = match damage {
-                        Damage::Form => "this is no event".to_owned(),
+                        Damage::Form => "the line is not an event".to_owned(),
                         Damage::Changed => format!("event {} was changed", self.expected),
                     };
                     self.problem(place, what);
-                    // Where the chain goes on can only be seen from the next event.
+                    // The next event shows where the chain continues.
                     (self.expected, self.prev) = (self.expected + 1, None);
                 }
             }
@@ -150,9 +150,9 @@ impl Look {
         } else if link.seq < self.expected {
             self.problem(
                 place,
-                format!("event {} stands where {} should: it was put in or moved", link.seq, self.expected),
+                format!("event {} is in the place of event {}: it was inserted or moved", link.seq, self.expected),
             );
-            // What comes next is judged by what was there before.
+            // The next event is checked against the previous state.
             return;
         } else if self.prev.is_some_and(|prev| prev != link.prev) {
             self.problem(place, format!("event {} does not follow the one before it", link.seq));

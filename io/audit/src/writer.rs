@@ -1,4 +1,4 @@
-//! The thread that writes.
+//! The writing thread.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use sallyport_api::{AuditEvent, AuditGap};
 use time::OffsetDateTime;
 
 use crate::{
-    AuditConfig, MAX_LINE_BYTES, Shared,
+    AuditConfig, LogState, MAX_LINE_BYTES,
     export::SyslogCarrier,
     line,
     otlp::OtlpCarrier,
@@ -23,28 +23,28 @@ use crate::{
     spool::{self, Spool},
 };
 
-/// How often what was written is made sure to be on disk, at most.
+/// The longest time between a write and its sync to disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked for what processes left that had the log before.
+/// Interval of reading the spools of former holders.
 const TAKE_IN_EVERY: Duration = Duration::from_secs(5);
-/// How often it is looked for what has to be removed.
+/// Interval of removing old files.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
-/// After how long a new file is begun.
+/// Age at which a new file is started.
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(24 * 60 * 60);
-/// How many lines are written at once.
+/// The most lines of one write.
 const MAX_BATCH_EVENTS: usize = 512;
 
-/// What the writer is told.
+/// A message to the writer.
 pub(crate) enum Message {
     Event(Box<AuditEvent>),
-    /// Events of other machines; it is answered with the number of the last one when they are on disk.
+    /// Events of other machines; answered with the number of the last one once they are on disk.
     Take(Vec<AuditEvent>, SyncSender<Option<u64>>),
     Flush(SyncSender<()>),
     HandOver(SyncSender<()>),
     Close(SyncSender<()>),
 }
 
-/// Where events go.
+/// The target of events.
 enum Mode {
     Log,
     /// Another process has the log.
@@ -60,15 +60,15 @@ struct Current {
 }
 
 pub(crate) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     config: AuditConfig,
     opener: Opener,
-    /// What sends the log to other places.
+    /// The exports.
     shippings: Vec<Shipping>,
     mode: Mode,
     current: Option<Current>,
     gaps: Vec<AuditGap>,
-    /// Events lost, as far as a gap in the log has told of them.
+    /// Lost events that a gap in the log has recorded.
     told_lost: u64,
     is_failing: bool,
     is_dirty: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, config: AuditConfig, opener: Opener, recovered: Recovered) -> Self {
+    pub(crate) fn new(shared: Arc<LogState>, config: AuditConfig, opener: Opener, recovered: Recovered) -> Self {
         let counters = &shared.counters;
         let syslog = config.syslog.clone().and_then(|target| {
             let carrier = SyslogCarrier::new(target, counters.export_lost.clone());
@@ -110,7 +110,7 @@ impl Writer {
         }
     }
 
-    /// Writes until nobody records any more.
+    /// Writes until all senders are dropped.
     pub(crate) fn run(mut self, receiver: &Receiver<Message>) {
         self.tell_gaps();
         loop {
@@ -161,7 +161,7 @@ impl Writer {
                 done
             }
         };
-        // Who asked may have gone.
+        // The caller may have stopped waiting.
         let _ = done.try_send(());
     }
 
@@ -178,14 +178,14 @@ impl Writer {
             Mode::Spool(spool) => {
                 let count = events.len() as u64;
                 if let Err(error) = spool::append(spool, &self.shared.dir, &events) {
-                    tracing::warn!(%error, "events of the audit log cannot be left to the next process");
+                    tracing::warn!(%error, "cannot write events to the spool for the next process");
                     self.lose(count);
                 }
             }
         }
     }
 
-    /// All of these or none: who has them tries again.
+    /// Writes all of these or none; the caller tries again.
     fn take_in(&mut self, events: &[AuditEvent]) -> Option<u64> {
         if !matches!(self.mode, Mode::Log) {
             return None;
@@ -200,7 +200,7 @@ impl Writer {
         self.shared.counters.lost.inc_by(events);
     }
 
-    /// Writes what has to be told of what is missing, before what comes now.
+    /// Records missing events before the next ones.
     fn tell_gaps(&mut self) {
         if !matches!(self.mode, Mode::Log) {
             return;
@@ -223,7 +223,7 @@ impl Writer {
 
     fn append(&mut self, events: Vec<AuditEvent>) {
         let count = events.len() as u64;
-        // What failed must be told of first: nothing may follow without it.
+        // Lost events must be recorded first: nothing may follow without it.
         let is_told = self.shared.counters.lost.get() == self.told_lost && self.gaps.is_empty();
         if is_told && self.write(&events) {
             return;
@@ -231,7 +231,7 @@ impl Writer {
         self.lose(count);
     }
 
-    /// Writes the events as the next lines; all of them or none.
+    /// Writes the events as the next lines; all or none.
     fn write(&mut self, events: &[AuditEvent]) -> bool {
         let head = self.shared.head().clone();
         let (mut seq, mut hash) = (head.seq, head.hash);
@@ -249,13 +249,13 @@ impl Writer {
         }
         if let Err(error) = self.write_bytes(head.seq + 1, batch.as_bytes()) {
             if !self.is_failing {
-                tracing::warn!(%error, "the audit log cannot be written: events are lost until it can");
+                tracing::warn!(%error, "the audit log cannot be written: events are lost until it is writable");
             }
             self.is_failing = true;
             return false;
         }
         if std::mem::take(&mut self.is_failing) {
-            tracing::info!("the audit log can be written again");
+            tracing::info!("the audit log is writable again");
         }
         {
             let mut head = self.shared.head();
@@ -291,7 +291,7 @@ impl Writer {
         };
         let written = current.medium.append(bytes);
         if written.is_err() {
-            // What was written in part must not stay before what comes next.
+            // A partial write must not remain before the next lines.
             if current.medium.cut(current.length).is_err() {
                 self.current = None;
             }
@@ -301,7 +301,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes sure that what was written is on disk, and then that the head says so.
+    /// Syncs written lines to disk, and then writes the head.
     fn sync(&mut self) {
         if !self.is_dirty {
             return;
@@ -312,13 +312,13 @@ impl Writer {
             Ok(()) => {
                 self.is_dirty = false;
                 self.shared.synced.send_replace(head.seq);
-                self.shippings.iter().for_each(Shipping::ring);
+                self.shippings.iter().for_each(Shipping::notify);
             }
-            Err(error) => tracing::warn!(%error, "the audit log cannot be brought to disk, trying again"),
+            Err(error) => tracing::warn!(%error, "cannot sync the audit log to disk: trying again"),
         }
     }
 
-    /// What is due.
+    /// Runs the due maintenance.
     fn look_after(&mut self) {
         if !matches!(self.mode, Mode::Log) {
             return;
@@ -335,12 +335,12 @@ impl Writer {
         if self.tidied.is_none_or(|tidied| tidied.elapsed() >= TIDY_EVERY) {
             self.tidied = Some(Instant::now());
             if let Err(error) = self.tidy() {
-                tracing::warn!(%error, "the audit log cannot be tidied, trying again later");
+                tracing::warn!(%error, "cannot remove old files of the audit log: trying again later");
             }
         }
     }
 
-    /// Takes in what processes left that had the log before.
+    /// Reads the spools of former holders.
     fn take_in_spools(&mut self) {
         for left in spool::ended(&self.shared.dir) {
             let (events, is_whole) = left.read();
@@ -360,7 +360,7 @@ impl Writer {
         }
     }
 
-    /// Removes what is over by its age or by the size of the whole.
+    /// Removes files by age and by the size of the log.
     fn tidy(&mut self) -> Result<(), crate::AuditError> {
         let now = SystemTime::now();
         let is_over = |written: SystemTime| now.duration_since(written).is_ok_and(|age| age > self.config.keep);
@@ -389,12 +389,12 @@ impl Writer {
             Some(next) => {
                 let bytes = next.read()?;
                 let link = lines(&bytes).0.next().and_then(|line| line::read(line).ok());
-                // A damaged file is kept: it tells of the damage.
+                // A damaged file stays as evidence.
                 let Some(link) = link else { return Ok(()) };
                 (link.seq, link.prev)
             }
         };
-        // First it is recorded where the log begins now: else what a crash leaves would look like a loss.
+        // The new beginning is recorded first: otherwise a crash would make the removal look like a loss.
         head.write(&self.shared.dir, &self.config.key).map_err(crate::AuditError::at(&self.shared.dir))?;
         {
             let mut shared = self.shared.head();
@@ -407,7 +407,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The last words.
+    /// Writes the last events and stops the exports.
     fn end(&mut self) {
         if matches!(self.mode, Mode::Log) {
             self.take_in_spools();

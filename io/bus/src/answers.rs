@@ -1,4 +1,4 @@
-//! What edges answer: flows, counts and how they are, as they travel.
+//! Answers of edges, as sent over the bus: running flows, counters, ended flows, tunnels and the state of the process.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::atomic::Ordering, time::UNIX_EPOCH};
 
@@ -7,40 +7,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::LiveFlow;
 
-/// Flows that run at one edge.
+/// Running flows of one edge.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FlowList {
-    /// In the order of their ids.
+    /// Sorted by id.
     pub flows: Vec<FlowSeen>,
-    /// Whether there are more behind the last one.
+    /// Whether there are more flows after the last one.
     pub has_more: bool,
 }
 
-/// A flow that runs, as it travels.
+/// A running flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowSeen {
     /// Its id.
     pub id: String,
     /// The socket.
     pub socket: SocketId,
-    /// The label of its name.
+    /// The DNS label of the socket.
     pub socket_name: SocketName,
     /// The type of the socket.
     pub transport: SocketType,
-    /// The tunnel that took it.
+    /// The tunnel that serves the flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelId>,
-    /// Which of the origins that edges dial themselves took it.
+    /// The direct origin that serves the flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_origin: Option<DirectOriginId>,
-    /// Who it is.
+    /// The identity of the client, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Where it comes from.
+    /// The client's address.
     pub client: SocketAddr,
-    /// When it began, in milliseconds since 1970 (UTC), by the edge's clock.
+    /// Start in milliseconds since 1970 (UTC), by the edge's clock.
     pub began_ms: i64,
-    /// How many bytes went either way so far.
+    /// Bytes in both directions so far.
     pub bytes: u64,
 }
 
@@ -63,15 +63,15 @@ impl From<&LiveFlow> for FlowSeen {
     }
 }
 
-/// What one edge has counted of a socket.
+/// The counters of one socket at one edge.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SocketUse {
-    /// Since when, in milliseconds since 1970 (UTC), by the edge's clock.
+    /// Start of counting in milliseconds since 1970 (UTC), by the edge's clock.
     pub since_ms: i64,
-    /// Requests by class of status.
+    /// Requests by status class.
     #[serde(default)]
     pub requests: BTreeMap<String, u64>,
-    /// Connections and flows of datagrams that ended, by how.
+    /// Ended connections and flows of datagrams, by verdict.
     #[serde(default)]
     pub flows: BTreeMap<String, u64>,
     /// Requests that the edge answered with an error, by reason.
@@ -81,39 +81,39 @@ pub struct SocketUse {
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// How many requests and flows run now.
+    /// Running requests and flows.
     pub live: u64,
-    /// How many ended in the last minute.
+    /// Requests and flows that ended in the last minute.
     pub last_minute: u64,
-    /// How many seconds of it there were.
+    /// Seconds that `last_minute` covers; less than 60 after a start.
     pub minute_seconds: u64,
-    /// How long requests and flows took.
+    /// Durations of requests and flows.
     #[serde(default)]
     pub durations: SpanCounts,
-    /// The shortest and the longest of them; nothing from an edge that does not tell.
+    /// The shortest and the longest duration; `None` from an edge that does not report bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_bounds: Option<SpanBounds>,
-    /// How long the first byte of answers took.
+    /// Times to the first byte of responses.
     #[serde(default)]
     pub first_bytes: SpanCounts,
-    /// The shortest and the longest of them.
+    /// The shortest and the longest time to the first byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_bounds: Option<SpanBounds>,
-    /// What each origin took.
+    /// Counters by origin.
     #[serde(default)]
     pub origins: Vec<OriginUse>,
 }
 
-/// What an origin took at one edge.
+/// The counters of one origin at one edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginUse {
-    /// The tunnel that it is behind.
+    /// The tunnel of the origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelId>,
-    /// Which of those that edges dial themselves it is.
+    /// The direct origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_origin: Option<DirectOriginId>,
-    /// How many requests and flows.
+    /// Number of requests and flows.
     pub uses: u64,
     /// Bytes from clients.
     pub bytes_in: u64,
@@ -121,100 +121,100 @@ pub struct OriginUse {
     pub bytes_out: u64,
 }
 
-/// Flows and requests that ended lately at one edge.
+/// Recently ended flows and requests of one edge.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EndedList {
     /// In the order in which they ended.
     pub entries: Vec<EndedFlow>,
 }
 
-/// A flow or request that has ended.
+/// An ended flow or request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedFlow {
-    /// Its place among all that ended at its edge; later ones have greater numbers, those of later lives of the edge too.
+    /// Sequence number at the edge. Later entries have greater numbers, also after a restart of the edge.
     pub number: u64,
     /// Its id.
     pub id: String,
     /// The socket.
     pub socket: SocketId,
-    /// The label of its name.
+    /// The DNS label of the socket.
     pub socket_name: SocketName,
     /// The type of the socket.
     pub transport: SocketType,
-    /// The tunnel that took it, or was asked last.
+    /// The tunnel that served the flow, or was tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelId>,
-    /// Which of the origins that edges dial themselves took it, or was asked last.
+    /// The direct origin that served the flow, or was tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_origin: Option<DirectOriginId>,
-    /// Who it was.
+    /// The identity of the client, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The rule that decided whether they may come in.
+    /// The access rule that decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Where it came from.
+    /// The client's address.
     pub client: SocketAddr,
-    /// When it ended, in milliseconds since 1970 (UTC), by the edge's clock.
+    /// End in milliseconds since 1970 (UTC), by the edge's clock.
     pub ended_ms: i64,
-    /// How long it took, in microseconds.
+    /// Duration in microseconds.
     pub duration_us: u64,
-    /// How long the first byte of its answer took, in microseconds.
+    /// Time to the first byte of the response, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_us: Option<u64>,
     /// Bytes from the client.
     pub bytes_in: u64,
     /// Bytes to the client.
     pub bytes_out: u64,
-    /// How it ended, or why it was refused.
+    /// The verdict: how the flow ended, or why it was refused.
     pub verdict: String,
-    /// What there is of a request besides.
+    /// Fields of an HTTP request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<EndedHttp>,
-    /// How many before this one were left out.
+    /// Number of entries left out before this one.
     #[serde(default)]
     pub omitted_before: u32,
 }
 
-/// What there is of an HTTP request besides.
+/// Fields of an ended HTTP request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedHttp {
     /// The method.
     pub method: String,
     /// The path, without the query.
     pub path: String,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: u16,
 }
 
-/// How the tunnel of a socket is, at an edge that holds it.
+/// The state of a socket's tunnel at an edge that holds the tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldTunnel {
+pub struct TunnelFigures {
     /// The tunnel.
     pub tunnel: TunnelId,
-    /// Whether its origin is well by its health checks, where there are any.
+    /// The result of the origin's health checks, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_well: Option<bool>,
-    /// The round trip to its connector in microseconds, once it is known.
+    /// Round-trip time to the connector in microseconds, once measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<u64>,
-    /// How many requests and flows it carries now.
+    /// Running requests and flows.
     pub live: u64,
 }
 
-/// How an edge is.
+/// Figures of an edge process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EdgeFigures {
-    /// How many sockets it serves.
+    /// Number of served sockets.
     pub sockets: u64,
-    /// How many connections, flows of datagrams and WebSockets run.
+    /// Running connections, flows of datagrams and WebSockets.
     pub flows: u64,
-    /// How many connections of clients are open.
+    /// Open client connections.
     pub connections: u64,
-    /// The memory of its process in bytes, where that is known.
+    /// Memory of the process in bytes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// The processor time that its process has used since it began, in milliseconds, where that is known.
+    /// CPU time of the process since its start in milliseconds, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Asking edges: the one of this process by a call, those on machines of their own over the bus.
+//! Sends questions to edges: to the edge of this process by a call, to edges on other machines over the bus.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use crate::{
     nats::Nats,
 };
 
-/// How many edges are asked at a time.
+/// The most edges asked at a time.
 const MAX_ASKED_AT_ONCE: usize = 1_024;
 
 enum AskRoute {
@@ -24,7 +24,7 @@ enum AskRoute {
     Bus(Box<(Nats, Fleet)>),
 }
 
-/// Asks edges. Clones ask the same ones; before it is told which there are, there is none.
+/// Sends questions to edges. Clones share the edges; before [`Asker::set_responder`] there is none.
 #[derive(Clone, Default)]
 pub struct Asker {
     way: Arc<OnceLock<AskRoute>>,
@@ -37,7 +37,7 @@ impl fmt::Debug for Asker {
 }
 
 impl Asker {
-    /// Asks this one, by a call.
+    /// Asks this responder by a call.
     #[must_use]
     pub fn here(responder: Arc<dyn Responder>) -> Self {
         let asker = Self::default();
@@ -45,33 +45,33 @@ impl Asker {
         asker
     }
 
-    /// Asks those of the fleet, over the bus.
+    /// Asks the edges of the fleet over the bus.
     #[must_use]
     pub fn over(nats: Nats, fleet: Fleet) -> Self {
         Self { way: Arc::new(OnceLock::from(AskRoute::Bus(Box::new((nats, fleet))))) }
     }
 
-    /// The edge is in this process, and answers this. Only the first call counts.
+    /// Sets the responder of the edge in this process. Only the first call counts.
     pub fn set_responder(&self, responder: Arc<dyn Responder>) {
         let _ = self.way.set(AskRoute::Here(responder));
     }
 
-    /// Asks every edge. Takes no longer than [`ASK_TIME`](crate::ASK_TIME).
+    /// Asks every edge. Takes at most [`ASK_TIME`](crate::ASK_TIME).
     pub async fn ask_all(&self, ask: &Ask) -> AskResults {
         self.ask(None, |_| ask.clone(), |_| false).await
     }
 
-    /// Asks these edges alone. Takes no longer than [`ASK_TIME`](crate::ASK_TIME).
+    /// Asks only these edges. Takes at most [`ASK_TIME`](crate::ASK_TIME).
     pub async fn ask_these(&self, edges: &[EdgeId], ask: &Ask) -> AskResults {
         self.ask(Some(edges), |_| ask.clone(), |_| false).await
     }
 
-    /// Asks every edge something of its own; the one of this machine has no id.
+    /// Asks every edge a question of its own; the edge of this process has no id.
     pub async fn ask_each(&self, ask: impl Fn(Option<EdgeId>) -> Ask) -> AskResults {
         self.ask(None, ask, |_| false).await
     }
 
-    /// Asks every edge, and waits for no more of them when an answer is the one that is wanted.
+    /// Asks every edge, and stops waiting once `is_it` accepts an answer.
     pub async fn ask_for(&self, ask: &Ask, is_it: impl Fn(&Answer) -> bool) -> AskResults {
         self.ask(None, |_| ask.clone(), is_it).await
     }

@@ -1,8 +1,7 @@
-//! What control asks the edges about what only they know, and what they answer.
+//! Questions of control to the edges about what only edges know, and the answers.
 //!
-//! Between machines asks are requests of core NATS, one to each edge, and nothing of them is kept anywhere. On one machine they
-//! are calls. Who may ask what is decided at control: an edge answers about the organisation that an ask names, and about
-//! nothing else.
+//! Between machines a question is a core NATS request to each edge, which the bus does not store. On one machine it is
+//! a call. Control decides about permissions: an edge answers only about the organisation that the question names.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,65 +9,65 @@ use sallyport_directory::EdgeCard;
 use sallyport_model::{AccountId, SocketId, SocketName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, HeldTunnel, LiveFlows, SocketUse};
+use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse, TunnelFigures};
 
-/// The schema that this program writes and the only one that it reads. Fields and questions may be added to it.
+/// The schema version written, and the only one read. Fields and questions may be added.
 pub const ASK_SCHEMA: u32 = 1;
-/// How long an edge may take to answer.
+/// Time that an edge has to answer.
 pub const ASK_TIME: Duration = Duration::from_secs(1);
-/// The largest answer of one edge, in bytes; less where the bus takes less. Lists are cut to it.
+/// The largest answer of one edge, in bytes. The bus may have a lower limit. Lists are shortened to fit.
 pub const MAX_ANSWER_BYTES: usize = 512 * 1024;
 /// The largest question, in bytes.
 pub const MAX_ASK_BYTES: usize = 64 * 1024;
-/// The most items of a list in one answer.
+/// The most list items in one answer.
 pub const MAX_ANSWER_ITEMS: usize = 1_000;
 
 /// A question to an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
-    /// Which flows of the organisation run, in the order of their ids.
+    /// The running flows of the organisation, sorted by id.
     Flows {
-        /// Whose.
+        /// The organisation.
         organisation: AccountId,
-        /// Behind which id.
+        /// Only flows with greater ids.
         after: String,
-        /// How many at most.
+        /// The most flows to return.
         limit: usize,
     },
-    /// Cut a flow of the organisation.
+    /// Ends a flow of the organisation.
     KillFlow {
-        /// Whose.
+        /// The organisation.
         organisation: AccountId,
-        /// Its id.
+        /// The id of the flow.
         flow: String,
     },
-    /// What was counted of the organisation's socket.
+    /// The counters of the organisation's socket.
     Stats {
-        /// Whose.
+        /// The organisation.
         organisation: AccountId,
-        /// Which.
+        /// The socket.
         socket: SocketId,
     },
-    /// What ended lately at the organisation's sockets.
+    /// The recently ended flows and requests of the organisation's sockets.
     Ended {
-        /// Whose.
+        /// The organisation.
         organisation: AccountId,
-        /// Of this socket alone.
+        /// Only those of this socket.
         socket: Option<SocketId>,
-        /// The first ones behind this number; the newest ones where it is absent.
+        /// The first ones after this number; the newest ones if absent.
         after: Option<u64>,
-        /// How many at most.
+        /// The most entries to return.
         limit: usize,
     },
-    /// How the tunnels of the organisation's socket are.
+    /// The tunnels of the organisation's socket.
     Tunnels {
-        /// Whose.
+        /// The organisation.
         organisation: AccountId,
-        /// Which.
+        /// The socket.
         socket: SocketId,
     },
-    /// How the edge is. It is about the installation, and for its owner.
+    /// Figures of the edge process, for the owner of the installation.
     Figures,
 }
 
@@ -78,23 +77,23 @@ pub enum Ask {
 pub enum Answer {
     /// To [`Ask::Flows`].
     Flows(FlowList),
-    /// To [`Ask::KillFlow`]: the socket of the flow that was cut; `None`: there is no such flow here.
+    /// To [`Ask::KillFlow`]: the socket of the ended flow; `None`: this edge has no such flow.
     Killed(Option<SocketName>),
-    /// To [`Ask::Stats`]; `None`: the organisation has no such socket that is known here.
+    /// To [`Ask::Stats`]; `None`: the edge knows no such socket of the organisation.
     Stats(Option<Box<SocketUse>>),
     /// To [`Ask::Ended`].
     Ended(EndedList),
-    /// To [`Ask::Tunnels`]: those that are held here.
-    Tunnels(Vec<HeldTunnel>),
+    /// To [`Ask::Tunnels`]: the tunnels that this edge holds.
+    Tunnels(Vec<TunnelFigures>),
     /// To [`Ask::Figures`].
     Figures(EdgeFigures),
     /// The question is of a later version of this program.
     NotUnderstood,
 }
 
-/// What an edge answers with. Answers are made at once: nothing is waited for.
+/// Answers questions at an edge, without waiting.
 pub trait Responder: Send + Sync + 'static {
-    /// The answer.
+    /// Answers the question.
     fn answer(&self, ask: Ask) -> Answer;
 }
 
@@ -114,7 +113,7 @@ impl Responder for LiveFlows {
 }
 
 impl Answer {
-    /// Leaves half of a list out; `false` where there is nothing to leave out.
+    /// Removes half of a list; `false` if nothing can be removed.
     fn halve(&mut self) -> bool {
         match self {
             Self::Flows(list) if list.flows.len() > 1 => {
@@ -122,7 +121,7 @@ impl Answer {
                 list.has_more = true;
                 true
             }
-            // The first ones: whoever asked goes on behind them.
+            // Keeps the first entries: the asker continues after them.
             Self::Ended(list) if list.entries.len() > 1 => {
                 list.entries.truncate(list.entries.len() / 2);
                 true
@@ -141,7 +140,7 @@ impl Answer {
         }
     }
 
-    /// As it travels, in no more bytes than this.
+    /// Encodes the answer in at most `max_bytes`.
     pub(crate) fn into_bytes(mut self, max_bytes: usize) -> Result<Vec<u8>, String> {
         loop {
             let bytes = serde_json::to_vec(&Framed { schema: ASK_SCHEMA, of: &self }).map_err(|e| e.to_string())?;
@@ -149,7 +148,7 @@ impl Answer {
                 return Ok(bytes);
             }
             if !self.halve() {
-                return Err(format!("an answer of {} bytes is larger than the {max_bytes} that may be", bytes.len()));
+                return Err(format!("an answer of {} bytes exceeds the limit of {max_bytes}", bytes.len()));
             }
         }
     }
@@ -161,12 +160,12 @@ struct Framed<'a, T> {
     of: &'a T,
 }
 
-/// The question as it travels.
+/// Encodes a question.
 pub(crate) fn ask_bytes(ask: &Ask) -> Result<Vec<u8>, String> {
     serde_json::to_vec(&Framed { schema: ASK_SCHEMA, of: ask }).map_err(|error| error.to_string())
 }
 
-/// What came; `None` where it is of a later version or damaged.
+/// Decodes a message; `None` if it is of a later version, damaged or too large.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Option<T> {
     #[derive(Deserialize)]
     struct Owned<T> {
@@ -180,36 +179,36 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Optio
     (read.schema == ASK_SCHEMA).then_some(read.of)
 }
 
-/// An edge that has answered.
+/// The answer of one edge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answered {
-    /// Which; `None` on one machine.
+    /// The edge; `None` on one machine.
     pub edge: Option<Arc<EdgeCard>>,
-    /// How long it took, there and back.
+    /// Round-trip time of the question.
     pub took: Duration,
     /// The answer.
     pub answer: Answer,
 }
 
-/// An edge that has not.
+/// An edge that has not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silent {
-    /// Which.
+pub struct UnansweredEdge {
+    /// The edge.
     pub edge: Arc<EdgeCard>,
-    /// Why not.
+    /// The reason.
     pub why: NoAnswerReason,
 }
 
-/// Why an edge has not answered.
+/// Reason why an edge has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAnswerReason {
     /// It took longer than [`ASK_TIME`].
     TimedOut,
-    /// The bus is away.
+    /// The bus is unavailable.
     BusAway,
-    /// Nobody listens at the edge.
+    /// No process listens at the edge.
     NobodyThere,
-    /// What came is not understood, there or here.
+    /// One side does not understand the other's message.
     OtherVersion,
 }
 
@@ -217,20 +216,20 @@ impl fmt::Display for NoAnswerReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut => write!(f, "no answer within {} s", ASK_TIME.as_secs()),
-            Self::BusAway => f.write_str("the bus is away"),
-            Self::NobodyThere => f.write_str("nobody listens there"),
-            Self::OtherVersion => f.write_str("it runs another version of the program"),
+            Self::BusAway => f.write_str("the bus is unavailable"),
+            Self::NobodyThere => f.write_str("no process listens there"),
+            Self::OtherVersion => f.write_str("the edge runs another version of the program"),
         }
     }
 }
 
-/// What the edges said together.
+/// The answers of all edges.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AskResults {
-    /// Those that answered, in the order in which they did.
+    /// In the order in which the answers arrived.
     pub answered: Vec<Answered>,
-    /// Those that did not, by name.
-    pub silent: Vec<Silent>,
+    /// The edges without an answer, by name.
+    pub silent: Vec<UnansweredEdge>,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The audit stream: what each machine of an installation has recorded, on its way to the logs of controls.
+//! The audit stream: the audit events of each machine, on their way to the logs of controls.
 //!
-//! What travels is not looked into here: whoever has a log gives batches of it and takes those of others.
+//! Batches are opaque here: the log provides batches and accepts those of other machines.
 
 use std::{
     sync::{
@@ -13,40 +13,42 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// What is to be passed on of a log. The methods may read and write files: they are called where that holds up nobody.
+/// The batches of a log that are to be published. The methods may read and write files, and are called on blocking
+/// threads.
 pub trait AuditSource: Send + Sync + 'static {
-    /// The next batch and a mark for it; `None` while there is none. The same one until it is out.
+    /// The next batch and its mark; `None` if there is none. Returns the same batch until it is marked as published.
     ///
     /// # Errors
     /// The log cannot be read.
     fn next(&self) -> Result<Option<(Vec<u8>, u64)>, String>;
 
-    /// The batch that was given last is in the stream.
+    /// Marks the last returned batch as published.
     ///
     /// # Errors
-    /// That cannot be kept in mind.
+    /// The mark cannot be stored.
     fn mark_published(&self) -> Result<(), String>;
 
-    /// Sees a change whenever there may be more.
+    /// Changes whenever there may be more batches.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// How many events are not in the stream yet.
+    /// Number of events that are not published yet.
     fn behind(&self) -> u64;
 }
 
-/// What takes batches of other machines. The methods may read and write files.
+/// Accepts batches of other machines. The methods may read and write files.
 pub trait AuditTaker: Send + Sync + 'static {
-    /// When the stream was made that was read last, in nanoseconds since 1970, and up to which of its messages.
+    /// The position: creation time of the stream that was read last, in nanoseconds since 1970, and the sequence number
+    /// of the last message.
     fn place(&self) -> (i64, u64);
 
-    /// Takes a batch, which is this message of the stream that was made then; gives how many events were new.
+    /// Accepts a batch at this position of the stream; returns how many events were new.
     ///
     /// # Errors
-    /// It could not be kept: the same one comes again.
+    /// The batch could not be stored and will be delivered again.
     fn take(&self, batch: &[u8], place: (i64, u64)) -> Result<u64, String>;
 }
 
-/// How the audit stream does at this machine. Clones share it.
+/// State and counters of the audit stream at this machine. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct AuditStreamStats {
     shared: Arc<AuditStreamCounts>,
@@ -62,31 +64,31 @@ struct AuditStreamCounts {
 }
 
 impl AuditStreamStats {
-    /// Events of this machine that are in the stream.
+    /// Number of published events of this machine.
     #[must_use]
     pub fn published(&self) -> u64 {
         self.shared.published.load(Relaxed)
     }
 
-    /// Attempts to put events there that failed.
+    /// Number of failed attempts to publish.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.shared.failed.load(Relaxed)
     }
 
-    /// Events of other machines that were taken.
+    /// Number of accepted events of other machines.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.shared.taken.load(Relaxed)
     }
 
-    /// Whether the stream of others is read now.
+    /// Whether the stream is being read now.
     #[must_use]
     pub fn is_read(&self) -> bool {
         self.shared.is_read.load(Relaxed)
     }
 
-    /// Since when the events of this machine do not get into the stream, and why, where that is so.
+    /// Since when events of this machine cannot be published, and why.
     #[must_use]
     pub fn stuck(&self) -> Option<(Instant, String)> {
         self.shared.stuck.lock().clone()

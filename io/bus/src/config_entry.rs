@@ -1,4 +1,4 @@
-//! What edges need to know, entry by entry: as it travels and as it is kept on disk.
+//! The configuration of edges, entry by entry, as encoded on the bus and on disk.
 
 use std::{fmt, str::FromStr};
 
@@ -8,26 +8,25 @@ use sallyport_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The schema that this program writes and the only one that it reads. Fields may be added to it; one that changes its meaning
-/// makes a new one.
+/// The schema version written, and the only one read. Fields may be added; a change of meaning needs a new version.
 pub const CONFIG_SCHEMA: u32 = 1;
 
-/// What an entry is about.
+/// The subject of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConfigKey {
     /// A socket.
     Route(SocketId),
     /// The ssh keys of an account.
     SshLogin(AccountId),
-    /// The login of a person.
+    /// The login session of a person.
     Session(LoginSessionId),
-    /// The token of a machine.
+    /// A service token.
     Token(ServiceTokenId),
-    /// What is wanted of an edge.
+    /// Orders for an edge.
     Edge(EdgeId),
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "value", rename_all = "kebab-case")]
 pub enum ConfigValue {
@@ -35,28 +34,30 @@ pub enum ConfigValue {
     Route(Box<SocketRoute>),
     /// The ssh keys of an account.
     SshLogin(SshLogin),
-    /// The login of a person.
+    /// The login session of a person.
     Session(LoginSession),
-    /// The token of a machine.
+    /// A service token.
     Token(ServiceTokenRoute),
-    /// What is wanted of an edge.
+    /// Orders for an edge.
     Edge(EdgeOrders),
 }
 
-/// Why an entry is not understood.
+/// Reason why an entry is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigEntryError {
-    /// It is of another version of this program.
-    #[error("it has schema {found}, and this program reads schema {CONFIG_SCHEMA}: bring all machines to one version")]
+    /// The entry is of another version of this program.
+    #[error(
+        "the entry has schema {found}, and this program reads schema {CONFIG_SCHEMA}: bring all machines to one version"
+    )]
     Schema {
-        /// The schema that it has.
+        /// The schema version of the entry.
         found: u32,
     },
-    /// It is damaged.
-    #[error("it is damaged: {0}")]
+    /// The entry is damaged.
+    #[error("the entry is damaged: {0}")]
     Damaged(#[from] serde_json::Error),
-    /// It stands where another one belongs.
-    #[error("it is about something else than its key says")]
+    /// The entry does not belong to its key.
+    #[error("the entry does not belong to its key")]
     Misplaced,
 }
 
@@ -73,7 +74,7 @@ struct Entry<V> {
 }
 
 impl ConfigValue {
-    /// What it is about.
+    /// The key of the entry.
     #[must_use]
     pub fn key(&self) -> ConfigKey {
         match self {
@@ -85,7 +86,7 @@ impl ConfigValue {
         }
     }
 
-    /// As it travels.
+    /// Encodes the entry as JSON.
     ///
     /// # Errors
     /// Never, as far as is known.
@@ -93,10 +94,10 @@ impl ConfigValue {
         serde_json::to_vec(&Entry { schema: CONFIG_SCHEMA, value: self })
     }
 
-    /// From what has travelled under this key. Fields that are not known are passed over.
+    /// Decodes the entry of this key. Unknown fields are ignored.
     ///
     /// # Errors
-    /// It is of another schema, damaged, or about something else.
+    /// The entry has another schema, is damaged, or does not belong to the key.
     pub fn from_bytes(key: ConfigKey, bytes: &[u8]) -> Result<Self, ConfigEntryError> {
         let Schema { schema } = serde_json::from_slice(bytes)?;
         if schema != CONFIG_SCHEMA {

@@ -1,4 +1,4 @@
-//! The edges of an installation and what they hold, as this machine knows it.
+//! The edges of an installation and the tunnels they hold, as known to this machine.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,15 +14,15 @@ use tokio::sync::{broadcast, watch};
 
 use crate::{Directory, MAX_QUEUED_CHANGES, Orders};
 
-/// Of how many edges it is kept in mind when they were heard of.
+/// Number of edges whose last sign of life is remembered.
 const MAX_HEARD_EDGES: usize = 4_096;
 
-/// An edge that is there.
+/// A live edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetEdge {
-    /// What it says of itself.
+    /// The edge's description of itself.
     pub card: Arc<EdgeCard>,
-    /// How many tunnels it holds.
+    /// Number of tunnels that the edge holds.
     pub tunnels: usize,
 }
 
@@ -35,35 +35,35 @@ struct EdgeEntry {
 #[derive(Debug, Default)]
 struct FleetMap {
     edges: BTreeMap<EdgeId, EdgeEntry>,
-    /// By which edges a tunnel is held: one, and for moments two.
+    /// The edges that hold a tunnel: one, and two for moments.
     holders: HashMap<TunnelId, Vec<EdgeId>>,
     stale_since: Option<Instant>,
-    /// When edges were last heard of, those that are gone included.
+    /// Time of the last sign of life of each edge, including edges that left.
     heard: HashMap<EdgeId, Instant>,
 }
 
-/// What is otherwise from now on; how it is then is for [`Fleet`] to say.
+/// A change of the fleet; [`Fleet`] has the new state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetNews {
-    /// An edge came, left, or says something else of itself.
+    /// An edge came, left, or changed its card.
     Edge(EdgeId),
-    /// A tunnel is held by other edges than before.
+    /// Other edges hold the tunnel than before.
     Tunnel(TunnelId),
 }
 
-/// A tunnel as it is held by one edge.
+/// A tunnel at one edge that holds the tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelOnEdge {
     /// The edge.
     pub card: Arc<EdgeCard>,
-    /// What it says of the tunnel.
+    /// The edge's description of the tunnel.
     pub presence: TunnelPresence,
 }
 
-/// The edges that are there, and who holds which tunnel. Clones share it. On one machine it is empty.
+/// The live edges, and the tunnels they hold. Clones share the state. On one machine it is empty.
 ///
-/// An edge that was removed may run on, and say that it is there and what it holds: it counts no more, nor does what it holds,
-/// since nobody else reaches it.
+/// A removed edge may keep running and announcing itself and its tunnels. It is ignored, because no other machine
+/// reaches it.
 #[derive(Debug, Clone)]
 pub struct Fleet {
     orders: Orders,
@@ -79,7 +79,7 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// Of the edges that are known there.
+    /// A fleet that consists of the edges known to `orders`.
     pub(crate) fn among(orders: Orders) -> Self {
         Self { orders, map: Arc::default(), edges: Arc::default(), news: broadcast::Sender::new(MAX_QUEUED_CHANGES) }
     }
@@ -88,20 +88,20 @@ impl Fleet {
         self.map.read()
     }
 
-    /// The edges that are there, by their ids.
+    /// The live edges, sorted by id.
     #[must_use]
     pub fn edges(&self) -> Vec<FleetEdge> {
         let seen = |seen: &EdgeEntry| FleetEdge { card: seen.card.clone(), tunnels: seen.tunnels.len() };
         self.read().edges.values().filter(|seen| self.orders.is_known(seen.card.edge)).map(seen).collect()
     }
 
-    /// Sees a change whenever an edge comes or goes, or says something else of itself.
+    /// Changes whenever an edge comes, goes or changes its card.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.edges.subscribe()
     }
 
-    /// The edge, when it is there; one that was removed too.
+    /// The edge, if it is live; also a removed one.
     #[must_use]
     pub fn edge(&self, id: EdgeId) -> Option<FleetEdge> {
         let map = self.read();
@@ -109,7 +109,7 @@ impl Fleet {
         Some(FleetEdge { card: seen.card.clone(), tunnels: seen.tunnels.len() })
     }
 
-    /// The edges that are reached at this IP address, and by which ports.
+    /// The edges with this IP address, and their ports.
     #[must_use]
     pub fn at(&self, ip: IpAddr) -> Vec<(EdgeName, u16)> {
         let ip = ip.to_canonical();
@@ -120,24 +120,24 @@ impl Fleet {
         there.map(|(card, address)| (card.name.clone(), address.port())).collect()
     }
 
-    /// The edges that hold the tunnel, the one that has it longest first.
+    /// The edges that hold the tunnel, the longest holder first.
     #[must_use]
     pub fn holders(&self, tunnel: TunnelId) -> Vec<Arc<EdgeCard>> {
         let map = self.read();
         self.holding(&map, tunnel).map(|seen| seen.card.clone()).collect()
     }
 
-    /// How the tunnel is held by each edge that has it, the one that has it longest first.
+    /// The tunnel at each edge that holds the tunnel, the longest holder first.
     #[must_use]
-    pub fn held(&self, tunnel: TunnelId) -> Vec<TunnelOnEdge> {
+    pub fn tunnel_on_edges(&self, tunnel: TunnelId) -> Vec<TunnelOnEdge> {
         let map = self.read();
-        let held = |seen: &EdgeEntry| {
+        let on_edge = |seen: &EdgeEntry| {
             Some(TunnelOnEdge { card: seen.card.clone(), presence: seen.tunnels.get(&tunnel)?.clone() })
         };
-        self.holding(&map, tunnel).filter_map(held).collect()
+        self.holding(&map, tunnel).filter_map(on_edge).collect()
     }
 
-    /// The edges of the installation that hold the tunnel.
+    /// The known edges that hold the tunnel.
     fn holding<'a>(&'a self, map: &'a FleetMap, tunnel: TunnelId) -> impl Iterator<Item = &'a EdgeEntry> {
         let holders = map.holders.get(&tunnel).map(Vec::as_slice).unwrap_or_default();
         holders.iter().filter(|edge| self.orders.is_known(**edge)).filter_map(|edge| map.edges.get(edge))
@@ -149,19 +149,20 @@ impl Fleet {
         self.read().holders.keys().copied().collect()
     }
 
-    /// What is otherwise from now on. Subscribe first and look after, and nothing is missed; who lags has to look at all of it.
+    /// Changes from now on. Subscribe first and read the state afterwards; a lagging receiver has to read all of the
+    /// state.
     #[must_use]
     pub fn news(&self) -> broadcast::Receiver<FleetNews> {
         self.news.subscribe()
     }
 
-    /// When a sign of life of the edge came last, as far as this machine has heard any.
+    /// Time of the last sign of life of the edge, if any arrived at this machine.
     #[must_use]
-    pub fn heard(&self, id: EdgeId) -> Option<Instant> {
+    pub fn last_heard(&self, id: EdgeId) -> Option<Instant> {
         self.read().heard.get(&id).copied()
     }
 
-    /// A sign of life of the edge has come.
+    /// Records a sign of life of the edge.
     pub(crate) fn record_heard(&self, id: EdgeId, now: Instant) {
         let mut map = self.map.write();
         if map.heard.len() < MAX_HEARD_EDGES || map.heard.contains_key(&id) {
@@ -169,14 +170,14 @@ impl Fleet {
         }
     }
 
-    /// How many tunnels all edges hold.
+    /// Number of tunnels at all edges.
     #[must_use]
     pub fn tunnels(&self) -> usize {
         let map = self.read();
         map.holders.keys().filter(|tunnel| self.holding(&map, **tunnel).next().is_some()).count()
     }
 
-    /// Since when nothing was heard of edges, when that is too long ago for what is known to be the present.
+    /// Since when there was no sign of life of any edge, if that is too long ago for the state to be current.
     #[must_use]
     pub fn stale_since(&self) -> Option<Instant> {
         self.read().stale_since
@@ -186,7 +187,7 @@ impl Fleet {
         self.map.write().stale_since = since;
     }
 
-    /// Takes the change over; into the directory too, where there is one of all edges' tunnels.
+    /// Applies a change, also to `directory`, if there is a directory of all edges' tunnels.
     pub fn apply(&self, change: Change, directory: Option<&Directory>) {
         let news = match &change {
             Change::EdgeCame(card) => FleetNews::Edge(card.edge),
@@ -198,7 +199,7 @@ impl Fleet {
         if matches!(news, FleetNews::Edge(_)) {
             self.edges.send_replace(());
         }
-        // Nobody listens where there is nothing to do about it.
+        // There may be no receiver.
         let _ = self.news.send(news);
     }
 
@@ -221,7 +222,7 @@ impl Fleet {
                 if !holders.contains(&edge) {
                     holders.push(edge);
                 }
-                // Of several that hold it, the one that has it longest says how it is.
+                // Of several holders, the longest one describes the tunnel.
                 let is_first = self.holding(&map, tunnel).next().is_some_and(|seen| seen.card.edge == edge);
                 if let Some(directory) = directory.filter(|_| is_first) {
                     directory.arrived(presence);
@@ -243,7 +244,7 @@ impl Fleet {
         }
     }
 
-    /// Says in the directory how the edge holds the tunnel that has it longest, or that it is gone.
+    /// Updates the directory with the longest holder of the tunnel, or removes the tunnel.
     fn bring_in_line(&self, map: &FleetMap, tunnel: TunnelId, directory: &Directory) {
         match self.holding(map, tunnel).find_map(|seen| seen.tunnels.get(&tunnel)) {
             Some(presence) => directory.arrived(presence.clone()),
@@ -251,8 +252,8 @@ impl Fleet {
         }
     }
 
-    /// Keeps out of the directory what none but removed edges hold, and takes in what edges hold that have just joined. Runs
-    /// until it is dropped.
+    /// Removes tunnels from the directory that only removed edges hold, and adds those of edges that have just joined.
+    /// Runs until dropped.
     pub(crate) async fn follow_orders(&self, directory: &Directory) {
         let mut changes = self.orders.subscribe();
         while changes.changed().await.is_ok() {

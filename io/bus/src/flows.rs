@@ -1,4 +1,4 @@
-//! The flows that run at the edges, for those who want to see or end them.
+//! The running flows of an edge, for listing and for ending flows.
 
 use std::{
     borrow::Borrow,
@@ -18,46 +18,46 @@ use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{AccountId, DirectOriginId, OriginRef, SocketId, SocketName, SocketType, TunnelId};
 use tokio::sync::Notify;
 
-/// Into how many parts the map is divided, so that edges' threads do not wait for each other.
+/// Number of parts of the map, so that threads rarely wait for each other.
 const PARTS: usize = 16;
 
-/// A flow that runs. There are as many as connections, most of which idle: what is here costs memory.
+/// A running flow. There is one for each connection, and most connections idle: the size of this type matters.
 #[derive(Debug)]
 pub struct LiveFlow {
     /// Its id.
     pub id: String,
-    /// Whose socket it goes to.
+    /// The organisation that owns the socket.
     pub organisation: AccountId,
     /// The socket.
     pub socket: SocketId,
-    /// The label of its name.
+    /// The DNS label of the socket.
     pub socket_name: SocketName,
     /// The type of the socket.
     pub transport: SocketType,
-    /// Where it comes from.
+    /// The client's address.
     pub client: SocketAddr,
-    /// When it began.
+    /// Start time.
     pub began: SystemTime,
-    /// How many bytes went either way so far.
+    /// Bytes in both directions so far.
     pub bytes: AtomicU64,
     way: Mutex<FlowRoute>,
     is_cut: AtomicBool,
     cut: Notify,
 }
 
-/// Where a flow goes and who it is, as far as that is known.
+/// Origin and identity of a flow, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlowRoute {
-    /// The tunnel that took it.
+    /// The tunnel that serves the flow.
     pub tunnel: Option<TunnelId>,
-    /// The direct origin that took it.
+    /// The direct origin that serves the flow.
     pub direct_origin: Option<DirectOriginId>,
-    /// Who it is.
+    /// The identity of the client.
     pub identity: Option<String>,
 }
 
 impl LiveFlow {
-    /// A flow that begins.
+    /// Creates a flow that starts now.
     #[must_use]
     pub fn new(
         id: String,
@@ -80,39 +80,39 @@ impl LiveFlow {
         }
     }
 
-    /// Where it goes and who it is.
+    /// Origin and identity of the flow.
     #[must_use]
     pub fn way(&self) -> FlowRoute {
         self.way.lock().clone()
     }
 
-    /// This origin took it.
+    /// Sets the origin that serves the flow.
     pub fn goes_to(&self, origin: impl Into<OriginRef>) {
         let origin = origin.into();
         let mut way = self.way.lock();
         (way.tunnel, way.direct_origin) = (origin.tunnel(), origin.direct());
     }
 
-    /// It is of this person or machine.
+    /// Sets the identity of the client.
     pub fn set_identity(&self, identity: String) {
         self.way.lock().identity = Some(identity);
     }
 
-    /// So many bytes more went either way.
+    /// Counts bytes.
     pub fn moved(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether somebody wants it to end.
+    /// Whether the flow is to end.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Acquire)
     }
 
-    /// Resolves when somebody wants it to end. Cancel safe.
+    /// Resolves when the flow is to end. Cancel safe.
     pub async fn until_cut(&self) {
         let mut cut = pin!(self.cut.notified());
-        // Before the look, so that no cut comes between the two.
+        // Enabled before the check, so that no notification is lost in between.
         cut.as_mut().enable();
         if !self.is_cut() {
             cut.await;
@@ -120,7 +120,7 @@ impl LiveFlow {
     }
 }
 
-/// A flow in the order of ids.
+/// A flow, ordered by id.
 #[derive(Debug)]
 struct ById(Arc<LiveFlow>);
 
@@ -152,7 +152,7 @@ impl Ord for ById {
 
 type Part = Mutex<BTreeSet<ById>>;
 
-/// The flows that run. Clones share them.
+/// The running flows. Clones share the map.
 #[derive(Clone, Debug, Default)]
 pub struct LiveFlows {
     parts: Arc<[Part; PARTS]>,
@@ -160,13 +160,13 @@ pub struct LiveFlows {
 
 impl LiveFlows {
     fn part(&self, id: &str) -> MutexGuard<'_, BTreeSet<ById>> {
-        // Ids are random, and their ends differ.
+        // Ids are random, so the last bytes select a part evenly.
         let part =
             id.bytes().rev().take(2).fold(0_usize, |sum, byte| sum.wrapping_mul(7).wrapping_add(usize::from(byte)));
         self.parts[part % PARTS].lock()
     }
 
-    /// The flow runs from now on until what is given back is dropped.
+    /// Adds the flow until the returned guard is dropped.
     #[must_use]
     pub fn begin(&self, flow: LiveFlow) -> FlowGuard {
         let flow = Arc::new(flow);
@@ -174,8 +174,7 @@ impl LiveFlows {
         FlowGuard { flows: self.clone(), flow }
     }
 
-    /// Flows of the organisation whose ids come after this one, in the order of ids, at most so many; and whether there
-    /// are more.
+    /// Flows of the organisation with ids after `after`, sorted by id, up to a limit; and whether there are more.
     #[must_use]
     pub fn of(&self, organisation: AccountId, after: &str, limit: usize) -> (Vec<Arc<LiveFlow>>, bool) {
         let mut found = Vec::new();
@@ -190,7 +189,7 @@ impl LiveFlows {
         (found, has_more)
     }
 
-    /// Ends a flow of the organisation; gives it, when there was one.
+    /// Ends a flow of the organisation; returns the flow if there was one.
     pub fn kill(&self, organisation: AccountId, id: &str) -> Option<Arc<LiveFlow>> {
         let part = self.part(id);
         let flow = part.get(id).map(|ById(flow)| flow).filter(|flow| flow.organisation == organisation).cloned()?;
@@ -200,14 +199,14 @@ impl LiveFlows {
         Some(flow)
     }
 
-    /// How many run.
+    /// Number of running flows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.parts.iter().map(|part| part.lock().len()).sum()
     }
 }
 
-/// The flow is among those that run for as long as this lives.
+/// Keeps the flow in the map until dropped.
 #[derive(Debug)]
 pub struct FlowGuard {
     flows: LiveFlows,
@@ -221,7 +220,7 @@ impl FlowGuard {
         &self.flow
     }
 
-    /// Resolves when somebody wants the flow to end. Cancel safe.
+    /// Resolves when the flow is to end. Cancel safe.
     pub fn cut(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         let flow = self.flow.clone();
         async move { flow.until_cut().await }

@@ -1,12 +1,12 @@
-//! The events and the directory: how control and the edges meet, in memory on one machine, and by NATS between several.
+//! Shared state of control and the edges: maps in memory on one machine, kept in step over NATS between several.
 //!
-//! [`Routes`], [`SshLogins`] and [`Identities`] carry what control decides (which sockets there are, which keys let ssh
-//! clients in, who has logged in) to the edges; [`Directory`] carries what edges see (which tunnels are up) to control. All are maps that readers look into directly, so that a change is visible to
-//! the next request after the call that made it returned; a broadcast beside the map tells those who must act on it.
+//! [`Routes`], [`SshLogins`] and [`Identities`] carry decisions of control to the edges: sockets, ssh keys and logins.
+//! [`Directory`] carries observations of edges to control: which tunnels are attached. Readers look into the maps
+//! directly, so a change is visible to the next request after the changing call returned. A broadcast beside each map
+//! notifies subscribers.
 //!
-//! Between machines these maps stay what readers look into; what fills them on an edge is [`follow_config`], from what
-//! [`publish_config`] writes at a control. [`Fleet`] is what [`follow_directory`] knows of all edges. What only edges know is
-//! asked of them by an [`Asker`].
+//! Between machines [`follow_config`] fills the maps of an edge from what [`publish_config`] writes at a control.
+//! [`follow_directory`] fills [`Fleet`] with the state of all edges. An [`Asker`] asks edges for what only edges know.
 
 mod answers;
 mod asker;
@@ -34,11 +34,13 @@ use sallyport_model::{
 };
 use tokio::sync::{broadcast, watch};
 
-pub use answers::{EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, HeldTunnel, OriginUse, SocketUse};
+pub use answers::{
+    EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, OriginUse, SocketUse, TunnelFigures,
+};
 pub use asker::Asker;
 pub use asks::{
     ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
-    NoAnswerReason, Responder, Silent,
+    NoAnswerReason, Responder, UnansweredEdge,
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
@@ -47,27 +49,27 @@ pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
 pub use nats::{
     AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigProgress, ConfigSource,
     DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, answer_asks,
-    follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit, talk_to_controls,
+    exchange_control_messages, follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit,
 };
 pub use orders::Orders;
 pub use sallyport_directory::{Change as DirectoryChange, EdgeCard, EdgeState};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_FILE, Snapshot, SnapshotError};
 
-/// How many changes a slow subscriber may lag behind before it is told to look at the whole map again.
+/// Changes that a slow subscriber may lag behind. Beyond it the subscriber has to read the whole map again.
 const MAX_QUEUED_CHANGES: usize = 1_024;
 
-/// What happened to a route.
+/// A change of a route.
 #[derive(Debug, Clone)]
 pub enum RouteChange {
-    /// A socket is new or changed: its tunnels, its access rule, its type.
+    /// A socket was added or changed.
     Changed(Arc<SocketRoute>),
-    /// A socket is gone.
+    /// A socket was removed.
     Removed(SocketId),
-    /// Changes were missed: look at the whole map again.
+    /// Changes were missed: read the whole map again.
     Missed,
 }
 
-/// The sockets that edges serve.
+/// The routes of all sockets, which edges serve.
 #[derive(Clone, Debug)]
 pub struct Routes {
     shared: Arc<RoutesState>,
@@ -76,7 +78,7 @@ pub struct Routes {
 #[derive(Debug)]
 struct RoutesState {
     maps: RwLock<RouteMaps>,
-    /// Goes up before the maps can be read that have changed.
+    /// Incremented before a changed map can be read.
     version: AtomicU64,
     changes: broadcast::Sender<RouteChange>,
     hints: Hints,
@@ -100,7 +102,7 @@ impl Routes {
         Self { shared: Arc::new(RoutesState { maps: RwLock::default(), version: AtomicU64::new(0), changes, hints }) }
     }
 
-    /// Makes the route known, in place of the former one of the same socket.
+    /// Adds the route, in place of the former one of the same socket.
     pub fn put(&self, route: SocketRoute) {
         let route = Arc::new(route);
         {
@@ -115,7 +117,7 @@ impl Routes {
         let _ = self.shared.changes.send(RouteChange::Changed(route));
     }
 
-    /// Forgets the route.
+    /// Removes the route.
     pub fn remove(&self, id: SocketId) {
         {
             let mut maps = self.shared.maps.write();
@@ -128,12 +130,12 @@ impl Routes {
         let _ = self.shared.changes.send(RouteChange::Removed(id));
     }
 
-    /// Has it looked at again whether all know this route as it is.
-    pub fn tell_again(&self, id: SocketId) {
+    /// Notifies subscribers of the unchanged route, which check again whether everything is up to date.
+    pub fn notify_again(&self, id: SocketId) {
         self.shared.hints.tell(ConfigKey::Route(id));
     }
 
-    /// How often a route was put or removed. What was found after this was asked is as it was for as long as this is the same.
+    /// Number of changes. A result obtained after reading the version is valid while the version stays the same.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.shared.version.load(Ordering::Acquire)
@@ -153,7 +155,7 @@ impl Routes {
         self.shared.maps.read().by_id.get(&id).cloned()
     }
 
-    /// How many there are.
+    /// Number of routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.maps.read().by_id.len()
@@ -171,21 +173,21 @@ impl Routes {
         self.shared.maps.read().by_id.values().cloned().collect()
     }
 
-    /// Changes from now on. Subscribe first and read [`Routes::all`] after, and nothing is missed.
+    /// Changes from now on. Subscribe first and read [`Routes::all`] afterwards, so that no change is missed.
     #[must_use]
     pub fn subscribe(&self) -> RouteChanges {
         RouteChanges { receiver: self.shared.changes.subscribe() }
     }
 }
 
-/// The changes of [`Routes`], in order.
+/// Receiver of the changes of [`Routes`], in order.
 #[derive(Debug)]
 pub struct RouteChanges {
     receiver: broadcast::Receiver<RouteChange>,
 }
 
 impl RouteChanges {
-    /// The next change; `None` when the routes are gone. Cancel safe.
+    /// The next change; `None` once the routes are dropped. Cancel safe.
     pub async fn next(&mut self) -> Option<RouteChange> {
         match self.receiver.recv().await {
             Ok(change) => Some(change),
@@ -195,16 +197,16 @@ impl RouteChanges {
     }
 }
 
-/// The live map of which tunnels are up.
+/// The attached tunnels, with the health of their origins.
 #[derive(Clone, Debug)]
 pub struct Directory {
     present: Arc<RwLock<HashMap<TunnelId, TunnelPresence>>>,
     changes: broadcast::Sender<TunnelId>,
-    /// What health checks say of the origins of those that are checked.
+    /// The results of health checks of checked origins.
     well: Arc<RwLock<HashMap<OriginRef, CheckResult>>>,
 }
 
-/// What health checks have said of an origin.
+/// The result of the health checks of one origin.
 #[derive(Debug, Clone, Default)]
 struct CheckResult {
     is_well: bool,
@@ -219,27 +221,27 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// The tunnel is up.
+    /// Adds an attached tunnel.
     pub fn arrived(&self, presence: TunnelPresence) {
         let tunnel = presence.tunnel;
         self.present.write().insert(tunnel, presence);
         let _ = self.changes.send(tunnel);
     }
 
-    /// The tunnels that come or go from now on: where each is then is for [`Directory::get`] to say.
+    /// The ids of tunnels that come, go or change from now on; read the new state with [`Directory::get`].
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<TunnelId> {
         self.changes.subscribe()
     }
 
-    /// Every tunnel that is up, in no order.
+    /// Every attached tunnel, in no order.
     #[must_use]
     pub fn all(&self) -> Vec<TunnelPresence> {
         self.present.read().values().cloned().collect()
     }
 
-    /// Health checks say this of the origin; `None`: it is not checked (any more). Nothing is said of one behind a tunnel
-    /// that is not up.
+    /// Sets the result of the health checks of an origin; `None` if the origin is not checked. Ignored for a tunnel
+    /// that is not attached.
     pub fn checked(&self, origin: impl Into<OriginRef>, is_well: Option<bool>) {
         let origin = origin.into();
         let present = self.present.read();
@@ -251,14 +253,14 @@ impl Directory {
         };
     }
 
-    /// Whether the origin is well, as far as health checks have said.
+    /// The result of the origin's health checks, if there is one.
     #[must_use]
     pub fn health(&self, origin: impl Into<OriginRef>) -> Option<bool> {
         let well = self.well.read();
         well.get(&origin.into()).map(|checked| checked.is_well)
     }
 
-    /// Health checks say that the origin is not well, for this reason; as [`Directory::checked`].
+    /// Records a failed health check with its reason; see [`Directory::checked`].
     pub fn check_failed(&self, origin: impl Into<OriginRef>, failure: HealthFailure) {
         let origin = origin.into();
         self.checked(origin, Some(false));
@@ -267,15 +269,15 @@ impl Directory {
         }
     }
 
-    /// Why the origin is not well, as far as health checks have said.
+    /// Reason of the last failed health check of the origin.
     #[must_use]
     pub fn failure(&self, origin: impl Into<OriginRef>) -> Option<HealthFailure> {
         let well = self.well.read();
         well.get(&origin.into()).filter(|checked| !checked.is_well)?.failure.clone()
     }
 
-    /// The edge that holds the tunnel finds its origin so, for this reason; nothing is said of a tunnel that is not up. `health`
-    /// is asked while nobody else says something. Returns whether that is new.
+    /// Sets the origin's health as reported by the edge that holds the tunnel. Ignored for a tunnel that is not
+    /// attached. `health` is called under the lock. Returns whether the health changed.
     pub fn finds(&self, tunnel: TunnelId, health: impl FnOnce() -> (OriginHealth, Option<HealthFailure>)) -> bool {
         let mut present = self.present.write();
         let Some(presence) = present.get_mut(&tunnel) else { return false };
@@ -289,33 +291,33 @@ impl Directory {
         is_new
     }
 
-    /// The tunnel is gone.
+    /// Removes a tunnel.
     pub fn left(&self, tunnel: TunnelId) {
         self.present.write().remove(&tunnel);
         self.checked(tunnel, None);
         let _ = self.changes.send(tunnel);
     }
 
-    /// Where the tunnel is held, when it is up.
+    /// The tunnel's presence, if it is attached.
     #[must_use]
     pub fn get(&self, tunnel: TunnelId) -> Option<TunnelPresence> {
         self.present.read().get(&tunnel).cloned()
     }
 
-    /// How many tunnels are up.
+    /// Number of attached tunnels.
     #[must_use]
     pub fn len(&self) -> usize {
         self.present.read().len()
     }
 
-    /// Whether no tunnel is up.
+    /// Whether no tunnel is attached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The keys with which stock ssh clients log in, account by account. Accounts without keys are not in it.
+/// The keys with which ssh clients log in, by account. Accounts without keys are absent.
 #[derive(Clone, Debug, Default)]
 pub struct SshLogins {
     by_account: Arc<RwLock<HashMap<AccountId, Arc<SshLogin>>>>,
@@ -323,7 +325,7 @@ pub struct SshLogins {
     hints: Hints,
 }
 
-/// Tells whoever publishes what has changed.
+/// Notifies the publisher of changes.
 #[derive(Clone, Debug)]
 struct Hints(broadcast::Sender<ConfigKey>);
 
@@ -335,19 +337,19 @@ impl Default for Hints {
 
 impl Hints {
     fn tell(&self, key: ConfigKey) {
-        // Nobody listens where nothing is published.
+        // There may be no receiver.
         let _ = self.0.send(key);
     }
 }
 
-/// The name that ssh clients log in with: the account's id without hyphens.
+/// The login name for ssh clients: the account's id without hyphens.
 #[must_use]
 pub fn ssh_login_name(account: AccountId) -> String {
     account.uuid().simple().to_string()
 }
 
 impl SshLogins {
-    /// These are the account's keys from now on.
+    /// Sets the account's keys.
     pub fn put(&self, login: SshLogin) {
         let (account, login) = (login.account, Arc::new(login));
         self.by_account.write().insert(account, login);
@@ -355,20 +357,20 @@ impl SshLogins {
         self.hints.tell(ConfigKey::SshLogin(account));
     }
 
-    /// The account has no keys any more.
+    /// Removes the account's keys.
     pub fn remove(&self, account: AccountId) {
         self.by_account.write().remove(&account);
         self.changed.send_replace(());
         self.hints.tell(ConfigKey::SshLogin(account));
     }
 
-    /// Sees a change after each change of any account's keys from now on.
+    /// Changes after each change of any account's keys from now on.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// The keys of the account with this login name; the id with its hyphens is good too.
+    /// The keys of the account with this login name; the id with hyphens works too.
     #[must_use]
     pub fn get(&self, login: &str) -> Option<Arc<SshLogin>> {
         let account: AccountId = login.parse().ok()?;
@@ -382,38 +384,38 @@ impl SshLogins {
     }
 }
 
-/// The logins of persons and the tokens of machines that are good now. What is not in it is worth nothing.
+/// The valid logins of persons and tokens of machines. An absent login or token is invalid.
 #[derive(Clone, Debug, Default)]
 pub struct Identities {
     sessions: Arc<RwLock<HashMap<LoginSessionId, Arc<LoginSession>>>>,
     tokens: Arc<RwLock<HashMap<ServiceTokenId, Arc<ServiceTokenRoute>>>>,
-    /// When the last client certificate of any machine of these organisations ends.
+    /// Time at which the last client certificate of any machine of these organisations expires.
     certified: Arc<RwLock<HashMap<AccountId, i64>>>,
     changed: Arc<watch::Sender<u64>>,
     hints: Hints,
 }
 
 impl Identities {
-    /// The person has logged in.
+    /// Adds a login session.
     pub fn put_session(&self, session: LoginSession) {
         let id = session.id;
         self.sessions.write().insert(id, Arc::new(session));
         self.hints.tell(ConfigKey::Session(id));
     }
 
-    /// Every login, in no order.
+    /// Every login session, in no order.
     #[must_use]
     pub fn sessions(&self) -> Vec<Arc<LoginSession>> {
         self.sessions.read().values().cloned().collect()
     }
 
-    /// The login, while it is good; whether it has come to its end is for the caller to see.
+    /// The login session, unless it was ended; the caller checks the expiry.
     #[must_use]
     pub fn session(&self, id: LoginSessionId) -> Option<Arc<LoginSession>> {
         self.sessions.read().get(&id).cloned()
     }
 
-    /// Ends every login of which this is said; gives how many those were.
+    /// Ends every login session for which `is_over` holds; returns their number.
     pub fn end_sessions(&self, is_over: impl Fn(&LoginSession) -> bool) -> usize {
         let mut sessions = self.sessions.write();
         let ended: Vec<_> = sessions.extract_if(|_, session| is_over(session)).map(|(id, _)| id).collect();
@@ -425,13 +427,13 @@ impl Identities {
         ended.len()
     }
 
-    /// Ends these logins, known here or not: another control may have begun them.
+    /// Ends these login sessions, known here or not: another control may have started them.
     pub fn end_these(&self, ids: &[LoginSessionId]) {
         self.end_sessions(|session| ids.contains(&session.id));
         ids.iter().for_each(|id| self.hints.tell(ConfigKey::Session(*id)));
     }
 
-    /// The machine's token is new or changed.
+    /// Adds or changes a service token.
     pub fn put_token(&self, token: ServiceTokenRoute) {
         let id = token.id;
         if let Some(until) = token.certified_until {
@@ -444,14 +446,14 @@ impl Identities {
         self.hints.tell(ConfigKey::Token(id));
     }
 
-    /// The token is worth nothing from now on.
+    /// Revokes a service token.
     pub fn remove_token(&self, id: ServiceTokenId) {
         self.tokens.write().remove(&id);
         self.tell();
         self.hints.tell(ConfigKey::Token(id));
     }
 
-    /// Ends every token of which this is said.
+    /// Revokes every service token for which `is_over` holds.
     pub fn end_tokens(&self, is_over: impl Fn(&ServiceTokenRoute) -> bool) {
         let mut tokens = self.tokens.write();
         let ended: Vec<_> = tokens.extract_if(|_, token| is_over(token)).map(|(id, _)| id).collect();
@@ -462,21 +464,21 @@ impl Identities {
         ended.iter().for_each(|id| self.hints.tell(ConfigKey::Token(*id)));
     }
 
-    /// The token with this id; its secret and its end are for the caller to look at.
+    /// The service token with this id; the caller checks secret and expiry.
     #[must_use]
     pub fn token(&self, id: ServiceTokenId) -> Option<Arc<ServiceTokenRoute>> {
         self.tokens.read().get(&id).cloned()
     }
 
-    /// Whether a machine of the organisation may have a client certificate that is good `now`, in seconds since 1970: then
-    /// its sockets ask for one. May say so for a while when the last of such machines is gone.
+    /// Whether a machine of the organisation may have a client certificate that is valid at `now` (seconds since 1970).
+    /// If so, its sockets request one. May be true for a while after the last such machine is gone.
     #[must_use]
     pub fn has_certificates(&self, organisation: AccountId, now: i64) -> bool {
         let certified = self.certified.read();
         certified.get(&organisation).is_some_and(|until| *until > now)
     }
 
-    /// Sees a change whenever somebody who was somebody may be nobody now: who has let flows in looks at them again.
+    /// Changes whenever an identity may have become invalid: admitted flows are checked again.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
@@ -487,20 +489,20 @@ impl Identities {
     }
 }
 
-/// All that control and the edges of one machine share.
+/// The state shared by control and the edges of one machine.
 #[derive(Clone, Debug)]
 pub struct Bus {
     /// The sockets that edges serve.
     pub routes: Routes,
     /// The keys of ssh clients.
     pub ssh_logins: SshLogins,
-    /// Who is logged in.
+    /// The valid logins and service tokens.
     pub identities: Identities,
-    /// What is wanted of edges.
+    /// Orders for edges.
     pub orders: Orders,
-    /// Which tunnels are up: all at a control, its own at an edge.
+    /// The attached tunnels: all at a control, its own at an edge.
     pub directory: Directory,
-    /// The edges of the installation, where there are several.
+    /// The edges of the installation, if there are several.
     pub fleet: Fleet,
     hints: Hints,
 }
@@ -522,7 +524,7 @@ impl Default for Bus {
 }
 
 impl Bus {
-    /// What of the configuration is changed from now on; what it is then is for the maps, or for the store, to say.
+    /// Keys of configuration entries that change from now on; the maps or the store have the new values.
     #[must_use]
     pub fn config_changes(&self) -> broadcast::Receiver<ConfigKey> {
         self.hints.0.subscribe()
@@ -553,13 +555,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_is_visible_at_once_and_told_in_order() {
+    async fn a_change_is_visible_at_once_and_delivered_in_order() {
         let routes = Routes::default();
         let mut changes = routes.subscribe();
         routes.put(route(1, "calm-bay-1000"));
         assert!(routes.by_name("calm-bay-1000").is_some());
         routes.put(route(1, "calm-bay-1001"));
-        assert!(routes.by_name("calm-bay-1000").is_none(), "a former name is forgotten");
+        assert!(routes.by_name("calm-bay-1000").is_none(), "a former name is removed");
         routes.remove(SocketId::from_random([1; 16]));
         assert!(routes.all().is_empty() && routes.by_name("calm-bay-1001").is_none());
         assert!(matches!(changes.next().await, Some(RouteChange::Changed(r)) if r.name.as_str() == "calm-bay-1000"));
@@ -568,7 +570,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subscriber_that_lags_is_told_to_look_again() {
+    async fn a_lagging_subscriber_has_to_read_everything_again() {
         let routes = Routes::default();
         let mut changes = routes.subscribe();
         for _ in 0..=MAX_QUEUED_CHANGES {
@@ -578,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_ended_is_gone_at_once_and_told() {
+    fn an_ended_login_is_gone_at_once_and_reported() {
         let identities = Identities::default();
         let mut changes = identities.subscribe();
         let session = |id: u8, email: &str| LoginSession {
@@ -597,7 +599,7 @@ mod tests {
         };
         identities.put_session(session(1, "ann@example.com"));
         identities.put_session(session(2, "bob@example.com"));
-        assert!(!changes.has_changed().unwrap(), "one who comes takes nothing from anybody");
+        assert!(!changes.has_changed().unwrap(), "a new login invalidates no other");
         assert_eq!(identities.end_sessions(|session| session.person.email.as_str() == "ann@example.com"), 1);
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
@@ -613,7 +615,7 @@ mod tests {
         let account = AccountId::from_random([7; 16]);
         let mut changes = logins.subscribe();
         logins.put(SshLogin { account, keys: vec!["ssh-ed25519 AAAA".into()] });
-        assert!(matches!(changes.has_changed(), Ok(true)), "whoever looks after logins is told");
+        assert!(matches!(changes.has_changed(), Ok(true)), "subscribers are notified");
         changes.mark_unchanged();
         let name = ssh_login_name(account);
         assert_eq!((name.len(), name.contains('-')), (32, false));

@@ -1,4 +1,4 @@
-//! What control wants of edges: each looks at its own.
+//! Orders of control to edges; each edge reads its own.
 
 use std::{
     collections::HashMap,
@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use crate::{ConfigKey, Hints};
 
-/// What is wanted of edges, beyond serving. Clones share it.
+/// The orders for all edges. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Orders {
     by_edge: Arc<RwLock<HashMap<EdgeId, EdgeOrders>>>,
-    /// Whether all edges of the installation are among them, be that none.
+    /// Whether the map contains all edges of the installation, possibly none.
     is_whole: Arc<AtomicBool>,
     changed: Arc<watch::Sender<()>>,
     hints: Hints,
@@ -29,20 +29,21 @@ impl Orders {
         Self { hints, ..Self::default() }
     }
 
-    /// This is wanted of the edge from now on.
+    /// Sets the orders for an edge.
     pub fn put(&self, orders: EdgeOrders) {
         let edge = orders.edge;
         self.by_edge.write().insert(edge, orders);
         self.tell(edge);
     }
 
-    /// Nothing is wanted of the edge any more.
+    /// Removes the orders for an edge.
     pub fn remove(&self, edge: EdgeId) {
         self.by_edge.write().remove(&edge);
         self.tell(edge);
     }
 
-    /// These are the edges of the installation, and no others, as the store has them: nobody needs to be told.
+    /// Replaces all orders by those of the store: the edges of the installation, and no others. Subscribers are not
+    /// notified.
     pub fn know(&self, all: impl IntoIterator<Item = EdgeOrders>) {
         let all: HashMap<_, _> = all.into_iter().map(|orders| (orders.edge, orders)).collect();
         let mut by_edge = self.by_edge.write();
@@ -60,21 +61,21 @@ impl Orders {
         self.hints.tell(ConfigKey::Edge(edge));
     }
 
-    /// What is wanted of the edge.
+    /// The orders for the edge.
     #[must_use]
     pub fn get(&self, edge: EdgeId) -> Option<EdgeOrders> {
         self.by_edge.read().get(&edge).cloned()
     }
 
-    /// Whether this is an edge of the installation, as far as control has said: one that has joined and was not removed. While
-    /// nothing was said of any edge, all are; where the store has said which there are, those alone.
+    /// Whether this is an edge of the installation: one that has joined and was not removed. While no edge is known,
+    /// every edge is accepted; once the store's list is loaded, only listed ones are.
     #[must_use]
     pub fn is_known(&self, edge: EdgeId) -> bool {
         let by_edge = self.by_edge.read();
         (by_edge.is_empty() && !self.is_whole.load(Relaxed)) || by_edge.contains_key(&edge)
     }
 
-    /// Sees a change after each change of anything from now on.
+    /// Changes after each change of any orders from now on.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()

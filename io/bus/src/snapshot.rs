@@ -1,4 +1,4 @@
-//! What an edge knows, on its disk: it serves from there when nobody answers at its start.
+//! The configuration of an edge on its disk, for a start while control and bus are unavailable.
 
 use std::{
     collections::BTreeMap,
@@ -12,30 +12,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConfigEntryError, ConfigValue, config_entry::CONFIG_SCHEMA};
 
-/// The file in the data directory of an edge.
+/// File name in the data directory of an edge.
 pub const SNAPSHOT_FILE: &str = "config.snapshot";
-/// The largest file that is read, in bytes.
+/// The largest accepted file in bytes.
 pub const MAX_SNAPSHOT_BYTES: u64 = 1 << 30;
 
-/// Why there is no snapshot to start with, or none was written.
+/// Reason why the snapshot could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The file cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The file is damaged, or of another version.
-    #[error("{} is not used: {source}; it is made anew when control is reached", path.display())]
+    #[error("{} is not used: {source}; it is written again when control is reached", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: ConfigEntryError,
     },
 }
@@ -59,20 +59,20 @@ struct SnapshotRead {
     entries: Vec<ConfigValue>,
 }
 
-/// What was read.
+/// A snapshot of the configuration.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// When it was written, in seconds since 1970 (UTC).
+    /// Time of writing in seconds since 1970 (UTC).
     pub saved_at: i64,
-    /// What it says.
+    /// The entries by key.
     pub entries: BTreeMap<String, ConfigValue>,
 }
 
 impl Snapshot {
-    /// The snapshot in this directory; `None` when there is none yet.
+    /// Reads the snapshot in this directory; `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read, or not be used.
+    /// The file cannot be read or used.
     pub fn read(dir: &Path) -> Result<Option<Self>, SnapshotError> {
         let path = dir.join(SNAPSHOT_FILE);
         let failed = |source| SnapshotError::Io { action: "read", path: path.clone(), source };
@@ -93,15 +93,15 @@ impl Snapshot {
         Ok(Some(Self { saved_at, entries }))
     }
 
-    /// Writes the entries beside the former snapshot and moves them into its place, so that there is always a whole one.
+    /// Writes the entries to a temporary file and renames it, so that there is always a complete snapshot.
     ///
     /// # Errors
-    /// It cannot be written; the former one stays.
+    /// The file cannot be written; the former one stays.
     pub fn write(dir: &Path, entries: &[ConfigValue], saved_at: i64) -> Result<(), SnapshotError> {
         let path = dir.join(SNAPSHOT_FILE);
         let draft = dir.join(format!("{SNAPSHOT_FILE}.new"));
         let write = || -> io::Result<()> {
-            // Hashes of credentials and addresses of persons are in it: nobody else reads it.
+            // The file has credential hashes and addresses of persons: only the owner may read it.
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
             let mut out = BufWriter::new(file);
             serde_json::to_writer(&mut out, &SnapshotToWrite { schema: CONFIG_SCHEMA, saved_at, entries })?;
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_what_is_damaged_is_told() {
+    fn a_written_snapshot_is_read_and_a_damaged_one_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Snapshot::read(dir.path()).unwrap().is_none());
         let login =
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&path, r#"{"schema":5,"entries":"?"}"#).unwrap();
         let error = Snapshot::read(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("schema 5") && error.contains("made anew"), "{error}");
+        assert!(error.contains("schema 5") && error.contains("written again"), "{error}");
         fs::write(&path, r#"{"schema":1,"entr"#).unwrap();
         assert!(Snapshot::read(dir.path()).unwrap_err().to_string().contains("damaged"));
     }

@@ -1,19 +1,19 @@
-//! Spans of time on the command line: `500ms`, `10s`, `2m`, `1h`.
+//! Durations on the command line: `500ms`, `10s`, `2m`, `1h`.
 
 use std::time::Duration;
 
-/// The longest span that an option takes: a day.
+/// The longest duration of an option: a day.
 const MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The longest long span: ten years.
+/// The longest long duration: ten years.
 const MAX_LONG_SECONDS: u64 = 3_650 * 86_400;
 
-/// Reads a span of time of at most a day.
+/// Parses a duration of at most a day.
 ///
 /// # Errors
-/// One sentence that says what was expected.
+/// One sentence with the expected form.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || "expected a time such as 500ms, 10s or 2m, a day at most".to_owned();
+    let wrong = || "expected a time such as 500ms, 10s or 2m, at most a day".to_owned();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| wrong())?;
@@ -27,12 +27,12 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     milliseconds.map(Duration::from_millis).filter(|span| *span <= MAX).ok_or_else(wrong)
 }
 
-/// Reads a long span of time: days too, at most ten years of them.
+/// Parses a long duration: also days, at most ten years.
 ///
 /// # Errors
-/// One sentence that says what was expected.
+/// One sentence with the expected form.
 pub fn parse_long(text: &str) -> Result<Duration, String> {
-    let wrong = || "expected a time such as 30m, 12h or 90d, 3650d at most".to_owned();
+    let wrong = || "expected a time such as 30m, 12h or 90d, at most 3650d".to_owned();
     let (number, unit) = text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
     let seconds = match unit {
         "s" => 1,
@@ -50,9 +50,9 @@ pub fn parse_long(text: &str) -> Result<Duration, String> {
 /// Like [`parse`], but not zero.
 ///
 /// # Errors
-/// One sentence that says what was expected.
+/// One sentence with the expected form.
 pub fn parse_positive(text: &str) -> Result<Duration, String> {
-    parse(text)?.checked_sub(Duration::from_nanos(1)).ok_or("expected more than no time at all")?;
+    parse(text)?.checked_sub(Duration::from_nanos(1)).ok_or("expected a time greater than zero")?;
     parse(text)
 }
 
@@ -79,7 +79,7 @@ mod tests {
         for bad in ["", "s", "-1s", "1.5s", "1d", "25h", "99999999999999999999s", "18446744073709551615h", "10 s"] {
             assert!(parse(bad).unwrap_err().contains("expected a time"), "{bad}");
         }
-        assert!(parse_positive("0s").unwrap_err().contains("more than no time"));
+        assert!(parse_positive("0s").unwrap_err().contains("greater than zero"));
         assert_eq!(parse_positive("1ms"), Ok(Duration::from_millis(1)));
     }
 }

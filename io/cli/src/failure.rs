@@ -1,31 +1,31 @@
-//! Failures as users see them: one clear sentence, one next step, one exit code.
+//! Failures for users: a sentence, a next step, an exit code.
 
 use std::error::Error;
 
 use serde::Serialize;
 
-/// What kind of failure it is; each has its exit code.
+/// The kind of failure, which decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Anything that is none of the others.
+    /// Anything else.
     Failed,
-    /// The command line cannot be used as it is.
+    /// The command line is invalid.
     Usage,
-    /// Nobody is logged in.
+    /// A login is required.
     NotLoggedIn,
-    /// The one who is logged in may not do this.
+    /// The account has no permission.
     NotAllowed,
-    /// The thing does not exist.
+    /// Not found.
     NotFound,
-    /// The API refused what was asked for: it conflicts with what is there, or is not valid.
+    /// The API refused the request: a conflict, or invalid values.
     Refused,
-    /// The other side cannot be reached or cannot be trusted.
+    /// The server cannot be reached or is not trusted.
     Unreachable,
 }
 
 impl Kind {
-    /// The exit code, as `--help` lists it.
+    /// The exit code, as listed by `--help`.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -39,18 +39,18 @@ impl Kind {
     }
 }
 
-/// A failure that is ready to be told.
+/// A failure that is ready to be displayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What kind it is.
+    /// Its kind.
     pub kind: Kind,
-    /// One sentence: what went wrong, and where.
+    /// One sentence: what failed, and where.
     pub message: String,
-    /// What to do about it.
+    /// What to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
-    /// The id under which the server logged the request.
+    /// The id of the request in the server's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
@@ -61,12 +61,12 @@ impl Failure {
         Self { kind, message: message.into(), next_step: None, request_id: None }
     }
 
-    /// A command line that cannot be used.
+    /// An invalid command line.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
 
-    /// The same failure with what to do about it.
+    /// Adds a next step.
     #[must_use]
     pub fn next(mut self, step: impl Into<String>) -> Self {
         self.next_step = Some(step.into());
@@ -74,13 +74,13 @@ impl Failure {
     }
 }
 
-/// The reader of our output went away (`sallyport socket ls | head -1`): not a failure, only the end.
+/// The reader of the output has closed it (`sallyport socket ls | head -1`): not a failure, only the end.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody reads the output any more")]
+#[error("the output was closed")]
 pub struct OutputClosed;
 
-/// What to tell of an error, or nothing when it only means that the output was closed. `of_cause` knows the errors of a
-/// program's own, and is asked for each cause, the outermost first.
+/// The failure to display for an error; `None` if the error only means that the output was closed. `of_cause` converts
+/// the errors of a program's own, and is called for each cause, the outermost first.
 pub fn describe(
     error: &anyhow::Error,
     of_cause: impl Fn(&(dyn Error + 'static)) -> Option<Failure>,
@@ -96,12 +96,12 @@ pub fn describe(
     Some(Failure::new(Kind::Failed, with_causes(error)))
 }
 
-/// The error with its causes, those left out that it already ends with.
+/// The error with its causes, except those that its text already ends with.
 fn with_causes(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
-        _ if said.ends_with(&cause) => said,
-        _ => format!("{said}: {cause}"),
+        _ if text.ends_with(&cause) => text,
+        _ => format!("{text}: {cause}"),
     })
 }
 
@@ -123,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_found_below_what_was_said_around_it() {
+    fn a_failure_is_found_below_added_context() {
         let failure = Failure::usage("no port").next("give --port");
         let error = Err::<(), _>(failure.clone()).context("while connecting").unwrap_err();
         assert_eq!(described(&error), Some(failure));
     }
 
     #[test]
-    fn any_other_error_is_told_with_its_causes() {
+    fn any_other_error_is_shown_with_its_causes() {
         let error = anyhow::anyhow!("the disk is full").context("cannot write /x");
         let failure = described(&error).unwrap();
         assert_eq!((failure.kind, failure.message.as_str()), (Kind::Failed, "cannot write /x: the disk is full"));
@@ -142,7 +142,7 @@ mod tests {
         }
         let error = SaysItsCause { source: std::io::Error::other("it is a file") };
         let failure = described(&anyhow::Error::new(error)).unwrap();
-        assert_eq!(failure.message, "cannot use /x: it is a file", "no cause is told twice");
+        assert_eq!(failure.message, "cannot use /x: it is a file", "no cause is repeated");
     }
 
     #[test]

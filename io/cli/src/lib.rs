@@ -1,4 +1,4 @@
-//! The part of a command line that the programs of Sallyport share: output, failures, spans of time, and signals.
+//! The shared part of Sallyport's command lines: output, failures, durations, and signals.
 
 pub mod duration;
 pub mod failure;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, OutputClosed};
 
-/// In which form data is asked for.
+/// The requested form of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Form {
     /// For people.
@@ -26,7 +26,7 @@ pub enum Form {
     Yaml,
 }
 
-/// In which form data is printed.
+/// The form in which data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For people.
@@ -38,7 +38,7 @@ pub enum Format {
 }
 
 impl Form {
-    /// What is printed then.
+    /// The printed form.
     pub fn format(self) -> Format {
         match self {
             Self::Table | Self::Wide => Format::Table,
@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// When colours are used.
+/// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Color {
     /// On a terminal, unless `NO_COLOR` is set.
@@ -61,7 +61,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// Whether to colour what goes to this stream.
+    /// Whether to colour output to this stream.
     fn wanted(self, is_terminal: bool, no_color: bool) -> bool {
         match self {
             Self::Always => true,
@@ -71,12 +71,12 @@ impl Color {
     }
 }
 
-/// How this run of the program prints.
+/// How a program prints.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     /// The form of data.
     pub format: Format,
-    /// Whether tables have all their columns, and not only those that fit a narrow terminal.
+    /// Whether tables have all columns, and not only those for a narrow terminal.
     pub is_wide: bool,
     /// Whether the standard output is coloured.
     pub color: bool,
@@ -86,12 +86,12 @@ pub struct Output {
     pub terminal: bool,
 }
 
-/// The data as one YAML document, without an end of line.
+/// The data as one YAML document, without a line end.
 ///
 /// Words that YAML 1.1 reads as something else, such as `no` or `12:30:45`, are quoted: many programs read YAML 1.1.
 ///
 /// # Errors
-/// The data is no YAML, such as a map whose keys are maps.
+/// The data cannot be expressed in YAML, such as a map whose keys are maps.
 pub fn yaml<T: Serialize>(data: &T) -> anyhow::Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(data, options)?;
@@ -99,7 +99,7 @@ pub fn yaml<T: Serialize>(data: &T) -> anyhow::Result<String> {
 }
 
 impl Output {
-    /// Prints in this form, coloured as far as the streams and `NO_COLOR` allow.
+    /// Prints in this form, coloured if the streams and `NO_COLOR` allow.
     pub fn new(format: Format, color: Color) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let terminal = io::stdout().is_terminal();
@@ -112,12 +112,12 @@ impl Output {
         }
     }
 
-    /// The same, with all columns of tables.
+    /// The same output with all columns of tables.
     pub fn wide(self, is_wide: bool) -> Self {
         Self { is_wide, ..self }
     }
 
-    /// Prints data: for people as `table` draws it, for programs all of it.
+    /// Prints data: for people as `table` formats it, for programs completely.
     ///
     /// # Errors
     /// The standard output is closed or cannot be written.
@@ -129,7 +129,7 @@ impl Output {
         }
     }
 
-    /// Prints a list: on a terminal an empty one is a sentence that says what comes next, for programs it stays a list.
+    /// Prints a list: an empty one is a hint on a terminal, and an empty list for programs.
     ///
     /// # Errors
     /// The standard output is closed or cannot be written.
@@ -145,14 +145,14 @@ impl Output {
         self.data(&items, |items| table(items))
     }
 
-    /// Gives people a hint beside the output.
+    /// Prints a hint for people.
     pub fn hint(&self, text: &str) {
         if self.format == Format::Table {
             note(text);
         }
     }
 
-    /// Tells a failure on the standard error.
+    /// Prints a failure to the standard error.
     pub fn failure(&self, failure: &Failure) {
         if self.format == Format::Json {
             #[derive(Serialize)]
@@ -175,17 +175,17 @@ impl Output {
     }
 }
 
-/// The text in a colour.
+/// The text with a colour.
 pub fn paint(text: &str, color: AnsiColor) -> String {
     styled(text, color.on_default())
 }
 
-/// The text in a style.
+/// The text with a style.
 pub fn styled(text: &str, style: Style) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Prints a value as JSON in one line, at once.
+/// Prints a value as one line of JSON, without buffering.
 ///
 /// # Errors
 /// The standard output is closed or cannot be written.
@@ -193,7 +193,7 @@ pub fn json_line<T: Serialize>(value: &T) -> anyhow::Result<()> {
     line(&serde_json::to_string(value)?)
 }
 
-/// Prints one line, at once.
+/// Prints one line, without buffering.
 ///
 /// # Errors
 /// The standard output is closed or cannot be written.
@@ -206,12 +206,12 @@ pub fn line(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Writes one line to the standard error; there is nowhere to complain when that is closed.
+/// Writes one line to the standard error, ignoring failures.
 pub fn note(text: &str) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
-/// A table for people. Cells may hold what others wrote: control characters are made visible.
+/// A table for people. Cells may contain text from others: control characters are escaped.
 pub fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
@@ -221,7 +221,7 @@ pub fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [
     trim(&table)
 }
 
-/// Lines of cells below each other, the first one being the header. The cells are safe to print.
+/// Aligned lines of cells, the first line being the header. The cells must be safe to print.
 pub fn lines_of(lines: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -231,12 +231,12 @@ pub fn lines_of(lines: Vec<Vec<String>>) -> String {
     trim(&table)
 }
 
-/// How many columns of a terminal the text takes.
+/// The width of the text in terminal columns.
 pub fn width(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }
 
-/// Names and values below each other.
+/// Aligned names and values.
 pub fn pairs(rows: &[(&str, String)]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -246,15 +246,14 @@ pub fn pairs(rows: &[(&str, String)]) -> String {
     trim(&table)
 }
 
-/// Without the padding of the first and last column.
+/// Removes the padding of the first and last column.
 fn trim(table: &Table) -> String {
     let lines: Vec<String> =
         table.lines().map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned()).collect();
     lines.join("\n")
 }
 
-/// The text with everything made visible that could steer a terminal: control characters, and the marks that turn the
-/// direction of writing.
+/// The text with everything escaped that could control a terminal: control characters, and bidirectional marks.
 pub fn safe(text: &str) -> Cow<'_, str> {
     let steers = |c: char| {
         c.is_control()

@@ -1,11 +1,11 @@
-//! Other programs of the same installation, and where they are.
+//! Other programs of the same installation.
 
 use std::{
     env,
     path::{Path, PathBuf},
 };
 
-/// The other program of this name: the one beside the program that runs, else the first one on `PATH`.
+/// The path of the program with this name: beside the running program, or the first one on `PATH`.
 #[must_use]
 pub fn find(name: &str) -> Option<PathBuf> {
     let here = env::current_exe().ok();

@@ -1,4 +1,4 @@
-//! The signals that end a command which runs until it is told to stop.
+//! Signals that end a long-running command.
 
 use std::{
     fs::File,
@@ -14,18 +14,18 @@ use tokio::{
     time::Instant,
 };
 
-/// Signals so soon after one are the same one: `timeout` of coreutils sends its signal to the process and to its group.
+/// Signals within this time count as one: `timeout` of coreutils sends its signal to the process and to its group.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// The exit status after Ctrl-C, as shells have it: 128 and the number of the signal.
+/// The exit status after Ctrl-C, as in shells: 128 plus the signal number.
 pub const INTERRUPTED: i32 = 130;
-/// The same after SIGTERM.
+/// The exit status after SIGTERM.
 const TERMINATED: i32 = 143;
-/// Whether somebody took the signals.
+/// Whether signals are handled by [`Signals`].
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// From here on a signal that ends the process puts the terminal right before, as it is now: a prompt for a password
-/// hides what is typed.
+/// From now on a signal that ends the process first restores the terminal's current state: a password prompt hides the
+/// input.
 ///
 /// # Errors
 /// The system refuses.
@@ -33,7 +33,7 @@ pub fn restore_terminal_at_end() -> io::Result<()> {
     let terminal = File::options().read(true).write(true).open("/dev/tty")?;
     let as_it_is = tcgetattr(&terminal)?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    // It goes on after the prompt: signals that were taken once do not end the process by themselves any more.
+    // Continues after the prompt: once handled, signals no longer end the process by themselves.
     tokio::spawn(async move {
         let status = tokio::select! {
             _ = interrupt.recv() => INTERRUPTED,
@@ -47,18 +47,18 @@ pub fn restore_terminal_at_end() -> io::Result<()> {
     Ok(())
 }
 
-/// Ctrl-C, SIGTERM, and the end of the terminal; from here on they no longer end the process by themselves.
+/// Ctrl-C, SIGTERM, and the end of the terminal; from its creation on they no longer end the process by themselves.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// Absent where whoever started us wants the end of the terminal ignored (`nohup`).
+    /// `None` if the parent process wants SIGHUP to be ignored (`nohup`).
     hangup: Option<Signal>,
-    /// When the last one came that was told.
-    told: Option<Instant>,
+    /// When the last signal was reported.
+    reported: Option<Instant>,
 }
 
 impl Signals {
-    /// Takes the signals over.
+    /// Starts to handle the signals.
     ///
     /// # Errors
     /// The system refuses.
@@ -67,10 +67,10 @@ impl Signals {
         let hangup = if ignores_hangup(&status) { None } else { Some(signal(SignalKind::hangup())?) };
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         TAKEN.store(true, Ordering::SeqCst);
-        Ok(Self { interrupt, terminate, hangup, told: None })
+        Ok(Self { interrupt, terminate, hangup, reported: None })
     }
 
-    /// The same without the end of the terminal, which [`Hangups`] tells.
+    /// The same without SIGHUP, which [`Hangups`] reports.
     ///
     /// # Errors
     /// The system refuses.
@@ -82,16 +82,16 @@ impl Signals {
         };
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         TAKEN.store(true, Ordering::SeqCst);
-        Ok((Self { interrupt, terminate, hangup: None, told: None }, hangups))
+        Ok((Self { interrupt, terminate, hangup: None, reported: None }, hangups))
     }
 
-    /// Waits for the next one; repetitions within a second are left out. Safe to drop and call again.
+    /// Waits for the next signal; repetitions within a second are skipped. Cancel safe.
     pub async fn next(&mut self) {
         loop {
             self.any().await;
             let now = Instant::now();
-            if self.told.is_none_or(|told| now.duration_since(told) >= SAME_SIGNAL) {
-                self.told = Some(now);
+            if self.reported.is_none_or(|reported| now.duration_since(reported) >= SAME_SIGNAL) {
+                self.reported = Some(now);
                 return;
             }
         }
@@ -112,24 +112,24 @@ impl Signals {
     }
 }
 
-/// What a hangup asks for.
+/// The meaning of SIGHUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hangup {
-    /// To read again what was configured, as daemons do.
+    /// Reload the configuration, as daemons do.
     Reload,
-    /// To end: the terminal is gone.
+    /// Stop: the terminal is closed.
     End,
 }
 
-/// SIGHUP, to a command that has something to read again.
+/// SIGHUP, for a command with a configuration to reload.
 pub struct Hangups {
     hangup: Signal,
-    /// It was started from a terminal, and whoever started it did not want the end of that ignored.
+    /// Whether the command was started from a terminal whose end should end it.
     ends_with_terminal: bool,
 }
 
 impl Hangups {
-    /// Waits for the next one. Safe to drop and call again.
+    /// Waits for the next SIGHUP. Cancel safe.
     pub async fn next(&mut self) -> Hangup {
         if self.hangup.recv().await.is_none() {
             return pending().await;
@@ -138,12 +138,12 @@ impl Hangups {
     }
 }
 
-/// Whether the process has a terminal that controls it.
+/// Whether the process has a controlling terminal.
 fn has_terminal() -> bool {
     File::options().read(true).write(true).open("/dev/tty").is_ok()
 }
 
-/// Whether SIGHUP is ignored, by the process's status (proc_pid_status(5)): the lowest bit of `SigIgn` is signal 1.
+/// Whether SIGHUP is ignored, from the process's status (proc_pid_status(5)): the lowest bit of `SigIgn` is signal 1.
 fn ignores_hangup(status: &str) -> bool {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)

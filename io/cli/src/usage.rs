@@ -1,4 +1,4 @@
-//! Refusals of a command line, and the options about printing that all programs have.
+//! Errors of a command line, and the printing options that all programs share.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -12,10 +12,10 @@ use crate::{
     output::{Color, Form, Format, Output},
 };
 
-/// Set by the scripts of `sallyport completion`, with the name of the shell.
+/// Set by the scripts of `sallyport completion` to the name of the shell.
 pub const COMPLETE: &str = "SALLYPORT_COMPLETE";
 
-/// The options that say how a program prints.
+/// The printing options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct Printing {
     /// How data is printed
@@ -28,13 +28,13 @@ pub struct Printing {
 }
 
 impl Printing {
-    /// What prints in this way.
+    /// The output with these options.
     #[must_use]
     pub fn to_output(self) -> Output {
         Output::new(self.output.format(), self.color).wide(self.output == Form::Wide)
     }
 
-    /// The same options for another program's command line; none where they are as by default.
+    /// The options for another program's command line, without those at their defaults.
     #[must_use]
     pub fn to_args(self) -> Vec<OsString> {
         let output = (self.output != Form::default()).then(|| ("--output", self.output.to_possible_value()));
@@ -44,8 +44,8 @@ impl Printing {
     }
 }
 
-/// Tells what is wrong with the command line, and gives the exit code; help that was asked for is no failure. `help` is
-/// the command line that prints the help.
+/// Prints what is wrong with the command line, and returns the exit code; a requested help is no failure. `help` is the
+/// command line that prints the help.
 #[must_use]
 pub fn misused(error: &clap::Error, as_json: bool, help: &str) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -54,25 +54,25 @@ pub fn misused(error: &clap::Error, as_json: bool, help: &str) -> ExitCode {
         let failure = Failure::usage(sentence(&error.render().to_string())).next(next);
         Output::new(Format::Json, Color::Never).failure(&failure);
     } else {
-        // Nothing can be done when even this cannot be printed.
+        // A failure to print cannot be reported.
         drop(error.print());
     }
     if is_help { ExitCode::SUCCESS } else { ExitCode::from(Kind::Usage.exit_code()) }
 }
 
-/// The word that was probably meant, where one is near.
+/// The suggested word, if one is similar.
 fn suggestion(error: &clap::Error) -> Option<String> {
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     let near = kinds.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(word) => Some(word.clone()),
-        // The nearest is the last.
+        // The last is the most similar.
         ContextValue::Strings(words) => words.last().cloned(),
         _ => None,
     })?;
     Some(format!("did you mean {near}?"))
 }
 
-/// The first paragraph of what is wrong, which may name arguments in lines below, as one line.
+/// The first paragraph of the message as one line; arguments may be on the lines below.
 #[must_use]
 pub fn sentence(text: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
@@ -80,7 +80,7 @@ pub fn sentence(text: &str) -> String {
     paragraph.trim_start_matches("error: ").to_owned()
 }
 
-/// Whether a command line that cannot be parsed asks for JSON all the same.
+/// Whether a command line that cannot be parsed requests JSON.
 #[must_use]
 pub fn asks_for_json(args: &[OsString]) -> bool {
     args.windows(2).any(|two| (two[0] == "-o" || two[0] == "--output") && two[1] == "json")
@@ -97,8 +97,8 @@ mod tests {
             [clap::Arg::new("name").long("name"), clap::Arg::new("email").long("email")].map(|arg| arg.required(true)),
         );
         let error = command.try_get_matches_from(["create"]).unwrap_err().render().to_string();
-        let said = "the following required arguments were not provided: --name <name> --email <email>";
-        assert_eq!(sentence(&error), said);
+        let expected = "the following required arguments were not provided: --name <name> --email <email>";
+        assert_eq!(sentence(&error), expected);
         assert_eq!(sentence("error: unexpected argument '--x' found\n\nUsage: y"), "unexpected argument '--x' found");
     }
 

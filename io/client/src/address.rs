@@ -7,7 +7,7 @@ use http::Uri;
 /// The port of HTTPS.
 const HTTPS_PORT: u16 = 443;
 
-/// Where an API is: `https://host` or `https://host:port`.
+/// The address of an API: `https://host` or `https://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ApiAddress {
     host: String,
@@ -17,14 +17,14 @@ pub struct ApiAddress {
 /// The text is not the address of an API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Not an address at all.
+    /// Malformed.
     #[error("{0:?} is not the address of an API such as https://api.example.com")]
     Malformed(String),
     /// Not HTTPS.
-    #[error("{0:?} is not an https address: the API is spoken to over TLS only")]
+    #[error("{0:?} is not an https address: the API needs TLS")]
     Scheme(String),
-    /// More than host and port.
-    #[error("{0:?} says more than a host and a port, such as https://api.example.com:8443")]
+    /// More than a host and a port.
+    #[error("{0:?} has more than a host and a port, such as https://api.example.com:8443")]
     More(String),
 }
 
@@ -41,14 +41,14 @@ impl ApiAddress {
         self.port
     }
 
-    /// Host and port as they stand in a URL; the port is left out when it is that of HTTPS.
+    /// Host and port as in a URL; the port of HTTPS is left out.
     #[must_use]
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == HTTPS_PORT { host } else { format!("{host}:{}", self.port) }
     }
 
-    /// Whether it is on this machine.
+    /// Whether the host is this machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
         let address: Option<std::net::IpAddr> = self.host.parse().ok();
@@ -59,7 +59,7 @@ impl ApiAddress {
 impl FromStr for ApiAddress {
     type Err = AddressError;
 
-    /// Reads `https://host:port`; `https://` may be absent.
+    /// Parses `https://host:port`; `https://` may be absent.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let shown = || text.chars().take(200).collect::<String>();
         let text = text.trim();

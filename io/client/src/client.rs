@@ -24,29 +24,29 @@ use uuid::Uuid;
 
 use crate::{ApiAddress, ClientError, SessionStore, SocketRef, TunnelRef, session, transport};
 
-/// The most items that a whole list may have, over all its pages.
+/// The most items of a list, over all its pages.
 pub const MAX_LIST_ITEMS: usize = 100_000;
 
-/// How the client shows who it is.
+/// The client's authentication.
 #[derive(Clone)]
 pub enum Auth {
-    /// It does not: for accounts, login and information.
+    /// None: for creating accounts, logins and information.
     Nobody,
-    /// With an API token.
+    /// An API token.
     Token(Secret),
-    /// With a session that was saved at login.
+    /// A saved session.
     Saved(Arc<dyn SessionStore>),
 }
 
-/// What a client is made of.
+/// Configuration of a client.
 pub struct ClientConfig {
-    /// Where the API is.
+    /// The address of the API.
     pub address: ApiAddress,
-    /// Whose certificates are trusted.
+    /// The trusted authorities.
     pub trust: Trust,
-    /// By which way it is reached.
+    /// The route to the API.
     pub outbound: Outbound,
-    /// How the client shows who it is.
+    /// The authentication.
     pub auth: Auth,
     /// Name and version of the program, such as `sallyport/0.1.0`.
     pub agent: String,
@@ -63,7 +63,7 @@ pub struct ApiClient {
     organisation: Option<HeaderValue>,
 }
 
-/// One call before it is sent.
+/// A call before it is sent.
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
@@ -72,10 +72,10 @@ pub(crate) struct Call<'a> {
 }
 
 impl ApiClient {
-    /// A client; nothing is connected yet.
+    /// Creates a client without connecting.
     ///
     /// # Errors
-    /// What is to be trusted cannot be used.
+    /// The trusted authorities cannot be used.
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
         let tls = sallyport_net::client_config(&config.trust, &[b"http/1.1"])
             .map_err(|error| ClientError::Trust(error.to_string()))?;
@@ -83,7 +83,7 @@ impl ApiClient {
         Ok(Self { address, tls, outbound, auth, agent, organisation: None })
     }
 
-    /// The client, acting for this organisation, by id or name, instead of the one that it would act for.
+    /// The client for this organisation, by id or name, instead of the default one.
     ///
     /// # Errors
     /// It cannot be the id or the name of an organisation.
@@ -93,23 +93,23 @@ impl ApiClient {
         Ok(self)
     }
 
-    /// Where the API is.
+    /// The address of the API.
     #[must_use]
     pub fn address(&self) -> &ApiAddress {
         &self.address
     }
 
-    /// By which way it is reached.
+    /// The route to the API.
     pub(crate) fn outbound(&self) -> &Outbound {
         &self.outbound
     }
 
-    /// Whom it trusts.
+    /// The TLS configuration.
     pub(crate) fn tls(&self) -> &Arc<rustls::ClientConfig> {
         &self.tls
     }
 
-    /// What this installation is.
+    /// Information about the installation.
     ///
     /// # Errors
     /// See [`ClientError`], as for every call below.
@@ -117,7 +117,7 @@ impl ApiClient {
         self.open(Method::GET, "/v1/info", &()).await
     }
 
-    /// Makes an account.
+    /// Creates an account.
     ///
     /// # Errors
     /// The address is taken, or the password is weak.
@@ -125,18 +125,18 @@ impl ApiClient {
         self.open(Method::POST, "/v1/accounts", account).await
     }
 
-    /// The account that is logged in.
+    /// The account of the login.
     ///
     /// # Errors
-    /// Nobody is.
+    /// There is no login.
     pub async fn account(&self) -> Result<Account, ClientError> {
         self.get("/v1/account").await
     }
 
-    /// Deletes the account that is logged in, and everything it has.
+    /// Deletes the account of the login, with everything it owns.
     ///
     /// # Errors
-    /// Nobody is.
+    /// There is no login.
     pub async fn delete_account(&self) -> Result<(), ClientError> {
         self.delete("/v1/account").await
     }
@@ -144,12 +144,12 @@ impl ApiClient {
     /// Starts a session.
     ///
     /// # Errors
-    /// Address or password are wrong, or were tried too often.
+    /// Address or password are wrong, or there were too many attempts.
     pub async fn login(&self, login: &Login) -> Result<Session, ClientError> {
         self.open(Method::POST, "/v1/login", login).await
     }
 
-    /// Gets the next session; the old one's refresh token is used up.
+    /// Renews a session; the old refresh token is used up.
     ///
     /// # Errors
     /// The session has ended.
@@ -168,7 +168,7 @@ impl ApiClient {
     /// All API tokens of the account.
     ///
     /// # Errors
-    /// Nobody is logged in.
+    /// There is no login.
     pub async fn tokens(&self) -> Result<Vec<Token>, ClientError> {
         self.list("/v1/tokens").await
     }
@@ -181,7 +181,7 @@ impl ApiClient {
         self.list("/v1/service-tokens").await
     }
 
-    /// Makes a service token.
+    /// Creates a service token.
     ///
     /// # Errors
     /// The API refuses, or cannot be reached.
@@ -197,7 +197,7 @@ impl ApiClient {
         self.get(&format!("/v1/service-tokens/{token}")).await
     }
 
-    /// Gets a client certificate for a service token.
+    /// Issues a client certificate for a service token.
     ///
     /// # Errors
     /// The API refuses, or cannot be reached.
@@ -209,7 +209,7 @@ impl ApiClient {
         self.send(Method::POST, &format!("/v1/service-tokens/{token}/certificate"), certificate).await
     }
 
-    /// Ends a service token.
+    /// Revokes a service token.
     ///
     /// # Errors
     /// The organisation has no such token.
@@ -233,15 +233,15 @@ impl ApiClient {
         self.delete(&format!("/v1/edges/{edge}")).await
     }
 
-    /// Has an edge emptied.
+    /// Drains an edge.
     ///
     /// # Errors
-    /// There is no such edge, or no other one that serves.
+    /// There is no such edge, or no other live one.
     pub async fn drain_edge(&self, edge: EdgeId, how: &DrainEdge) -> Result<Edge, ClientError> {
         self.send(Method::POST, &format!("/v1/edges/{edge}/drain"), how).await
     }
 
-    /// Has an edge serve again.
+    /// Ends draining an edge.
     ///
     /// # Errors
     /// There is no such edge.
@@ -250,7 +250,7 @@ impl ApiClient {
         self.call(Call { method: Method::POST, path: &path, body: Bytes::new(), key: None }).await
     }
 
-    /// Makes a token with which one edge may join.
+    /// Creates a join token for one edge.
     ///
     /// # Errors
     /// The API refuses, or cannot be reached.
@@ -258,15 +258,15 @@ impl ApiClient {
         self.send(Method::POST, "/v1/edge-tokens", token).await
     }
 
-    /// The tokens with which edges may join, or have joined.
+    /// The join tokens, used ones included.
     ///
     /// # Errors
-    /// The API says no, or cannot be reached.
+    /// The API refuses, or cannot be reached.
     pub async fn edge_tokens(&self) -> Result<Vec<EdgeToken>, ClientError> {
         self.list("/v1/edge-tokens").await
     }
 
-    /// Removes a token with which an edge might join.
+    /// Removes a join token.
     ///
     /// # Errors
     /// There is no such token.
@@ -277,23 +277,23 @@ impl ApiClient {
     /// Makes another account the owner of the installation.
     ///
     /// # Errors
-    /// There is no such account, or the one that asks is not the owner.
+    /// There is no such account, or the caller is not the owner.
     pub async fn hand_over(&self, to: &HandOver) -> Result<(), ClientError> {
         self.send(Method::PUT, "/v1/installation/owner", to).await
     }
 
-    /// Makes an API token.
+    /// Creates an API token.
     ///
     /// # Errors
-    /// It asks for more than its maker may do.
+    /// It has more permissions than the caller.
     pub async fn create_token(&self, token: &CreateToken) -> Result<CreatedToken, ClientError> {
         self.send(Method::POST, "/v1/tokens", token).await
     }
 
-    /// Ends an API token.
+    /// Revokes an API token.
     ///
     /// # Errors
-    /// There is none with this id.
+    /// There is no token with this id.
     pub async fn delete_token(&self, token: TokenId) -> Result<(), ClientError> {
         self.delete(&format!("/v1/tokens/{token}")).await
     }
@@ -301,15 +301,15 @@ impl ApiClient {
     /// All sockets of the account.
     ///
     /// # Errors
-    /// Nobody is logged in.
+    /// There is no login.
     pub async fn sockets(&self) -> Result<Vec<Socket>, ClientError> {
         self.list("/v1/sockets").await
     }
 
-    /// Makes a socket. The key makes the call repeatable: it is sent once more when the first answer is lost.
+    /// Creates a socket. The key makes the call idempotent: it is repeated if the first answer is lost.
     ///
     /// # Errors
-    /// What is asked for is not valid.
+    /// A value is invalid.
     pub async fn create_socket(&self, socket: &CreateSocket, key: &str) -> Result<Socket, ClientError> {
         let call = || Call { method: Method::POST, path: "/v1/sockets", body: json(socket), key: Some(key) };
         match self.call(call()).await {
@@ -329,7 +329,7 @@ impl ApiClient {
     /// Changes a socket.
     ///
     /// # Errors
-    /// The account has none with this id or name, or what is asked for is not valid.
+    /// The account has none with this id or name, or a value is invalid.
     pub async fn update_socket(&self, socket: &SocketRef, update: &UpdateSocket) -> Result<Socket, ClientError> {
         self.send(Method::PATCH, &format!("/v1/sockets/{}", socket.segment()), update).await
     }
@@ -350,10 +350,10 @@ impl ApiClient {
         self.list(&format!("/v1/sockets/{}/tunnels", socket.segment())).await
     }
 
-    /// Makes a tunnel.
+    /// Creates a tunnel.
     ///
     /// # Errors
-    /// The account has no such socket, or the socket has as many tunnels as it can.
+    /// The account has no such socket, or the socket has reached its limit of tunnels.
     pub async fn create_tunnel(&self, socket: &SocketRef, tunnel: &CreateTunnel) -> Result<CreatedTunnel, ClientError> {
         self.send(Method::POST, &format!("/v1/sockets/{}/tunnels", socket.segment()), tunnel).await
     }
@@ -361,7 +361,7 @@ impl ApiClient {
     /// Changes a tunnel.
     ///
     /// # Errors
-    /// The account has no such socket or tunnel, or what is asked for is not valid.
+    /// The account has no such socket or tunnel, or a value is invalid.
     pub async fn update_tunnel(
         &self,
         socket: &SocketRef,
@@ -388,7 +388,7 @@ impl ApiClient {
         self.delete(&format!("/v1/sockets/{}/tunnels/{}", socket.segment(), tunnel.segment())).await
     }
 
-    /// Gives a tunnel a new credential; the old one ends.
+    /// Replaces the credential of a tunnel; the old one is revoked.
     ///
     /// # Errors
     /// The account has no such socket or tunnel.
@@ -397,10 +397,10 @@ impl ApiClient {
         self.call(Call { method: Method::POST, path: &path, body: Bytes::new(), key: None }).await
     }
 
-    /// Has an ssh key signed, so that a stock ssh client logs in with it for this one tunnel.
+    /// Signs an ssh key, so that an ssh client can log in for this one tunnel.
     ///
     /// # Errors
-    /// The account has no such socket or tunnel, it is no good key, or the server takes no ssh clients.
+    /// The account has no such socket or tunnel, the key is not accepted, or the server does not accept ssh clients.
     pub async fn sign_ssh_key(
         &self,
         socket: &SocketRef,
@@ -415,7 +415,7 @@ impl ApiClient {
         .await
     }
 
-    /// Who has logged in with the token of a program.
+    /// The person who has logged in with a program's token.
     ///
     /// # Errors
     /// The login has ended.
@@ -423,7 +423,7 @@ impl ApiClient {
         self.get("/v1/client").await
     }
 
-    /// Ends the login that the client's token is of, wherever it is used.
+    /// Ends the login of the client's token, at all sockets.
     ///
     /// # Errors
     /// The login had ended before, or the API cannot be reached.
@@ -431,42 +431,42 @@ impl ApiClient {
         self.delete("/v1/client").await
     }
 
-    /// Exchanges the code that a browser brought for a token.
+    /// Exchanges the code from a browser for a token.
     ///
     /// # Errors
-    /// The code is not good.
+    /// The code is invalid.
     pub async fn exchange_client_code(&self, code: &ExchangeClientCode) -> Result<ClientToken, ClientError> {
         self.open(Method::POST, "/v1/client/token", code).await
     }
 
-    /// Begins a login with a browser that is elsewhere.
+    /// Starts a login with a browser on another device.
     ///
     /// # Errors
-    /// There is no such socket, or it asks nobody who they are.
+    /// There is no such socket, or it requires no login.
     pub async fn begin_device_login(&self, begin: &BeginDeviceLogin) -> Result<DeviceLogin, ClientError> {
         self.open(Method::POST, "/v1/client/device", begin).await
     }
 
-    /// Asks whether the person has agreed.
+    /// Polls whether the person has agreed.
     ///
     /// # Errors
-    /// Not yet, or not any more: the code of the problem says which.
+    /// Not yet, or no longer: the code of the problem tells which.
     pub async fn exchange_device_code(&self, code: &ExchangeDeviceCode) -> Result<ClientToken, ClientError> {
         self.open(Method::POST, "/v1/client/device/token", code).await
     }
 
-    /// A client certificate for a socket, with the token of a program.
+    /// Issues a client certificate for a socket, with a program's token.
     ///
     /// # Errors
-    /// The login has ended, or the socket does not let the person in.
+    /// The login has ended, or the socket does not admit the person.
     pub async fn client_certificate(&self, key: &CreateClientCertificate) -> Result<ClientCertificate, ClientError> {
         self.send(Method::POST, "/v1/client/tls-certificate", key).await
     }
 
-    /// An ssh certificate, with the token of a program.
+    /// Issues an ssh certificate, with a program's token.
     ///
     /// # Errors
-    /// The login has ended, or the socket does not let the person in.
+    /// The login has ended, or the socket does not admit the person.
     pub async fn client_ssh_certificate(
         &self,
         key: &CreateClientSshCertificate,
@@ -477,23 +477,23 @@ impl ApiClient {
     /// The organisation's authority for ssh keys.
     ///
     /// # Errors
-    /// Nobody is logged in.
+    /// There is no login.
     pub async fn ssh_authority(&self) -> Result<SshAuthority, ClientError> {
         self.get("/v1/ssh-authority").await
     }
 
-    /// Changes what it signs.
+    /// Changes the settings of the organisation's authority for ssh keys.
     ///
     /// # Errors
-    /// What is asked for is not valid.
+    /// A value is invalid.
     pub async fn update_ssh_authority(&self, update: &UpdateSshAuthority) -> Result<SshAuthority, ClientError> {
         self.send(Method::PATCH, "/v1/ssh-authority", update).await
     }
 
-    /// Has the key of the host behind a socket signed.
+    /// Signs the host key of the origin of a socket.
     ///
     /// # Errors
-    /// The account has no such socket, or it is no good key.
+    /// The account has no such socket, or the key is not accepted.
     pub async fn sign_ssh_host_key(
         &self,
         socket: &SocketRef,
@@ -505,7 +505,7 @@ impl ApiClient {
     /// All ssh keys of the account.
     ///
     /// # Errors
-    /// Nobody is logged in.
+    /// There is no login.
     pub async fn ssh_keys(&self) -> Result<Vec<SshKey>, ClientError> {
         self.list("/v1/ssh-keys").await
     }
@@ -513,12 +513,12 @@ impl ApiClient {
     /// Adds an ssh key to the account.
     ///
     /// # Errors
-    /// It is no good key, or it is there already.
+    /// The key is not accepted, or was added already.
     pub async fn create_ssh_key(&self, key: &CreateSshKey) -> Result<SshKey, ClientError> {
         self.send(Method::POST, "/v1/ssh-keys", key).await
     }
 
-    /// Takes an ssh key from the account.
+    /// Removes an ssh key from the account.
     ///
     /// # Errors
     /// The account has none with this id.
@@ -526,7 +526,7 @@ impl ApiClient {
         self.delete(&format!("/v1/ssh-keys/{key}")).await
     }
 
-    /// A call that needs nobody to be logged in.
+    /// A call without authentication.
     pub(crate) async fn open<B: Serialize, T: DeserializeOwned>(
         &self,
         method: Method,
@@ -576,12 +576,12 @@ impl ApiClient {
         }
     }
 
-    /// A call as who the client is; a session that has ended is renewed once.
+    /// An authenticated call; an expired session is renewed once.
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
         self.read(&self.fetch(call).await?)
     }
 
-    /// The answer to a call, as it came. What is the same for all answers is here, once in the program.
+    /// The raw answer to a call. This part is not generic, so that it is compiled once.
     async fn fetch(&self, call: Call<'_>) -> Result<Bytes, ClientError> {
         let store = match &self.auth {
             Auth::Nobody => return Err(self.not_logged_in().await),
@@ -604,7 +604,7 @@ impl ApiClient {
         }
     }
 
-    /// Nobody is logged in; but where there is no API at all, that is the more useful thing to say.
+    /// The error of a missing login, or the error of reaching the API, which is more useful.
     async fn not_logged_in(&self) -> ClientError {
         match self.info().await {
             Err(error @ (ClientError::Unreachable { .. } | ClientError::Untrusted { .. })) => error,
@@ -625,7 +625,7 @@ impl ApiClient {
         })
     }
 
-    /// What an answer says; an empty one says nothing.
+    /// Decodes an answer; an empty one is `null`.
     fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
         let body = if body.is_empty() { b"null" } else { body };
         serde_json::from_slice(body).map_err(|error| self.unusable(error.to_string()))
@@ -667,12 +667,12 @@ fn json<B: Serialize>(body: &B) -> Bytes {
     serde_json::to_vec(body).map(Bytes::from).unwrap_or_default()
 }
 
-/// The text as the value of a query parameter (RFC 3986 section 2.1).
+/// Encodes the text as the value of a query parameter (RFC 3986 section 2.1).
 pub(crate) fn query_value(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 
-/// The text as one segment of a path.
+/// Encodes the text as one segment of a path.
 pub(crate) fn path_segment(text: &str) -> PercentEncode<'_> {
     query_value(text)
 }

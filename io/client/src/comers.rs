@@ -1,4 +1,4 @@
-//! Who may come, who has logged in, and who did what.
+//! Access control: policies, persons, identity providers, logins, and the audit log.
 
 use http::Method;
 use sallyport_api::{
@@ -15,15 +15,15 @@ impl ApiClient {
     /// All policies of the organisation.
     ///
     /// # Errors
-    /// Nobody is logged in.
+    /// There is no login.
     pub async fn policies(&self) -> Result<Vec<Policy>, ClientError> {
         self.list("/v1/policies").await
     }
 
-    /// Makes a policy, attached to nothing.
+    /// Creates a policy without attachments.
     ///
     /// # Errors
-    /// The name is taken, or nobody could meet its rules.
+    /// The name is taken, or the rules cannot apply to anybody.
     pub async fn create_policy(&self, policy: &CreatePolicy) -> Result<Policy, ClientError> {
         self.send(Method::POST, "/v1/policies", policy).await
     }
@@ -39,12 +39,12 @@ impl ApiClient {
     /// Changes a policy.
     ///
     /// # Errors
-    /// The organisation has none with this id or name, or what is asked for is not valid.
+    /// The organisation has none with this id or name, or a value is invalid.
     pub async fn update_policy(&self, policy: &PolicyRef, update: &UpdatePolicy) -> Result<Policy, ClientError> {
         self.send(Method::PATCH, &format!("/v1/policies/{policy}"), update).await
     }
 
-    /// Deletes a policy that is attached to nothing.
+    /// Deletes a policy without attachments.
     ///
     /// # Errors
     /// The organisation has none with this id or name, or it is attached.
@@ -55,7 +55,7 @@ impl ApiClient {
     /// Attaches a policy.
     ///
     /// # Errors
-    /// There is no such policy or socket, or nobody could use a socket then.
+    /// There is no such policy or socket, or nobody could use a socket afterwards.
     pub async fn attach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
         self.send(Method::POST, &format!("/v1/policies/{policy}/attach"), place).await
     }
@@ -63,15 +63,15 @@ impl ApiClient {
     /// Detaches a policy.
     ///
     /// # Errors
-    /// There is no such policy or socket, or everybody or nobody could use a socket then.
+    /// There is no such policy or socket, or everybody or nobody could use a socket afterwards.
     pub async fn detach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
         self.send(Method::POST, &format!("/v1/policies/{policy}/detach"), place).await
     }
 
-    /// Asks what rules say.
+    /// Evaluates rules for a given request.
     ///
     /// # Errors
-    /// There is no such policy or socket, or the question is not valid.
+    /// There is no such policy or socket, or a value is invalid.
     pub async fn test_policy(&self, test: &TestPolicy) -> Result<PolicyTest, ClientError> {
         self.send(Method::POST, "/v1/policy-test", test).await
     }
@@ -79,7 +79,7 @@ impl ApiClient {
     /// All persons of the account's provider of kind `local`.
     ///
     /// # Errors
-    /// Nobody is logged in.
+    /// There is no login.
     pub async fn persons(&self) -> Result<Vec<LocalPerson>, ClientError> {
         self.list("/v1/persons").await
     }
@@ -103,12 +103,12 @@ impl ApiClient {
     /// Changes a person.
     ///
     /// # Errors
-    /// The account has none with this address, or what is asked for is not valid.
+    /// The account has none with this address, or a value is invalid.
     pub async fn update_person(&self, email: &PersonEmail, update: &UpdatePerson) -> Result<LocalPerson, ClientError> {
         self.send(Method::PATCH, &person_path(email), update).await
     }
 
-    /// Takes a person's password away, and has a link made for another one.
+    /// Removes a person's password, and creates a link for setting another one.
     ///
     /// # Errors
     /// The account has none with this address.
@@ -127,7 +127,7 @@ impl ApiClient {
     /// All identity providers of the account.
     ///
     /// # Errors
-    /// Nobody is logged in.
+    /// There is no login.
     pub async fn providers(&self) -> Result<Vec<Provider>, ClientError> {
         self.list("/v1/providers").await
     }
@@ -135,7 +135,7 @@ impl ApiClient {
     /// Adds an identity provider to the account.
     ///
     /// # Errors
-    /// There is one by that name, or it could not be used.
+    /// The name is taken, or the provider cannot be used.
     pub async fn create_provider(&self, provider: &CreateProvider) -> Result<Provider, ClientError> {
         self.send(Method::POST, "/v1/providers", provider).await
     }
@@ -143,7 +143,7 @@ impl ApiClient {
     /// An identity provider.
     ///
     /// # Errors
-    /// The account has none by this name.
+    /// The account has none with this name.
     pub async fn provider(&self, name: &ProviderName) -> Result<Provider, ClientError> {
         self.get(&format!("/v1/providers/{name}")).await
     }
@@ -151,24 +151,24 @@ impl ApiClient {
     /// Changes an identity provider.
     ///
     /// # Errors
-    /// The account has none by this name, or it could not be used.
+    /// The account has none with this name, or it cannot be used.
     pub async fn update_provider(&self, name: &ProviderName, update: &UpdateProvider) -> Result<Provider, ClientError> {
         self.send(Method::PATCH, &format!("/v1/providers/{name}"), update).await
     }
 
-    /// Deletes an identity provider; those for whom it vouched are logged out.
+    /// Deletes an identity provider; its persons are logged out.
     ///
     /// # Errors
-    /// The account has none by this name.
+    /// The account has none with this name.
     pub async fn delete_provider(&self, name: &ProviderName, force: bool) -> Result<(), ClientError> {
         let forced = if force { "?force=true" } else { "" };
         self.delete(&format!("/v1/providers/{name}{forced}")).await
     }
 
-    /// Has an identity provider asked what it is.
+    /// Tests an identity provider.
     ///
     /// # Errors
-    /// The account has none by this name.
+    /// The account has none with this name.
     pub async fn test_provider(&self, name: &ProviderName) -> Result<ProviderFound, ClientError> {
         self.send(Method::POST, &format!("/v1/providers/{name}/test"), &serde_json::json!({})).await
     }
@@ -176,7 +176,7 @@ impl ApiClient {
     /// The persons who are logged in at the account's sockets.
     ///
     /// # Errors
-    /// Nobody is logged in here.
+    /// There is no login.
     pub async fn login_sessions(&self) -> Result<Vec<LoginSession>, ClientError> {
         self.list("/v1/login-sessions").await
     }
@@ -184,7 +184,7 @@ impl ApiClient {
     /// Ends logins of persons.
     ///
     /// # Errors
-    /// It is not said whose.
+    /// The request selects nothing.
     pub async fn end_login_sessions(&self, which: &EndLoginSessions) -> Result<EndedLoginSessions, ClientError> {
         self.send(Method::POST, "/v1/login-sessions/end", which).await
     }
@@ -197,10 +197,10 @@ impl ApiClient {
         self.delete(&format!("/v1/login-sessions/{id}")).await
     }
 
-    /// Events of the audit log, one page of them.
+    /// A page of audit events.
     ///
     /// # Errors
-    /// What is asked for is not valid, or the token may not read it.
+    /// A value is invalid, or the token lacks permission.
     pub async fn audit_events(&self, query: &AuditQuery) -> Result<Page<AuditEvent>, ClientError> {
         let rfc3339 =
             |at: OffsetDateTime| at.format(&time::format_description::well_known::Rfc3339).unwrap_or_default();
@@ -221,10 +221,10 @@ impl ApiClient {
         self.get(&format!("/v1/audit?{}", text.join("&"))).await
     }
 
-    /// Whether the audit log is as it was written.
+    /// Verifies the audit log.
     ///
     /// # Errors
-    /// The token may not read it, or it cannot be read.
+    /// The token lacks permission, or the log cannot be read.
     pub async fn verify_audit(&self) -> Result<AuditVerification, ClientError> {
         self.get("/v1/audit/verify").await
     }

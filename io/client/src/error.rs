@@ -1,68 +1,68 @@
-//! Why a call of the API failed.
+//! Errors of API calls.
 
 use sallyport_api::Problem;
 
 use crate::{ApiAddress, SessionStoreError, transport::CALL_TIMEOUT};
 
-/// Why a call of the API failed.
+/// An error of an API call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No connection was made; nothing was sent.
+    /// No connection was established; nothing was sent.
     #[error("cannot reach {api}: {reason}")]
     Unreachable {
-        /// Where it was tried.
+        /// The address of the API.
         api: ApiAddress,
-        /// Why not.
+        /// The reason.
         reason: String,
-        /// What to do about it, when it is about the proxy on the way.
+        /// Advice, if the failure concerns a proxy.
         advice: Option<String>,
     },
-    /// The other side's certificate is not one to trust; nothing was sent.
+    /// The server's certificate is not trusted; nothing was sent.
     #[error("the certificate of {api} cannot be trusted: {reason}")]
     Untrusted {
-        /// Where it was tried.
+        /// The address of the API.
         api: ApiAddress,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// What is to be trusted cannot be used: the file of the root certificate, or the fingerprint.
+    /// The file of the root certificate, or the fingerprint, cannot be used.
     #[error("{0}")]
     Trust(String),
-    /// The connection was lost after the request was sent: it may or may not have been done.
+    /// The connection was lost after the request was sent, which may have been executed.
     #[error("the connection to {api} was lost before it answered: {reason}")]
     Lost {
-        /// Who did not answer.
+        /// The address of the API.
         api: ApiAddress,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
-    /// No answer in time: the request may or may not have been done.
+    /// A timeout; the request may have been executed.
     #[error("{api} did not answer within {} seconds", CALL_TIMEOUT.as_secs())]
     TimedOut {
-        /// Who did not answer.
+        /// The address of the API.
         api: ApiAddress,
     },
-    /// The call needs a login or a token, and there is none, or the session has ended.
+    /// The call needs a login or a token, and there is none, or the session has expired.
     #[error("not logged in to {api}")]
     NotLoggedIn {
-        /// Where.
+        /// The address of the API.
         api: ApiAddress,
     },
-    /// The API refused, and says why.
+    /// The API's error.
     #[error("{0}")]
     Problem(Box<Problem>),
-    /// What answered is not the API, or a version of it that is not understood.
+    /// The answer is not from the API, or from an unsupported version.
     #[error("{api} gave an answer that is not one of the API's: {reason}")]
     Answer {
-        /// Who answered.
+        /// The address of the API.
         api: ApiAddress,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// The token has characters that a token cannot have.
-    #[error("the API token has characters that no token has: copy it again")]
+    /// The token has invalid characters.
+    #[error("the API token has invalid characters: copy it again")]
     Token,
-    /// The organisation that was named cannot be one.
+    /// The organisation is malformed.
     #[error("this cannot be the id or the name of an organisation: it has control characters")]
     Organisation,
     /// The saved session cannot be read or written.
@@ -71,7 +71,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The status that the API answered with, when it did.
+    /// The status of the API's answer, if there is one.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         match self {
@@ -80,7 +80,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the request may have been done although no answer came.
+    /// Whether the request may have been executed without an answer.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::TimedOut { .. })

@@ -1,4 +1,4 @@
-//! What runs at the edges, and what has run there.
+//! Running and recent flows.
 
 use sallyport_api::{EndedFlowPage, EndedFlowQuery, Flow, FlowPage, MAX_PAGE_ITEMS, SilentEdge, SocketStats};
 
@@ -8,10 +8,10 @@ use crate::{
 };
 
 impl ApiClient {
-    /// The flows that run at the organisation's sockets, and the edges that did not say theirs.
+    /// The running flows of the organisation's sockets, and the edges that did not answer.
     ///
     /// # Errors
-    /// Nobody is logged in, or the token may not see them.
+    /// There is no login, or the token lacks permission.
     pub async fn flows(&self) -> Result<(Vec<Flow>, Vec<SilentEdge>), ClientError> {
         let (mut flows, mut silent) = (Vec::new(), Vec::<SilentEdge>::new());
         let mut after = String::new();
@@ -32,18 +32,18 @@ impl ApiClient {
         }
     }
 
-    /// Cuts a flow.
+    /// Ends a flow.
     ///
     /// # Errors
-    /// None with this id runs at the organisation's sockets.
+    /// There is no such flow.
     pub async fn kill_flow(&self, id: &str) -> Result<(), ClientError> {
         self.delete(&format!("/v1/flows/{}", path_segment(id))).await
     }
 
-    /// What ended lately: the newest, or what ended since an answer before.
+    /// Recently ended flows: the newest, or those after an earlier answer.
     ///
     /// # Errors
-    /// What is asked for is not valid, or there is no such socket.
+    /// A value is invalid, or there is no such socket.
     pub async fn ended_flows(&self, query: &EndedFlowQuery) -> Result<EndedFlowPage, ClientError> {
         let parameters = [
             ("socket", query.socket.clone()),
@@ -55,7 +55,7 @@ impl ApiClient {
         self.get(&format!("/v1/flows/log?{}", text.join("&"))).await
     }
 
-    /// What all edges counted of a socket.
+    /// The counters of a socket, summed over all edges.
     ///
     /// # Errors
     /// There is no such socket.

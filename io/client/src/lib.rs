@@ -1,7 +1,7 @@
-//! A client of Sallyport's API: one typed method for each endpoint, over HTTPS that is always verified.
+//! A client of Sallyport's API: one typed method for each endpoint, over HTTPS with verified certificates.
 //!
-//! Every call is one connection of its own, bounded in time and size. Redirects are not followed: an address that
-//! answers with one is not the API. A saved session is renewed by itself when its access token ends.
+//! Every call has a connection of its own, with a bound on time and size. Redirects are not followed: an address that
+//! redirects is not the API. A saved session is renewed automatically when its access token expires.
 
 mod account;
 mod address;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl ApiClient {
-    /// The organisations that the account belongs to.
+    /// The organisations of the account.
     ///
     /// # Errors
     /// See [`ClientError`], as for every call below.
@@ -22,71 +22,71 @@ impl ApiClient {
         self.list("/v1/organisations").await
     }
 
-    /// The organisation that the client acts for.
+    /// The organisation of the client.
     ///
     /// # Errors
-    /// The account does not belong to it.
+    /// The account is not a member.
     pub async fn organisation(&self) -> Result<Organisation, ClientError> {
         self.get("/v1/organisation").await
     }
 
-    /// Changes the organisation that the client acts for.
+    /// Changes the organisation of the client.
     ///
     /// # Errors
-    /// The role does not allow it.
+    /// The role lacks permission.
     pub async fn update_organisation(&self, update: &UpdateOrganisation) -> Result<Organisation, ClientError> {
         self.send(Method::PATCH, "/v1/organisation", update).await
     }
 
-    /// Leaves the organisation that the client acts for.
+    /// Leaves the organisation of the client.
     ///
     /// # Errors
-    /// It is the account's own.
+    /// It is the account's own organisation.
     pub async fn leave_organisation(&self) -> Result<(), ClientError> {
         self.call(Call { method: Method::POST, path: "/v1/organisation/leave", body: Bytes::new(), key: None }).await
     }
 
-    /// All who belong to the organisation.
+    /// All members of the organisation.
     ///
     /// # Errors
-    /// The account does not.
+    /// The account is not a member.
     pub async fn members(&self) -> Result<Vec<Member>, ClientError> {
         self.list("/v1/members").await
     }
 
-    /// Gives a member, by id or e-mail address, another role.
+    /// Changes the role of a member, given by id or e-mail address.
     ///
     /// # Errors
-    /// There is no such member, or the own role does not allow it.
+    /// There is no such member, or the caller's role lacks permission.
     pub async fn update_member(&self, member: &str, update: &UpdateMember) -> Result<Member, ClientError> {
         self.send(Method::PATCH, &format!("/v1/members/{}", path_segment(member)), update).await
     }
 
-    /// Sends a member, by id or e-mail address, away.
+    /// Removes a member, given by id or e-mail address.
     ///
     /// # Errors
-    /// There is no such member, or the own role does not allow it.
+    /// There is no such member, or the caller's role lacks permission.
     pub async fn delete_member(&self, member: &str) -> Result<(), ClientError> {
         self.delete(&format!("/v1/members/{}", path_segment(member))).await
     }
 
-    /// The invitations of the organisation that are open.
+    /// The open invitations of the organisation.
     ///
     /// # Errors
-    /// The account does not belong to it.
+    /// The account is not a member.
     pub async fn invitations(&self) -> Result<Vec<Invitation>, ClientError> {
         self.list("/v1/invitations").await
     }
 
-    /// Invites somebody into the organisation.
+    /// Invites an e-mail address into the organisation.
     ///
     /// # Errors
-    /// The role does not allow it, or they belong to it already.
+    /// The role lacks permission, or the address is that of a member.
     pub async fn invite(&self, invitation: &CreateInvitation) -> Result<CreatedInvitation, ClientError> {
         self.send(Method::POST, "/v1/invitations", invitation).await
     }
 
-    /// Takes an invitation of the organisation back.
+    /// Withdraws an invitation of the organisation.
     ///
     /// # Errors
     /// There is none with this id.
@@ -94,10 +94,10 @@ impl ApiClient {
         self.delete(&format!("/v1/invitations/{id}")).await
     }
 
-    /// The invitations that the account has.
+    /// The received invitations of the account.
     ///
     /// # Errors
-    /// Nobody is logged in.
+    /// There is no login.
     pub async fn received_invitations(&self) -> Result<Vec<ReceivedInvitation>, ClientError> {
         self.list("/v1/account/invitations").await
     }
@@ -105,12 +105,12 @@ impl ApiClient {
     /// Accepts the invitation with this code.
     ///
     /// # Errors
-    /// There is none that is open with this code for this account.
+    /// The account has no open invitation with this code.
     pub async fn accept_invitation(&self, accept: &AcceptInvitation) -> Result<Organisation, ClientError> {
         self.send(Method::POST, "/v1/account/invitations/accept", accept).await
     }
 
-    /// Declines an invitation that the account has.
+    /// Declines a received invitation.
     ///
     /// # Errors
     /// There is none with this id.

@@ -15,10 +15,10 @@ impl ApiClient {
         self.list(&format!("/v1/sockets/{}/origins", socket.segment())).await
     }
 
-    /// Makes a direct origin.
+    /// Creates a direct origin.
     ///
     /// # Errors
-    /// The account has no such socket, edges may not dial the address, or the socket has it already.
+    /// The account has no such socket, edges may not dial the address, or the socket has the origin already.
     pub async fn create_direct_origin(
         &self,
         socket: &SocketRef,
@@ -30,7 +30,7 @@ impl ApiClient {
     /// Changes a direct origin.
     ///
     /// # Errors
-    /// The account has no such socket or origin, or what is asked for is not valid.
+    /// The account has no such socket or origin, or a value is invalid.
     pub async fn update_direct_origin(
         &self,
         socket: &SocketRef,

@@ -1,10 +1,10 @@
-//! How people name a policy.
+//! References to policies.
 
 use std::{fmt, str::FromStr};
 
 use sallyport_model::{PolicyId, PolicyName};
 
-/// A policy by its id or by its name.
+/// A policy by its id or its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyRef {
     /// Its id.
@@ -13,9 +13,9 @@ pub enum PolicyRef {
     Name(PolicyName),
 }
 
-/// The text names no policy.
+/// The text is no reference to a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no policy: expected its name, such as staff, or its id")]
+#[error("{0:?} is not a policy: expected its name, such as staff, or its id")]
 pub struct PolicyRefError(pub String);
 
 impl FromStr for PolicyRef {

@@ -1,4 +1,4 @@
-//! Whether the API answers, and what can be learned of it on the way.
+//! Probes the API.
 
 use std::{
     sync::Arc,
@@ -18,21 +18,21 @@ use crate::{
     transport::{CALL_TIMEOUT, CONNECT_TIMEOUT, connect_error},
 };
 
-/// The longest text that is read of `/readyz` and `/healthz`, in bytes.
+/// The longest accepted answer of `/readyz` and `/healthz`, in bytes.
 const MAX_PROBE_BYTES: usize = 16_384;
 
-/// What was learned of an API that answers.
+/// The result of a probe.
 #[derive(Debug, Clone)]
 pub struct ApiProbe {
-    /// From the first packet to the end of the TLS handshake.
+    /// Time from the first packet to the end of the TLS handshake.
     pub connected_after: Duration,
-    /// Whether it can do its work; else why not, in its own words.
+    /// Whether the server is ready; otherwise its reason.
     pub ready: Result<(), String>,
-    /// What is not as it should be, line by line: `/healthz`.
+    /// Problems, line by line, from `/healthz`.
     pub notes: Vec<String>,
     /// The clock of the server.
     pub date: Option<OffsetDateTime>,
-    /// The certificate that it showed, which is verified.
+    /// The server's verified certificate.
     pub certificate: Option<CertificateSummary>,
 }
 
@@ -40,7 +40,7 @@ impl ApiClient {
     /// Asks the API whether it is ready.
     ///
     /// # Errors
-    /// It cannot be reached, or cannot be trusted.
+    /// The API cannot be reached, or is not trusted.
     pub async fn probe(&self) -> Result<ApiProbe, ClientError> {
         let api = self.address();
         match tokio::time::timeout(CALL_TIMEOUT, self.probe_unbounded(api)).await {
@@ -64,9 +64,9 @@ impl ApiClient {
             let (ready, readiness, date) = ask(api, &mut sender, "/readyz").await?;
             let (_, health, _) = ask(api, &mut sender, "/healthz").await?;
             let reason = || {
-                let said = serde_json::from_str::<serde_json::Value>(&readiness).ok();
-                let reason = said.and_then(|said| said["reason"].as_str().map(str::to_owned));
-                reason.unwrap_or_else(|| "it does not say why".to_owned())
+                let answer = serde_json::from_str::<serde_json::Value>(&readiness).ok();
+                let reason = answer.and_then(|answer| answer["reason"].as_str().map(str::to_owned));
+                reason.unwrap_or_else(|| "no reason given".to_owned())
             };
             Ok(ApiProbe {
                 connected_after,
@@ -85,7 +85,7 @@ impl ApiClient {
     }
 }
 
-/// Whether the answer is good, what it says, and the server's clock.
+/// Whether the answer is a success, its text, and the server's clock.
 async fn ask(
     api: &ApiAddress,
     sender: &mut http1::SendRequest<Empty<Bytes>>,

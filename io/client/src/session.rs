@@ -1,4 +1,4 @@
-//! A session that outlives the program, and its renewal.
+//! Saved sessions, and their renewal.
 
 use std::{any::Any, time::Duration};
 
@@ -7,36 +7,36 @@ use time::OffsetDateTime;
 
 use crate::{ApiClient, ClientError};
 
-/// An access token that ends so soon is renewed before it is used.
+/// An access token is renewed this long before its expiry.
 const RENEW_BEFORE: time::Duration = time::Duration::seconds(30);
-/// How long another program may take to renew the session that both use.
+/// Time that another program has to renew the shared session.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(35);
 const LOCK_RETRY: Duration = Duration::from_millis(50);
 
-/// Held while a session is renewed; dropping it lets others in.
+/// A held lock; dropping it releases the lock.
 pub type SessionLock = Box<dyn Any + Send>;
 
-/// Where the session is kept between runs of the program.
+/// Storage of the session between runs of the program.
 ///
-/// A refresh token works once, and using it twice ends the session. Programs that run side by side therefore take the
-/// lock, look again, and only then renew.
+/// A refresh token works once, and using it twice ends the session. So concurrent programs take the lock, load the
+/// session again, and only then renew it.
 pub trait SessionStore: Send + Sync {
-    /// The session as it is saved now.
+    /// Loads the saved session.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The session cannot be read.
     fn load(&self) -> Result<Option<Session>, SessionStoreError>;
 
-    /// Replaces the saved session, at once or not at all.
+    /// Replaces the saved session atomically.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The session cannot be written.
     fn save(&self, session: &Session) -> Result<(), SessionStoreError>;
 
-    /// Takes the lock among all programs that use this store; nothing when another holds it.
+    /// Takes the lock among all programs with this storage; `None` if another one holds it.
     ///
     /// # Errors
-    /// There can be no lock.
+    /// Locking is not possible.
     fn try_lock(&self) -> Result<Option<SessionLock>, SessionStoreError>;
 }
 
@@ -45,12 +45,12 @@ pub trait SessionStore: Send + Sync {
 #[error("{0}")]
 pub struct SessionStoreError(pub String);
 
-/// Whether the session's access token can still be used.
+/// Whether the session's access token is still valid.
 pub(crate) fn is_fresh(session: &Session, now: OffsetDateTime) -> bool {
     session.expires_at - now > RENEW_BEFORE
 }
 
-/// Gets the session after `old` and saves it, or takes the one that another program has got meanwhile.
+/// Renews and saves the session, or returns the one that another program has renewed in the meantime.
 pub(crate) async fn renew(client: &ApiClient, store: &dyn SessionStore, old: &Session) -> Result<Session, ClientError> {
     let _lock = lock(store).await?;
     let not_logged_in = || ClientError::NotLoggedIn { api: client.address().clone() };
@@ -79,6 +79,7 @@ async fn lock(store: &dyn SessionStore) -> Result<SessionLock, ClientError> {
         }
     };
     tokio::time::timeout(LOCK_TIMEOUT, wait).await.unwrap_or_else(|_| {
-        Err(SessionStoreError("another sallyport has been renewing the login for too long: try again".into()).into())
+        Err(SessionStoreError("another sallyport process has been renewing the login for too long: try again".into())
+            .into())
     })
 }

@@ -1,29 +1,29 @@
-//! How people name a socket or a tunnel.
+//! References to sockets and tunnels.
 
 use std::{fmt, str::FromStr};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_model::{DisplayName, SocketId, SocketName, TunnelId};
 
-/// All that could change a path. A dot is among it: a segment of dots alone would mean another folder.
+/// All characters that could change a path, dots included: a segment of dots alone would mean another folder.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
-/// A socket by its id, by its public name, or by what its owner calls it.
+/// A socket by its id, its public name, or its display name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketRef {
     /// Its id.
     Id(SocketId),
     /// The first label of its DNS name.
     Name(SocketName),
-    /// Its name, its DNS name, or the beginning of its id: the API knows which.
+    /// A display name, a DNS name, or an abbreviated id, which the API resolves.
     Called(DisplayName),
     /// Whichever socket a tunnel has that is named beside it.
     Any,
 }
 
-/// The text names no socket.
+/// The text is no reference to a socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no socket: expected its name, its public name such as wandering-shape-7752, or its id")]
+#[error("{0:?} is not a socket: expected its name, its public name such as wandering-shape-7752, or its id")]
 pub struct SocketRefError(pub String);
 
 impl SocketRef {
@@ -41,7 +41,7 @@ fn segment(text: &str) -> PercentEncode<'_> {
 impl FromStr for SocketRef {
     type Err = SocketRefError;
 
-    /// Reads an id or the beginning of one, a name, a DNS name, or the socket's URL.
+    /// Parses an id or its abbreviation, a name, a DNS name, or the socket's URL.
     fn from_str(text: &str) -> Result<Self, SocketRefError> {
         let text = text.trim();
         if let Ok(id) = text.parse() {
@@ -77,18 +77,18 @@ impl From<SocketId> for SocketRef {
     }
 }
 
-/// A tunnel by its id or the beginning of it, or by what its owner calls it.
+/// A tunnel by its id or its abbreviation, or by its display name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelRef {
     /// Its id.
     Id(TunnelId),
-    /// Its name, or the beginning of its id: the API knows which.
+    /// A display name or an abbreviated id, which the API resolves.
     Called(DisplayName),
 }
 
-/// The text names no tunnel.
+/// The text is no reference to a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no tunnel: expected its name or its id")]
+#[error("{0:?} is not a tunnel: expected its name or its id")]
 pub struct TunnelRefError(pub String);
 
 impl TunnelRef {
@@ -165,8 +165,8 @@ mod tests {
         }
         for bad in ["", " ", "a\nb", "http://a", "ftp://a", "tcp://https://a", "https://"] {
             let error = bad.parse::<SocketRef>().unwrap_err();
-            assert!(error.to_string().contains("names no socket"), "{error}");
+            assert!(error.to_string().contains("is not a socket"), "{error}");
         }
-        assert!("a\u{202e}b".parse::<TunnelRef>().unwrap_err().to_string().contains("names no tunnel"));
+        assert!("a\u{202e}b".parse::<TunnelRef>().unwrap_err().to_string().contains("is not a tunnel"));
     }
 }

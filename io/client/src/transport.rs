@@ -1,4 +1,4 @@
-//! One request over one connection.
+//! One request on one connection.
 
 use std::{error::Error as _, io, sync::Arc, time::Duration};
 
@@ -12,14 +12,14 @@ use sallyport_net::{Outbound, ProxyFailure, TlsFailure};
 
 use crate::{ApiAddress, ClientError};
 
-/// How long one call may take, from the first packet to the last byte of the answer.
+/// Timeout of one call, from the first packet to the last byte of the answer.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long making a connection may take.
+/// Timeout of connecting.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest answer that is read, in bytes.
+/// The largest accepted answer, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 4 * 1_024 * 1_024;
 
-/// Sends the request and reads the whole answer.
+/// Sends the request and reads the answer.
 pub(crate) async fn exchange(
     api: &ApiAddress,
     tls: Arc<rustls::ClientConfig>,
@@ -47,7 +47,7 @@ async fn exchange_unbounded(
         let response = sender.send_request(request).await.map_err(lost)?;
         read(api, response).await
     };
-    // The connection must be driven while the answer is read; it has nothing more to do after that.
+    // The connection must be driven while the answer is read; afterwards it has nothing more to do.
     tokio::pin!(exchange);
     tokio::select! {
         result = &mut exchange => return result,
@@ -72,7 +72,7 @@ async fn read(api: &ApiAddress, response: Response<hyper::body::Incoming>) -> Re
     }
 }
 
-/// hyper's errors say what they are about only in their source.
+/// hyper's errors have their details only in their source.
 fn plain(error: &hyper::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
@@ -80,7 +80,7 @@ fn plain(error: &hyper::Error) -> String {
     }
 }
 
-/// Tells a certificate that is not trusted from a network that does not work.
+/// Distinguishes an untrusted certificate from a network failure.
 pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError {
     let (api, inner) = (api.clone(), error.get_ref());
     if let Some(failure) = inner.and_then(|inner| inner.downcast_ref::<TlsFailure>())
@@ -88,7 +88,7 @@ pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError 
     {
         return ClientError::Untrusted { api, reason: certificate_reason(failure) };
     }
-    // What a proxy refused is in its own words.
+    // A proxy's refusal has its own text.
     match inner.and_then(|inner| inner.downcast_ref::<ProxyFailure>()) {
         Some(failure) => ClientError::Unreachable {
             api,
@@ -102,9 +102,9 @@ pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError 
 fn certificate_reason(failure: &TlsFailure) -> String {
     let rustls::Error::InvalidCertificate(why) = failure.error() else { return failure.to_string() };
     match why {
-        CertificateError::UnknownIssuer => "it was not signed by an authority that is trusted here".into(),
+        CertificateError::UnknownIssuer => "it is not signed by a trusted authority".into(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "it has ended, or the clock of this machine is ahead".into()
+            "it has expired, or the clock of this machine is ahead".into()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "it is not valid yet: the clock of this machine is behind".into()

@@ -1,4 +1,4 @@
-//! The client against a server that answers as each test wants, over real TLS.
+//! The client against a server with the answers of each test, over real TLS.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{
@@ -25,7 +25,7 @@ use time::OffsetDateTime;
 use tokio::{net::TcpListener, sync::Barrier};
 use tokio_rustls::TlsAcceptor;
 
-/// What the server does with a request: the status and body of its answer, or nothing, and it hangs up.
+/// The server's reaction to a request: status and body of an answer, or `None` to close the connection.
 type Script = Arc<dyn Fn(&str, &http::HeaderMap) -> Option<(u16, String)> + Send + Sync>;
 
 struct Server {
@@ -93,7 +93,7 @@ fn answer(
     }
 }
 
-/// A store in memory, as the file of the program behaves.
+/// A store in memory that behaves like the program's file.
 #[derive(Default)]
 struct Memory {
     session: Mutex<Option<Session>>,
@@ -119,8 +119,8 @@ impl SessionStore for Memory {
     }
 
     fn try_lock(&self) -> Result<Option<SessionLock>, SessionStoreError> {
-        let mut held = self.lock.lock().unwrap();
-        let got = !std::mem::replace(&mut *held, true);
+        let mut locked = self.lock.lock().unwrap();
+        let got = !std::mem::replace(&mut *locked, true);
         Ok(got.then(|| Box::new(Unlock(self.lock.clone())) as SessionLock))
     }
 }
@@ -142,7 +142,7 @@ fn store(session: Session) -> Arc<Memory> {
 const ACCOUNT: &str = r#"{"id":"0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11","name":"Ann","email":"ann@example.com",
     "created_at":"2026-01-02T03:04:05Z","of_a_later_version":1}"#;
 
-/// A server that knows the token `new` only, and gives it to whoever refreshes.
+/// A server that accepts only the token `new`, and issues it at each refresh.
 async fn renewing_server() -> Server {
     let next = serde_json::to_string(&session("new", 900)).unwrap();
     Server::start(move |line, headers| {
@@ -203,7 +203,7 @@ async fn a_session_that_cannot_be_renewed_means_to_log_in_again() {
 }
 
 #[tokio::test]
-async fn refusals_of_the_api_are_told_in_its_words() {
+async fn refusals_of_the_api_keep_its_words() {
     let server =
         Server::start(|_, _| Some((409, r#"{"status":409,"detail":"taken","code":"email-taken"}"#.into()))).await;
     let error = server.client(Auth::Token("spt_x".into())).account().await.unwrap_err();
@@ -212,7 +212,7 @@ async fn refusals_of_the_api_are_told_in_its_words() {
 
 #[tokio::test]
 async fn what_is_no_answer_of_the_api_is_refused() {
-    for (status, body, said) in [
+    for (status, body, reason) in [
         (302, String::new(), "a redirect to https://elsewhere.example/"),
         (502, "<html>".to_owned(), "status 502"),
         (200, "<html>".to_owned(), "expected value"),
@@ -220,7 +220,7 @@ async fn what_is_no_answer_of_the_api_is_refused() {
     ] {
         let server = Server::start(move |_, _| Some((status, body.clone()))).await;
         let error = server.client(Auth::Nobody).info().await.unwrap_err();
-        assert!(matches!(error, ClientError::Answer { .. }) && error.to_string().contains(said), "{error}");
+        assert!(matches!(error, ClientError::Answer { .. }) && error.to_string().contains(reason), "{error}");
         assert_eq!(server.requests(), ["GET /v1/info"]);
     }
 }
@@ -240,11 +240,11 @@ async fn nothing_is_sent_to_a_server_that_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_named_even_when_nobody_is_logged_in() {
-    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
-    let held = tokio::net::TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let port = held.local_addr().unwrap().port();
+async fn an_unreachable_api_is_named_even_without_a_login() {
+    // A bound port without a listener refuses connections, and no other process can take the port.
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = reserved.local_addr().unwrap().port();
     let address = format!("https://127.0.0.1:{port}").parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     LocalCa::open_or_create(dir.path(), "localhost").unwrap();

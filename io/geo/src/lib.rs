@@ -1,8 +1,8 @@
-//! The country and the autonomous system of an address, from databases in MaxMind's format (MaxMind DB 2.0) that the
-//! operator keeps: GeoLite2, GeoIP2, or others with the same fields, such as those of DB-IP.
+//! Country and autonomous system of an address, from databases in MaxMind's format (MaxMind DB 2.0) that the operator
+//! provides: GeoLite2, GeoIP2, or others with the same fields, such as those of DB-IP.
 //!
-//! A database is read whole. A map of the file would be smaller, but a file that is cut short while it is mapped ends
-//! the process.
+//! A database is read into memory. Mapping the file would take less memory, but truncating a mapped file would end the
+//! process.
 
 use std::{
     fs::File,
@@ -17,12 +17,12 @@ use maxminddb::{PathElement, Reader};
 use parking_lot::{Mutex, RwLock};
 use sallyport_policy::{Asn, Country};
 
-/// The largest database that is read, in bytes: several times the largest that there is about countries or systems.
+/// The largest accepted database, in bytes: several times the largest existing one of countries or systems.
 pub const MAX_DATABASE_BYTES: u64 = 512 * 1024 * 1024;
-/// How often [`Geo::follow`] looks whether a file has changed.
+/// Interval at which [`Geo::follow`] checks the files for changes.
 pub const RELOAD_PERIOD: Duration = Duration::from_secs(60);
 
-/// Why a database cannot be used.
+/// Reason why a database cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GeoError {
     /// The file cannot be read.
@@ -30,7 +30,7 @@ pub enum GeoError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file is larger than [`MAX_DATABASE_BYTES`].
@@ -39,27 +39,27 @@ pub enum GeoError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is no database.
-    #[error("{path} is no database in the MaxMind DB format: {reason}")]
+    /// The file is not a database.
+    #[error("{path} is not a database in the MaxMind DB format: {reason}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The detail.
         reason: String,
     },
-    /// It is a database about something else.
-    #[error("{path} is a database of type {found:?}, which does not say {wanted} of an address")]
+    /// The database has other content.
+    #[error("{path} is a database of type {found:?}, which does not have {wanted} of an address")]
     WrongKind {
         /// The file.
         path: PathBuf,
         /// Its type.
         found: String,
-        /// What is wanted of it.
+        /// The needed content.
         wanted: &'static str,
     },
 }
 
-/// What a database says of an address.
+/// The kind of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Country,
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// Whether databases of this type have it.
+    /// Whether databases of this type have the content.
     fn is_in(self, database_type: &str) -> bool {
         let types: &[&str] = match self {
             Self::Country => &["country", "city", "enterprise"],
@@ -85,14 +85,14 @@ impl Kind {
     }
 }
 
-/// By what it is seen that a file was replaced or written anew.
+/// Identifies a version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
     bytes: u64,
 }
 
-/// The databases. What cannot be looked up is not known, and never an error.
+/// The databases. A failed lookup is not an error: the property is unknown.
 #[derive(Debug)]
 pub struct Geo {
     country: Option<Database>,
@@ -113,10 +113,10 @@ impl std::fmt::Debug for Database {
 }
 
 impl Geo {
-    /// Reads the databases that there are: one of countries (or cities), one of autonomous systems. Blocks on the disk.
+    /// Reads the given databases: one of countries (or cities), one of autonomous systems. Blocks on the disk.
     ///
     /// # Errors
-    /// When a file cannot be read, is no database, or one of something else.
+    /// A file cannot be read, is not a database, or has other content.
     pub fn open(country: Option<&Path>, asn: Option<&Path>) -> Result<Self, GeoError> {
         let open = |kind, path: Option<&Path>| path.map(|path| Database::open(kind, path)).transpose();
         Ok(Self { country: open(Kind::Country, country)?, asn: open(Kind::Asn, asn)? })
@@ -134,7 +134,7 @@ impl Geo {
         self.asn.is_some()
     }
 
-    /// The country that the address is in, where that is known.
+    /// The country of the address, if known.
     #[must_use]
     pub fn country(&self, address: IpAddr) -> Option<Country> {
         let reader = self.country.as_ref()?.reader.read();
@@ -143,7 +143,7 @@ impl Geo {
         code.parse().ok()
     }
 
-    /// The autonomous system that announces the address, where that is known.
+    /// The autonomous system that announces the address, if known.
     #[must_use]
     pub fn asn(&self, address: IpAddr) -> Option<Asn> {
         let reader = self.asn.as_ref()?.reader.read();
@@ -152,11 +152,11 @@ impl Geo {
         Asn::new(number)
     }
 
-    /// Reads again the databases whose files have changed; one that is no good any more leaves what was read before.
-    /// Returns how many were read. Blocks on the disk.
+    /// Reads changed databases again; the former one stays if a file cannot be used. Returns how many were read. Blocks
+    /// on the disk.
     ///
     /// # Errors
-    /// The first file that has changed and cannot be used. It is not tried again until it changes once more.
+    /// The first changed file that cannot be used. It is not tried again until it changes again.
     pub fn reload(&self) -> Result<usize, GeoError> {
         let mut outcome = Ok(0);
         for database in self.country.iter().chain(&self.asn) {
@@ -168,16 +168,16 @@ impl Geo {
         outcome
     }
 
-    /// Keeps the databases up to date for as long as it is polled: looks at the files every [`RELOAD_PERIOD`].
+    /// Keeps the databases up to date while it is polled: checks the files every [`RELOAD_PERIOD`].
     pub async fn follow(self: Arc<Self>) {
         loop {
             tokio::time::sleep(RELOAD_PERIOD).await;
             let geo = self.clone();
             match tokio::task::spawn_blocking(move || geo.reload()).await {
                 Ok(Ok(0)) | Err(_) => {}
-                Ok(Ok(databases)) => tracing::info!(databases, "address databases were read again"),
+                Ok(Ok(databases)) => tracing::info!(databases, "address databases reloaded"),
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "an address database has changed and cannot be used; the former one stays");
+                    tracing::warn!(%error, "a changed address database cannot be used; keeping the former one");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Databases of MaxMind's own making, good and bad.
+//! MaxMind's own test databases, valid and damaged.
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 

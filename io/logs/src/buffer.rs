@@ -1,5 +1,5 @@
-//! Log lines on their way to the standard error: a thread of its own writes them, as many at once as have gathered, so
-//! that a busy edge does not pay a system call for each request it logs.
+//! Buffers log lines on their way to standard error. A thread writes the gathered lines, so that a busy edge needs no
+//! system call for each logged request.
 
 use std::{
     io::{self, Write},
@@ -11,22 +11,23 @@ use std::{
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How much may wait to be written. Whoever logs beyond that waits: no line is lost.
+/// Bound on waiting bytes. Beyond it a logging thread waits: no line is lost.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
-/// How long lines gather before they are written: a busy log wakes its thread a hundred times a second, not once a line.
+/// Time that lines gather before they are written: a busy log wakes its thread a hundred times a second, not once a
+/// line.
 const GATHER_TIME: Duration = Duration::from_millis(10);
-/// From how much on lines are not left to gather any longer.
+/// Bytes from which on lines are written without further delay.
 const ENOUGH_BYTES: usize = 64 * 1024;
 
-/// Where log lines are put.
+/// Collects log lines.
 #[derive(Debug, Clone, Default)]
 pub struct LogBuffer {
-    shared: Arc<Shared>,
+    shared: Arc<BufferState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct BufferState {
     waiting: Mutex<Waiting>,
     more: Condvar,
     room: Condvar,
@@ -38,24 +39,24 @@ struct Waiting {
     is_over: bool,
 }
 
-/// Writes what waits when it is dropped, and ends the thread.
+/// Owner of the writing thread: on drop, writes the waiting lines and ends the thread.
 #[derive(Debug)]
 pub struct LogWriter {
-    shared: Arc<Shared>,
+    shared: Arc<BufferState>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Shared {
+impl BufferState {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock()
     }
 }
 
 impl LogBuffer {
-    /// A buffer, and the thread that empties it into `to`.
+    /// Creates a buffer, and the thread that writes it to `to`.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The thread cannot be started.
     pub fn start(mut to: impl Write + Send + 'static) -> io::Result<(Self, LogWriter)> {
         let buffer = Self::default();
         let shared = buffer.shared.clone();
@@ -74,7 +75,7 @@ impl LogBuffer {
                 std::mem::swap(&mut lines, &mut waiting.bytes);
                 drop(waiting);
                 shared.room.notify_all();
-                // There is nowhere to tell that nobody takes the log.
+                // A failure of writing the log cannot be reported.
                 drop(to.write_all(&lines));
                 lines.clear();
             }
@@ -126,7 +127,7 @@ impl Drop for LogWriter {
 mod tests {
     use super::*;
 
-    /// Takes what is written, slowly.
+    /// A slow writer.
     #[derive(Clone, Default)]
     struct Slow(Arc<Mutex<(Vec<u8>, usize)>>);
 

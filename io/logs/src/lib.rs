@@ -1,5 +1,6 @@
-//! The log for people: how its lines are written, and their way to whoever reads them. The access log is a part of it,
-//! with a line for each request, so both are on the way of a request.
+//! Logs for people: formatting and buffered output.
+//!
+//! The access log has a line for each request, so both are on the path of a request.
 
 mod buffer;
 mod lines;

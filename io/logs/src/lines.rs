@@ -1,5 +1,6 @@
-//! How a log line is written for people. Lines of the access log, one for each request, are written by a shorter way
-//! than the others, and look the same.
+//! Formats log lines for people.
+//!
+//! Lines of the access log, one for each request, use a faster formatter with the same result.
 
 use std::{
     cell::Cell,
@@ -23,7 +24,7 @@ use tracing_subscriber::{
 const ACCESS: &str = "access";
 /// The length of `2026-11-21T03:04:05.`, in bytes.
 const SECOND_BYTES: usize = 20;
-/// As much room for a line as a thread keeps.
+/// Buffer size that a thread keeps between lines, in bytes.
 const MAX_KEPT_BYTES: usize = 16 * 1024;
 
 /// The format of lines.
@@ -41,7 +42,7 @@ where
             return self.0.format_event(ctx, to, event);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Gathered first: each piece that `to` gets is a call through a pointer.
+        // Gathered first, because each write to `to` is a virtual call.
         let mut line = LINE.try_with(Cell::take).unwrap_or_default();
         line.clear();
         line.push_str(std::str::from_utf8(&second(now.as_secs())).unwrap_or_default());
@@ -51,7 +52,7 @@ where
         line.push('\n');
         let result = to.write_str(&line);
         if line.capacity() <= MAX_KEPT_BYTES {
-            // A thread that ends keeps nothing.
+            // During the end of a thread nothing is kept.
             let _ = LINE.try_with(|room| room.set(line));
         }
         result
@@ -59,7 +60,7 @@ where
 }
 
 thread_local! {
-    /// Room for a line of the access log.
+    /// Buffer for a line of the access log.
     static LINE: Cell<String> = const { Cell::new(String::new()) };
 }
 
@@ -82,7 +83,7 @@ impl Fields<'_> {
         self.line.push('=');
     }
 
-    /// Writing to a `String` does not fail, and a value that cannot be written leaves what it has written.
+    /// Writing to a `String` does not fail; a value that fails to format keeps its beginning.
     fn value(&mut self, value: fmt::Arguments<'_>) {
         let _ = self.line.write_fmt(value);
     }
@@ -91,7 +92,7 @@ impl Fields<'_> {
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.name(field);
-        // Without a way out, so that many are looked at in one step.
+        // Without an early exit, so that the loop is vectorised.
         let is_plain =
             value.bytes().fold(true, |is, byte| is & matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\'));
         if is_plain {
@@ -114,12 +115,12 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// A number below a million, with the zeros before it.
+/// A number below a million, with leading zeros.
 fn six_digits(number: u32) -> [u8; 6] {
     [100_000, 10_000, 1_000, 100, 10, 1].map(|weight| b'0' + u8::try_from(number / weight % 10).unwrap_or_default())
 }
 
-/// The date and time of this second since 1970, up to the point after it. A busy log asks for the same one many times.
+/// Date and time of this second since 1970, up to the fraction's point. A busy log uses the same second many times.
 fn second(since_1970: u64) -> [u8; SECOND_BYTES] {
     thread_local! {
         static LAST: Cell<Option<(u64, [u8; SECOND_BYTES])>> = const { Cell::new(None) };
@@ -139,9 +140,8 @@ fn write_second(since_1970: u64) -> [u8; SECOND_BYTES] {
     text.as_bytes().first_chunk().copied().unwrap_or([b'?'; SECOND_BYTES])
 }
 
-/// The day of the Gregorian calendar that is so many days after the first of January 1970. Years are taken to begin in
-/// March, so that the day that leap years have more is their last, and are counted in eras of 400, which all have as
-/// many days.
+/// The Gregorian date of a day counted from 1 January 1970. Years begin in March, so that the leap day is the last one,
+/// and are counted in eras of 400, which all have the same number of days.
 fn date(since_1970: u64) -> (u64, u64, u64) {
     let days = since_1970 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -163,9 +163,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Captured(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Kept {
+    impl io::Write for Captured {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -193,7 +193,7 @@ mod tests {
             tracing::info!(target: "another", answer = 42, "words");
         };
         let written = |is_short: bool| {
-            let kept = Kept::default();
+            let kept = Captured::default();
             let to = kept.clone();
             let layer = tracing_subscriber::fmt::layer().with_writer(move || to.clone()).with_ansi(false);
             let both = || {
@@ -209,8 +209,8 @@ mod tests {
             kept
         };
         let (short, long) = (written(true), written(false));
-        // All but the moment.
-        let lines = |kept: &Kept| -> Vec<String> {
+        // The lines without their timestamps.
+        let lines = |kept: &Captured| -> Vec<String> {
             let text = String::from_utf8(kept.0.lock().clone()).unwrap();
             text.lines().map(|line| line[SECOND_BYTES + 7..].to_owned()).collect()
         };

@@ -9,7 +9,7 @@
 //! | `dial` | reaching other machines by TCP and TLS: [`connect_tcp`], [`connect_tls`] | `tcp`, `proxy`, `tls` |
 //! | `process` | [`Listening`], [`Takeover`] by the next process, systemd, [`Shutdown`] | `tcp`, `udp` |
 //!
-//! All rooms are private, and this file names what is public.
+//! All rooms are private; this file re-exports the public items.
 
 mod dial;
 mod process;
@@ -32,8 +32,8 @@ pub use proxy::{
 };
 pub use sallyport_pki::{CertificateSummary, Fingerprint, FingerprintError, RootInfo};
 pub use tcp::{
-    Acceptor, BACKLOG, Carried, Congestion, CongestionError, ListenError, MAX_ADDRESSES, MAX_REPLAY_BYTES, Pace,
-    ReadAhead, RelayEnd, RelayError, ReplayStream, ResetWatcher, ShardTcpStream, Side, Unpaced, acknowledge,
+    Acceptor, BACKLOG, Congestion, CongestionError, ListenError, MAX_ADDRESSES, MAX_REPLAY_BYTES, Pace, ReadAhead,
+    RelayCounts, RelayEnd, RelayError, ReplayStream, ResetWatcher, ShardTcpStream, Side, Unpaced, acknowledge,
     connect_tcp_to, keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat, set_user_timeout,
 };
 pub use tls::{

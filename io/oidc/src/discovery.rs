@@ -1,4 +1,4 @@
-//! What an OpenID provider says of itself (OpenID Connect Discovery 1.0), and its keys, kept for a while.
+//! The discovery document of an OpenID provider (OpenID Connect Discovery 1.0) and its keys, both cached.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::{
     http::{Call, Http, check_url},
 };
 
-/// How long what a provider says of itself is believed.
+/// Time that a discovery document is cached.
 const DISCOVERY_FRESH: Duration = Duration::from_secs(3_600);
-/// How long its keys are believed without looking again: how long one that was withdrawn still signs people in.
+/// Time that keys are cached, and so the time that a withdrawn key is still accepted.
 const KEYS_FRESH: Duration = Duration::from_secs(600);
-/// How long a provider that cannot be asked is left alone.
+/// Pause after a provider could not be reached.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(3);
-/// How often, in [`REFETCH_WINDOW`], a key that is not known makes us look for newer ones.
+/// Bound on refetches of keys because of unknown ones, within [`REFETCH_WINDOW`].
 const MAX_REFETCHES: u32 = 6;
 const REFETCH_WINDOW: Duration = Duration::from_secs(60);
 
-/// What a provider says of itself, as far as it matters here.
+/// The used part of a discovery document.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Discovery {
     issuer: String,
@@ -34,13 +34,13 @@ pub(crate) struct Discovery {
     jwks_uri: String,
     #[serde(default)]
     pub(crate) userinfo_endpoint: Option<String>,
-    /// Where a browser is logged out (OpenID Connect RP-Initiated Logout 1.0 section 2.1).
+    /// URL for logging out in the browser (OpenID Connect RP-Initiated Logout 1.0 section 2.1).
     #[serde(default)]
     pub(crate) end_session_endpoint: Option<String>,
-    /// Where it is asked about a token (RFC 7662, RFC 8414 section 2).
+    /// URL for querying a token (RFC 7662, RFC 8414 section 2).
     #[serde(default)]
     pub(crate) introspection_endpoint: Option<String>,
-    /// Whether it tells of logouts (OpenID Connect Back-Channel Logout 1.0 section 2.1).
+    /// Whether the provider sends logout tokens (OpenID Connect Back-Channel Logout 1.0 section 2.1).
     #[serde(default)]
     backchannel_logout_supported: bool,
     #[serde(default)]
@@ -53,7 +53,7 @@ pub(crate) struct Discovery {
     scopes_supported: Option<Vec<String>>,
 }
 
-/// How the client shows its secret.
+/// The client authentication method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientAuth {
     Basic,
@@ -61,24 +61,24 @@ pub(crate) enum ClientAuth {
 }
 
 impl Discovery {
-    /// The way that the provider takes; by default the one that all must know (OpenID Connect Discovery 1.0 section 3).
+    /// The method to use; by default the one that all must support (OpenID Connect Discovery 1.0 section 3).
     pub(crate) fn client_auth(&self) -> ClientAuth {
         let has = |way: &str| self.token_endpoint_auth_methods_supported.iter().flatten().any(|has| has == way);
         if has("client_secret_post") && !has("client_secret_basic") { ClientAuth::Post } else { ClientAuth::Basic }
     }
 
-    /// The word that makes the provider let the person be somebody else.
+    /// The `prompt` that lets the person log in as another identity.
     pub(crate) fn switch_prompt(&self, kind: ProviderKind) -> &'static str {
         let has_chooser = self.prompt_values_supported.iter().flatten().any(|has| has == "select_account");
         if has_chooser || kind != ProviderKind::Oidc { "select_account" } else { "login" }
     }
 
-    /// The word that makes the provider ask who it is, whether or not it knows. Google has none but the choice of an account.
+    /// The `prompt` that makes the provider ask in any case. Google supports only the account selection.
     pub(crate) fn login_prompt(kind: ProviderKind) -> &'static str {
         if kind == ProviderKind::Google { "select_account" } else { "login" }
     }
 
-    /// What is said of it.
+    /// The summary of a test.
     pub(crate) fn found(&self, keys: usize) -> Found {
         let scopes = self.scopes_supported.as_ref();
         Found {
@@ -91,40 +91,40 @@ impl Discovery {
         }
     }
 
-    /// Whether the provider knows the scope, as far as it says.
+    /// Whether the provider supports the scope, as far as stated.
     pub(crate) fn may_have_scope(&self, scope: &str) -> bool {
         self.scopes_supported.as_ref().is_none_or(|scopes| scopes.iter().any(|has| has == scope))
     }
 }
 
-/// What asking a provider found.
+/// The result of testing a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its issuer; empty for what does not speak OpenID Connect.
+    /// Its issuer; empty for providers without OpenID Connect.
     pub issuer: String,
-    /// Where browsers are sent.
+    /// URL of the login.
     pub authorization_endpoint: String,
-    /// How many keys it signs with that can be used.
+    /// Number of usable signing keys.
     pub keys: usize,
-    /// Whether it says that it tells of logouts.
+    /// Whether it sends logout tokens.
     pub tells_of_logouts: bool,
-    /// Whether it can be asked about a token.
+    /// Whether tokens can be introspected.
     pub introspects: bool,
-    /// Whether it knows the scope by which some give refresh tokens.
+    /// Whether it supports the scope `offline_access`, which some require for refresh tokens.
     pub has_offline_access: bool,
 }
 
-/// One provider, as it is known.
+/// Cached state of one provider.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct CachedProvider {
     discovery: Option<(Instant, Discovery)>,
     keys: Option<(Instant, Vec<Jwk>)>,
     failed: Option<(Instant, OidcError)>,
     window: Option<(Instant, u32)>,
 }
 
-impl Known {
-    /// What the provider says of itself.
+impl CachedProvider {
+    /// The discovery document.
     pub(crate) async fn discovery(&mut self, http: &Http, config: &ProviderConfig) -> Result<Discovery, OidcError> {
         if let Some((at, discovery)) = &self.discovery
             && at.elapsed() < DISCOVERY_FRESH
@@ -149,7 +149,7 @@ impl Known {
         }
     }
 
-    /// The keys that the provider signs with.
+    /// The signing keys.
     pub(crate) async fn keys(&mut self, http: &Http, config: &ProviderConfig) -> Result<Vec<Jwk>, OidcError> {
         match &self.keys {
             Some((at, keys)) if at.elapsed() < KEYS_FRESH => Ok(keys.clone()),
@@ -157,7 +157,7 @@ impl Known {
         }
     }
 
-    /// Newer keys, after one came that is not known; `None` when that was asked too often.
+    /// Fetches the keys again after an unknown key; `None` if that was done too often.
     pub(crate) async fn newer_keys(
         &mut self,
         http: &Http,
@@ -180,7 +180,7 @@ impl Known {
         let answer =
             http.call(config.ca_pem.as_deref(), Call::get("a request for its keys", &discovery.jwks_uri)).await?;
         let listed: Keys = answer.good()?;
-        // Keys of kinds that are not known here, and shared secrets, stand beside those that sign.
+        // Keys of unknown kinds and shared secrets are skipped.
         let is_public =
             |key: &Jwk| !matches!(key.algorithm, AlgorithmParameters::Other(_) | AlgorithmParameters::OctetKey(_));
         let read = listed.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok());
@@ -191,8 +191,9 @@ impl Known {
 }
 
 async fn discover(http: &Http, config: &ProviderConfig) -> Result<Discovery, OidcError> {
-    let issuer =
-        config.oidc_issuer().ok_or_else(|| OidcError::Config("it does not speak OpenID Connect".to_owned()))?;
+    let issuer = config
+        .oidc_issuer()
+        .ok_or_else(|| OidcError::Config("the provider does not speak OpenID Connect".to_owned()))?;
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let answer = http.call(config.ca_pem.as_deref(), Call::get("a request for its discovery document", &url)).await?;
     let mut discovery: Discovery = answer.good()?;
@@ -202,12 +203,12 @@ async fn discover(http: &Http, config: &ProviderConfig) -> Result<Discovery, Oid
     let needed = [&discovery.authorization_endpoint, &discovery.token_endpoint, &discovery.jwks_uri];
     for url in needed.into_iter().chain(discovery.userinfo_endpoint.as_ref()) {
         check_url(url)?;
-        // A provider with TLS has it everywhere: nobody is sent from there to what listens on this machine.
+        // A provider with TLS must use it everywhere: browsers are not sent from there to a service on this machine.
         if issuer.starts_with("https://") && !url.starts_with("https://") {
             return Err(OidcError::Insecure(harmless(url)));
         }
     }
-    // Logins do without these two, so they do not fail where one of them cannot be used.
+    // Logins do not need these two, so an unusable one is ignored.
     let is_usable =
         |url: &String| check_url(url).is_ok() && (url.starts_with("https://") || issuer.starts_with("http://"));
     discovery.end_session_endpoint = discovery.end_session_endpoint.filter(is_usable);

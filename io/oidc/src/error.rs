@@ -1,74 +1,74 @@
-//! Why a provider did not say who somebody is.
+//! Errors of identity providers.
 
 use sallyport_identity::{IdTokenError, PersonError};
 
-/// Why a provider did not say who somebody is. The texts are for people, and hold no secrets.
+/// Reason why a login at a provider failed. The texts are for people, and contain no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OidcError {
-    /// It cannot be reached.
+    /// The provider cannot be reached.
     #[error("the identity provider at {host} cannot be reached: {reason}")]
     Unreachable {
-        /// Where it should be.
+        /// The provider's host.
         host: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It took too long.
+    /// A timeout.
     #[error("the identity provider at {host} did not answer in time")]
     TimedOut {
-        /// Where it is.
+        /// The provider's host.
         host: String,
     },
-    /// Its answer makes no sense.
-    #[error("the identity provider at {host} gave no good answer to {to}: {reason}")]
+    /// The answer is invalid.
+    #[error("the identity provider at {host} gave an invalid answer to {to}: {reason}")]
     Answer {
-        /// Where it is.
+        /// The provider's host.
         host: String,
-        /// What was asked.
+        /// The request.
         to: &'static str,
-        /// What is wrong with the answer.
+        /// The problem.
         reason: String,
     },
-    /// It has an answer, and it is no.
+    /// The provider refused.
     #[error("the identity provider at {host} refused: {error}")]
     Refused {
-        /// Where it is.
+        /// The provider's host.
         host: String,
-        /// Its words (RFC 6749 section 5.2), made harmless.
+        /// Its error (RFC 6749 section 5.2), sanitised.
         error: String,
     },
-    /// It says that it is another one.
-    #[error("the identity provider says that its issuer is {found}: configured is {expected}")]
+    /// The issuer differs from the configured one.
+    #[error("the issuer of the identity provider is {found}, but {expected} is configured")]
     Issuer {
-        /// What was configured.
+        /// The configured issuer.
         expected: String,
-        /// What it says.
+        /// The provider's issuer.
         found: String,
     },
-    /// It lies where this installation does not look.
-    #[error("the identity provider at {host} is inside a private network, where this installation asks nobody")]
+    /// The provider has a private address, which this installation does not allow.
+    #[error("the identity provider at {host} has a private address, which this installation does not allow")]
     Private {
-        /// Where it is.
+        /// The provider's host.
         host: String,
     },
-    /// An address of its own is not https.
-    #[error("the identity provider names {0:?}, which is no https address")]
+    /// A URL of the provider is not https.
+    #[error("the identity provider names {0:?}, which is not an https address")]
     Insecure(String),
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     #[error("the identity provider cannot be used: {0}")]
     Config(String),
-    /// It is this installation itself.
-    #[error("a provider of kind local is asked by nobody: people log in at this installation itself")]
+    /// The provider is of kind `local`.
+    #[error("a provider of kind local cannot be contacted: people log in at this installation itself")]
     NotAsked,
-    /// Its token is not believed.
+    /// The token was rejected.
     #[error("{0}")]
     Token(#[from] IdTokenError),
-    /// What it says makes nobody somebody.
+    /// The claims yield no person.
     #[error("{0}")]
     Person(#[from] PersonError),
 }
 
-/// What others say, as it may stand in a sentence: printable, and not long.
+/// The text of a provider, sanitised for a sentence: printable, and not long.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(200).collect()
 }

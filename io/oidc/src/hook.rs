@@ -1,4 +1,4 @@
-//! Telling an organisation's hook what a person is to be told.
+//! Sends messages for persons to an organisation's hook.
 
 use std::time::Duration;
 
@@ -7,51 +7,52 @@ use sallyport_identity::hook_signature;
 
 use crate::{OidcError, Providers, http::Call};
 
-/// How often a hook is tried before a message is given up.
+/// Attempts before a message is given up.
 pub const MAX_HOOK_TRIES: u32 = 3;
-/// How long it is left alone after the first try; twice as long after each more.
+/// Pause after the first attempt; doubled after each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// How long all tries together may take.
+/// Timeout of all attempts together.
 const MAX_TIME: Duration = Duration::from_secs(20);
 const SIGNATURE: HeaderName = HeaderName::from_static("sallyport-signature");
 
 /// A message for a hook.
 #[derive(Debug, Clone, Copy)]
 pub struct HookCall<'a> {
-    /// Where it is.
+    /// Its URL.
     pub url: &'a str,
-    /// The authorities that its certificate is verified with, in PEM, in place of the system's.
+    /// CAs in PEM for its certificate, instead of the system's.
     pub ca_pem: Option<&'a str>,
-    /// What signs.
+    /// The signing secret.
     pub secret: &'a str,
-    /// JSON.
+    /// The JSON body.
     pub body: &'a str,
-    /// Now, in seconds since 1970 (UTC).
+    /// The current time in seconds since 1970 (UTC).
     pub at: i64,
 }
 
-/// Why a hook was not told. The text is for people, and holds no secret.
+/// Reason why a message was not delivered. The text is for people, and contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the hook was not told: {reason}")]
+#[error("the message could not be sent to the hook: {reason}")]
 pub struct HookError {
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What came of one try.
+/// The result of one attempt.
 enum Tried {
     Done,
-    /// Another try may help.
+    /// Another attempt may help.
     Again(String),
     Never(String),
 }
 
 impl Providers {
-    /// Tells a hook, with a few tries where that may help. Every answer of 2xx is a yes; redirects are not followed.
+    /// Sends a message to a hook, with further attempts if they may help. Every status 2xx is a success; redirects are
+    /// not followed.
     ///
     /// # Errors
-    /// It was not told, as far as can be known.
-    pub async fn tell_hook(&self, call: HookCall<'_>) -> Result<(), HookError> {
+    /// The message was not delivered, as far as known.
+    pub async fn call_hook(&self, call: HookCall<'_>) -> Result<(), HookError> {
         let mut last = "no answer in time".to_owned();
         let tries = async {
             let mut pause = FIRST_PAUSE;
@@ -67,14 +68,14 @@ impl Providers {
             }
             Err("no answer in time".to_owned())
         };
-        let told = tokio::time::timeout(MAX_TIME, tries).await;
-        told.unwrap_or(Err(last)).map_err(|reason| HookError { reason })
+        let outcome = tokio::time::timeout(MAX_TIME, tries).await;
+        outcome.unwrap_or(Err(last)).map_err(|reason| HookError { reason })
     }
 
     async fn try_hook(&self, hook: HookCall<'_>) -> Tried {
         let signature = hook_signature(hook.secret.as_bytes(), hook.at, hook.body.as_bytes());
         let Ok(signature) = HeaderValue::from_str(&signature) else {
-            return Tried::Never("a signature could not be written".to_owned());
+            return Tried::Never("the signature could not be created".to_owned());
         };
         let json = HeaderValue::from_static("application/json");
         let call = Call {
@@ -87,7 +88,7 @@ impl Providers {
             Ok(answer) if answer.status.is_success() => Tried::Done,
             Ok(answer) => {
                 let status = answer.status;
-                let reason = format!("it answered with status {}", status.as_u16());
+                let reason = format!("the hook answered with status {}", status.as_u16());
                 let may_help = status.is_server_error()
                     || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
                 if may_help { Tried::Again(reason) } else { Tried::Never(reason) }
@@ -96,9 +97,9 @@ impl Providers {
             Err(OidcError::TimedOut { host }) => Tried::Again(format!("{host} did not answer in time")),
             Err(OidcError::Answer { reason, .. }) => Tried::Never(format!("its answer cannot be used: {reason}")),
             Err(OidcError::Private { host }) => {
-                Tried::Never(format!("{host} is inside a private network, where this installation asks nobody"))
+                Tried::Never(format!("{host} has a private address, which this installation does not allow"))
             }
-            Err(OidcError::Insecure(url)) => Tried::Never(format!("{url:?} is no https address")),
+            Err(OidcError::Insecure(url)) => Tried::Never(format!("{url:?} is not an https address")),
             Err(other) => Tried::Never(other.to_string()),
         }
     }

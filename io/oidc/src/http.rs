@@ -1,4 +1,4 @@
-//! One request over one connection, bounded in time and bytes.
+//! One request on one connection, with bounds on time and size.
 
 use std::{
     io,
@@ -22,35 +22,35 @@ use tokio::{
 
 use crate::{OidcError, error::harmless};
 
-/// How long one call to a provider may take, from the first packet to the last byte.
+/// Timeout of one call to a provider, from the first packet to the last byte.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest answer of a provider that is read, in bytes.
+/// The largest accepted answer of a provider, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 512 * 1_024;
-/// How long making one connection may take.
+/// Timeout of one connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many addresses of a provider are tried.
+/// Bound on the addresses of a provider that are tried.
 const MAX_TRIES: usize = 4;
 
-/// Where providers may be.
+/// The addresses that providers may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Anywhere: those who configure providers are trusted with what this machine can reach.
+    /// Anywhere: those who configure providers are trusted with everything that this machine can reach.
     Anywhere,
-    /// At public addresses alone: anybody may configure a provider, and nobody shall knock at what is inside.
+    /// Only at public addresses: anybody may configure a provider, and must not reach internal services.
     Public,
 }
 
-/// One call.
+/// One call to a provider.
 pub(crate) struct Call<'a> {
-    /// What it is for, as it stands in errors.
+    /// Its purpose, for errors.
     pub(crate) to: &'static str,
     pub(crate) method: Method,
     pub(crate) url: &'a str,
     /// Of the form `Basic …` or `Bearer …`.
     pub(crate) authorization: Option<String>,
-    /// A form, or what `more` says that it is.
+    /// A form, or the type given in `more`.
     pub(crate) body: Option<String>,
-    /// Header fields beside the usual ones, or in their place.
+    /// Additional or replacing header fields.
     pub(crate) more: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// An answer, whatever its status.
+/// An answer with any status.
 pub(crate) struct Answer {
     pub(crate) host: String,
     pub(crate) to: &'static str,
@@ -73,7 +73,7 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(|error| self.bad(harmless(&error.to_string())))
     }
 
-    /// The answer, when its status says that all is well.
+    /// The decoded answer, if its status is a success.
     pub(crate) fn good<T: DeserializeOwned>(&self) -> Result<T, OidcError> {
         if self.status.is_success() { self.json() } else { Err(self.bad(format!("status {}", self.status.as_u16()))) }
     }
@@ -83,7 +83,7 @@ impl Answer {
     }
 }
 
-/// Whether browsers and secrets may be sent there: https, or this machine.
+/// Checks that browsers and secrets may be sent to the URL: https, or this machine.
 pub(crate) fn check_url(url: &str) -> Result<Uri, OidcError> {
     let insecure = || OidcError::Insecure(harmless(url));
     let uri: Uri = url.parse().map_err(|_| insecure())?;
@@ -109,7 +109,7 @@ impl Http {
         Self { reach, agent, system: tokio::sync::OnceCell::new() }
     }
 
-    /// Makes one call; the certificate is verified with these authorities, or with the system's.
+    /// Makes one call; the certificate is verified with these CAs, or with the system's.
     pub(crate) async fn call(&self, ca_pem: Option<&str>, call: Call<'_>) -> Result<Answer, OidcError> {
         let uri = check_url(call.url)?;
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -147,7 +147,7 @@ impl Http {
         }
         if let Some(authorization) = &call.authorization {
             let mut value = HeaderValue::from_str(authorization)
-                .map_err(|_| OidcError::Config("its secret holds what no secret can".to_owned()))?;
+                .map_err(|_| OidcError::Config("the secret has invalid characters".to_owned()))?;
             value.set_sensitive(true);
             request = request.header(header::AUTHORIZATION, value);
         }
@@ -165,7 +165,7 @@ impl Http {
         let allowed: Vec<_> = addresses.into_iter().filter(|address| is_open(address.ip())).take(MAX_TRIES).collect();
         let mut last = None;
         for address in allowed {
-            // The address that was judged, not the name again, which could mean another one by now.
+            // The checked address, not the name, which could resolve to another one by now.
             match sallyport_net::connect_tcp(&address.ip().to_string(), port, CONNECT_TIMEOUT).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = Some(error),
@@ -180,7 +180,7 @@ impl Http {
     async fn tls(&self, ca_pem: Option<&str>) -> Result<Arc<rustls::ClientConfig>, OidcError> {
         if let Some(pem) = ca_pem {
             return sallyport_net::client_config_of_pem(pem.as_bytes(), &[b"http/1.1"])
-                .ok_or_else(|| OidcError::Config("its ca_pem holds no certificate that can be used".to_owned()));
+                .ok_or_else(|| OidcError::Config("its ca_pem has no usable certificate".to_owned()));
         }
         let load = async || {
             sallyport_net::client_config(&Trust::System, &[b"http/1.1"])
@@ -196,23 +196,29 @@ async fn send<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     host: &str,
     to: &'static str,
 ) -> Result<Answer, OidcError> {
-    let lost = |_: hyper::Error| OidcError::Unreachable { host: host.to_owned(), reason: "it hung up".to_owned() };
+    let lost = |_: hyper::Error| OidcError::Unreachable {
+        host: host.to_owned(),
+        reason: "the provider closed the connection".to_owned(),
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
     let exchange = async {
         let (head, body) = sender.send_request(request).await.map_err(lost)?.into_parts();
         let bad = |reason: String| OidcError::Answer { host: host.to_owned(), to, reason };
         if head.status.is_redirection() {
-            return Err(bad("it sends on to another address".to_owned()));
+            return Err(bad("the answer is a redirect".to_owned()));
         }
         match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
             Ok(body) => Ok(Answer { host: host.to_owned(), to, status: head.status, body: body.to_bytes() }),
             Err(error) if error.is::<LengthLimitError>() => {
-                Err(bad(format!("it is longer than {MAX_ANSWER_BYTES} bytes")))
+                Err(bad(format!("the answer is longer than {MAX_ANSWER_BYTES} bytes")))
             }
-            Err(_) => Err(OidcError::Unreachable { host: host.to_owned(), reason: "it hung up".to_owned() }),
+            Err(_) => Err(OidcError::Unreachable {
+                host: host.to_owned(),
+                reason: "the provider closed the connection".to_owned(),
+            }),
         }
     };
-    // The connection must be driven while the answer is read; it has nothing more to do after that.
+    // The connection must be driven while the answer is read; afterwards it has nothing more to do.
     tokio::pin!(exchange);
     tokio::select! {
         result = &mut exchange => return result,
@@ -237,7 +243,7 @@ fn unreachable(host: &str, error: &io::Error) -> OidcError {
     OidcError::Unreachable { host: host.to_owned(), reason }
 }
 
-/// Whether everybody on the Internet has the same machine at this address (the registries of RFC 6890).
+/// Whether the address is globally unique (the registries of RFC 6890).
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
@@ -256,7 +262,7 @@ fn is_public(address: IpAddr) -> bool {
         }
         IpAddr::V6(v6) => {
             let segments = v6.segments();
-            // 2000::/3 is all that is given out; of it, not what stands for IPv4 addresses or for documents.
+            // Only 2000::/3 is assigned, without the parts for IPv4 addresses and documentation.
             (segments[0] & 0xe000) == 0x2000
                 && segments[0] != 0x2002
                 && !(segments[0] == 0x2001 && (segments[1] < 0x200 || segments[1] == 0xdb8))

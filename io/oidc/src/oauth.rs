@@ -1,4 +1,4 @@
-//! The code for a token (RFC 6749 section 4.1.3), and the dialects that are not OpenID Connect.
+//! Token requests (RFC 6749 section 4.1.3), and the dialects without OpenID Connect.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Method;
@@ -19,10 +19,10 @@ const GITHUB: &str = "https://github.com";
 const GITHUB_API: &str = "https://api.github.com";
 const FACEBOOK: &str = "https://www.facebook.com";
 const FACEBOOK_API: &str = "https://graph.facebook.com";
-/// The version of Facebook's API that this is written for.
+/// The version of Facebook's API.
 const FACEBOOK_VERSION: &str = "v23.0";
 
-/// What came for the code, or for a refresh token.
+/// The answer to a code or a refresh token.
 #[derive(Deserialize)]
 pub(crate) struct Tokens {
     #[serde(default)]
@@ -31,7 +31,7 @@ pub(crate) struct Tokens {
     pub(crate) id_token: Option<String>,
     #[serde(default)]
     pub(crate) refresh_token: Option<String>,
-    /// For how many seconds the access token is good.
+    /// Validity of the access token in seconds.
     #[serde(default)]
     pub(crate) expires_in: Option<Value>,
     #[serde(default)]
@@ -40,7 +40,7 @@ pub(crate) struct Tokens {
     error_description: Option<String>,
 }
 
-/// The client, as it shows itself to its provider.
+/// The client's credentials at its provider.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientOf<'a> {
     pub(crate) config: &'a ProviderConfig,
@@ -48,7 +48,7 @@ pub(crate) struct ClientOf<'a> {
     pub(crate) auth: ClientAuth,
 }
 
-/// Exchanges the code.
+/// Exchanges the authorization code.
 pub(crate) async fn exchange(
     http: &Http,
     client: ClientOf<'_>,
@@ -75,7 +75,7 @@ pub(crate) async fn refresh(
     tokens(post(http, client, endpoint, "the exchange of a refresh token", parameters).await?)
 }
 
-/// Whether an access token is good still (RFC 7662 section 2).
+/// Whether an access token is still valid (RFC 7662 section 2).
 pub(crate) async fn introspect(
     http: &Http,
     client: ClientOf<'_>,
@@ -91,7 +91,7 @@ pub(crate) async fn introspect(
     Ok(answer.good::<Introspected>()?.active)
 }
 
-/// Sends a form in which the client shows its secret.
+/// Posts a form with client authentication.
 async fn post<'a>(
     http: &Http,
     client: ClientOf<'a>,
@@ -102,7 +102,7 @@ async fn post<'a>(
     let ClientOf { config, secret, auth } = client;
     let mut authorization = None;
     match auth {
-        // RFC 6749 section 2.3.1: both are encoded as in a form first.
+        // RFC 6749 section 2.3.1: both are form-encoded first.
         ClientAuth::Basic if !secret.is_empty() => {
             let pair = format!("{}:{}", encoded(&config.client_id), encoded(secret));
             authorization = Some(format!("Basic {}", STANDARD.encode(pair)));
@@ -124,10 +124,10 @@ fn tokens(answer: Answer) -> Result<Tokens, OidcError> {
     let tokens: Result<Tokens, OidcError> = answer.json();
     match tokens {
         Ok(Tokens { error: Some(error), error_description, .. }) => {
-            // GitHub and Facebook say what is wrong with status 200, and Facebook as an object.
+            // GitHub and Facebook report errors with status 200, and Facebook as an object.
             let error = error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or("no reason").to_owned();
-            let said = error_description.map_or(error.clone(), |more| format!("{error} ({more})"));
-            Err(OidcError::Refused { host: answer.host, error: harmless(&said) })
+            let detail = error_description.map_or(error.clone(), |more| format!("{error} ({more})"));
+            Err(OidcError::Refused { host: answer.host, error: harmless(&detail) })
         }
         Ok(tokens) if answer.status.is_success() => Ok(tokens),
         Ok(_) => Err(answer.bad(format!("status {}", answer.status.as_u16()))),
@@ -136,7 +136,7 @@ fn tokens(answer: Answer) -> Result<Tokens, OidcError> {
     }
 }
 
-/// Where GitHub or Facebook take the browser, and where they take the code.
+/// The URLs of GitHub or Facebook: for the browser, for the code, and for the API.
 fn places(config: &ProviderConfig) -> (String, String, String) {
     let given = config.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
     if config.kind == ProviderKind::Github {
@@ -149,7 +149,7 @@ fn places(config: &ProviderConfig) -> (String, String, String) {
     (format!("{site}/{FACEBOOK_VERSION}/dialog/oauth"), format!("{api}/oauth/access_token"), api)
 }
 
-/// Where the browser is sent, for what is not OpenID Connect.
+/// The login URL of a provider without OpenID Connect.
 pub(crate) fn begin(config: &ProviderConfig, begin: &Begin<'_>) -> String {
     let usual = if config.kind == ProviderKind::Github { "read:user user:email" } else { "email public_profile" };
     let scope = std::iter::once(usual).chain(config.scopes.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
@@ -171,7 +171,7 @@ pub(crate) fn begin(config: &ProviderConfig, begin: &Begin<'_>) -> String {
     with_query(&places(config).0, &parameters)
 }
 
-/// Who came back, in the words of OpenID Connect.
+/// The claims of the person, in the terms of OpenID Connect.
 pub(crate) async fn finish(
     http: &Http,
     config: &ProviderConfig,
@@ -183,7 +183,7 @@ pub(crate) async fn finish(
     let token = tokens.access_token.ok_or_else(|| OidcError::Answer {
         host: api.clone(),
         to: "the exchange of its code",
-        reason: "there is no access token in it".to_owned(),
+        reason: "the access token is missing".to_owned(),
     })?;
     let ask = async |to: &'static str, path: &str| {
         let url = format!("{api}{path}");
@@ -211,7 +211,7 @@ pub(crate) async fn finish(
     }
 }
 
-/// What would be asked, for a look at the configuration.
+/// The login URL, for a test of the configuration.
 pub(crate) fn authorization_endpoint(config: &ProviderConfig) -> String {
     places(config).0
 }

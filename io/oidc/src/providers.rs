@@ -1,4 +1,4 @@
-//! The two halves of a login: sending the browser, and hearing who came back.
+//! The two halves of a login: the redirect to the provider, and the return.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,24 +13,24 @@ use tokio::sync::Mutex;
 
 use crate::{
     OidcError, Reach,
-    discovery::{Discovery, Found, Known},
+    discovery::{CachedProvider, Discovery, Found},
     http::{Call, Http, check_url},
     oauth::{self, ClientOf},
     query::with_query,
-    standing::{Finished, ProviderTokens},
+    revalidation::{CompletedLogin, ProviderTokens},
 };
 
-/// How many providers are remembered; the rest are asked each time.
-pub const MAX_KNOWN_PROVIDERS: usize = 1_024;
+/// Bound on cached providers; others are fetched each time.
+pub const MAX_CACHED_PROVIDERS: usize = 1_024;
 
-/// A login that begins.
+/// The start of a login.
 #[derive(Debug, Clone, Copy)]
 pub struct Begin<'a> {
-    /// Where the browser comes back to.
+    /// URL that the browser returns to.
     pub redirect_uri: &'a str,
-    /// What it brings back.
+    /// The `state` that the browser returns.
     pub state: &'a str,
-    /// What the ID token will hold.
+    /// The nonce for the ID token.
     pub nonce: &'a str,
     /// SHA-256 of the verifier, in base64url (RFC 7636 section 4.2).
     pub challenge: &'a str,
@@ -38,87 +38,87 @@ pub struct Begin<'a> {
     pub asks: Asks,
 }
 
-/// Whether a provider asks who it is.
+/// Whether a provider asks for the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// Where it does not know.
+    /// Only if the person is not logged in there.
     IfUnknown,
     /// In any case: the person has logged out here.
     Always,
-    /// The person wants to be somebody else than now.
+    /// The person wants to log in as another identity.
     ForAnother,
 }
 
-/// A login that comes back.
+/// The return of a login.
 #[derive(Debug, Clone, Copy)]
 pub struct Finish<'a> {
-    /// As when it began.
+    /// As at the start.
     pub redirect_uri: &'a str,
-    /// What the provider gave the browser.
+    /// The authorization code.
     pub code: &'a str,
-    /// What the provider says of itself in the browser's address, where it does (RFC 9207).
+    /// The issuer in the browser's URL, if the provider sends it (RFC 9207).
     pub issuer: Option<&'a str>,
-    /// Of which the challenge was made.
+    /// The verifier of the challenge.
     pub verifier: &'a str,
-    /// As when it began.
+    /// As at the start.
     pub nonce: &'a str,
-    /// Now, in seconds since 1970 (UTC).
+    /// The current time in seconds since 1970 (UTC).
     pub now: i64,
 }
 
-/// Speaks to identity providers, and remembers what they said of themselves.
+/// A client of identity providers, with a cache of their discovery documents and keys.
 #[derive(Debug)]
 pub struct Providers {
     pub(crate) http: Http,
-    known: SyncMutex<HashMap<String, Arc<Mutex<Known>>>>,
+    cached: SyncMutex<HashMap<String, Arc<Mutex<CachedProvider>>>>,
 }
 
 impl Providers {
-    /// Providers within this reach, which are told that `agent` asks.
+    /// A client with this reach; `agent` is its user agent.
     #[must_use]
     pub fn new(reach: Reach, agent: impl Into<String>) -> Self {
-        Self { http: Http::new(reach, agent.into()), known: SyncMutex::default() }
+        Self { http: Http::new(reach, agent.into()), cached: SyncMutex::default() }
     }
 
-    /// Where to send the browser.
+    /// The URL for the browser's login.
     ///
     /// # Errors
-    /// The provider cannot be asked, or what it says cannot be used.
+    /// The provider cannot be reached, or its discovery document is invalid.
     pub async fn begin(&self, config: &ProviderConfig, begin: Begin<'_>) -> Result<String, OidcError> {
         match config.kind {
             ProviderKind::Github | ProviderKind::Facebook => Ok(oauth::begin(config, &begin)),
             ProviderKind::Local => Err(OidcError::NotAsked),
             ProviderKind::Oidc | ProviderKind::Google | ProviderKind::Microsoft => {
-                let known = self.known(config);
-                let discovery = known.lock().await.discovery(&self.http, config).await?;
+                let cached = self.cached(config);
+                let discovery = cached.lock().await.discovery(&self.http, config).await?;
                 Ok(authorization_url(config, &discovery, &begin))
             }
         }
     }
 
-    /// Who came back.
+    /// Completes a login.
     ///
     /// # Errors
-    /// The provider cannot be asked, refuses the code, or says nothing that can be believed.
+    /// The provider cannot be reached, refuses the code, or gives no valid identity.
     pub async fn finish(
         &self,
         config: &ProviderConfig,
         name: &ProviderName,
         secret: &str,
         finish: Finish<'_>,
-    ) -> Result<Finished, OidcError> {
+    ) -> Result<CompletedLogin, OidcError> {
         let (claims, tokens) = match config.kind {
             ProviderKind::Local => return Err(OidcError::NotAsked),
             kind if kind.is_oidc() => self.finish_oidc(config, secret, &finish).await?,
             _ => (oauth::finish(&self.http, config, secret, &finish).await?, ProviderTokens::default()),
         };
-        Ok(Finished { person: person(config, name, &claims)?, sid: session_of(&claims)?, tokens })
+        Ok(CompletedLogin { person: person(config, name, &claims)?, sid: session_of(&claims)?, tokens })
     }
 
-    /// Asks the provider what it is, whatever is remembered.
+    /// Tests the provider, ignoring the cache.
     ///
     /// # Errors
-    /// Why it could not be used.
+    /// The reason why it cannot be used.
     pub async fn look(&self, config: &ProviderConfig) -> Result<Found, OidcError> {
         if config.kind == ProviderKind::Local {
             return Err(OidcError::NotAsked);
@@ -135,14 +135,14 @@ impl Providers {
                 has_offline_access: false,
             });
         }
-        let mut fresh = Known::default();
+        let mut fresh = CachedProvider::default();
         let discovery = fresh.discovery(&self.http, config).await?;
         let keys = fresh.keys(&self.http, config).await?.len();
         if keys == 0 {
-            return Err(OidcError::Config("it has no keys to sign with".to_owned()));
+            return Err(OidcError::Config("the provider has no signing keys".to_owned()));
         }
         let found = discovery.found(keys);
-        *self.known(config).lock().await = fresh;
+        *self.cached(config).lock().await = fresh;
         Ok(found)
     }
 
@@ -152,11 +152,11 @@ impl Providers {
         secret: &str,
         finish: &Finish<'_>,
     ) -> Result<(Claims, ProviderTokens), OidcError> {
-        let known = self.known(config);
-        let discovery = known.lock().await.discovery(&self.http, config).await?;
+        let cached = self.cached(config);
+        let discovery = cached.lock().await.discovery(&self.http, config).await?;
         let issuer = config.oidc_issuer().unwrap_or_default();
         let is_issuer = match finish.issuer {
-            Some(said) => said == issuer,
+            Some(returned) => returned == issuer,
             None => !discovery.authorization_response_iss_parameter_supported,
         };
         if !is_issuer {
@@ -166,7 +166,7 @@ impl Providers {
         let tokens = oauth::exchange(&self.http, client, &discovery.token_endpoint, finish).await?;
         let token = tokens.id_token.clone().ok_or(IdTokenError::Malformed)?;
         let claims = self.id_claims(config, &token, Some(finish.nonce), finish.now).await?;
-        // Userinfo may lack what it is no matter of.
+        // Userinfo may lack the claims of the session.
         let sid = claims.get("sid").cloned();
         let access_token = tokens.access_token.clone();
         let mut claims = self.with_userinfo(config, &discovery, claims, access_token).await?;
@@ -186,20 +186,20 @@ impl Providers {
         now: i64,
     ) -> Result<Claims, OidcError> {
         let issuer = config.oidc_issuer().unwrap_or_default();
-        let known = self.known(config);
+        let cached = self.cached(config);
         let expected = Expected { issuer: &issuer, client_id: &config.client_id, nonce, now };
-        let keys = known.lock().await.keys(&self.http, config).await?;
+        let keys = cached.lock().await.keys(&self.http, config).await?;
         let mut verified = verify_id_token(token, &keys, expected);
-        // A key that is not known, or one of another's under its name: the provider may have newer ones.
+        // An unknown key, or a wrong signature: the provider may have newer keys.
         if matches!(verified, Err(IdTokenError::UnknownKey | IdTokenError::Signature))
-            && let Some(keys) = known.lock().await.newer_keys(&self.http, config).await?
+            && let Some(keys) = cached.lock().await.newer_keys(&self.http, config).await?
         {
             verified = verify_id_token(token, &keys, expected);
         }
         Ok(verified?)
     }
 
-    /// The claims, with those of userinfo where the token lacks what is needed (OpenID Connect Core 1.0 section 5.3).
+    /// Adds the claims of userinfo if the token lacks needed ones (OpenID Connect Core 1.0 section 5.3).
     pub(crate) async fn with_userinfo(
         &self,
         config: &ProviderConfig,
@@ -219,12 +219,12 @@ impl Providers {
             ..Call::get("a request for the person's claims", url)
         };
         let mut more: Claims = self.http.call(config.ca_pem.as_deref(), call).await?.good()?;
-        // Another person's claims are worth nothing, whoever's token this is.
+        // The claims of another person are never used.
         if more.get("sub").and_then(Value::as_str) != claims.get("sub").and_then(Value::as_str) {
             return Err(IdTokenError::Claim("sub").into());
         }
         join_groups(config, &mut claims, &more)?;
-        // An address and what is said of it come from one place.
+        // An address and its verification must come from one source.
         if !has_email && more.contains_key("email") {
             claims.remove("email");
             claims.remove("email_verified");
@@ -238,21 +238,21 @@ impl Providers {
         Ok(claims)
     }
 
-    /// What is known of the provider. Others with the same issuer and other authorities are others.
-    pub(crate) fn known(&self, config: &ProviderConfig) -> Arc<Mutex<Known>> {
+    /// The cached state of the provider. The same issuer with other CAs counts as another provider.
+    pub(crate) fn cached(&self, config: &ProviderConfig) -> Arc<Mutex<CachedProvider>> {
         let key =
             format!("{}\n{}", config.oidc_issuer().unwrap_or_default(), config.ca_pem.as_deref().unwrap_or_default());
-        let mut known = self.known.lock();
-        if known.len() >= MAX_KNOWN_PROVIDERS && !known.contains_key(&key) {
-            known.clear();
+        let mut cached = self.cached.lock();
+        if cached.len() >= MAX_CACHED_PROVIDERS && !cached.contains_key(&key) {
+            cached.clear();
         }
-        known.entry(key).or_default().clone()
+        cached.entry(key).or_default().clone()
     }
 }
 
 fn authorization_url(config: &ProviderConfig, discovery: &Discovery, begin: &Begin<'_>) -> String {
     let mut scopes = vec!["openid", "email", "profile"];
-    // Where groups are wanted, the usual scope for them is asked for, if the provider says that it has it.
+    // If groups are configured, their usual scope is requested if the provider supports it.
     if config.kind == ProviderKind::Oidc && config.groups_claim.is_some() && discovery.may_have_scope("groups") {
         scopes.push("groups");
     }

@@ -1,8 +1,8 @@
-//! Addresses with parameters.
+//! URLs with parameters.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// All but what RFC 3986 section 2.3 leaves as it is.
+/// All but the unreserved characters of RFC 3986 section 2.3.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The parameters as `application/x-www-form-urlencoded`.
@@ -11,12 +11,12 @@ pub(crate) fn form(parameters: &[(&str, &str)]) -> String {
     pairs.join("&")
 }
 
-/// The text as a value of a parameter.
+/// Encodes the text as a value of a parameter.
 pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
-/// The address with more parameters, whatever it had before.
+/// The URL with additional parameters.
 #[must_use]
 pub fn with_query(address: &str, parameters: &[(&str, &str)]) -> String {
     let sign = match address.split_once('?') {

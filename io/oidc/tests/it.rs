@@ -1,4 +1,4 @@
-//! The way to a provider: whom it believes, how far it goes, how much it reads.
+//! Requests to a provider: trusted certificates, redirects, and bounds of the bytes read.
 
 #![allow(clippy::unwrap_used)]
 
@@ -105,7 +105,7 @@ async fn answers_are_bounded_and_silence_ends() {
                 }
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
                 let chunk = [&b"10000\r\n"[..], &[b' '; 0x10000], b"\r\n"].concat();
-                // Without an end, as far as anybody reads.
+                // An endless body, as far as the client reads.
                 for _ in 0..1_000 {
                     if stream.write_all(&chunk).await.is_err() {
                         break;
@@ -120,7 +120,7 @@ async fn answers_are_bounded_and_silence_ends() {
         matches!(&refused, OidcError::Answer { reason, .. } if reason.contains(&MAX_ANSWER_BYTES.to_string())),
         "{refused}"
     );
-    // Many who want to log in while it is broken do not each wait for it.
+    // Many logins during an outage do not each wait for the provider.
     let begin = sallyport_oidc::Begin {
         redirect_uri: "https://l/",
         state: "s",

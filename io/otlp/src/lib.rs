@@ -1,7 +1,7 @@
-//! Traces to an OpenTelemetry collector, by OTLP over HTTP (protobuf bodies, `POST <endpoint>/v1/traces`).
+//! Exports traces to an OpenTelemetry collector, by OTLP over HTTP (protobuf bodies, `POST <endpoint>/v1/traces`).
 //!
-//! The exporter batches on a thread of its own and sends through hyper on the program's runtime, so a collector that
-//! is slow or away costs the requests it would describe nothing but their spans.
+//! The exporter batches in a thread of its own and sends through hyper on the program's runtime. So a slow or
+//! unavailable collector costs only spans, and delays no requests.
 
 use std::{fmt, time::Duration};
 
@@ -23,15 +23,15 @@ use opentelemetry_sdk::{
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, registry::LookupSpan};
 
-/// How long one batch may take to reach the collector.
+/// Timeout of sending one batch.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest answer that is read from a collector.
+/// The longest accepted answer of a collector.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// The collector's address cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// It is no plain HTTP address.
+    /// It is not a plain HTTP address.
     #[error("{0:?} is not a collector's address: use http://HOST:PORT, for example http://127.0.0.1:4318")]
     Endpoint(String),
     /// The exporter refused its configuration.
@@ -39,18 +39,19 @@ pub enum OtlpError {
     Exporter(String),
 }
 
-/// Keeps the exporter alive; [`Traces::flush`] sends what is still queued.
+/// Keeps the exporter alive; [`Traces::flush`] sends queued spans.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
 }
 
 impl Traces {
-    /// Starts exporting to the collector at `endpoint` (`http://host:port`); `ratio` of all traces are kept, from 0 to
+    /// Starts exporting to the collector at `endpoint` (`http://host:port`). `ratio` is the share of traces to export,
+    /// from 0 to
     /// 1. Must be called on a tokio runtime.
     ///
     /// # Errors
-    /// When the endpoint is not a plain HTTP address.
+    /// The endpoint is not a plain HTTP address.
     pub fn start(endpoint: &str, service_version: &'static str, ratio: f64) -> Result<Self, OtlpError> {
         let uri: http::Uri = endpoint.parse().map_err(|_| OtlpError::Endpoint(endpoint.to_owned()))?;
         if uri.scheme_str() != Some("http") || uri.host().is_none() {
@@ -70,13 +71,13 @@ impl Traces {
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_resource(resource)
-            // A parent comes from outside, and does not decide how much is exported here.
+            // A parent comes from a client, and must not decide about the export.
             .with_sampler(Sampler::TraceIdRatioBased(ratio.clamp(0.0, 1.0)))
             .build();
         Ok(Self { provider })
     }
 
-    /// The layer that turns `tracing` spans into exported ones.
+    /// The layer that exports `tracing` spans.
     pub fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span>,
@@ -84,23 +85,22 @@ impl Traces {
         tracing_opentelemetry::layer().with_tracer(self.provider.tracer("sallyport"))
     }
 
-    /// Sends what is queued and stops. Blocks for at most a few seconds: call it where blocking is allowed.
+    /// Sends queued spans and stops. Blocks for at most a few seconds: call it where blocking is allowed.
     pub fn flush(self) {
         if let Err(error) = self.provider.shutdown() {
-            tracing::warn!(%error, "the last traces did not reach the collector");
+            tracing::warn!(%error, "the last traces could not be sent to the collector");
         }
     }
 }
 
-/// Makes the span a child of the one that a valid `traceparent` among these fields names (W3C Trace Context, section
-/// 3.2), and puts the span in its place, for whoever gets the fields next. To be called before the span is entered.
-/// Where no traces are exported nothing happens: the fields go on as they came.
+/// Makes the span a child of a valid `traceparent` in these fields (W3C Trace Context, section 3.2), and replaces the
+/// field by the span for the next hop. Call before the span is entered. Without an export the fields stay unchanged.
 pub fn continue_trace(span: &tracing::Span, fields: &mut http::HeaderMap) {
     if span.is_disabled() {
         return;
     }
     let propagator = TraceContextPropagator::new();
-    // Two parents are none (section 3.2.1).
+    // Several parents count as none (section 3.2.1).
     let is_alone = fields.get_all(TRACEPARENT).iter().count() == 1;
     let parent = propagator.extract_with_context(&opentelemetry::Context::new(), &Fields(fields));
     let has_parent = is_alone && parent.span().span_context().is_valid();
@@ -144,7 +144,7 @@ impl Injector for FieldsMut<'_> {
     }
 }
 
-/// Sends on the runtime, whichever thread asks: the exporter's own thread has none.
+/// Sends on the runtime from any thread: the exporter's own thread has none.
 struct HyperOnRuntime {
     runtime: tokio::runtime::Handle,
 }
@@ -158,12 +158,12 @@ impl fmt::Debug for HyperOnRuntime {
 #[async_trait]
 impl HttpClient for HyperOnRuntime {
     async fn send_bytes(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
-        // The timer must be made on the runtime too, hence inside the task.
+        // The timer must be created on the runtime too, hence inside the task.
         self.runtime.spawn(async { tokio::time::timeout(EXPORT_TIMEOUT, send(request)).await }).await??
     }
 }
 
-/// One request on a connection of its own: a batch every few seconds does not need a pool.
+/// One request on a connection of its own: a batch every few seconds needs no pool.
 async fn send(request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
     let (mut parts, body) = request.into_parts();
     let authority = parts.uri.authority().ok_or("the collector's address has no host")?.clone();
@@ -196,7 +196,7 @@ mod tests {
             let mut length = 0;
             while !request[..length].windows(12).any(|window| window == b"named-for-it") {
                 let n = stream.read(&mut request[length..]).await.unwrap();
-                assert!(n > 0, "the exporter hung up early");
+                assert!(n > 0, "the exporter closed the connection early");
                 length += n;
             }
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();

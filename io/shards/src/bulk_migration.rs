@@ -1,8 +1,8 @@
-//! Bulk has threads of its own.
+//! Moves connections with bulk traffic to threads of their own, and back.
 //!
-//! The kernel shares out processors between threads: one that is busy all the time waits for its turn behind others that are,
-//! and one that was idle has its turn as soon as it is woken. Where a shard carries bulk, everything else in it waits with it. So
-//! a connection that carries much goes to a thread for bulk, and back to a shard when it does not any more.
+//! The kernel divides CPU time between threads. A thread that is always busy waits for its turn, and an idle one runs
+//! as soon as it is woken. Bulk traffic in a shard therefore delays every other connection there. So a connection with
+//! much traffic moves to a bulk thread, and returns to a shard once its rate drops.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,27 +20,27 @@ use tokio::{runtime::Handle, time::Sleep};
 
 use crate::{Running, ShardId};
 
-/// Each time so many bytes were carried it is looked how long they took. The first ones only start the clock: they may have
-/// taken years.
+/// Bytes after which the rate is checked. The first ones only start the clock: they may have taken years.
 const LOOK_BYTES: usize = 4 * 1024 * 1024;
-/// What carries as many within this time is bulk: 84 MB/s, and more.
+/// A connection that moves [`LOOK_BYTES`] within this time is bulk: 84 MB/s or more.
 const BULK_WITHIN: Duration = Duration::from_millis(50);
-/// What takes longer for as many is none any more: 4 MB/s, and less.
+/// A connection that takes longer for [`LOOK_BYTES`] is no longer bulk: 4 MB/s or less.
 const BULK_NO_MORE_AFTER: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// What was carried in this thread.
+    /// Bytes moved in this thread by the current task.
     static CARRIED: Cell<usize> = const { Cell::new(0) };
-    /// Where connections came from to this thread, which is for bulk.
+    /// In a bulk thread: the shards that its connections came from.
     static HOME: RefCell<Weak<Running>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The thread is for bulk of these.
+/// Marks the current thread as a bulk thread of these shards.
 pub(crate) fn come_from(home: Weak<Running>) {
     HOME.set(home);
 }
 
-/// Runs something that a connection leaves behind, in the caller's shard, or in another one where that is for bulk.
+/// Spawns work that outlives a connection: in the caller's shard, or in a normal shard if the caller runs in a bulk
+/// thread.
 ///
 /// # Panics
 /// Outside of a runtime.
@@ -52,28 +52,28 @@ pub fn spawn_near(work: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// The task that runs has carried so many bytes. It only counts; [`crate::carried`] gives others their turn, too.
+/// Counts bytes moved by the current task. Only counts; [`crate::carried`] also yields to other tasks.
 pub fn weigh(bytes: usize) {
     CARRIED.set(CARRIED.get().wrapping_add(bytes));
 }
 
-/// How much a connection carries, and whether that makes it bulk.
+/// The rate of a connection, and whether it is bulk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Weight {
     is_bulk: bool,
-    /// How many were carried since it was looked at.
+    /// Bytes since the last check.
     bytes: usize,
-    /// When that was; none before the first time.
+    /// Time of the last check; `None` before the first.
     since: Option<Instant>,
 }
 
 impl Weight {
-    /// So many bytes more were carried.
+    /// Counts bytes.
     fn add(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// So many bytes more were carried, and it is looked at. True: it is bulk since now, or no more.
+    /// Counts bytes and checks the rate when due. True: the connection has become bulk, or has stopped being bulk.
     fn judge(&mut self, bytes: usize, now: impl FnOnce() -> Instant) -> bool {
         self.add(bytes);
         let is_enough = self.bytes >= LOOK_BYTES;
@@ -91,24 +91,24 @@ impl Weight {
     }
 }
 
-/// What serves a connection.
+/// The future that serves a connection.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Serves a connection where it is spawned, and among bulk while it is that. Whoever waits for it waits no longer than until
-/// it has gone elsewhere. Connections that it has must go along (`ShardTcpStream` in `io/net`); timers stay where they were made, and
-/// wake it from there.
+/// Serves a connection where it was spawned, and in a bulk thread while it is bulk. The future ends when the connection
+/// moves away. The connection's sockets must move along (`ShardTcpStream` in `io/net`); timers stay with their old
+/// thread and wake the connection from there.
 pub(crate) struct BulkMigration {
     work: Option<Work>,
     weight: Weight,
-    /// Where it goes. A connection does not keep the shards running.
+    /// The shards to move to. A connection does not keep the shards running.
     shards: Weak<Running>,
     among_bulk: Option<BulkState>,
 }
 
-/// What a connection has that is among bulk.
+/// State of a connection in a bulk thread.
 struct BulkState {
     _counted: BulkCount,
-    /// When it is looked at, though nothing comes. Made where it is.
+    /// Timer of the next check, for a connection without traffic. Created in the bulk thread.
     look: Option<Pin<Box<Sleep>>>,
 }
 
@@ -117,11 +117,11 @@ impl BulkMigration {
         Self { work: Some(work), weight: Weight::default(), shards, among_bulk: None }
     }
 
-    /// Goes on elsewhere, where there is a thread for it. What it waits for wakes nobody here any more: there it is looked
-    /// at, and waits anew.
+    /// Moves the connection, if there is a thread for it. Pending wake-ups of the old thread are void: the new thread
+    /// polls the connection, which registers again.
     fn go_elsewhere(&mut self) -> bool {
         if !self.weight.is_bulk && self.among_bulk.is_none() {
-            // There was no thread for it when it was bulk: it has been in a shard all the time.
+            // No bulk thread was available when it became bulk: it has stayed in a shard.
             return false;
         }
         let Some(running) = self.shards.upgrade() else { return false };
@@ -142,7 +142,7 @@ impl Future for BulkMigration {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // What comes to one that is bulk no more is not for this thread.
+        // A connection that is no longer bulk must leave this thread.
         if this.among_bulk.is_some() && this.weight.judge(0, Instant::now) && this.go_elsewhere() {
             return Poll::Ready(());
         }
@@ -165,7 +165,7 @@ impl Future for BulkMigration {
 }
 
 impl BulkState {
-    /// Has it looked at again in a while.
+    /// Sets the timer of the next check.
     fn poll_look(&mut self, cx: &mut Context<'_>) {
         let look = self.look.get_or_insert_with(|| Box::pin(tokio::time::sleep(BULK_NO_MORE_AFTER)));
         while look.as_mut().poll(cx).is_ready() {
@@ -174,7 +174,7 @@ impl BulkState {
     }
 }
 
-/// Where a connection is, for tasks that belong to it.
+/// The current shard of a connection, for other tasks of the connection.
 #[derive(Debug, Default)]
 pub struct ShardLocation {
     shard: AtomicU16,
@@ -182,7 +182,7 @@ pub struct ShardLocation {
 }
 
 impl ShardLocation {
-    /// The connection is in the caller's shard; to be said before it waits.
+    /// Records that the connection is in the caller's shard; call before the connection waits.
     pub fn mark_here(&self) {
         let here = ShardId::here();
         if self.shard.load(Ordering::Relaxed) != here.0
@@ -193,14 +193,14 @@ impl ShardLocation {
         }
     }
 
-    /// Does the work in a task of the caller's, and goes on with it where the connection is. Then this is over before the
-    /// work is.
+    /// Runs the work in the caller's task, and moves the work after the connection. The returned future ends at the
+    /// first move.
     pub fn follow(self: &Arc<Self>, work: Work) -> impl Future<Output = ()> + Send + 'static {
         Follower { work: Some(work), leader: self.clone() }
     }
 }
 
-/// Goes where a connection is.
+/// Moves work to the shard of a connection.
 struct Follower {
     work: Option<Work>,
     leader: Arc<ShardLocation>,
@@ -227,7 +227,7 @@ impl Future for Follower {
     }
 }
 
-/// One of those that are among bulk.
+/// Counts a connection as bulk until dropped.
 struct BulkCount(Weak<Running>);
 
 impl BulkCount {
@@ -256,7 +256,7 @@ mod tests {
 
     const PIECE: usize = 256 * 1024;
 
-    /// Carries so many pieces, one each so often; says after how many of them it became another kind.
+    /// Moves `pieces` pieces, one per `each`; returns after how many of them the kind changed.
     fn carries(weight: &mut Weight, pieces: usize, each: Duration, now: &mut Instant) -> Option<usize> {
         (1..=pieces).find(|_| {
             *now += each;
@@ -267,12 +267,12 @@ mod tests {
     #[test]
     fn what_carries_much_in_a_short_time_is_bulk_and_what_takes_long_for_it_is_not() {
         let (mut weight, mut now) = (Weight::default(), Instant::now());
-        // 80 MB/s, for as long as it likes.
+        // 80 MB/s, for any time.
         assert_eq!(carries(&mut weight, 100_000, Duration::from_micros(3_280), &mut now), None);
         now += Duration::from_secs(3_600);
         let after = carries(&mut weight, 100, Duration::from_millis(1), &mut now).unwrap();
         assert!((17..=32).contains(&after), "a pause does not count for what comes behind it, {after}");
-        // 5 MB/s, and for up to a second nothing at all.
+        // 5 MB/s, with pauses of up to a second.
         assert_eq!(carries(&mut weight, 1_000, Duration::from_millis(50), &mut now), None);
         now += Duration::from_millis(300);
         assert_eq!(carries(&mut weight, 1_000, Duration::from_millis(10), &mut now), None);
@@ -288,80 +288,80 @@ mod tests {
         }
     }
 
-    /// Carries so much, each time that it is told to, and says in which shard that was.
+    /// Spawns work that moves the requested number of bytes on each request, and reports its shard.
     fn spawn_carrying(shards: &Shards) -> (mpsc::UnboundedSender<usize>, mpsc::UnboundedReceiver<ShardId>) {
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let (say, said) = mpsc::unbounded_channel();
+        let (request, mut requests) = mpsc::unbounded_channel();
+        let (report, reports) = mpsc::unbounded_channel();
         let work = shards.by_weight(Box::pin(async move {
-            while let Some(bytes) = told.recv().await {
+            while let Some(bytes) = requests.recv().await {
                 weigh(bytes);
-                say.send(ShardId::here()).unwrap();
+                report.send(ShardId::here()).unwrap();
                 tokio::task::yield_now().await;
             }
         }));
         shards.spawn(work);
-        (tell, said)
+        (request, reports)
     }
 
     #[tokio::test]
     async fn bulk_goes_to_a_thread_for_it_and_comes_back_when_it_is_none_any_more() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
-        let (tell, mut said) = spawn_carrying(&shards);
+        let (request, mut reports) = spawn_carrying(&shards);
         let mut was_in = async |bytes| {
-            tell.send(bytes).unwrap();
-            tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap()
+            request.send(bytes).unwrap();
+            tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap().unwrap()
         };
         assert_eq!(shards.carrying_bulk(), 0);
-        assert!(!was_in(LOOK_BYTES).await.is_for_bulk(), "nobody knows yet how long it took");
-        // A slow machine may take too long for it, but not each time.
+        assert!(!was_in(LOOK_BYTES).await.is_for_bulk(), "the rate is not known yet");
+        // A slow machine may be too slow at first, but not every time.
         for round in 0.. {
             if was_in(LOOK_BYTES).await.is_for_bulk() {
                 break;
             }
-            assert!(round < 1_000, "it is never taken for bulk");
+            assert!(round < 1_000, "never recognised as bulk");
         }
         assert_eq!(shards.carrying_bulk(), 1);
-        // Nothing comes for it, and nobody asks.
+        // No bytes arrive, and no check is requested.
         let began = Instant::now();
         while shards.carrying_bulk() > 0 {
-            assert!(began.elapsed() < Duration::from_secs(20), "it stays among bulk");
+            assert!(began.elapsed() < Duration::from_secs(20), "still bulk");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert!(!was_in(1).await.is_for_bulk());
-        drop(tell);
-        assert_eq!(tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap(), None);
+        drop(request);
+        assert_eq!(tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap(), None);
     }
 
     #[tokio::test]
     async fn what_is_spawned_near_bulk_is_not_among_it() {
         let shards = Shards::start(NonZeroU16::MIN).unwrap();
-        let (say, mut said) = mpsc::unbounded_channel();
+        let (report, mut reports) = mpsc::unbounded_channel();
         shards.spawn(shards.by_weight(Box::pin(async move {
             loop {
                 weigh(LOOK_BYTES);
                 tokio::task::yield_now().await;
                 if ShardId::here().is_for_bulk() {
-                    spawn_near(async move { say.send(ShardId::here()).unwrap() });
+                    spawn_near(async move { report.send(ShardId::here()).unwrap() });
                     return;
                 }
             }
         })));
-        let there = tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap();
+        let there = tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap().unwrap();
         assert!(there.is_shard() && !there.is_for_bulk());
     }
 
     #[tokio::test]
     async fn what_came_back_is_not_looked_at_among_bulk() {
         let shards = Shards::start(NonZeroU16::MIN).unwrap();
-        let (tell, mut said) = spawn_carrying(&shards);
+        let (request, mut reports) = spawn_carrying(&shards);
         while shards.carrying_bulk() == 0 {
-            tell.send(LOOK_BYTES).unwrap();
-            said.recv().await.unwrap();
+            request.send(LOOK_BYTES).unwrap();
+            reports.recv().await.unwrap();
         }
-        // The test's thread holds nobody up: it sleeps for longer than bulk may take.
+        // The test's thread blocks no other work: it sleeps for longer than bulk may take.
         std::thread::sleep(BULK_NO_MORE_AFTER + Duration::from_millis(100));
-        tell.send(1).unwrap();
-        assert!(!said.recv().await.unwrap().is_for_bulk());
+        request.send(1).unwrap();
+        assert!(!reports.recv().await.unwrap().is_for_bulk());
     }
 
     #[tokio::test]
@@ -369,19 +369,19 @@ mod tests {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let place = Arc::new(ShardLocation::default());
         let (ask, mut asked) = mpsc::unbounded_channel::<()>();
-        let (say, mut said) = mpsc::unbounded_channel();
+        let (report, mut reports) = mpsc::unbounded_channel();
         let follower = place.follow(Box::pin(async move {
             while let Some(()) = asked.recv().await {
-                say.send(ShardId::here()).unwrap();
+                report.send(ShardId::here()).unwrap();
             }
         }));
         shards.spawn(follower);
         let mut is_in = async || {
             ask.send(()).unwrap();
-            tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap()
+            tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap().unwrap()
         };
         let first = is_in().await;
-        assert_eq!(is_in().await, first, "nobody has said where it is to be");
+        assert_eq!(is_in().await, first, "no location was recorded");
         let (here, is_here) = tokio::sync::oneshot::channel();
         let leader = place.clone();
         shards.spawn(async move {
@@ -390,10 +390,10 @@ mod tests {
         });
         let there = is_here.await.unwrap();
         assert_ne!(there, first);
-        // It goes after it was woken, which may have been for several of these.
+        // The work moves after a wake-up, which may count for several marks.
         let began = Instant::now();
         while is_in().await != there {
-            assert!(began.elapsed() < Duration::from_secs(20), "it stays behind");
+            assert!(began.elapsed() < Duration::from_secs(20), "the work did not follow");
         }
         assert_eq!(is_in().await, there);
     }
@@ -401,10 +401,10 @@ mod tests {
     #[tokio::test]
     async fn where_there_are_no_shards_bulk_stays() {
         let shards = Shards::default();
-        let (tell, mut said) = spawn_carrying(&shards);
+        let (request, mut reports) = spawn_carrying(&shards);
         for _ in 0..10 {
-            tell.send(LOOK_BYTES).unwrap();
-            assert!(!said.recv().await.unwrap().is_shard());
+            request.send(LOOK_BYTES).unwrap();
+            assert!(!reports.recv().await.unwrap().is_shard());
         }
         assert_eq!(shards.carrying_bulk(), 0);
     }
@@ -412,12 +412,12 @@ mod tests {
     #[tokio::test]
     async fn bulk_ends_with_the_last_handle() {
         let shards = Shards::start(NonZeroU16::MIN).unwrap();
-        let (tell, mut said) = spawn_carrying(&shards);
+        let (request, mut reports) = spawn_carrying(&shards);
         while shards.carrying_bulk() == 0 {
-            tell.send(LOOK_BYTES).unwrap();
-            said.recv().await.unwrap();
+            request.send(LOOK_BYTES).unwrap();
+            reports.recv().await.unwrap();
         }
         drop(shards);
-        assert_eq!(tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap(), None);
+        assert_eq!(tokio::time::timeout(Duration::from_secs(20), reports.recv()).await.unwrap(), None);
     }
 }

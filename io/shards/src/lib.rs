@@ -1,10 +1,10 @@
-//! Threads that serve connections, each with a scheduler and an event queue of its own.
+//! Shards: threads that serve connections, each with its own single-threaded scheduler and event queue.
 //!
-//! A scheduler of many threads moves tasks between them: one thread waits for events while another runs the task that they
-//! are for, so that a busy connection wakes a second processor again and again. On a shard everything that a connection
-//! needs happens in one thread. Connections are dealt out in turn and stay where they are, but for those that carry bulk:
-//! these have threads of their own for that time (`bulk_migration.rs`). What is not a connection (the API's work, timers, UDP ports)
-//! stays with the scheduler that the program was started with.
+//! A multi-threaded scheduler moves tasks between threads: one thread waits for events while another runs the task, so
+//! that a busy connection keeps waking a second CPU. In a shard, everything that a connection needs happens in one
+//! thread. Connections are distributed round robin and stay in their shard, except those with bulk traffic, which move
+//! to bulk threads (`bulk_migration.rs`). Everything else (the API, timers, UDP ports) stays in the scheduler that the
+//! program was started with.
 
 mod bulk_migration;
 mod post;
@@ -32,73 +32,73 @@ pub use bulk_migration::{ShardLocation, Work, spawn_near, weigh};
 pub use post::wake_at;
 pub use turn::carried;
 
-/// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a
-/// shard, may wait for as many; and each time costs a system call.
+/// Number of ready tasks that run before the kernel is polled for events. A new connection may wait for this many
+/// tasks; each poll costs a system call.
 const EVENT_INTERVAL: u32 = 31;
-/// The numbers of shards for bulk have this bit.
+/// Bit that marks the numbers of bulk shards.
 const FOR_BULK: u16 = 1 << 15;
-/// The number of the next shard that is started in this process; 0 is no shard.
+/// Number of the next shard of this process; 0 is no shard.
 static NEXT: AtomicU16 = AtomicU16::new(1);
 
 thread_local! {
     static HERE: Cell<u16> = const { Cell::new(0) };
 }
 
-/// The shard that a thread is, so that what is watched in one can be told from what is watched in others.
+/// Identifies the shard of a thread, so that resources watched in different shards can be told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ShardId(u16);
 
 impl ShardId {
-    /// The shard that the caller runs in. All threads that are no shard count as one.
+    /// The shard that the caller runs in. All threads outside of shards count as one.
     #[must_use]
     pub fn here() -> Self {
         Self(HERE.get())
     }
 
-    /// Whether it is a shard at all.
+    /// Whether the thread is a shard.
     #[must_use]
     pub fn is_shard(self) -> bool {
         self.0 != 0
     }
 
-    /// Whether it is a shard for connections that carry bulk. They go there and leave again; nothing that stays is to follow
-    /// them there.
+    /// Whether the shard is for bulk connections. They move there and leave again, so long-lived work must not follow
+    /// them.
     #[must_use]
     pub fn is_for_bulk(self) -> bool {
         self.0 & FOR_BULK != 0
     }
 }
 
-/// The shards of a process. The default has none: everything then runs in the caller's own scheduler.
+/// The shards of a process. The default has none: everything then runs in the caller's scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct Shards(Option<Arc<Running>>);
 
 #[derive(Debug)]
 struct Running {
-    /// As many as there are others, for connections that carry bulk; since the first one did, or fewer where the system gave
-    /// no more threads. They are told first to end: what is there may wait for timers of the others.
+    /// Bulk shards, as many as there are others, created with the first bulk connection; fewer if the system gives no
+    /// more threads. They end first, because bulk connections may wait for timers of the others.
     for_bulk: OnceLock<Vec<Shard>>,
     next_for_bulk: AtomicUsize,
-    /// How many connections are among bulk.
+    /// Number of bulk connections.
     carrying_bulk: AtomicUsize,
     shards: Vec<Shard>,
     next: AtomicUsize,
 }
 
 impl Running {
-    /// The one whose turn it is.
+    /// The next shard in turn.
     fn next(&self) -> Option<&Shard> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         self.shards.get(turn % self.shards.len())
     }
 
-    /// The same of those for bulk. None: the system has no thread for it.
+    /// The next bulk shard in turn; `None` if the system gives no thread.
     fn next_for_bulk(self: &Arc<Self>) -> Option<&Shard> {
         if self.for_bulk.get().is_none() {
             let start = || Shard::start("bulk", FOR_BULK, Arc::downgrade(self)).ok();
             let shards: Vec<_> = self.shards.iter().map_while(|_| start()).collect();
             if !shards.is_empty() {
-                // Another one may have been sooner; then these end.
+                // If another thread was faster, these shards end.
                 drop(self.for_bulk.set(shards));
             }
         }
@@ -111,12 +111,12 @@ impl Running {
 struct Shard {
     id: ShardId,
     handle: Handle,
-    /// Dropped with the last [`Shards`]: the thread ends, and with it what still runs there.
+    /// Dropped with the last [`Shards`]: the thread ends, and with it all tasks that run there.
     _stop: oneshot::Sender<()>,
 }
 
 impl Shards {
-    /// Starts so many.
+    /// Starts this many shards.
     ///
     /// # Errors
     /// The system gives no more threads or event queues.
@@ -131,17 +131,17 @@ impl Shards {
         }))))
     }
 
-    /// The one whose turn it is.
+    /// The next shard in turn.
     fn next(&self) -> Option<&Shard> {
         self.0.as_deref()?.next()
     }
 
-    /// These, without keeping them running.
+    /// A weak reference, which does not keep the shards running.
     fn downgrade(&self) -> Weak<Running> {
         self.0.as_ref().map(Arc::downgrade).unwrap_or_default()
     }
 
-    /// Runs something that opens its connection itself.
+    /// Spawns work that opens its connection itself.
     pub fn spawn(&self, serve: impl Future<Output = ()> + Send + 'static) {
         match self.next() {
             Some(shard) => drop(shard.handle.spawn(serve)),
@@ -149,20 +149,19 @@ impl Shards {
         }
     }
 
-    /// Serves a connection in the caller's task, and goes on with it among bulk while it carries that, as [`weigh`] is told. Then
-    /// this is over before the connection is.
+    /// Serves a connection in the caller's task, and in a bulk shard while its traffic, as counted by [`weigh`], is
+    /// bulk. The returned future ends when the connection moves away.
     pub fn by_weight(&self, serve: Work) -> impl Future<Output = ()> + Send + 'static {
         BulkMigration::new(self.downgrade(), serve)
     }
 
-    /// How many connections carry bulk.
+    /// Number of bulk connections.
     #[must_use]
     pub fn carrying_bulk(&self) -> usize {
         self.0.as_ref().map_or(0, |running| running.carrying_bulk.load(Ordering::Relaxed))
     }
 
-    /// Runs something on the shard whose turn it is, as one of these tasks: whoever holds them can wait for its end, or
-    /// bring it about.
+    /// Spawns work on the next shard as a task of `tasks`, whose owner can await or abort the task.
     pub fn spawn_among<T: Send + 'static>(
         &self,
         tasks: &mut JoinSet<T>,
@@ -174,8 +173,8 @@ impl Shards {
         }
     }
 
-    /// Serves a connection that nobody watches yet and that does not block, as [`Self::by_weight`] does. Where the system
-    /// refuses to watch it, it is closed.
+    /// Serves a non-blocking connection that is not registered with an event queue yet, as [`Self::by_weight`] does.
+    /// The connection is closed if it cannot be registered.
     pub fn spawn_unwatched<F>(&self, stream: net::TcpStream, serve: impl FnOnce(TcpStream) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -187,7 +186,7 @@ impl Shards {
             }
         };
         match self.next() {
-            // A task of its own holds nothing beside what it serves: connections idle for long.
+            // The task holds nothing but the connection's future, because connections are idle for long.
             Some(shard) if shard.id != ShardId::here() => drop(shard.handle.spawn(async { start() })),
             _ => start(),
         }
@@ -195,8 +194,8 @@ impl Shards {
 }
 
 impl Shard {
-    /// Starts one whose thread has this name, and whose number has this beside its own. What is spawned near it and stays
-    /// goes to those at home, where it has one.
+    /// Starts a shard with this thread name and this kind bit in its number. Long-lived work that is spawned near it
+    /// goes to the shards of `home`, if set.
     fn start(name: &str, kind: u16, home: Weak<Running>) -> io::Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{name}-{number}");
@@ -209,14 +208,15 @@ impl Shard {
             bulk_migration::come_from(home);
             let Some(runtime) = runtime.0.take() else { return };
             runtime.spawn(post::serve(ShardId(number)));
-            // Nothing is ever sent: the channel ends.
+            // Nothing is ever sent; the end of the channel stops the shard.
             let _ = runtime.block_on(stopped);
         })?;
         Ok(Self { id: ShardId(number), handle, _stop: stop })
     }
 }
 
-/// The scheduler of a thread that may not come about. It is dropped within another one then, where it must not be waited for.
+/// The scheduler of a thread that may fail to start. It is then dropped inside another scheduler, where blocking is not
+/// allowed.
 struct Unstarted(Option<Runtime>);
 
 impl Drop for Unstarted {
@@ -275,9 +275,9 @@ mod tests {
         shards.spawn_unwatched(far.into_std().unwrap(), answer);
         near.write_u8(0).await.unwrap();
         assert_eq!(near.read_u16().await.unwrap(), 0);
-        let (tell, mut told) = mpsc::channel(1);
-        shards.spawn(async move { tell.send(ShardId::here()).await.unwrap() });
-        assert_eq!(told.recv().await, Some(ShardId::default()));
+        let (sender, mut receiver) = mpsc::channel(1);
+        shards.spawn(async move { sender.send(ShardId::here()).await.unwrap() });
+        assert_eq!(receiver.recv().await, Some(ShardId::default()));
     }
 
     #[tokio::test]
@@ -307,9 +307,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_that_does_not_come_about_harms_nobody_who_wanted_it() {
+    async fn an_unstarted_runtime_can_be_dropped_inside_another_one() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        // tokio panics where a scheduler is dropped as it is within another one.
+        // tokio panics if a runtime is dropped the normal way inside another one.
         drop(Unstarted(Some(runtime)));
     }
 

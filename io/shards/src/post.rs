@@ -1,8 +1,9 @@
-//! Wake-ups from one shard to another, many at a time.
+//! Batches wake-ups of tasks in other shards.
 //!
-//! Waking a task of another thread costs a system call, and mostly another one there, in which that thread sleeps. Under
-//! load a shard has many to wake at once: all whose answers came in one record. So each shard has a task that takes what
-//! gathered while others had their turn to the other shards, and wakes there what came from them: one call for all.
+//! Waking a task of another thread costs a system call, and mostly another one there to sleep again. Under load a shard
+//! has many tasks to wake at once: those whose responses arrived in one TLS record. So each shard has a task that runs
+//! after the others, sends the gathered wake-ups to the other shards, and wakes the local tasks that other shards asked
+//! for: one system call for all.
 
 use std::{
     cell::RefCell,
@@ -16,30 +17,30 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::ShardId;
 
-/// The shards that take wake-ups.
+/// The shards that accept wake-ups.
 static BOXES: RwLock<BTreeMap<ShardId, Arc<Inbox>>> = RwLock::new(BTreeMap::new());
 
 thread_local! {
     static OUT: RefCell<Outbox> = const { RefCell::new(Outbox { letters: Vec::new(), postman: None, is_open: false }) };
 }
 
-/// What waits to be taken to other shards.
+/// Wake-ups for other shards.
 struct Outbox {
     letters: Vec<(ShardId, Waker)>,
-    /// The task that does it, while it waits.
+    /// Waker of the shard's delivery task while it waits.
     postman: Option<Waker>,
-    /// The task is there.
+    /// Whether the delivery task runs.
     is_open: bool,
 }
 
-/// What came from other shards.
+/// Wake-ups from other shards.
 #[derive(Default)]
 struct Inbox(Mutex<InboxState>);
 
 #[derive(Default)]
 struct InboxState {
     wakers: Vec<Waker>,
-    /// The task that looks here, while it waits.
+    /// Waker of the shard's delivery task while it waits.
     postman: Option<Waker>,
 }
 
@@ -49,8 +50,8 @@ impl Inbox {
     }
 }
 
-/// Wakes a task that waits in this shard. From another one it is woken together with all others that are to be woken there
-/// by what is ready here now.
+/// Wakes a task that waits in this shard. From another shard, the wake-up is batched with all others for the same shard
+/// in this turn.
 pub fn wake_at(shard: ShardId, waker: Waker) {
     let here = ShardId::here();
     if shard == here || !shard.is_shard() || !here.is_shard() {
@@ -68,7 +69,7 @@ pub fn wake_at(shard: ShardId, waker: Waker) {
     }
 }
 
-/// Takes wake-ups to other shards, and wakes what they want woken here; for as long as the shard lives.
+/// Delivers wake-ups between this shard and the others, as long as the shard lives.
 pub(crate) async fn serve(here: ShardId) {
     let inbox = Arc::<Inbox>::default();
     boxes_mut().insert(here, inbox.clone());
@@ -83,7 +84,7 @@ pub(crate) async fn serve(here: ShardId) {
     .await;
 }
 
-/// Wakes all who are to be woken here. `wakers` is empty before and after: its room is used again.
+/// Wakes all tasks in the inbox. `wakers` is empty before and after; its memory is reused.
 fn take_in(inbox: &Inbox, wakers: &mut Vec<Waker>, cx: &Context<'_>) {
     let mut came = inbox.lock();
     came.postman = Some(cx.waker().clone());
@@ -92,7 +93,7 @@ fn take_in(inbox: &Inbox, wakers: &mut Vec<Waker>, cx: &Context<'_>) {
     wakers.drain(..).for_each(Waker::wake);
 }
 
-/// Takes to other shards what waits for them. `letters` as in [`take_in`].
+/// Delivers the wake-ups for other shards. `letters` is reused as in [`take_in`].
 fn take_out(letters: &mut Vec<(ShardId, Waker)>, cx: &Context<'_>) {
     OUT.with_borrow_mut(|out| {
         out.postman = Some(cx.waker().clone());
@@ -126,13 +127,13 @@ fn boxes_mut() -> parking_lot::RwLockWriteGuard<'static, BTreeMap<ShardId, Arc<I
     BOXES.write()
 }
 
-/// A shard's box, which is taken away when the shard ends.
+/// A shard's registered inbox, removed when the shard ends.
 struct Presence(ShardId);
 
 impl Drop for Presence {
     fn drop(&mut self) {
         let inbox = boxes_mut().remove(&self.0);
-        // What still lies in it is for tasks that end with the shard, or have left it.
+        // The remaining wake-ups are for tasks that end with the shard or have left it.
         let wakers = inbox.map(|inbox| std::mem::take(&mut inbox.lock().wakers)).unwrap_or_default();
         wakers.into_iter().for_each(Waker::wake);
         let letters = OUT.with_borrow_mut(|out| {
@@ -156,13 +157,13 @@ mod tests {
     use super::*;
     use crate::Shards;
 
-    /// Waits in a shard until it is woken so often.
+    /// Waits in a shard until it was woken twice.
     fn sleeper(shards: &Shards, tell: mpsc::UnboundedSender<(ShardId, Waker)>) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
         shards.spawn(async move {
-            let mut told = false;
+            let mut woken = false;
             poll_fn(|cx| {
-                if std::mem::replace(&mut told, true) {
+                if std::mem::replace(&mut woken, true) {
                     return Poll::Ready(());
                 }
                 tell.send((ShardId::here(), cx.waker().clone())).unwrap();
@@ -178,11 +179,11 @@ mod tests {
     async fn tasks_of_every_shard_are_woken_from_every_shard_and_from_none() {
         let shards = Shards::start(NonZeroU16::new(3).unwrap()).unwrap();
         for _ in 0..4 {
-            let (tell, mut told) = mpsc::unbounded_channel();
-            let sleeping: Vec<_> = (0..30).map(|_| sleeper(&shards, tell.clone())).collect();
+            let (sender, mut receiver) = mpsc::unbounded_channel();
+            let sleeping: Vec<_> = (0..30).map(|_| sleeper(&shards, sender.clone())).collect();
             let mut wakers = Vec::new();
             for _ in 0..30 {
-                wakers.push(told.recv().await.unwrap());
+                wakers.push(receiver.recv().await.unwrap());
             }
             let woken = Arc::new(AtomicUsize::new(0));
             let (last, rest) = (wakers.split_off(25), wakers);
@@ -212,10 +213,10 @@ mod tests {
             }
         }
         let (ending, staying) = (Shards::start(NonZeroU16::MIN).unwrap(), Shards::start(NonZeroU16::MIN).unwrap());
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let sleeping: Vec<_> = (0..8).map(|_| sleeper(&staying, tell.clone())).collect();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let sleeping: Vec<_> = (0..8).map(|_| sleeper(&staying, sender.clone())).collect();
         for _ in 0..8 {
-            let wakes = Wakes(told.recv().await);
+            let wakes = Wakes(receiver.recv().await);
             ending.spawn(async move {
                 let _wakes = wakes;
                 std::future::pending::<()>().await;
@@ -228,11 +229,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shard_that_has_ended_takes_nothing_and_harms_nobody() {
+    async fn a_wake_at_an_ended_shard_does_no_harm() {
         let (ending, staying) = (Shards::start(NonZeroU16::MIN).unwrap(), Shards::start(NonZeroU16::MIN).unwrap());
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let done = sleeper(&ending, tell);
-        let (shard, waker) = told.recv().await.unwrap();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let done = sleeper(&ending, sender);
+        let (shard, waker) = receiver.recv().await.unwrap();
         drop(ending);
         assert!(tokio::time::timeout(Duration::from_secs(20), done).await.unwrap().is_err());
         let (sent, is_sent) = oneshot::channel();

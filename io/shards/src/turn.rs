@@ -1,4 +1,4 @@
-//! How much a task carries before others have their turn.
+//! Bounds the bytes that a task moves before other tasks run.
 
 use std::task::{Context, Poll};
 
@@ -6,19 +6,19 @@ use tokio::task::coop;
 
 use crate::weigh;
 
-/// How many bytes a task carries in one turn: less costs bulk on a long path some percent.
+/// Bytes that a task moves in one turn. A smaller value costs bulk on a long path some percent.
 const MAX_TURN_BYTES: usize = 512 * 1024;
-/// How many operations on sockets tokio lets a task have in one turn. By them alone it carries some megabytes, for which
-/// everybody else in its shard waits.
+/// Socket operations that tokio allows a task in one turn. They alone allow some megabytes, while every other task of
+/// the shard waits.
 const OPERATIONS: usize = 128;
 
-/// The task has so many more bytes to pass on. They count as operations: after 512 KiB sockets are not ready for
-/// it until all that is ready has had its turn, and the system has said what else is. So it needs not return by itself,
-/// and whatever is between it and its sockets need not know. Few bytes count as nothing.
+/// Counts bytes against tokio's operation budget. After 512 KiB the task's sockets are not ready until all other ready
+/// tasks have run and the kernel was polled. So the task need not yield explicitly, nor does any layer between the task
+/// and its sockets. Few bytes count as nothing.
 pub fn carried(cx: &mut Context<'_>, bytes: usize) {
     weigh(bytes);
     for _ in 0..bytes / (MAX_TURN_BYTES / OPERATIONS) {
-        // Asked for more than there is, tokio would wake the task even if nothing is left to do.
+        // When the budget is used up, tokio would wake the task even without further work.
         if !coop::has_budget_remaining() {
             return;
         }
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// How many pieces of this size a task passes on from a connection that always has more until others have their turn.
+    /// Number of pieces that a task moves from a connection with endless data in one turn.
     async fn pieces_in_a_turn(bytes: usize) -> usize {
         let pieces = Arc::new(AtomicUsize::new(0));
         let counted = pieces.clone();

@@ -1,4 +1,4 @@
-//! The authority for user certificates (PROTOCOL.certkeys of OpenSSH): made once, kept beside the host keys.
+//! The authority for user certificates (PROTOCOL.certkeys of OpenSSH): created once, stored beside the host keys.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -10,43 +10,43 @@ use sallyport_ssh_proto::{
 
 use crate::{HostKeyError, host_keys};
 
-/// The authority's key in the data directory.
+/// The authority's key file in the data directory.
 pub const USER_AUTHORITY_FILE: &str = "ssh_user_authority_key";
-/// For how long before it was made a certificate is valid, for machines whose clocks are behind.
+/// Time before its creation from which a certificate is valid, for machines with slow clocks.
 pub const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(300);
-/// For how long after it was made a certificate lets in.
+/// Time after its creation until which a certificate is valid.
 pub const VALID_AHEAD: Duration = Duration::from_secs(300);
-/// What a login by a certificate may do; nothing else is offered anyway, and other servers read it too.
+/// Permissions of a certificate. This server offers nothing else anyway, but other servers read them too.
 const EXTENSIONS: [&str; 2] = ["permit-port-forwarding", "permit-pty"];
 
-/// Signs the keys of users for a short time, and knows what it has signed. Clones share the key.
+/// Signs user keys for a short time, and verifies its certificates. Clones share the key.
 #[derive(Clone)]
 pub struct UserAuthority {
     key: Arc<PrivateKey>,
     fingerprint: Fingerprint,
 }
 
-/// Knows what an authority has signed, and signs nothing. Clones share it.
+/// Verifies the certificates of an authority. Clones share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedAuthority {
     fingerprint: Fingerprint,
 }
 
 impl TrustedAuthority {
-    /// The authority with this public key, as in a `.pub` file.
+    /// Creates a verifier from this public key, as in a `.pub` file.
     ///
     /// # Errors
-    /// It is no public key.
+    /// The line is no public key.
     pub fn from_public_key(line: &str) -> Result<Self, SignError> {
         let key = PublicKey::from_openssh(line).map_err(SignError::Key)?;
         Ok(Self { fingerprint: key.fingerprint(HashAlg::Sha256) })
     }
 
-    /// The key id of a certificate that this authority has made for this user alone, when it lets in `now`, in seconds
-    /// since 1970.
+    /// The key id of a certificate that this authority has signed for only this user and that is valid at `now`, in
+    /// seconds since 1970.
     #[must_use]
     pub fn vouches_for<'a>(&self, certificate: &'a Certificate, user: &str, now: u64) -> Option<&'a str> {
-        // A certificate without principals would be for everybody.
+        // A certificate without principals would be valid for every user.
         let is_for_user = matches!(certificate.valid_principals(), [principal] if principal == user);
         let is_good = is_for_user
             && certificate.cert_type() == CertType::User
@@ -58,25 +58,25 @@ impl TrustedAuthority {
     }
 }
 
-/// Why a key was not signed.
+/// Reason why a key was not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    /// It is no public key.
-    #[error("it is no usable public key: {0}")]
+    /// The line is no public key.
+    #[error("the text is not a usable public key: {0}")]
     Key(ssh_key::Error),
-    /// No certificate could be made.
+    /// The certificate could not be created.
     #[error(transparent)]
     Make(SshSignError),
     /// The operating system gives no random numbers.
-    #[error("there are no random numbers: {0}")]
+    #[error("the system has no random numbers: {0}")]
     Random(getrandom::Error),
 }
 
 impl UserAuthority {
-    /// Reads the authority's Ed25519 key from this directory, or makes it, readable by its owner only. The directory
-    /// must exist, and two processes must not call this at once for one directory.
+    /// Reads the authority's Ed25519 key from this directory, or creates it, readable by its owner only. The directory
+    /// must exist. Two processes must not call this at once for one directory.
     ///
-    /// # Errors
+    /// The file cannot be read or written, has open permissions, or is no such key.
     /// The file cannot be read or written, others may read it, or it is no such key.
     pub fn open_or_create(dir: &Path) -> Result<Self, HostKeyError> {
         let key = host_keys::open_or_create(&dir.join(USER_AUTHORITY_FILE), Algorithm::Ed25519)?;
@@ -84,12 +84,12 @@ impl UserAuthority {
         Ok(Self { key: Arc::new(key), fingerprint })
     }
 
-    /// A certificate for this key (a line as in a `.pub` file), which lets this one user in. It is valid from
-    /// [`MAX_CLOCK_DIFFERENCE`] before until [`VALID_AHEAD`] after `now`, in seconds since 1970. The line is as in a
-    /// `-cert.pub` file, without a line end.
+    /// Signs a certificate for this key (a line as in a `.pub` file) and this one user. It is valid from
+    /// [`MAX_CLOCK_DIFFERENCE`] before `now` until [`VALID_AHEAD`] after it (seconds since 1970). Returns a line as in
+    /// a `-cert.pub` file, without a line end.
     ///
     /// # Errors
-    /// It is no public key.
+    /// The line is no public key.
     pub fn sign(&self, public_key: &str, user: &str, key_id: &str, now: u64) -> Result<String, SignError> {
         let (mut nonce, mut serial) = ([0; 16], [0; 8]);
         getrandom::fill(&mut nonce).and_then(|()| getrandom::fill(&mut serial)).map_err(SignError::Random)?;
@@ -108,7 +108,7 @@ impl UserAuthority {
         })
     }
 
-    /// What knows its certificates.
+    /// A verifier of its certificates.
     #[must_use]
     pub fn trusted(&self) -> TrustedAuthority {
         TrustedAuthority { fingerprint: self.fingerprint }

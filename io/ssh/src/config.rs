@@ -1,59 +1,60 @@
-//! The bounds of the server.
+//! Configuration and limits of the server.
 
 use std::time::Duration;
 
 use sallyport_ssh_proto::{Config, HostKey, MAX_REKEY_BYTES, REKEY_TIME, ssh_key::PrivateKey};
 use tracing::warn;
 
-/// How long the answer to a refused key takes, whatever was wrong with it.
+/// Delay of the answer to a refused key, whatever the reason.
 pub(crate) const REFUSAL_TIME: Duration = Duration::from_millis(250);
-/// The smallest RSA key that may log in, in bits.
+/// The smallest accepted RSA key, in bits.
 pub(crate) const MIN_RSA_BITS: usize = 2_048;
-/// How long the gate may take for one answer.
+/// Timeout of a decision of the gate.
 pub(crate) const GATE_TIME: Duration = Duration::from_secs(10);
 
-/// What an [`SshServer`](crate::SshServer) allows.
+/// Configuration of an [`SshServer`](crate::SshServer).
 #[derive(Debug, Clone)]
 pub struct SshConfig {
-    /// The keys that prove who the server is, one of each kind ([`HostKeys`](crate::HostKeys) has them).
+    /// The server's host keys, one of each kind ([`HostKeys`](crate::HostKeys) has them).
     pub host_keys: Vec<PrivateKey>,
-    /// Shown by every client before the login.
+    /// Banner that clients display before the login.
     pub banner: Option<String>,
-    /// Shown by clients whose keys were all refused: how to log in. They are asked nothing (keyboard-interactive
-    /// without a question, RFC 4256 section 3.2) and then refused; those that log in never see it.
+    /// Hint for clients whose keys were all refused. It is sent as keyboard-interactive instructions without a prompt
+    /// (RFC 4256 section 3.2), followed by the refusal; clients that log in never see it.
     pub login_hint: Option<String>,
-    /// Shown at the head of every shell.
+    /// Lines at the start of every shell.
     pub greeting: Vec<String>,
-    /// Let clients whose keys were refused try without one ([`Credential::Guest`](crate::Credential::Guest)).
+    /// Whether clients whose keys were refused may log in without one
+    /// ([`Credential::Guest`](crate::Credential::Guest)).
     pub guests: bool,
-    /// A client that says nothing for so long is asked whether it is there.
+    /// Time of silence after which a client is probed.
     pub keepalive: Duration,
-    /// After so many questions without an answer the client is given up, and also when it takes no data for as long.
+    /// Unanswered probes after which a client is disconnected, also if it accepts no data for as long.
     pub keepalive_missed: usize,
-    /// Connections at once.
+    /// Bound on connections.
     pub max_connections: usize,
-    /// Connections at once from one address (a /64 for IPv6).
+    /// Bound on connections from one address (a /64 for IPv6).
     pub max_connections_per_address: usize,
-    /// Connections at once that have not logged in.
+    /// Bound on connections before their login.
     pub max_unauthenticated: usize,
-    /// How long a client has to log in, from its first packet.
+    /// Time that a client has to log in, from its first packet.
     pub auth_time: Duration,
-    /// Refusals until the connection is ended.
+    /// Refused attempts after which a connection is closed.
     pub max_auth_attempts: usize,
-    /// Forwards at once on one connection.
+    /// Bound on forwards of one connection.
     pub max_forwards_per_connection: usize,
-    /// Streams at once on one connection.
+    /// Bound on streams of one connection.
     pub max_streams_per_connection: usize,
-    /// How long the client has to reach its origin.
+    /// Time that the client has to reach its origin.
     pub open_time: Duration,
-    /// Keys are exchanged anew after so many bytes in one direction, at most a gibibyte; and every hour.
+    /// Bytes in one direction after which keys are exchanged again, at most 1 GiB; also every hour.
     pub rekey_bytes: usize,
-    /// A connection that has had no forward for so long is ended.
+    /// Time without a forward after which a connection is closed.
     pub idle: Duration,
 }
 
 impl SshConfig {
-    /// The defaults, with these host keys.
+    /// The default configuration with these host keys.
     pub fn new(host_keys: Vec<PrivateKey>) -> Self {
         Self {
             host_keys,
@@ -76,12 +77,12 @@ impl SshConfig {
         }
     }
 
-    /// How long nothing may move towards a client that should be reading.
+    /// Time without progress after which a client that should read is disconnected.
     pub(crate) fn write_stall(&self) -> Duration {
         self.keepalive.saturating_mul(u32::try_from(self.keepalive_missed).unwrap_or(u32::MAX).saturating_add(1))
     }
 
-    /// The same for the protocol. A host key that it cannot sign with is left out.
+    /// The configuration of the protocol. Host keys that cannot sign are left out.
     pub(crate) fn to_protocol(&self) -> Config {
         let host_keys = self.host_keys.iter().filter_map(|key| match HostKey::new(key) {
             Ok(key) => Some(key),
@@ -95,7 +96,7 @@ impl SshConfig {
             host_keys: host_keys.collect(),
             banner: self.banner.clone(),
             is_interactive: self.guests || self.login_hint.is_some(),
-            // The question which methods there are is counted as well.
+            // The initial query of the supported methods counts as a refusal.
             max_refusals: self.max_auth_attempts.saturating_add(1),
             keepalive: self.keepalive,
             keepalive_missed: self.keepalive_missed,

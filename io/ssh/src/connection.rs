@@ -1,4 +1,4 @@
-//! One client that has connected, as the gate and the streams see it.
+//! A client's connection, as seen by the gate and the streams.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use crate::{
     stats::{SshStats, count, uncount},
 };
 
-/// A login. Clones are the same connection, and equal.
+/// A connection. Clones are the same connection, and equal.
 #[derive(Debug, Clone)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -31,49 +31,48 @@ impl Connection {
         Self { inner }
     }
 
-    /// A number that no other connection of this server has.
+    /// A number that is unique on this server.
     pub fn id(&self) -> u64 {
         self.inner.id
     }
 
-    /// The name that the gate gave it; empty before the login.
+    /// The name that the gate assigned; empty before the login.
     pub fn login(&self) -> &str {
         self.inner.login.get().map_or("", |login| &login.name)
     }
 
-    /// The user's name as the client says it.
+    /// The user name that the client sent.
     pub fn user(&self) -> &str {
         self.inner.login.get().map_or("", |login| &login.user)
     }
 
-    /// Where the client is.
+    /// The client's address.
     pub fn peer(&self) -> SocketAddr {
         self.inner.peer
     }
 
-    /// What the client's shell shows.
+    /// The lines shown in the client's shell.
     pub fn console(&self) -> &Console {
         &self.inner.console
     }
 
-    /// Whether it is logged in and not about to end.
+    /// Whether the connection is logged in and not ending.
     pub fn is_usable(&self) -> bool {
         self.inner.login.get().is_some() && !self.inner.is_closing()
     }
 
-    /// Forwards that are granted now.
+    /// Number of granted forwards.
     pub fn forwards(&self) -> usize {
         self.inner.forward_count()
     }
 
-    /// Streams that are open now.
+    /// Number of open streams.
     pub fn streams(&self) -> usize {
         *self.inner.streams.borrow()
     }
 
-    /// Asks the client whether it is still there; false when there is no sign of life within this time. The answer may
-    /// stand behind much else that is on its way, so whatever it sends is a sign as well, and so is that it takes what
-    /// had to wait for it.
+    /// Probes the client; false without a sign of life within this time. The answer may be queued behind other data, so
+    /// any input counts, and also the acceptance of output that was waiting.
     pub async fn answers_within(&self, time: Duration) -> bool {
         let link = &self.inner.link;
         let mut sign_of_life = pin!(link.sign_of_life.notified());
@@ -89,13 +88,13 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, with a sentence for the shell and the client's log: that a newer login has replaced it, or
-    /// that the service was deleted. Returns at once; streams are cut. Later calls have no effect.
+    /// Closes the connection with a message for the shell and the client's log, for example because a newer login has
+    /// replaced it. Returns at once; streams are cut. Later calls have no effect.
     pub fn disconnect(&self, message: &str) {
         self.inner.ask_to_end(message, 1, Duration::ZERO);
     }
 
-    /// As [`disconnect`](Self::disconnect), but streams that are open may end within `grace` first.
+    /// Like [`disconnect`](Self::disconnect), but open streams may finish within `grace` first.
     pub fn retire(&self, message: &str, grace: Duration) {
         self.inner.ask_to_end(message, 1, grace);
     }
@@ -115,13 +114,13 @@ struct Login {
     name: String,
 }
 
-/// Why a connection is to end.
+/// Reason and manner of the end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
     pub(crate) message: String,
-    /// The exit status of the shell.
+    /// Exit status of the shell.
     pub(crate) status: u32,
-    /// How long streams may take to end first.
+    /// Time that streams have to finish.
     pub(crate) grace: Duration,
 }
 
@@ -137,14 +136,14 @@ pub(crate) struct Inner {
     has_logged_in: AtomicBool,
     is_closing: AtomicBool,
     ending: Mutex<Option<Ending>>,
-    /// A login, or an ending.
+    /// Notified on a login or an ending.
     pub(crate) changed: Notify,
-    /// How many streams are open.
+    /// Number of open streams.
     pub(crate) streams: watch::Sender<usize>,
     forwards: Mutex<Forwards>,
 }
 
-/// Where a connection is in its life; it never goes back.
+/// Phase of a connection; it only advances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
     New,
@@ -195,11 +194,11 @@ impl Inner {
     }
 
     pub(crate) fn set_login(&self, user: &str, name: String) {
-        // One login only: the protocol takes no further attempts after it.
+        // There is only one login: the protocol accepts no attempts after it.
         let _ = self.login.set(Login { user: user.to_owned(), name });
     }
 
-    /// The login is good: `tell` is called unless the connection is over already, and then it is false.
+    /// Marks the connection as logged in and calls `tell`; false, without the call, if the connection is over already.
     pub(crate) fn logged_in(&self, tell: impl FnOnce()) -> bool {
         let mut life = lock(&self.life);
         if *life == Life::New {
@@ -221,7 +220,7 @@ impl Inner {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// No more forwards and streams.
+    /// Refuses further forwards and streams.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
         self.link.with(|protocol| protocol.refuse_sessions());
@@ -237,7 +236,7 @@ impl Inner {
         lock(&self.ending).clone()
     }
 
-    /// Grants the forward; false if the connection is over.
+    /// Adds the forward; false if the connection is over.
     pub(crate) fn add_forward(&self, forward: &Forward) -> bool {
         let mut forwards = lock(&self.forwards);
         if forwards.are_over {
@@ -264,7 +263,7 @@ impl Inner {
         lock(&self.forwards).by_name.len()
     }
 
-    /// The connection is over: whoever reads or writes hears of it. Whether it had been logged in.
+    /// Ends the connection and wakes readers and writers. Returns whether it was logged in.
     pub(crate) fn over(&self) -> bool {
         self.close();
         let before = std::mem::replace(&mut *lock(&self.life), Life::Over);
@@ -278,7 +277,7 @@ impl Inner {
         before == Life::LoggedIn
     }
 
-    /// A place for one more stream, if there is one.
+    /// Reserves room for one more stream, if there is any.
     pub(crate) fn stream_place(self: &Arc<Self>) -> Option<StreamPlace> {
         let taken = self.streams.send_if_modified(|streams| {
             let has_room = *streams < self.max_streams;
@@ -302,7 +301,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// One of the streams that a connection may have at once.
+/// Guard of one of the connection's streams.
 pub(crate) struct StreamPlace {
     connection: Arc<Inner>,
 }

@@ -1,4 +1,4 @@
-//! What a client sees in its shell: lines, at most so many waiting.
+//! The lines that a client sees in its shell, in a bounded queue.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -7,20 +7,19 @@ use tokio::sync::Notify;
 
 use crate::stats::{SshStats, count};
 
-/// Lines that wait for the shell, or for there to be one; beyond, the oldest are left out and counted.
+/// Bound on queued lines; beyond it the oldest are dropped and counted.
 pub const MAX_CONSOLE_LINES: usize = 256;
-/// The longest line, in bytes; the rest of it is left out.
+/// The longest line, in bytes; the rest is cut.
 pub const MAX_CONSOLE_LINE_BYTES: usize = 1_024;
 
-/// The shell of one connection. Lines that are written before a shell is there wait for it. Clones are the same
-/// console.
+/// The console of one connection. Lines are queued until the client has a shell. Clones are the same console.
 #[derive(Debug, Clone)]
 pub struct Console {
-    shared: Arc<Shared>,
+    shared: Arc<ConsoleState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ConsoleState {
     queue: Mutex<Queue>,
     changed: Notify,
     stats: Arc<SshStats>,
@@ -36,12 +35,12 @@ struct Queue {
 
 impl Console {
     pub(crate) fn new(stats: Arc<SshStats>) -> Self {
-        Self { shared: Arc::new(Shared { queue: Mutex::default(), changed: Notify::new(), stats }) }
+        Self { shared: Arc::new(ConsoleState { queue: Mutex::default(), changed: Notify::new(), stats }) }
     }
 
-    /// Writes a line, without its end. Never waits: when the client reads too slowly, the oldest line goes. Control
-    /// characters, and those that turn the direction of writing, become spaces, so that a line made of a visitor's
-    /// words cannot steer the client's terminal.
+    /// Appends a line, without its line end. Never waits: if the client reads too slowly, the oldest line is dropped.
+    /// Control characters and bidirectional marks become spaces, so that text from a visitor cannot control the
+    /// client's terminal.
     pub fn line(&self, text: &str) {
         let mut line = String::with_capacity(text.len().min(MAX_CONSOLE_LINE_BYTES));
         for character in text.chars().map(|c| if is_steering(c) { ' ' } else { c }) {
@@ -61,12 +60,12 @@ impl Console {
         self.shared.changed.notify_one();
     }
 
-    /// Whether the client has a shell that shows the lines.
+    /// Whether a shell shows the lines.
     pub fn is_shown(&self) -> bool {
         self.lock().is_shown
     }
 
-    /// Takes the console for a shell; false if another one has it.
+    /// Takes the console for a shell; false if another shell has it.
     pub(crate) fn attach(&self) -> bool {
         !std::mem::replace(&mut self.lock().is_shown, true)
     }
@@ -75,13 +74,13 @@ impl Console {
         self.lock().is_shown = false;
     }
 
-    /// No more lines will come: the shell ends when those that wait are written.
+    /// Ends the console: the shell ends once the queued lines are written.
     pub(crate) fn end(&self) {
         self.lock().has_ended = true;
         self.shared.changed.notify_one();
     }
 
-    /// The text to write next, at least a line; none when the console has ended.
+    /// The next text to write, at least a line; `None` once the console has ended.
     pub(crate) async fn next(&self, line_end: &str) -> Option<String> {
         loop {
             {
@@ -111,7 +110,7 @@ impl Console {
     }
 }
 
-/// Control characters, line separators, and the marks of Unicode's bidirectional algorithm (UAX 9).
+/// Control characters, line separators, and marks of Unicode's bidirectional algorithm (UAX 9).
 fn is_steering(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,4 +1,4 @@
-//! One `tcpip-forward` of a client, and the streams through it.
+//! One `tcpip-forward` of a client, and its streams.
 
 use std::{
     net::SocketAddr,
@@ -17,7 +17,7 @@ const ASKED: u8 = 0;
 const GRANTED: u8 = 1;
 const REVOKED: u8 = 2;
 
-/// What the client asked for with one `-R`. Clones are the same forward, and equal.
+/// The request of one `-R` option. Clones are the same forward, and equal.
 #[derive(Debug, Clone)]
 pub struct Forward {
     inner: Arc<ForwardInner>,
@@ -33,26 +33,26 @@ struct ForwardInner {
     open_time: Duration,
 }
 
-/// Why a stream was not opened.
+/// Reason why a stream was not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The client is there and could not, or would not, reach its origin.
+    /// The client could not, or would not, connect to its origin.
     #[error("the ssh client could not connect to the service behind it: {reason}")]
     OriginNotReached {
-        /// In the words of RFC 4254 section 5.1.
+        /// The reason as defined in RFC 4254 section 5.1.
         reason: &'static str,
     },
     /// The client did not answer in time.
     #[error("the ssh client did not open the stream within {} seconds", after.as_secs())]
     TimedOut {
-        /// How long it had.
+        /// The timeout.
         after: Duration,
     },
-    /// The forward or its connection is over, or about to end.
+    /// The forward or its connection has ended, or is ending.
     #[error("the ssh connection that this forward belongs to is over")]
     Gone,
-    /// The connection carries as many streams as it may.
-    #[error("the ssh connection carries as many streams as one may")]
+    /// The connection has reached its limit of streams.
+    #[error("the ssh connection has reached its limit of streams")]
     NoRoom,
 }
 
@@ -69,22 +69,22 @@ impl Forward {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The connection it belongs to.
+    /// The connection of the forward.
     pub fn connection(&self) -> Connection {
         Connection::new(self.inner.connection.clone())
     }
 
-    /// The address to listen on as the client says it, for the gate to give a meaning: empty, `localhost`, a name.
+    /// The requested listening address, which the gate interprets: empty, `localhost`, a name.
     pub fn address(&self) -> &str {
         &self.inner.address
     }
 
-    /// The port that the client asked for; 0 leaves the choice to the gate.
+    /// The requested port; 0 leaves the choice to the gate.
     pub fn requested_port(&self) -> u32 {
         self.inner.requested_port
     }
 
-    /// The port that the client knows the forward by; 0 until a choice has been made.
+    /// The port of the forward as known to the client; 0 until one was chosen.
     pub fn port(&self) -> u32 {
         self.inner.port.load(Ordering::Acquire)
     }
@@ -107,8 +107,7 @@ impl Forward {
     }
 
     /// Opens a stream to the client's origin for a visitor from `originator` (RFC 4254 section 7.2). Takes a round trip
-    /// and the client's connection to its origin, and at most
-    /// [`SshConfig::open_time`](crate::SshConfig::open_time).
+    /// plus the client's connection to its origin, at most [`SshConfig::open_time`](crate::SshConfig::open_time).
     pub async fn open(&self, originator: SocketAddr) -> Result<SshStream, OpenError> {
         let connection = &self.inner.connection;
         let result = self.try_open(originator).await;
@@ -127,7 +126,7 @@ impl Forward {
         let connection = &self.inner.connection;
         let place = connection.stream_place().ok_or(OpenError::NoRoom)?;
         let forward = (self.inner.address.as_str(), self.port());
-        // A stream that comes when the caller has given up is closed again, and keeps its place until then.
+        // A stream that arrives after the caller has stopped waiting is closed again, and counts until then.
         let opened = connection.link().open(forward, originator, connection.clone(), place);
         match timeout(self.inner.open_time, opened.ok_or(OpenError::Gone)?).await {
             Ok(Ok(Ok(stream))) => {
@@ -149,7 +148,7 @@ impl PartialEq for Forward {
 
 impl Eq for Forward {}
 
-/// The words of RFC 4254 section 5.1.
+/// The reasons of RFC 4254 section 5.1.
 fn reason(code: u32) -> &'static str {
     match code {
         1 => "administratively prohibited",

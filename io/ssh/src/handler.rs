@@ -1,4 +1,4 @@
-//! What the protocol asks of one connection, and the gate's decisions.
+//! Handles the protocol's events of one connection, and the gate's decisions.
 
 use std::{
     collections::HashMap,
@@ -20,48 +20,48 @@ use crate::{
     Attempt, BoxFuture, Connection, Console, Credential, Forward, ForwardRefusal, Granted, Verdict,
     config::{GATE_TIME, MIN_RSA_BITS, REFUSAL_TIME},
     connection::Inner,
-    server::Shared,
+    server::ServerState,
     session::SessionError,
     shell::show,
     stats::count,
 };
 
-/// The longest address of a forward, in bytes; the longest name that there can be (RFC 1035 section 2.3.4).
+/// The longest address of a forward, in bytes: the longest domain name (RFC 1035 section 2.3.4).
 const MAX_ADDRESS_BYTES: usize = 255;
 const NO_COMMANDS: &str = "this server runs no commands and transfers no files: it takes ssh -R only, for example ssh -R 80:localhost:8000\r\n";
-/// What a shell shows of a client that has asked for no forward.
+/// Line in the shell of a client without a forward request.
 const NO_FORWARD: &str = "nothing is forwarded yet: ask for it with -R, for example -R 80:localhost:8000";
 
-/// Something that the gate decides.
+/// A pending decision of the gate.
 pub(crate) type Question = BoxFuture<'static, Decision>;
 
-/// What the gate has decided.
+/// A decision of the gate.
 pub(crate) enum Decision {
-    /// An answer, and the login that it makes.
+    /// The answer to an attempt, and the resulting login.
     Login { answer: Answer, login: Option<LoggedIn> },
-    /// Whether a forward is granted.
+    /// The answer to a forward request.
     Forward { forward: Forward, result: Result<Granted, ForwardRefusal> },
 }
 
-/// A login: the user's name, and the gate's name for it.
+/// A login: the user name, and the gate's name for it.
 pub(crate) struct LoggedIn {
     user: String,
     name: String,
 }
 
 pub(crate) struct Handler {
-    server: Arc<Shared>,
+    server: Arc<ServerState>,
     connection: Arc<Inner>,
-    /// Whether the client has tried to log in.
+    /// Whether the client has attempted to log in.
     has_attempted: bool,
-    /// Whether a forward was asked for, in vain or not.
+    /// Whether the client has requested a forward.
     has_asked: bool,
     /// Whether a signature with SHA-1 was refused.
     has_refused_sha1: bool,
     sessions: HashMap<ChannelId, SessionChannel>,
 }
 
-/// A channel on which a client may start a shell.
+/// A channel that may run a shell.
 #[derive(Default)]
 struct SessionChannel {
     has_terminal: bool,
@@ -69,7 +69,7 @@ struct SessionChannel {
     shell: Option<Shell>,
 }
 
-/// A shell that shows the console; ended by dropping it.
+/// A shell that shows the console; ends when dropped.
 struct Shell {
     console: Console,
     task: JoinHandle<()>,
@@ -83,7 +83,7 @@ impl Drop for Shell {
 }
 
 impl Handler {
-    pub(crate) fn new(server: Arc<Shared>, connection: Arc<Inner>) -> Self {
+    pub(crate) fn new(server: Arc<ServerState>, connection: Arc<Inner>) -> Self {
         Self {
             server,
             connection,
@@ -94,7 +94,7 @@ impl Handler {
         }
     }
 
-    /// Does what an event asks for; what the gate has to decide is a question.
+    /// Handles an event; a decision of the gate is returned as a future.
     pub(crate) fn handle(&mut self, event: Event) -> Option<Question> {
         match event {
             Event::Login(login) => return Some(self.ask_login(login)),
@@ -125,13 +125,13 @@ impl Handler {
                     self.connection.ask_to_end("ended by the client", 0, Duration::ZERO);
                 }
             }
-            // The link has woken those that wait for them.
+            // The link has woken the waiting tasks.
             Event::Opened(_) | Event::Refused { .. } | Event::Readable(_) | Event::Writable(_) | Event::Pong(_) => {}
         }
         None
     }
 
-    /// Gives the gate's decision to the protocol.
+    /// Passes the gate's decision to the protocol.
     pub(crate) fn apply(&self, decision: Decision) -> Result<(), SessionError> {
         match decision {
             Decision::Login { answer, login } => {
@@ -177,7 +177,7 @@ impl Handler {
         Ok(())
     }
 
-    /// The answer to a refusal takes the same time whatever was wrong; the first question, which methods there are, is
+    /// A refusal is answered after a fixed time, whatever the reason; the first request, which queries the methods, is
     /// answered at once.
     fn ask_login(&mut self, login: Login) -> Question {
         let is_first = !std::mem::replace(&mut self.has_attempted, true);
@@ -193,7 +193,7 @@ impl Handler {
                 Verdict::Accept(name) => Some(name),
                 Verdict::Refuse => None,
             };
-            // An offer that is good is no login yet.
+            // An accepted offer is no login yet.
             let (accepted, is_offer) = match &credential {
                 _ if !is_usable => (None, false),
                 Shown::Nothing => (ask(Credential::Nothing).await, false),
@@ -224,7 +224,7 @@ impl Handler {
         })
     }
 
-    /// Whether what the client shows may be used at all; tells the gate of the first key that would sign with SHA-1.
+    /// Whether the credential may be used at all; reports the first key that would sign with SHA-1 to the gate.
     fn is_usable(&mut self, login: &Login) -> bool {
         let stats = self.connection.stats();
         match &login.credential {
@@ -268,7 +268,7 @@ impl Handler {
             SessionRequest::Shell => {
                 let console = self.connection.console().clone();
                 let can_start = !std::mem::replace(&mut state.has_started, true) && console.attach();
-                // The answer comes before what the shell shows.
+                // The answer precedes the shell's output.
                 reply(can_start);
                 if can_start {
                     self.start_shell(channel, console);
@@ -307,7 +307,7 @@ impl Handler {
 }
 
 /// Asks the gate about an attempt.
-async fn decide(server: &Shared, connection: &Inner, user: &str, credential: Credential<'_>) -> Verdict {
+async fn decide(server: &ServerState, connection: &Inner, user: &str, credential: Credential<'_>) -> Verdict {
     if connection.is_closing() {
         return Verdict::Refuse;
     }
@@ -324,13 +324,13 @@ async fn decide(server: &Shared, connection: &Inner, user: &str, credential: Cre
 }
 
 /// Asks the gate about a forward.
-async fn ask_forward(server: Arc<Shared>, connection: Arc<Inner>, forward: Forward) -> Decision {
+async fn ask_forward(server: Arc<ServerState>, connection: Arc<Inner>, forward: Forward) -> Decision {
     let result = decide_forward(&server, &connection, &forward).await;
     Decision::Forward { forward, result }
 }
 
 async fn decide_forward(
-    server: &Shared,
+    server: &ServerState,
     connection: &Arc<Inner>,
     forward: &Forward,
 ) -> Result<Granted, ForwardRefusal> {
@@ -363,7 +363,7 @@ async fn decide_forward(
     Ok(granted)
 }
 
-/// Whether keys typed in a shell ask for the end: Ctrl-C, Ctrl-D, q.
+/// Whether keys typed in a shell request the end: Ctrl-C, Ctrl-D, q.
 fn asks_to_quit(data: &[u8]) -> bool {
     data.iter().any(|byte| matches!(byte, 0x03 | 0x04 | b'q' | b'Q'))
 }
@@ -372,8 +372,8 @@ fn is_strong_enough(key: &KeyData) -> bool {
     key.rsa().is_none_or(|rsa| rsa.key_size() as usize >= MIN_RSA_BITS)
 }
 
-/// Whether a certificate is for users, is valid now, and asks for nothing that is not known here: critical options are
-/// refused as long as there is none. The protocol has checked the authority's signature.
+/// Whether a certificate is for users, currently valid, and without unknown requirements: all critical options are
+/// refused. The protocol has verified the authority's signature.
 fn is_fit(certificate: &Certificate) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     certificate.cert_type() == CertType::User

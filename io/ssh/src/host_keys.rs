@@ -1,4 +1,4 @@
-//! The server's own keys: made once, kept in the data directory, published as `known_hosts` lines.
+//! The server's host keys: created once, stored in the data directory, published as `known_hosts` lines.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,16 +17,16 @@ use zeroize::Zeroizing;
 pub const ED25519_KEY_FILE: &str = "ssh_host_ed25519_key";
 /// The P-256 key's file in the data directory.
 pub const ECDSA_KEY_FILE: &str = "ssh_host_ecdsa_key";
-/// The longest key file that is read, in bytes.
+/// The longest accepted key file, in bytes.
 const MAX_KEY_FILE_BYTES: u64 = 16 * 1_024;
 
-/// The keys that prove to clients that this is the server they know.
+/// The server's host keys.
 #[derive(Clone)]
 pub struct HostKeys {
     keys: Vec<PrivateKey>,
 }
 
-/// Why the host keys were not opened.
+/// Reason why the host keys were not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum HostKeyError {
     /// A file cannot be read.
@@ -34,7 +34,7 @@ pub enum HostKeyError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -42,10 +42,10 @@ pub enum HostKeyError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Others may read or change the key.
+    /// The key file has open permissions.
     #[error("{} is open to other users (mode {mode:04o}): run chmod 600 on it, or replace it if someone read it", path.display())]
     Open {
         /// The file.
@@ -53,7 +53,7 @@ pub enum HostKeyError {
         /// Its permissions.
         mode: u32,
     },
-    /// The file is no key of the right kind, in OpenSSH's format, without a passphrase.
+    /// The file is no unencrypted key of the right kind in OpenSSH's format.
     #[error(
         "{} is no usable {wanted} key: {reason}; restore it from a backup, or remove it to make a new one (clients must \
          then trust a host key anew)",
@@ -62,24 +62,24 @@ pub enum HostKeyError {
     Key {
         /// The file.
         path: PathBuf,
-        /// The kind of key that belongs there.
+        /// The expected kind of key.
         wanted: Algorithm,
-        /// What is wrong.
+        /// The detail.
         reason: String,
     },
-    /// No key could be made.
-    #[error("cannot make a {wanted} key: {source}")]
+    /// A key could not be created.
+    #[error("cannot generate a {wanted} key: {source}")]
     Make {
         /// The kind of key.
         wanted: Algorithm,
-        /// Why.
+        /// The cause.
         source: ssh_key::Error,
     },
 }
 
 impl HostKeys {
-    /// Reads the Ed25519 and the P-256 key from this directory, and makes those that are not there yet, readable by
-    /// their owner only. The directory must exist, and two processes must not call this at once for one directory.
+    /// Reads the Ed25519 and the P-256 key from this directory, and creates missing ones, readable by their owner only.
+    /// The directory must exist. Two processes must not call this at once for one directory.
     pub fn open_or_create(dir: &Path) -> Result<Self, HostKeyError> {
         let kinds = [
             (ED25519_KEY_FILE, Algorithm::Ed25519),
@@ -89,18 +89,18 @@ impl HostKeys {
         Ok(Self { keys: keys.collect::<Result<_, _>>()? })
     }
 
-    /// The keys in these texts, in OpenSSH's format without a passphrase, the preferred one first.
+    /// Reads keys from these texts, unencrypted in OpenSSH's format, the preferred one first.
     ///
     /// # Errors
-    /// One of them is no such key.
+    /// A text is no such key.
     pub fn from_openssh<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ssh_key::Error> {
         Ok(Self { keys: texts.into_iter().map(PrivateKey::from_openssh).collect::<Result<_, _>>()? })
     }
 
-    /// The keys as [`HostKeys::from_openssh`] reads them.
+    /// The keys as texts for [`HostKeys::from_openssh`].
     ///
     /// # Errors
-    /// One cannot be written down.
+    /// A key cannot be encoded.
     pub fn to_openssh(&self) -> Result<Vec<String>, ssh_key::Error> {
         self.keys.iter().map(|key| key.to_openssh(LineEnding::LF).map(|text| text.to_string())).collect()
     }
@@ -110,8 +110,8 @@ impl HostKeys {
         &self.keys
     }
 
-    /// The lines of a client's `known_hosts` for this server: `[host]:port ssh-ed25519 AAAA...`, without the port if it
-    /// is 22 (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT"). One line a key, the preferred one first, without line ends.
+    /// The `known_hosts` lines of this server: `[host]:port ssh-ed25519 AAAA...`, without the port if it is 22
+    /// (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT"). One line for each key, the preferred one first, without line ends.
     pub fn known_hosts_lines(&self, host: &str, port: u16) -> Vec<String> {
         let name = if port == 22 { host.to_owned() } else { format!("[{host}]:{port}") };
         self.keys
@@ -125,7 +125,7 @@ impl HostKeys {
             .collect()
     }
 
-    /// What `ssh` shows for the preferred key when it asks whether to trust it: `SHA256:...`.
+    /// The fingerprint of the preferred key, as `ssh` shows it: `SHA256:...`.
     pub fn fingerprint(&self) -> String {
         self.keys.first().map(|key| key.fingerprint(HashAlg::Sha256).to_string()).unwrap_or_default()
     }
@@ -137,7 +137,7 @@ impl std::fmt::Debug for HostKeys {
     }
 }
 
-/// Reads the key in this file, or makes it there, readable by its owner only.
+/// Reads the key in this file, or creates it, readable by its owner only.
 pub(crate) fn open_or_create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
     match File::open(path) {
         Ok(file) => read(path, file, wanted),
@@ -157,17 +157,17 @@ fn read(path: &Path, file: File, wanted: Algorithm) -> Result<PrivateKey, HostKe
     let unusable = |reason: String| HostKeyError::Key { path: path.to_owned(), wanted: wanted.clone(), reason };
     let key = PrivateKey::from_openssh(&text).map_err(|error| unusable(error.to_string()))?;
     if key.is_encrypted() {
-        return Err(unusable("it has a passphrase".to_owned()));
+        return Err(unusable("the key has a passphrase".to_owned()));
     }
     if key.algorithm() != wanted {
-        return Err(unusable(format!("it is a {} key", key.algorithm())));
+        return Err(unusable(format!("the key is a {} key", key.algorithm())));
     }
     Ok(key)
 }
 
 fn create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
     let make = |source| HostKeyError::Make { wanted: wanted.clone(), source };
-    // Not `PrivateKey::random`, which would bring along what makes keys of all kinds.
+    // Not `PrivateKey::random`, which would link the generators of all kinds of keys.
     let key = match wanted {
         Algorithm::Ed25519 => new_ed25519(),
         Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 } => proof::new_p256(),
@@ -176,7 +176,7 @@ fn create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
     .map_err(make)?;
     let text = key.to_openssh(LineEnding::LF).map_err(make)?;
     let failed = |source| HostKeyError::Write { path: path.to_owned(), source };
-    // Under another name first: a key that is half written must never be there.
+    // Written under another name first: a half-written key must never exist.
     let half = path.with_extension("new");
     let _ = fs::remove_file(&half);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half).map_err(failed)?;

@@ -1,9 +1,10 @@
-//! Stock `ssh -R` as a tunnel: the server's side of SSH, without business rules. The protocol is `core/ssh`'s; this
-//! crate gives it a transport, a clock, and streams.
+//! `ssh -R` as a tunnel: the server's side of SSH, without business rules. `core/ssh` implements the protocol; this
+//! crate adds a transport, a clock, and streams.
 //!
-//! A client logs in with a key, asks for `tcpip-forward`s (RFC 4254 section 7.1), and whoever holds a [`Forward`] opens
-//! streams through it to the client's origin (section 7.2). Who may log in, what a forward means and where its traffic
-//! comes from is for the [`SshGate`] to say. A shell shows the connection's [`Console`]: address lines and a live log.
+//! A client logs in with a key and requests `tcpip-forward`s (RFC 4254 section 7.1). The user of this crate opens
+//! streams to the client's origin through a [`Forward`] (section 7.2). The [`SshGate`] decides about logins, the
+//! meaning of forwards, and the source of their traffic. A shell shows the connection's [`Console`]: address lines and
+//! a live log.
 //!
 //! ```text
 //! ssh -R ──tcp──► SshServer::serve_connection ── authenticate, forward ──► SshGate
@@ -11,11 +12,11 @@
 //!                        ◄── forwarded-tcpip channel ── Forward::open ◄──────┘
 //! ```
 //!
-//! Nothing but forwards is offered: no commands, no subsystems, no agent or X11 forwarding, no connections from the
-//! client into the server's network.
+//! Only forwards are offered: no commands, no subsystems, no agent or X11 forwarding, no connections from the client
+//! into the server's network.
 //!
-//! Flow control is per channel: a visitor who reads slowly fills the window of that one channel (256 KiB, up to 8 MiB
-//! for readers that are fast), and nothing else on the connection waits for it.
+//! Flow control is per channel: a visitor that reads slowly fills the window of its own channel (256 KiB, up to 8 MiB
+//! for fast readers), and nothing else on the connection waits for it.
 //! [`serve_connection`](SshServer::serve_connection) ends when the connection does.
 
 mod authority;
@@ -52,5 +53,5 @@ pub use server::{ConnectionEnd, SshServer};
 pub use stats::SshStats;
 pub use stream::SshStream;
 
-/// A future on the heap, for traits that are used as objects.
+/// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

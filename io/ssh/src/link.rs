@@ -1,4 +1,4 @@
-//! The protocol's state of one connection, shared by the session that moves its bytes and by its streams.
+//! The protocol state of one connection, shared by the session, which moves its bytes, and the connection's streams.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,10 @@ use crate::{
     connection::{Inner, StreamPlace},
 };
 
-/// One connection, from its first byte on. What is written by any of its users wakes the session.
+/// A connection from its first byte on. Output of any user wakes the session.
 pub(crate) struct Link {
     state: Mutex<State>,
-    /// The peer has sent bytes, or has made room for some that waited.
+    /// Notified when the peer has sent bytes, or has accepted output that was waiting.
     pub(crate) sign_of_life: Arc<Notify>,
 }
 
@@ -35,38 +35,38 @@ struct State {
     is_over: bool,
 }
 
-/// The users of one channel that wait.
+/// The waiting tasks of one channel.
 #[derive(Default)]
 struct Waiting {
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// The writer waits for room on the connection, and is among those that do.
+    /// Whether the writer waits for room on the connection.
     wants_room: bool,
 }
 
-/// A stream that the client has not answered for.
+/// A stream that the client has not answered yet.
 struct Opening {
     opened: oneshot::Sender<Result<SshStream, u32>>,
     connection: Arc<Inner>,
     place: StreamPlace,
 }
 
-/// How the protocol is.
+/// The status of the protocol.
 pub(crate) struct Status {
-    /// More of the client is taken now.
+    /// Whether more input can be handled.
     pub(crate) wants_input: bool,
-    /// The connection is over, and what waits to be written is the last of it.
+    /// Whether the connection is over; the remaining output is the last.
     pub(crate) is_over: bool,
 }
 
-/// What a read came to.
+/// The result of a read.
 pub(crate) enum ReadEnd {
-    /// So many bytes.
+    /// This many bytes were read.
     Bytes(usize),
     Eof,
-    /// The client closed the channel before its end.
+    /// The client closed the channel without an EOF.
     Broken,
-    /// The connection is gone.
+    /// The connection is lost.
     Lost,
 }
 
@@ -84,7 +84,7 @@ impl Link {
         Self { state: Mutex::new(state), sign_of_life: Arc::new(Notify::new()) }
     }
 
-    /// Changes the protocol's state, and lets what comes of it be written.
+    /// Changes the protocol's state, and wakes the session if there is output.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Server) -> T) -> T {
         self.lock().change(change)
     }
@@ -109,7 +109,7 @@ impl Link {
         })
     }
 
-    /// Writes to a channel: how many bytes, or nothing where the channel takes no more.
+    /// Writes to a channel; returns the number of bytes, or `None` if the channel accepts no more.
     pub(crate) fn poll_write(&self, channel: ChannelId, data: &[u8], cx: &Context<'_>) -> Poll<Option<usize>> {
         let mut state = self.lock();
         if state.is_over {
@@ -129,14 +129,15 @@ impl Link {
         Poll::Pending
     }
 
-    /// The channel's user is gone.
+    /// Releases the channel after its user was dropped.
     pub(crate) fn release(&self, channel: ChannelId) {
         let mut state = self.lock();
         state.waiting.remove(&channel);
         state.change(|server| server.release(channel));
     }
 
-    /// Asks the client for a stream of a forward. A stream that comes when its caller has given up is closed again.
+    /// Opens a stream of a forward at the client. A stream that arrives after the caller has stopped waiting is closed
+    /// again.
     pub(crate) fn open(
         &self,
         forward: (&str, u32),
@@ -156,7 +157,7 @@ impl Link {
         Some(receiver)
     }
 
-    /// Asks the client whether it is there.
+    /// Probes the client.
     pub(crate) fn ping(&self) -> Option<oneshot::Receiver<()>> {
         let mut state = self.lock();
         if state.is_over {
@@ -169,7 +170,7 @@ impl Link {
         Some(receiver)
     }
 
-    /// What is to be written next, for a buffer that has been written; the session is woken when there is more.
+    /// Swaps the pending output into a buffer that has been written; the session is woken when there is more.
     pub(crate) fn take_output(&self, written: &mut Vec<u8>, cx: &Context<'_>) {
         let mut state = self.lock();
         state.server.swap_output(written);
@@ -188,18 +189,18 @@ impl Link {
         writers.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives the protocol what the client sent, which it changes in place: how many bytes are done with. What concerns
-    /// the connection as a whole is added to `events`.
+    /// Passes input to the protocol, which decrypts it in place; returns the number of consumed bytes. Events of the
+    /// whole connection are added to `events`.
     pub(crate) fn handle_input(&self, input: &mut [u8], events: &mut Vec<Event>) -> Result<usize, Error> {
         let mut state = self.lock();
         let result = state.server.handle_input(input, Instant::now());
-        let told = state.take_events(events);
+        let notifications = state.take_events(events);
         drop(state);
-        told.tell();
+        notifications.deliver();
         result
     }
 
-    /// The time that was asked for has come, or not yet: when to come again.
+    /// Handles the timer; returns the next deadline.
     pub(crate) fn handle_deadline(&self) -> Result<Instant, Error> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -211,7 +212,7 @@ impl Link {
         Ok(state.server.deadline())
     }
 
-    /// The connection is over: readers, writers and those that wait are woken.
+    /// Ends the connection: waiting tasks are woken.
     pub(crate) fn over(&self) {
         let mut state = self.lock();
         state.is_over = true;
@@ -239,51 +240,55 @@ impl State {
         result
     }
 
-    /// Takes what happened; what concerns the connection as a whole is added to `events`.
-    fn take_events(&mut self, events: &mut Vec<Event>) -> Told {
-        let mut told = Told::default();
+    /// Takes the protocol's events; those of the whole connection are added to `events`.
+    fn take_events(&mut self, events: &mut Vec<Event>) -> Notifications {
+        let mut notifications = Notifications::default();
         while let Some(event) = self.server.poll_event() {
             match event {
                 Event::Readable(channel) => {
-                    told.wakers.extend(self.waiting.get_mut(&channel).and_then(|waiting| waiting.reader.take()));
+                    notifications
+                        .wakers
+                        .extend(self.waiting.get_mut(&channel).and_then(|waiting| waiting.reader.take()));
                 }
                 Event::Writable(channel) => {
-                    told.wakers.extend(self.waiting.get_mut(&channel).and_then(|waiting| waiting.writer.take()));
+                    notifications
+                        .wakers
+                        .extend(self.waiting.get_mut(&channel).and_then(|waiting| waiting.writer.take()));
                 }
                 Event::Opened(channel) => {
-                    told.openings.extend(self.openings.remove(&channel).map(|opening| (opening, Ok(channel))));
+                    notifications.openings.extend(self.openings.remove(&channel).map(|opening| (opening, Ok(channel))));
                 }
                 Event::Refused { channel, reason } => {
-                    told.openings.extend(self.openings.remove(&channel).map(|opening| (opening, Err(reason))));
+                    notifications.openings.extend(self.openings.remove(&channel).map(|opening| (opening, Err(reason))));
                 }
                 Event::Pong(number) => {
                     if let Some(place) = self.pings.iter().position(|(asked, _)| *asked == number) {
-                        told.pongs.push(self.pings.swap_remove(place).1);
+                        notifications.pongs.push(self.pings.swap_remove(place).1);
                     }
                 }
                 other => events.push(other),
             }
         }
-        told
+        notifications
     }
 }
 
-/// What is to be woken and answered once the state is unlocked.
+/// Tasks and answers to complete after the state is unlocked.
 #[derive(Default)]
-struct Told {
+struct Notifications {
     wakers: Vec<Waker>,
     openings: Vec<(Opening, Result<ChannelId, u32>)>,
     pongs: Vec<oneshot::Sender<()>>,
 }
 
-impl Told {
-    fn tell(self) {
+impl Notifications {
+    fn deliver(self) {
         self.wakers.into_iter().for_each(Waker::wake);
         for pong in self.pongs {
             let _ = pong.send(());
         }
         for (Opening { opened, connection, place }, outcome) in self.openings {
-            // A stream whose caller has given up closes its channel when it is dropped.
+            // A stream whose caller has stopped waiting closes its channel when dropped.
             let _ = opened.send(outcome.map(|channel| SshStream::new(channel, connection, place)));
         }
     }

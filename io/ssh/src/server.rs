@@ -1,4 +1,4 @@
-//! Connections: how many, how long, and how they end.
+//! The server: limits, lifetime and end of connections.
 
 use std::{
     collections::HashMap,
@@ -32,20 +32,20 @@ use crate::{
     transport::Transport,
 };
 
-/// How long a client may take to leave by itself when its shell has ended.
+/// Time that a client has to close the connection after its shell has ended.
 const LEAVE_TIME: Duration = Duration::from_secs(1);
-/// How long a client may take to close its connection when it was told to.
+/// Time that a client has to close its connection after a disconnect message.
 const DISCONNECT_TIME: Duration = Duration::from_secs(2);
-/// How often connections without a forward are looked at.
+/// Interval of checking for connections without a forward.
 const IDLE_CHECK: Duration = Duration::from_secs(5);
 
 /// The SSH server. Clones are the same server.
 #[derive(Clone)]
 pub struct SshServer {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) config: SshConfig,
     pub(crate) gate: Arc<dyn SshGate>,
     protocol: Arc<Config>,
@@ -72,22 +72,22 @@ struct Places {
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// There was no room for it, or the gate did not want it.
+    /// Refused by a limit, or by the gate.
     Refused,
-    /// It did not log in: in time, with a good key, or in SSH.
+    /// No login: timeout, no accepted key, or no SSH client.
     NotLoggedIn,
-    /// The client left.
+    /// The client closed the connection.
     Left,
-    /// The client was lost: it answered no more, took no data, or broke the protocol.
+    /// The client was lost: unresponsive, not reading, or violating the protocol.
     Lost,
-    /// The server ended it.
+    /// The server closed the connection.
     Ended,
 }
 
 impl SshServer {
-    /// A server with these bounds. It listens nowhere: give it connections.
+    /// A server with this configuration. It does not listen; pass connections to it.
     pub fn new(config: SshConfig, gate: Arc<dyn SshGate>) -> Self {
-        let shared = Shared {
+        let shared = ServerState {
             protocol: Arc::new(config.to_protocol()),
             config,
             gate,
@@ -100,12 +100,12 @@ impl SshServer {
         Self { shared: Arc::new(shared) }
     }
 
-    /// What has happened so far.
+    /// The metrics of the server.
     pub fn stats(&self) -> &Arc<SshStats> {
         &self.shared.stats
     }
 
-    /// Serves one connection until it is over. `stream` should have `TCP_NODELAY`.
+    /// Serves one connection until its end. `stream` should have `TCP_NODELAY`.
     pub async fn serve_connection<S>(&self, stream: S, peer: SocketAddr) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -113,8 +113,8 @@ impl SshServer {
         self.serve_in_place(stream, peer, std::future::pending()).await
     }
 
-    /// The same, of a connection that has a place until it has logged in. `pushed_out` is that place: it resolves when
-    /// somebody else needs it, which ends the connection, and is dropped with the login.
+    /// Like [`Self::serve_connection`], for a connection that occupies a shared slot until its login. `pushed_out`
+    /// resolves when another connection needs the slot, which ends this one; it is dropped at the login.
     pub async fn serve_in_place<S>(
         &self,
         mut stream: S,
@@ -128,8 +128,8 @@ impl SshServer {
         let Some(place) = shared.place(peer.ip()).filter(|_| shared.gate.admits(peer)) else {
             count(&shared.stats.connections_refused);
             // RFC 4253 section 4.2 allows lines before the version; OpenSSH shows this one.
-            let _ =
-                timeout(LEAVE_TIME, stream.write_all(b"no more connections are taken now: try again later\r\n")).await;
+            let _ = timeout(LEAVE_TIME, stream.write_all(b"no more connections are accepted now: try again later\r\n"))
+                .await;
             return ConnectionEnd::Refused;
         };
         count(&shared.stats.connections);
@@ -137,7 +137,7 @@ impl SshServer {
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let limit = shared.config.max_streams_per_connection;
         let connection = Arc::new(Inner::new(id, peer, limit, shared.stats.clone(), link.clone()));
-        // Also when the caller drops this future.
+        // Also runs if the caller drops this future.
         let mut over = Over { shared: shared.clone(), connection: connection.clone(), place };
         let transport = Transport::new(stream, shared.config.write_stall(), link.sign_of_life.clone());
         let session = Session::new(transport, link, Handler::new(shared.clone(), connection.clone()));
@@ -146,13 +146,13 @@ impl SshServer {
         end
     }
 
-    /// Takes no more connections, forwards and streams, says `message` in every shell, and ends each connection when
-    /// its streams have ended, or after `grace`. Returns when all are over.
+    /// Stops the server: refuses connections, forwards and streams, shows `message` in every shell, and closes each
+    /// connection when its streams have ended, or after `grace`. Returns when all are closed.
     pub async fn shutdown(&self, message: &str, grace: Duration) {
         let until = Instant::now() + grace;
         self.shared.shutdown.send_replace(Some(Shutdown { message: message.to_owned(), until }));
         let mut open = self.shared.open.subscribe();
-        // Never fails: the sender is ours.
+        // Never fails, because `self` holds the sender.
         let _ = open.wait_for(|open| *open == 0).await;
     }
 }
@@ -163,7 +163,7 @@ impl std::fmt::Debug for SshServer {
     }
 }
 
-impl Shared {
+impl ServerState {
     async fn run<S>(&self, mut session: Session<S>, over: &mut Over, pushed_out: PushedOut) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -220,7 +220,7 @@ impl Shared {
         ConnectionEnd::NotLoggedIn
     }
 
-    /// Lets streams end first.
+    /// Lets streams finish first.
     async fn drain<S>(
         &self,
         session: &mut Session<S>,
@@ -241,7 +241,7 @@ impl Shared {
                 () = sleep_until(until) => {}
             }
         }
-        // What the shell's exit status is taken from.
+        // Source of the shell's exit status.
         connection.ask_to_end(&ending.message, ending.status, Duration::ZERO);
         end(session, connection, ending).await
     }
@@ -253,7 +253,7 @@ impl Shared {
                 ConnectionEnd::NotLoggedIn
             }
             Ok(()) if !connection.is_logged_in() => ConnectionEnd::NotLoggedIn,
-            // A client that was killed says nothing, but its system ends the connection.
+            // A killed client sends no message, but its system closes the connection.
             Ok(()) | Err(SessionError::Ended | SessionError::Protocol(Error::Left { .. })) => ConnectionEnd::Left,
             Err(SessionError::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => ConnectionEnd::Left,
             Err(error) => {
@@ -292,10 +292,10 @@ impl Shared {
     }
 }
 
-/// The place of a connection that has not logged in: resolves when somebody else needs it.
+/// Resolves when another connection needs the slot.
 type PushedOut = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Resolves when the place is needed, and never where there is none.
+/// Resolves when the slot is needed; never without a slot.
 async fn needed(place: &mut Option<PushedOut>) {
     match place {
         Some(pushed_out) => {
@@ -306,11 +306,11 @@ async fn needed(place: &mut Option<PushedOut>) {
     }
 }
 
-/// What has to happen when a connection is over.
+/// Cleanup at the end of a connection.
 struct Over {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     connection: Arc<Inner>,
-    /// Given back after the gate has heard of the end.
+    /// Released after the gate was notified of the end.
     place: Place,
 }
 
@@ -322,7 +322,7 @@ impl Drop for Over {
     }
 }
 
-/// The reason has been said: lets the client leave by itself if it has a shell, then disconnects it with the reason.
+/// Lets a client with a shell leave by itself after the reason was shown, then disconnects it with the reason.
 async fn end<S>(session: &mut Session<S>, connection: &Inner, ending: Ending) -> ConnectionEnd
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -334,19 +334,19 @@ where
         return ConnectionEnd::Ended;
     }
     connection.link().with(|protocol| protocol.disconnect(&ending.message));
-    // What has not left by then is left by the caller.
+    // Remaining output is dropped by the caller.
     let _ = timeout(DISCONNECT_TIME, session).await;
     ConnectionEnd::Ended
 }
 
-/// Random bytes for the cookies of key exchanges; their keys are AWS-LC's own randomness.
+/// Random bytes for the cookies of key exchanges; AWS-LC draws the keys' randomness itself.
 fn cookie(bytes: &mut [u8]) {
     if let Err(error) = getrandom::fill(bytes) {
         debug!(%error, "no random numbers for a cookie");
     }
 }
 
-/// An address as limits count it: all of a /64 is one client.
+/// The address for the purpose of limits: a /64 counts as one client.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
@@ -354,9 +354,9 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The room that one connection takes.
+/// The counted slot of one connection.
 struct Place {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     address: IpAddr,
     is_logged_in: bool,
 }

@@ -21,28 +21,28 @@ use crate::{
     transport::Transport,
 };
 
-/// What is read at once at first, in bytes.
+/// Size of a read at first, in bytes.
 const FIRST_READ_BYTES: usize = 16 * 1_024;
-/// What is read at once of a client that sends much, in bytes. More would leave the caches of a processor core.
+/// Size of a read of a client that sends much, in bytes. A larger one would exceed the caches of a CPU core.
 const MAX_READ_BYTES: usize = 64 * 1_024;
-/// How long a client may take to read why its connection is over.
+/// Time that a client has to read the reason of the end.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
-/// Why a session ended.
+/// Reason why a session ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
     /// The transport failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The protocol says so.
+    /// A protocol error, or the end of the protocol.
     #[error(transparent)]
     Protocol(#[from] Error),
-    /// The connection was ended here while something of it was decided.
+    /// The server ended the connection during a decision.
     #[error("the connection was ended by the server")]
     Ended,
 }
 
-/// One connection until it is over. It resolves when the client has left, or has been left.
+/// The future of one connection. Resolves when either side has closed it.
 pub(crate) struct Session<S> {
     transport: Transport<S>,
     link: Arc<Link>,
@@ -51,33 +51,33 @@ pub(crate) struct Session<S> {
     written: Vec<u8>,
     written_to: usize,
     needs_flush: bool,
-    /// What the gate decides.
+    /// The pending decision of the gate.
     question: Option<Question>,
     timer: Pin<Box<Sleep>>,
     closing: Option<Closing>,
 }
 
-/// The last words are being written.
+/// The last output is being written.
 struct Closing {
     error: Option<Error>,
     until: Pin<Box<Sleep>>,
     is_shut: bool,
 }
 
-/// What the client sent and the protocol has not taken.
+/// Input that the protocol has not consumed.
 struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// The protocol took no more, and there may be whole packets left.
+    /// Whether the protocol has stopped consuming although there may be complete packets left.
     is_held_up: bool,
 }
 
-/// How a session that has not failed ends.
+/// How a session ends without an error.
 enum Moved {
     /// The client closed the connection.
     Left,
-    /// The protocol is over, and its last words are to be written.
+    /// The protocol is over, and its last output is to be written.
     Over,
 }
 
@@ -86,8 +86,8 @@ impl Input {
         Self { buffer: vec![0; FIRST_READ_BYTES], start: 0, end: 0, is_held_up: false }
     }
 
-    /// Makes room for more. Where the last read has filled the buffer, more is read at once from now on; a whole packet
-    /// has room in the largest one.
+    /// Makes room for input. After a read that filled the buffer, reads are larger from then on; the largest buffer
+    /// holds a complete packet.
     fn make_room(&mut self) {
         let was_full = self.end == self.buffer.len();
         if self.start == self.end {
@@ -101,7 +101,7 @@ impl Input {
         }
     }
 
-    /// Lets memory go that a silent client does not need.
+    /// Frees memory that an idle client does not need.
     fn shrink(&mut self) {
         if self.start == self.end && self.buffer.len() > FIRST_READ_BYTES {
             *self = Self::new();
@@ -125,12 +125,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         }
     }
 
-    /// Moves bytes until the connection is over, without its last words.
+    /// Moves bytes until the connection is over, without its last output.
     fn poll_move(&mut self, cx: &mut Context<'_>) -> Poll<Result<Moved, SessionError>> {
         self.poll_timer(cx)?;
         loop {
             self.poll_question(cx)?;
-            // A client that takes nothing now may still have something to say.
+            // A client that does not read now may still send.
             if let Poll::Ready(Err(error)) = self.poll_write(cx) {
                 return Poll::Ready(Err(error.into()));
             }
@@ -139,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 return Poll::Ready(Ok(Moved::Over));
             }
             if !wants_input {
-                // The gate's answer, or room in the transport, comes back here.
+                // Woken by the gate's answer, or by room in the transport.
                 return Poll::Pending;
             }
             if !self.input.is_held_up {
@@ -154,30 +154,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         }
     }
 
-    /// What the gate has decided goes back to the protocol.
+    /// Passes the gate's decision to the protocol.
     fn poll_question(&mut self, cx: &mut Context<'_>) -> Result<(), SessionError> {
         while let Some(question) = &mut self.question
             && let Poll::Ready(decision) = question.as_mut().poll(cx)
         {
             self.question = None;
             self.handler.apply(decision)?;
-            // There may be input that waited for the answer, and the next question in it.
+            // Input may have waited for the answer, with the next request in it.
             self.handle_input()?;
         }
         Ok(())
     }
 
-    /// Gives the protocol what there is, and does what comes of it.
+    /// Passes input to the protocol, and handles the events.
     fn handle_input(&mut self) -> Result<(), SessionError> {
         loop {
             let mut events = Vec::new();
             let input = &mut self.input;
             let result = self.link.handle_input(&mut input.buffer[input.start..input.end], &mut events);
-            // What is answered here may make the next event, and room for input.
+            // Answers may cause the next event, and free input.
             let is_last = events.is_empty();
             for event in events {
                 if let Some(question) = self.handler.handle(event) {
-                    // The protocol asks one thing at a time.
+                    // The protocol waits for one decision at a time.
                     self.question = Some(question);
                 }
             }
@@ -190,7 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Ok(())
     }
 
-    /// Writes until nothing is left.
+    /// Writes all pending output.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.written_to == self.written.len() {
@@ -214,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Asks a silent client whether it is there, and lets memory go.
+    /// Probes a silent client, and frees memory.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Result<(), SessionError> {
         while self.timer.as_mut().poll(cx).is_ready() {
             let next = self.link.handle_deadline()?;
@@ -227,8 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Ok(())
     }
 
-    /// Writes the last words, and lets the client read them: a connection that is closed while something of the client
-    /// is unread would take them back.
+    /// Writes the last output and lets the client read it: closing a connection with unread input would discard it.
     fn poll_last_words(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write(cx))?;
         if let Some(closing) = self.closing.as_mut().filter(|closing| !closing.is_shut) {
@@ -258,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Session<S> {
         }
         let is_late = self.closing.as_mut().is_some_and(|closing| closing.until.as_mut().poll(cx).is_ready());
         if !is_late {
-            // It is over, whatever becomes of the words.
+            // The connection is over, whether the output was read or not.
             let _ = ready!(self.poll_last_words(cx));
         }
         let error = self.closing.as_ref().and_then(|closing| closing.error);

@@ -1,4 +1,4 @@
-//! What a client's shell shows.
+//! The output of a client's shell.
 
 use std::{future::poll_fn, sync::Arc};
 
@@ -23,7 +23,7 @@ pub(crate) async fn show(connection: Arc<Inner>, channel: ChannelId, head: Strin
     connection.link().release(channel);
 }
 
-/// Writes all of a text, and waits for the window of this channel only; false where the client takes no more.
+/// Writes a whole text, waiting only for the window of this channel; false if the client accepts no more.
 async fn write(connection: &Inner, channel: ChannelId, text: &str) -> bool {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {

@@ -1,49 +1,49 @@
-//! What has happened so far, for metrics.
+//! Metrics of the server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters and gauges of one [`SshServer`](crate::SshServer). Counters only grow; gauges say so.
+/// Counters and gauges of one [`SshServer`](crate::SshServer). Counters only grow; gauges are marked.
 #[derive(Debug, Default)]
 pub struct SshStats {
-    /// Connections that were taken.
+    /// Accepted connections.
     pub connections: AtomicU64,
-    /// Connections that are open now (gauge).
+    /// Open connections (gauge).
     pub connections_open: AtomicU64,
-    /// Connections turned away for want of room, or by the gate.
+    /// Connections refused by a limit or by the gate.
     pub connections_refused: AtomicU64,
-    /// Logins that succeeded.
+    /// Successful logins.
     pub logins: AtomicU64,
-    /// Attempts to log in that were refused; the question which methods there are is not counted.
+    /// Refused login attempts, without the initial query of methods.
     pub logins_refused: AtomicU64,
-    /// Connections that wanted to sign with RSA and SHA-1, and were told no.
+    /// Connections whose RSA signature with SHA-1 was refused.
     pub sha1_refused: AtomicU64,
-    /// Connections that did not log in within the time for it.
+    /// Connections that did not log in in time.
     pub logins_timed_out: AtomicU64,
-    /// Connections that had not logged in and made room for newer ones.
+    /// Connections that were closed before their login in favour of newer ones.
     pub logins_pushed_out: AtomicU64,
-    /// Connections that have not logged in (gauge).
+    /// Connections before their login (gauge).
     pub logins_pending: AtomicU64,
-    /// Forwards that were granted.
+    /// Granted forwards.
     pub forwards: AtomicU64,
-    /// Forwards that are in use now (gauge).
+    /// Current forwards (gauge).
     pub forwards_open: AtomicU64,
-    /// Forwards that were refused.
+    /// Refused forwards.
     pub forwards_refused: AtomicU64,
-    /// Streams that were opened.
+    /// Opened streams.
     pub streams: AtomicU64,
-    /// Streams that are open now (gauge).
+    /// Open streams (gauge).
     pub streams_open: AtomicU64,
-    /// Streams that the client refused: its origin was not reached.
+    /// Streams that the client refused because its origin was not reached.
     pub streams_refused: AtomicU64,
-    /// Streams that did not come about for another reason.
+    /// Streams that failed for another reason.
     pub streams_failed: AtomicU64,
-    /// Connections whose client answered no more.
+    /// Connections with an unresponsive client.
     pub clients_lost: AtomicU64,
     /// Bytes from visitors to origins.
     pub bytes_to_clients: AtomicU64,
     /// Bytes from origins to visitors.
     pub bytes_from_clients: AtomicU64,
-    /// Lines of the live log that were left out because a shell read too slowly.
+    /// Lines of the live log that were dropped because a shell read too slowly.
     pub console_lines_dropped: AtomicU64,
 }
 

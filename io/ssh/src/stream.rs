@@ -1,4 +1,4 @@
-//! One connection of a visitor, carried by a `forwarded-tcpip` channel.
+//! A visitor's connection in a `forwarded-tcpip` channel.
 
 use std::{
     io,
@@ -18,10 +18,10 @@ use crate::{
 
 /// A stream to the client's origin.
 ///
-/// `shutdown` sends EOF, and the other direction goes on; a read of 0 bytes is the origin's EOF. Dropping the stream
-/// closes the channel, after what was written. SSH has no resets: a channel that is closed without an EOF is read as
-/// [`ConnectionReset`](io::ErrorKind::ConnectionReset), and OpenSSH ends its connection to the origin normally when the
-/// stream is dropped before its end.
+/// `shutdown` sends EOF, and the other direction continues; a read of 0 bytes is the origin's EOF. Dropping the stream
+/// closes the channel after pending output. SSH has no resets: a channel that is closed without an EOF is read as
+/// [`ConnectionReset`](io::ErrorKind::ConnectionReset), and OpenSSH closes its connection to the origin normally when
+/// the stream is dropped early.
 pub struct SshStream {
     channel: ChannelId,
     connection: Arc<Inner>,
@@ -64,7 +64,7 @@ impl AsyncWrite for SshStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Packets are on their way as soon as they are written.
+        // Packets are sent as soon as they are written.
         Poll::Ready(Ok(()))
     }
 

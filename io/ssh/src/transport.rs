@@ -1,4 +1,4 @@
-//! The transport of one connection: it notices signs of life, and gives up on a peer that takes nothing.
+//! The transport of one connection: detects signs of life, and fails if the peer does not read.
 
 use std::{
     io,
@@ -14,10 +14,10 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// A stream of bytes to a client.
+/// A byte stream to a client.
 pub(crate) struct Transport<S> {
     io: S,
-    /// The peer has sent bytes, or has made room for some that waited.
+    /// Notified when the peer has sent bytes, or has accepted output that was waiting.
     sign_of_life: Arc<Notify>,
     stall: Duration,
     /// Runs while a write waits.
@@ -30,7 +30,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         Self { io, sign_of_life, stall, waiting: None }
     }
 
-    /// Reads what there is: how many bytes; 0 at the end.
+    /// Reads available bytes; returns their number, 0 at the end.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, target: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buf = ReadBuf::new(target);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
@@ -58,20 +58,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     fn bounded<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if let Poll::Ready(outcome) = &result {
-            // Only the peer can have made the room that was waited for.
+            // Only the peer can have made room.
             if self.waiting.take().is_some() && outcome.is_ok() {
                 self.sign_of_life.notify_waiters();
             }
             return result;
         }
-        // Then tokio asks for a pause, and it is not known whether the peer would take the bytes.
+        // tokio requests a yield, so whether the peer would accept the bytes is unknown.
         if !tokio::task::coop::has_budget_remaining() {
             return Poll::Pending;
         }
         let stall = self.stall;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(stall)));
         if waiting.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no data")));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client accepts no data")));
         }
         Poll::Pending
     }

@@ -1,16 +1,16 @@
-//! The store: a SQLite file in the data directory, or a database of PostgreSQL that several processes share.
+//! The store: a SQLite file in the data directory, or a PostgreSQL database that several processes share.
 //!
-//! Every statement of SQL is in this crate, one file per noun, in one text for both databases (`db/sql.rs` says which
-//! words to use). The tables are in `db/migrations.rs`. What [`Store`] acknowledged is on disk. There is one writer at
-//! a time: with SQLite the one connection that writes (write-ahead logging, `synchronous=FULL`), with PostgreSQL
-//! whoever holds a lock of the database, in whichever process. Readers see what is committed and wait for nobody. A
-//! database that is damaged, of a newer version or not ours is refused with a sentence and never changed.
+//! Every SQL statement is in this crate, one file per noun, in one text for both databases (`db/sql.rs` lists the
+//! common syntax). The tables are in `db/migrations.rs`. Changes that [`Store`] has acknowledged are on disk. There is
+//! one writer at a time: with SQLite the one writing connection (write-ahead logging, `synchronous=FULL`), with
+//! PostgreSQL the holder of a lock in the database, across processes. Readers see committed data and never wait. A
+//! database that is damaged, of a newer version or of another program is refused with an error and never changed.
 //!
-//! The store reads no clock and makes no secrets: times (seconds since 1970), ids, hashes and random numbers are
+//! The store reads no clock and creates no secrets: times (seconds since 1970), ids, hashes and random numbers are
 //! arguments.
 //!
-//! The rooms from bottom to top, each of which uses only what stands before it: `db`, `accounts`, `identity`,
-//! `cluster`, `sockets`, `tidy`.
+//! The rooms from bottom to top, each of which uses only earlier ones: `db`, `accounts`, `identity`, `cluster`,
+//! `sockets`, `tidy`.
 
 mod accounts;
 mod cluster;

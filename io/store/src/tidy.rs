@@ -1,4 +1,4 @@
-//! Removing what has ended.
+//! Removes expired rows.
 
 use crate::{
     accounts::sessions,
@@ -8,11 +8,11 @@ use crate::{
 };
 
 impl Store {
-    /// Forgets what is over: login sessions that ended, idempotency keys that are too old, links and used states that
-    /// are not good any more, invitations and certificates that ended long ago.
+    /// Removes expired rows: login sessions, idempotency keys, links and used states, and old invitations and
+    /// certificates.
     ///
     /// # Errors
-    /// The database fails; nothing is lost, it can be tried again.
+    /// The database fails; nothing is lost, and the call can be repeated.
     pub async fn tidy(&self, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sql::query("DELETE FROM login_sessions WHERE expires_at <= $1")

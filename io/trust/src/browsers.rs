@@ -1,6 +1,7 @@
-//! The certificate stores of browsers: databases of NSS, one for Chromium and its kin, one in each profile of Firefox.
+//! The certificate stores of browsers: NSS databases, one for Chromium and its derivatives, one in each profile of
+//! Firefox.
 //!
-//! They belong to a person and not to the machine, and are changed by NSS's own program `certutil`, run as that person.
+//! They belong to a person and not to the machine. NSS's `certutil`, run as that person, changes them.
 
 use std::{
     fs,
@@ -15,20 +16,20 @@ use serde::Serialize;
 
 use crate::store::{MAX_REPEATED_BYTES, stem};
 
-/// What has `certutil`, as Debian calls it; Fedora and Arch say `nss-tools` and `nss`.
+/// The package of `certutil` in Debian; `nss-tools` in Fedora, `nss` in Arch.
 pub const CERTUTIL_PACKAGE: &str = "libnss3-tools";
-/// How many profiles of Firefox are looked at in one folder.
+/// Bound on the profiles of Firefox in one folder.
 const MAX_PROFILES: usize = 64;
-/// Where Chromium and its kin keep theirs, all of them the same one, except where they are packed as a snap.
+/// The databases of Chromium and its derivatives: a shared one, and another in the snap.
 const CHROMIUM_STORES: &[&str] = &[".pki/nssdb", "snap/chromium/current/.pki/nssdb"];
-/// Where profiles of Firefox are, as Debian, snap, flatpak and newer versions have it.
+/// The folders of Firefox profiles, in Debian, snap, flatpak and newer versions.
 const FIREFOX_FOLDERS: &[&str] = &[
     ".mozilla/firefox",
     ".config/mozilla/firefox",
     "snap/firefox/common/.mozilla/firefox",
     ".var/app/org.mozilla.firefox/.mozilla/firefox",
 ];
-/// Programs that read the first of [`CHROMIUM_STORES`].
+/// Programs that use the first of [`CHROMIUM_STORES`].
 const CHROMIUM_PROGRAMS: &[&str] = &[
     "chromium",
     "chromium-browser",
@@ -39,18 +40,18 @@ const CHROMIUM_PROGRAMS: &[&str] = &[
     "vivaldi-stable",
 ];
 
-/// Whose stores a browser reads.
+/// The browser of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Browser {
-    /// Chromium, Chrome and others made of it.
+    /// Chromium, Chrome and other derivatives.
     Chromium,
     /// Firefox.
     Firefox,
 }
 
 impl Browser {
-    /// What people call it.
+    /// Its common name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,38 +64,38 @@ impl Browser {
 /// One certificate store of a browser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BrowserStore {
-    /// Which browser reads it.
+    /// The browser.
     pub browser: Browser,
     /// The folder of the database.
     pub dir: PathBuf,
 }
 
-/// What became of one store.
+/// The result for one store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BrowserChange {
-    /// Which one.
+    /// The store.
     #[serde(flatten)]
     pub store: BrowserStore,
-    /// Whether it was changed: else it was as wanted before.
+    /// Whether it was changed; false if it was already as wanted.
     pub changed: bool,
-    /// Why it could not be changed.
+    /// Reason why it could not be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// There is no `certutil`.
+/// `certutil` is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "browsers keep certificates of their own, and the program that changes these is missing: install {CERTUTIL_PACKAGE}"
+    "browsers have certificate stores of their own, and the program that changes them is missing: install {CERTUTIL_PACKAGE}"
 )]
 pub struct NoCertutil;
 
-/// Whose browsers are meant.
+/// The person whose browsers are changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
-    /// Their home directory.
+    /// The home directory.
     pub home: PathBuf,
-    /// Their user and group, where this process is root and acts for somebody else.
+    /// The user and group, if this process is root and acts for another user.
     pub ids: Option<(u32, u32)>,
 }
 
@@ -102,18 +103,18 @@ pub struct Person {
 #[derive(Debug)]
 pub struct BrowserStores {
     person: Person,
-    /// Where programs are looked for.
+    /// Folders with programs.
     path: Vec<PathBuf>,
 }
 
 impl BrowserStores {
-    /// Those of this person; programs are looked for in these folders.
+    /// The stores of this person; programs are searched for in these folders.
     #[must_use]
     pub fn of(person: Person, path: Vec<PathBuf>) -> Self {
         Self { person, path }
     }
 
-    /// Every store that there is, and the one of Chromium where that is installed and has made none yet.
+    /// Every existing store, and that of an installed Chromium that has not created one yet.
     #[must_use]
     pub fn all(&self) -> Vec<BrowserStore> {
         let home = &self.person.home;
@@ -146,18 +147,18 @@ impl BrowserStores {
         self.program("certutil").ok_or(NoCertutil)
     }
 
-    /// Whether these stores can be changed; none need be where there are none.
+    /// Checks that these stores can be changed; without stores nothing is needed.
     ///
     /// # Errors
-    /// There are some, and no `certutil`.
+    /// There are stores, but no `certutil`.
     pub fn check(&self) -> Result<(), NoCertutil> {
         if self.all().is_empty() { Ok(()) } else { self.certutil().map(drop) }
     }
 
-    /// Puts the root into each store. Doing it again is no error.
+    /// Adds the root to each store. Idempotent.
     ///
     /// # Errors
-    /// There is no `certutil`; what went wrong with one store stands in its [`BrowserChange`].
+    /// There is no `certutil`; the failure of one store is in its [`BrowserChange`].
     pub fn install(&self, root: &RootInfo) -> Result<Vec<BrowserChange>, NoCertutil> {
         self.change(|certutil, store| {
             let name = stem(root.fingerprint);
@@ -167,13 +168,13 @@ impl BrowserStores {
             } else if self.holds(certutil, store, &name) {
                 return Ok(false);
             }
-            // `C`: it vouches for servers, and for nothing else.
+            // `C`: trusted for servers, and for nothing else.
             let add = ["-A", "-a", "-t", "C,,", "-f", "/dev/null", "-n", &name, "-d"];
             let mut arguments: Vec<_> = add.map(Into::into).to_vec();
             arguments.push(database(store));
             let added = self.run(certutil, &arguments, &root.to_pem());
             if added.is_err() {
-                // A store with a password takes the certificate before it refuses to believe it.
+                // A store with a password accepts the certificate before it refuses the trust.
                 let mut undo: Vec<_> = ["-D", "-f", "/dev/null", "-n", &name, "-d"].map(Into::into).to_vec();
                 undo.push(database(store));
                 drop(self.run(certutil, &undo, ""));
@@ -182,10 +183,10 @@ impl BrowserStores {
         })
     }
 
-    /// Takes the root with this fingerprint out of each store, where [`BrowserStores::install`] put it there.
+    /// Removes the root with this fingerprint from each store that [`BrowserStores::install`] added it to.
     ///
     /// # Errors
-    /// As of [`BrowserStores::install`].
+    /// As for [`BrowserStores::install`].
     pub fn remove(&self, fingerprint: Fingerprint) -> Result<Vec<BrowserChange>, NoCertutil> {
         self.change(|certutil, store| {
             let name = stem(fingerprint);
@@ -198,10 +199,10 @@ impl BrowserStores {
         })
     }
 
-    /// Those stores that lack the root with this fingerprint.
+    /// The stores without the root with this fingerprint.
     ///
     /// # Errors
-    /// There are stores, and no `certutil`.
+    /// There are stores, but no `certutil`.
     pub fn lacking(&self, fingerprint: Fingerprint) -> Result<Vec<BrowserStore>, NoCertutil> {
         let mut all = self.all();
         if all.is_empty() {
@@ -233,7 +234,7 @@ impl BrowserStores {
         self.run(certutil, &arguments, "").is_ok()
     }
 
-    /// Runs a program as the person, with nothing of our environment and no terminal to ask at.
+    /// Runs a program as the person, with an empty environment and without a terminal.
     fn run(&self, program: &Path, arguments: &[std::ffi::OsString], input: &str) -> Result<(), String> {
         let mut command = Command::new(program);
         command.args(arguments).env_clear().env("HOME", &self.person.home).env("LC_ALL", "C").current_dir("/");
@@ -244,7 +245,8 @@ impl BrowserStores {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut ran = || -> io::Result<std::process::Output> {
             let mut child = command.spawn()?;
-            // Dropped at once: the program reads up to the end. One that reads nothing says itself what is wrong.
+            // Dropped at once, because the program reads to the end. A program that does not read reports its own
+            // error.
             let written = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
             let output = child.wait_with_output()?;
             if output.status.success() { written.transpose().map(|_| output) } else { Ok(output) }
@@ -253,13 +255,13 @@ impl BrowserStores {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        if said.contains("SEC_ERROR_BAD_PASSWORD") {
-            return Err("it has a password".to_owned());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if stderr.contains("SEC_ERROR_BAD_PASSWORD") {
+            return Err("the store has a password".to_owned());
         }
-        let said = said.trim();
-        let end = said.floor_char_boundary(MAX_REPEATED_BYTES);
-        Err(if said.is_empty() { output.status.to_string() } else { said[..end].replace('\n', "; ") })
+        let stderr = stderr.trim();
+        let end = stderr.floor_char_boundary(MAX_REPEATED_BYTES);
+        Err(if stderr.is_empty() { output.status.to_string() } else { stderr[..end].replace('\n', "; ") })
     }
 }
 

@@ -1,23 +1,23 @@
-//! Where the distributions keep roots of the administrator's own.
+//! The folders and programs of distributions for an administrator's root certificates.
 
 use std::path::{Path, PathBuf};
 
-/// One distribution's way.
+/// The layout of one distribution.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// The folder for the administrator's own roots, without the leading slash.
     pub(crate) anchors: &'static str,
     /// The program that rebuilds the store.
     pub(crate) update: &'static str,
-    /// What the program is told when a root was taken away: without it some keep links to the root's file.
+    /// Arguments after the removal of a root: without them some keep links to the root's file.
     pub(crate) update_after_removal: &'static [&'static str],
-    /// Whether the folder must be there for this to be the system's way; else the program is sign enough.
+    /// Whether the folder must exist to recognise the distribution; otherwise the program suffices.
     needs_folder: bool,
 }
 
-/// In the order in which they are looked for: the names of the programs are shared, the folders are not.
+/// In the order of the search: the names of the programs are shared, the folders are not.
 const LAYOUTS: &[Layout] = &[
-    // Fedora, RHEL and their kin.
+    // Fedora, RHEL and derivatives.
     Layout {
         anchors: "etc/pki/ca-trust/source/anchors",
         update: "update-ca-trust",
@@ -49,17 +49,17 @@ const LAYOUTS: &[Layout] = &[
 
 const PROGRAM_FOLDERS: &[&str] = &["usr/sbin", "usr/bin", "sbin", "bin"];
 
-/// What is found on a system.
+/// The layout found on a system.
 pub(crate) struct Found {
-    /// The folder for the administrator's own roots; it may have to be made.
+    /// The folder for the administrator's roots; may have to be created.
     pub(crate) anchors: PathBuf,
     /// The program that rebuilds the store.
     pub(crate) program: PathBuf,
-    /// How the distribution does it.
+    /// The layout.
     pub(crate) layout: &'static Layout,
 }
 
-/// The way of the system whose files are under `root`.
+/// Finds the layout of the system whose files are under `root`.
 pub(crate) fn find(root: &Path) -> Option<Found> {
     LAYOUTS.iter().find_map(|layout| {
         let program =

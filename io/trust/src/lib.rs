@@ -12,18 +12,18 @@ pub use store::{InstallError, Installed, RemoveError, Removed, Run, StoreError, 
 
 use std::path::Path;
 
-/// Puts the root certificate of this PEM file into the system's store. Doing it again is no error.
+/// Adds the root certificate in this PEM file to the system's store. Idempotent.
 ///
 /// # Errors
-/// One sentence that says what is missing or wrong, and what to do; the store is as it was then.
+/// One sentence with the problem and the remedy; the store is unchanged.
 pub fn install(ca_pem: &Path) -> Result<Installed, InstallError> {
     TrustStore::system().install(ca_pem)
 }
 
-/// Takes the root certificate with this fingerprint out of the system's store, if [`install`] put it there.
+/// Removes the root certificate with this fingerprint from the system's store, if [`install`] added it.
 ///
 /// # Errors
-/// One sentence that says what is missing or wrong, and what to do.
+/// One sentence with the problem and the remedy.
 pub fn remove(fingerprint: &str) -> Result<Removed, RemoveError> {
     TrustStore::system().remove(fingerprint)
 }

@@ -1,4 +1,4 @@
-//! The store itself.
+//! The certificate store of a system.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,12 +12,12 @@ use sallyport_pki::{Fingerprint, FingerprintError, RootError, RootInfo};
 
 use crate::layout::{self, Found};
 
-/// The longest certificate file that is read, in bytes.
+/// The longest accepted certificate file, in bytes.
 const MAX_PEM_BYTES: u64 = 64 * 1_024;
-/// The most of a failed program's words that are repeated, in bytes.
+/// Bytes of a failed program's output that an error repeats.
 pub(crate) const MAX_REPEATED_BYTES: usize = 400;
 
-/// Runs a program with arguments and gives what it said when it failed.
+/// Runs a program with arguments; returns its error output if it failed.
 pub type Run = Box<dyn Fn(&Path, &[&str]) -> io::Result<Result<(), String>> + Send + Sync>;
 
 /// The certificate store of a system.
@@ -28,7 +28,7 @@ pub struct TrustStore {
     is_system: bool,
 }
 
-/// A root that is in the store now.
+/// A root in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     /// Its file in the store.
@@ -37,31 +37,31 @@ pub struct Installed {
     pub fingerprint: Fingerprint,
     /// Its subject.
     pub subject: String,
-    /// The one domain that it may speak for, if it is bound to one.
+    /// The domain that it is limited to, if any.
     pub domain: Option<String>,
-    /// Whether it was there before.
+    /// Whether it was in the store before.
     pub was_there: bool,
 }
 
-/// A root that is not in the store any more.
+/// A removed root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// The file that was removed, or none when the root was not there.
+    /// The removed file; `None` if the root was not in the store.
     pub file: Option<PathBuf>,
 }
 
-/// Why the store cannot be changed.
+/// Reason why the store cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Neither program nor folder of a known distribution.
+    /// The distribution is unknown: neither its program nor its folder was found.
     #[error(
         "no certificate store is known on this system: install its ca-certificates package, or add the root \
          certificate by hand"
     )]
     Unknown,
-    /// Only root may.
+    /// Root privileges are required.
     #[error("only root may change the system's certificate store; run: sudo sallyport trust {0}")]
     NotRoot(&'static str),
     /// A file cannot be written or removed.
@@ -69,20 +69,20 @@ pub enum StoreError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// The program that rebuilds the store failed.
-    #[error("{} failed: {said}", program.display())]
+    #[error("{} failed: {detail}", program.display())]
     Update {
         /// The program.
         program: PathBuf,
-        /// What it said.
-        said: String,
+        /// The program's error output.
+        detail: String,
     },
 }
 
-/// Why a root was not put into the store.
+/// Reason why a root was not added.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The certificate's file cannot be read.
@@ -90,7 +90,7 @@ pub enum InstallError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file holds no root certificate.
@@ -98,15 +98,15 @@ pub enum InstallError {
     NotRootCertificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: RootError,
     },
-    /// Its life is over.
+    /// The certificate has expired.
     #[error("the root certificate {} ended on {date}", path.display())]
     Ended {
         /// The file.
         path: PathBuf,
-        /// When.
+        /// The date of its end.
         date: time::Date,
     },
     /// The store cannot be changed.
@@ -114,7 +114,7 @@ pub enum InstallError {
     Store(#[from] StoreError),
 }
 
-/// Why a root was not taken out of the store.
+/// Reason why a root was not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {
     /// The text is no fingerprint.
@@ -132,17 +132,16 @@ impl TrustStore {
         Self { root: PathBuf::from("/"), run: Box::new(run), is_system: true }
     }
 
-    /// The store of a system that lies in this folder, with programs run by the caller; for tests and for building
-    /// images.
+    /// The store of a system in this folder, with programs run by the caller; for tests and for building images.
     #[must_use]
     pub fn in_folder(root: &Path, run: Run) -> Self {
         Self { root: root.to_owned(), run, is_system: false }
     }
 
-    /// Puts the root certificate of this PEM file into the store.
+    /// Adds the root certificate in this PEM file to the store.
     ///
     /// # Errors
-    /// When the file is no root certificate, or the store cannot be changed; it is as it was then.
+    /// The file is not a root certificate, or the store cannot be changed; the store is unchanged.
     pub fn install(&self, ca_pem: &Path) -> Result<Installed, InstallError> {
         let info = read_root(ca_pem)?;
         let now = time::OffsetDateTime::now_utc();
@@ -165,10 +164,10 @@ impl TrustStore {
         Ok(Installed { file, fingerprint: info.fingerprint, subject: info.subject, domain: info.domain, was_there })
     }
 
-    /// Takes the root certificate with this fingerprint out of the store. Roots that others put there stay.
+    /// Removes the root certificate with this fingerprint from the store. Roots that others added stay.
     ///
     /// # Errors
-    /// When the text is no fingerprint, or the store cannot be changed.
+    /// The text is not a fingerprint, or the store cannot be changed.
     pub fn remove(&self, fingerprint: &str) -> Result<Removed, RemoveError> {
         let fingerprint: Fingerprint = fingerprint.parse()?;
         let found = self.find("remove")?;
@@ -182,7 +181,7 @@ impl TrustStore {
         Ok(Removed { fingerprint, file: Some(file) })
     }
 
-    /// Whether the root certificate with this fingerprint was put into the store by [`TrustStore::install`].
+    /// Whether [`TrustStore::install`] has added the root certificate with this fingerprint.
     #[must_use]
     pub fn has(&self, fingerprint: Fingerprint) -> bool {
         layout::find(&self.root).is_some_and(|found| holds(&found.anchors.join(file_name(fingerprint)), fingerprint))
@@ -205,10 +204,10 @@ impl TrustStore {
     }
 
     fn update(&self, program: &Path, arguments: &[&str]) -> Result<(), StoreError> {
-        let failed = |said: String| StoreError::Update { program: program.to_owned(), said };
+        let failed = |detail: String| StoreError::Update { program: program.to_owned(), detail };
         match (self.run)(program, arguments) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(said)) => Err(failed(said)),
+            Ok(Err(detail)) => Err(failed(detail)),
             Err(error) => Err(failed(error.to_string())),
         }
     }
@@ -220,7 +219,7 @@ impl std::fmt::Debug for TrustStore {
     }
 }
 
-/// By fingerprint, so that roots of several machines lie side by side and each is found again.
+/// Named by fingerprint, so that roots of several machines can coexist.
 pub(crate) fn stem(fingerprint: Fingerprint) -> String {
     let digits: String = fingerprint.as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sallyport-{digits}")
@@ -238,7 +237,7 @@ fn read_root(path: &Path) -> Result<RootInfo, InstallError> {
 fn read_bounded(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_PEM_BYTES + 1).read_to_end(&mut bytes)?;
-    // What is no text, or too long, is no certificate; the reader of certificates says so.
+    // The parser of certificates reports binary or too long content.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -249,7 +248,7 @@ fn holds(file: &Path, fingerprint: Fingerprint) -> bool {
         .is_some_and(|found| found.fingerprint == fingerprint)
 }
 
-/// Whole or not at all: the store must never see half a certificate.
+/// Writes atomically: the store must never see half a certificate.
 fn write(anchors: &Path, file: &Path, pem: &str) -> io::Result<()> {
     fs::create_dir_all(anchors)?;
     let temporary = file.with_extension("new");
@@ -270,8 +269,8 @@ fn run(program: &Path, arguments: &[&str]) -> io::Result<Result<(), String>> {
     if output.status.success() {
         return Ok(Ok(()));
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim();
-    let end = said.floor_char_boundary(MAX_REPEATED_BYTES);
-    Ok(Err(if said.is_empty() { output.status.to_string() } else { said[..end].replace('\n', "; ") }))
+    let detail = String::from_utf8_lossy(&output.stderr);
+    let detail = detail.trim();
+    let end = detail.floor_char_boundary(MAX_REPEATED_BYTES);
+    Ok(Err(if detail.is_empty() { output.status.to_string() } else { detail[..end].replace('\n', "; ") }))
 }

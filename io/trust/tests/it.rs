@@ -15,7 +15,7 @@ use sallyport_trust::{Browser, BrowserStores, InstallError, Person, RemoveError,
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 
-/// A domain that never exists (RFC 6761 section 6.4): a root for it harms nobody.
+/// A domain that never exists (RFC 6761 section 6.4), so a root for the domain does no harm.
 const DOMAIN: &str = "sallyport-test.invalid";
 
 fn authority(made: OffsetDateTime) -> Authority {
@@ -30,7 +30,7 @@ fn ca_pem(dir: &Path) -> (PathBuf, String) {
     (path, authority.fingerprint().to_string())
 }
 
-/// A system with this program, and this folder where one is given; the programs that were run are noted.
+/// A system with this program, and this folder if given. The executed programs are recorded.
 struct FakeSystem {
     dir: TempDir,
     ran: Arc<Mutex<Vec<(PathBuf, bool)>>>,
@@ -97,7 +97,7 @@ fn each_distribution_gets_the_root_where_it_looks_for_it() {
         assert_eq!(removed.file, Some(installed.file));
         assert!(system.files(expected).is_empty() && !store.has(installed.fingerprint));
         assert_eq!(store.remove(&fingerprint).unwrap().file, None, "a second time there is nothing to do");
-        // update-ca-certificates keeps links to a root that is gone, unless told to begin anew.
+        // update-ca-certificates keeps links to a deleted root, unless it runs with `--fresh`.
         let anew = program.ends_with("update-ca-certificates");
         let runs = [false, false, anew].map(|fresh| (system.dir.path().join(program), fresh));
         assert_eq!(*system.ran.lock().unwrap(), runs);
@@ -186,7 +186,7 @@ fn this_machines_own_store_takes_and_loses_a_root() {
     assert_eq!(ours.count(), 0);
 }
 
-/// The stores of somebody with this home, on a machine with these programs and those of the system that are named.
+/// The trust stores of a user with this home, on a machine with these stub programs and these programs of the system.
 fn stores(home: &Path, made: &[&str], of_system: &[&str]) -> BrowserStores {
     let bin = home.join("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -199,7 +199,7 @@ fn stores(home: &Path, made: &[&str], of_system: &[&str]) -> BrowserStores {
 }
 
 #[test]
-fn browsers_without_certutil_are_told_of_and_machines_without_browsers_are_left_in_peace() {
+fn browsers_without_certutil_are_reported_and_machines_without_browsers_are_not() {
     let home = TempDir::new().unwrap();
     let root = RootInfo::from_pem(authority(OffsetDateTime::now_utc()).root_pem()).unwrap();
     let none = stores(home.path(), &[], &[]);
@@ -213,7 +213,7 @@ fn browsers_without_certutil_are_told_of_and_machines_without_browsers_are_left_
 }
 
 #[test]
-fn each_store_of_a_browser_gets_the_root_and_one_with_a_password_is_told_of() {
+fn each_store_of_a_browser_gets_the_root_and_one_with_a_password_is_reported() {
     if !Path::new("/usr/bin/certutil").exists() {
         assert!(std::env::var_os("CI").is_none(), "certutil must be there in CI");
         println!("skipped: there is no certutil here (Debian's package `libnss3-tools`)");
@@ -227,14 +227,14 @@ fn each_store_of_a_browser_gets_the_root_and_one_with_a_password_is_told_of() {
     let mut certutil = std::process::Command::new("certutil");
     certutil.args(["-N", "-f", password.to_str().unwrap(), "-d"]).arg(format!("sql:{}", locked.display()));
     assert!(certutil.status().unwrap().success());
-    // A folder that is no profile.
+    // A folder without a profile.
     fs::create_dir_all(home.path().join(".mozilla/firefox/Crash Reports")).unwrap();
     let stores = stores(home.path(), &["google-chrome"], &["certutil", "mkdir"]);
     let root = RootInfo::from_pem(authority(OffsetDateTime::now_utc()).root_pem()).unwrap();
     assert_eq!(stores.lacking(root.fingerprint).unwrap().len(), 2);
     let changes = stores.install(&root).unwrap();
-    let told: Vec<_> = changes.iter().map(|one| (one.store.browser, one.changed, one.error.as_deref())).collect();
-    assert_eq!(told, [(Browser::Chromium, true, None), (Browser::Firefox, false, Some("it has a password"))]);
+    let results: Vec<_> = changes.iter().map(|one| (one.store.browser, one.changed, one.error.as_deref())).collect();
+    assert_eq!(results, [(Browser::Chromium, true, None), (Browser::Firefox, false, Some("the store has a password"))]);
     assert_eq!(fs::metadata(home.path().join(".pki/nssdb")).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(stores.lacking(root.fingerprint).unwrap().len(), 1);
     let removed = stores.remove(root.fingerprint).unwrap();

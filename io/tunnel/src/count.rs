@@ -1,4 +1,4 @@
-//! Counting streams, and waiting until there are none.
+//! Counts streams, and waits until none is left.
 
 use std::{
     net::SocketAddr,
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::share::ShareGuard;
 
-/// How many there are of something.
+/// A count that can be awaited to reach zero.
 #[derive(Default)]
 pub(crate) struct Counter {
     count: AtomicUsize,
@@ -34,7 +34,7 @@ impl Counter {
         }
     }
 
-    /// Waits until there are none. Cancel safe.
+    /// Waits until the count is zero. Cancel safe.
     pub(crate) async fn zero(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -47,7 +47,7 @@ impl Counter {
     }
 }
 
-/// One stream, counted by one or two counters for as long as it lives, and at the edge as what its client has.
+/// Guard of one running stream: counts in one or two counters, and at the edge in its client's share.
 pub(crate) struct StreamCount {
     first: Arc<Counter>,
     second: Option<Arc<Counter>>,
@@ -63,7 +63,7 @@ impl StreamCount {
         Self { first: first.clone(), second: second.cloned(), share: None }
     }
 
-    /// The same, with what the stream has of a share.
+    /// Adds the client's share to the guard.
     pub(crate) fn with(mut self, share: ShareGuard) -> Self {
         self.share = Some(share);
         self
@@ -71,7 +71,7 @@ impl StreamCount {
 }
 
 impl StreamCount {
-    /// Whose stream it is from now on; `None`: nobody's, as long as it rests.
+    /// Sets the client whose share the stream counts in; `None` while the stream is idle.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         if let Some(share) = &mut self.share {
             share.set_client(client);

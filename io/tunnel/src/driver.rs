@@ -1,4 +1,5 @@
-//! Drives one control connection: moves bytes between its carrier and its session, and calls it when time has passed.
+//! Drives one control connection: moves bytes between the carrier and the session, and reports the passing of time to
+//! the session.
 
 use std::{
     future::poll_fn,
@@ -18,21 +19,21 @@ use tokio::{
 
 use crate::{Carrier, mux::Mux};
 
-/// How much is taken from the session at a time. More is taken only when the kernel has all of it, so that streams
-/// and control frames take turns where it matters.
+/// Bytes taken from the session at a time. More is taken only after the kernel has accepted all of them, so that
+/// streams and control frames are interleaved as late as possible.
 const MAX_TRANSMIT_BYTES: usize = 32_768;
-/// How much is read from the carrier at a time: a full TLS record.
+/// Bytes read from the carrier at a time: a full TLS record.
 const MAX_READ_BYTES: usize = 16_384;
-/// How many rounds the driver makes before it lets other tasks run.
+/// Rounds of the driver before other tasks run.
 const MAX_ROUNDS: usize = 16;
-/// How long the last words of a session that is over may take to leave.
+/// Time that the last frames of an ended session have to leave.
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// How a session ended.
 pub(crate) struct SessionEnd {
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub(crate) why: String,
-    /// The other side closed the connection in good order: what it sent on legs before is still on its way.
+    /// Whether the peer closed the connection in order; frames that the peer sent on legs before may still arrive.
     pub(crate) is_clean: bool,
 }
 
@@ -42,29 +43,29 @@ impl SessionEnd {
     }
 }
 
-/// Drives the session until it is over. `on_event` gets what concerns more than a stream.
+/// Drives the session until its end. `on_event` gets the events that concern more than one stream.
 pub(crate) async fn drive(carrier: impl Carrier, mux: Arc<Mux>, mut on_event: impl FnMut(Event) + Send) -> SessionEnd {
     let mut driver = Driver { carrier, mux, out: Vec::new(), sent: 0, unflushed: false, sleep: None };
     let end = poll_fn(|cx| driver.poll(cx, &mut on_event)).await;
     let ended = match end {
-        End::Closed => SessionEnd { why: "the other side closed the connection".to_owned(), is_clean: true },
+        End::Closed => SessionEnd { why: "the peer closed the connection".to_owned(), is_clean: true },
         End::Carrier(ref why) | End::Session(ref why) => SessionEnd::aborted(why),
     };
     driver.mux.end(&ended.why);
     if !matches!(end, End::Carrier(_)) {
-        // The peer may be gone; nothing waits for it longer than this.
+        // The peer may be unreachable; the farewell has a bound.
         let _ = tokio::time::timeout(FAREWELL_TIME, driver.farewell()).await;
     }
     ended
 }
 
-/// Why driving ended, as a sentence.
+/// Why driving ended.
 enum End {
-    /// The other side closed the connection in good order.
+    /// The peer closed the connection in order.
     Closed,
-    /// The carrier no longer works.
+    /// The carrier failed, with the reason as a sentence.
     Carrier(String),
-    /// The session is over; its last words can still be sent.
+    /// The session ended; its last frames can still be sent.
     Session(String),
 }
 
@@ -124,14 +125,14 @@ impl<C: Carrier> Driver<C> {
                 return Poll::Pending;
             }
         }
-        // Others have their turn first, and what the system has to tell.
+        // Other tasks and I/O events have their turn first.
         if std::pin::pin!(tokio::task::yield_now()).poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 
-    /// Writes and flushes what was taken; true when all of it left, false when there was nothing.
+    /// Writes and flushes the taken bytes. True when all of them left, false when there were none.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let something = self.sent < self.out.len() || self.unflushed;
         while self.sent < self.out.len() {
@@ -159,14 +160,14 @@ impl<C: Carrier> Driver<C> {
         }
     }
 
-    /// True when the session was called because its time had come.
+    /// Calls the session if its deadline has passed; returns whether it has.
     fn poll_time(&mut self, cx: &mut Context<'_>, deadline: Option<std::time::Instant>) -> bool {
         let Some(deadline) = deadline.map(Instant::from_std) else {
             self.sleep = None;
             return false;
         };
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        // Deadlines mostly move away with every byte that comes: the timer is set anew when it fires, not before.
+        // Deadlines mostly move into the future with every byte received. The timer is reset when it fires, not before.
         if deadline < sleep.deadline() {
             sleep.as_mut().reset(deadline);
         }
@@ -181,7 +182,7 @@ impl<C: Carrier> Driver<C> {
         false
     }
 
-    /// Sends what is left to say and closes the carrier.
+    /// Sends the last frames and closes the carrier.
     async fn farewell(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.poll_out(cx)).await?;
         loop {
@@ -200,8 +201,8 @@ impl<C: Carrier> Driver<C> {
 
 pub(crate) fn broken(error: &io::Error) -> String {
     match error.kind() {
-        // What TLS libraries have to say of it is of no use to anybody who reads this.
-        io::ErrorKind::UnexpectedEof => "the connection broke: the other side is gone".to_owned(),
+        // The text of the TLS library (a missing close_notify) does not help a reader of the log.
+        io::ErrorKind::UnexpectedEof => "the connection broke: the peer is gone".to_owned(),
         _ => format!("the connection broke: {error}"),
     }
 }
@@ -211,9 +212,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_broke_is_told_in_our_words() {
+    fn a_broken_connection_gets_a_clear_error() {
         let of_tls = io::Error::new(io::ErrorKind::UnexpectedEof, "close_notify: https://docs.rs/rustls/x");
-        assert_eq!(broken(&of_tls), "the connection broke: the other side is gone");
+        assert_eq!(broken(&of_tls), "the connection broke: the peer is gone");
         let reset = io::Error::from(io::ErrorKind::ConnectionReset);
         assert_eq!(broken(&reset), format!("the connection broke: {reset}"));
     }

@@ -1,14 +1,14 @@
-//! Whether a stream reached its origin: told once, to anybody who asks.
+//! [`Establishment`]: the shared result of opening a stream.
 
 use std::sync::{Arc, OnceLock};
 
 use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::sync::Notify;
 
-/// The answer to the opening of a stream, shared by everybody who holds a clone.
+/// The answer to the opening of a stream; clones share the answer.
 ///
-/// It is set when the connector's answer is met: by whoever reads the [`TunnelStream`](crate::TunnelStream) when it
-/// travels over a leg, by the session's driver when it is multiplexed. So wait for it only while something reads.
+/// The answer is set when it is read: on a leg by the reader of the [`TunnelStream`](crate::TunnelStream), on the
+/// control connection by the session's driver. Therefore wait for the answer only while something reads the stream.
 #[derive(Clone, Debug, Default)]
 pub struct Establishment {
     shared: Arc<EstablishmentState>,
@@ -17,7 +17,7 @@ pub struct Establishment {
 #[derive(Debug, Default)]
 struct EstablishmentState {
     outcome: OnceLock<Outcome>,
-    told: Notify,
+    answered: Notify,
 }
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ enum Outcome {
 }
 
 impl Establishment {
-    /// The answer, when there is one.
+    /// The answer, if there is one yet.
     #[must_use]
     pub fn peek(&self) -> Option<Result<(), OpenFailure>> {
         self.shared.outcome.get().map(|outcome| match outcome {
@@ -40,31 +40,31 @@ impl Establishment {
     /// Waits for the answer. Cancel safe.
     ///
     /// # Errors
-    /// The connector did not reach the origin, or the tunnel was lost before it said so.
+    /// The connector did not reach the origin, or the tunnel was lost before the answer.
     pub async fn wait(&self) -> Result<(), OpenFailure> {
         loop {
-            let mut told = std::pin::pin!(self.shared.told.notified());
-            told.as_mut().enable();
+            let mut answered = std::pin::pin!(self.shared.answered.notified());
+            answered.as_mut().enable();
             if let Some(outcome) = self.peek() {
                 return outcome;
             }
-            told.await;
+            answered.await;
         }
     }
 
-    /// Whether the carrier ended before the connector answered. Nothing is known then of what the origin got: repeat
-    /// the request elsewhere only when that does no harm.
+    /// Whether the carrier ended before the connector answered. The origin may have received anything then: repeat the
+    /// request elsewhere only if a repetition does no harm.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self.shared.outcome.get(), Some(Outcome::Lost(_)))
     }
 
-    /// The origin took the connection. For streams that are no tunnel's.
+    /// Sets the answer "connected", for streams without a tunnel.
     pub fn succeed(&self) {
         self.set(Outcome::Opened);
     }
 
-    /// The origin was not reached. For streams that are no tunnel's.
+    /// Sets a failure, for streams without a tunnel.
     pub fn fail(&self, failure: OpenFailure) {
         self.set(Outcome::Failed(failure));
     }
@@ -76,10 +76,10 @@ impl Establishment {
         }
     }
 
-    /// The first answer stands.
+    /// Sets the answer unless there is one already.
     fn set(&self, outcome: Outcome) {
         if self.shared.outcome.set(outcome).is_ok() {
-            self.shared.told.notify_waiters();
+            self.shared.answered.notify_waiters();
         }
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_carrier_is_told_from_a_refusing_origin() {
+    fn a_lost_carrier_is_distinguished_from_a_refusing_origin() {
         let lost = Establishment::default();
         lost.lose("connection reset");
         assert!(lost.is_lost());

@@ -1,4 +1,4 @@
-//! A stream that is passed on to another tunnel before it is answered.
+//! A stream that is forwarded to another tunnel before the opening is answered.
 
 use std::{
     io::{self, IoSlice},
@@ -11,8 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{IncomingStream, TunnelStream, stream::Inner};
 
-/// A stream that the edge has opened, and whose origin is being reached by another tunnel. What comes on it can be read at once;
-/// what is written to it follows [`Self::open`]. Dropping it unanswered gives it up: nobody knows what the origin has got.
+/// A stream that the edge has opened and whose origin is being reached through another tunnel. Reading works at once;
+/// writing follows [`Self::open`]. Dropping an unanswered stream resets the stream: whether the origin got any data is
+/// unknown.
 #[derive(Debug)]
 pub struct ForwardedStream {
     pub(crate) stream: Option<TunnelStream>,
@@ -20,14 +21,14 @@ pub struct ForwardedStream {
 }
 
 impl ForwardedStream {
-    /// Whether it was said what became of the opening.
+    /// Whether the opening was answered.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.is_answered
     }
 
-    /// Says that the origin took the connection, together with the first bytes that are written. Where there are none yet, the
-    /// stream is to be flushed.
+    /// Answers that the origin accepted the connection. The answer travels with the first bytes that are written; flush
+    /// the stream if there are none yet.
     ///
     /// # Errors
     /// The tunnel was lost.
@@ -43,27 +44,27 @@ impl ForwardedStream {
         }
     }
 
-    /// Says that the origin was not reached and why, when nothing was said yet. Returns when the edge knows or does not care
-    /// any more.
+    /// Answers that the origin was not reached, unless the opening was answered already. Returns when the edge has the
+    /// answer or has reset the stream.
     pub async fn fail(mut self, failure: OpenFailure) {
         if let Some(stream) = self.stream.take().filter(|_| !self.is_answered) {
             IncomingStream::new(stream).failed(failure).await;
         }
     }
 
-    /// Gives the stream up in both directions.
+    /// Resets the stream in both directions.
     pub fn reset(mut self, code: ResetCode) {
         if let Some(stream) = self.stream.take() {
             stream.reset(code);
         }
     }
 
-    /// As [`TunnelStream::poll_reset`].
+    /// Like [`TunnelStream::poll_reset`].
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         self.stream.as_mut().map_or(Poll::Pending, |stream| stream.poll_reset(cx))
     }
 
-    /// As [`TunnelStream::poll_write_last`].
+    /// Like [`TunnelStream::poll_write_last`].
     pub fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             Some(stream) => stream.poll_write_last(cx, buf),
@@ -71,7 +72,7 @@ impl ForwardedStream {
         }
     }
 
-    /// As [`TunnelStream::holds_opened`].
+    /// Like [`TunnelStream::holds_opened`].
     #[must_use]
     pub fn holds_opened(&self) -> bool {
         self.stream.as_ref().is_some_and(TunnelStream::holds_opened)

@@ -1,9 +1,8 @@
-//! One leg: frames on a carrier, without any task or channel of its own.
+//! One leg: frames on a carrier, without a task or channel of its own.
 //!
-//! Outgoing bytes other than payload (the opening, headers, terminals) gather in `pending` and leave with the next
-//! write: header and payload travel in one vectored write, and so do an opening with the first bytes of its stream and an
-//! end with the last ones.
-//! Incoming payload goes from the carrier straight into the caller's buffer.
+//! Outgoing bytes other than payload (the opening, headers, terminal frames) gather in `pending` and leave with the
+//! next write. So header and payload share one vectored write, an opening travels with the first bytes of its stream,
+//! and an end with the last ones. Incoming payload is read from the carrier straight into the caller's buffer.
 
 use std::{
     io::{self, IoSlice},
@@ -25,59 +24,59 @@ use crate::{
     life::{LegTicket, Waiting},
 };
 
-/// How much payload and headers one write takes at most: four full TLS records (RFC 8446 section 5.1).
+/// Bound on payload and headers of one write: four full TLS records (RFC 8446 section 5.1).
 const MAX_WRITE_BYTES: usize = 65_536;
-/// How many slices of a caller's vectored write go into one frame.
+/// Bound on the slices of a caller's vectored write that go into one frame.
 const MAX_SLICES: usize = 15;
 
-/// What a read met.
+/// The next event on the leg.
 #[derive(Debug)]
 pub(crate) enum LegEvent {
-    /// Payload follows: take it with [`Leg::poll_payload`].
+    /// Payload follows: read the payload with [`Leg::poll_payload`].
     Data,
-    /// A stream is opened (connector's side).
+    /// The edge opens a stream (connector's side).
     Open(Open),
-    /// The origin took the connection (edge's side).
+    /// The origin accepted the connection (edge's side).
     Opened,
     /// The origin was not reached (edge's side).
     Failed(OpenFailure),
-    /// The other side sent all it had.
+    /// The peer has sent all its data (FIN).
     End,
-    /// The other side gave up.
+    /// The peer reset the stream.
     Reset(ResetCode),
 }
 
-/// A carrier that carries one stream at a time.
+/// A carrier that serves one stream at a time.
 pub(crate) struct Leg {
     io: BoxedCarrier,
     state: LegState,
     pub(crate) ticket: LegTicket,
-    /// The header that is being read, and how much of it is there.
+    /// The header that is being read, and the number of bytes read.
     header: [u8; HEADER_BYTES],
     header_len: u8,
-    /// What is left of the payload of the frame that is being read.
+    /// The rest of the frame that is being read.
     incoming: Incoming,
-    /// Bytes to be sent before anything else, and how many of them were.
+    /// Bytes to be sent before anything else, and the number of bytes sent of them.
     pending: Vec<u8>,
     pending_sent: usize,
-    /// Payload promised by the header that was sent last and not yet sent itself.
+    /// Payload bytes that the last sent header announced and that are not sent yet.
     owed: usize,
     unflushed: bool,
-    /// How much payload was taken to be sent on the stream that has it, in bytes, as far as it can be counted.
+    /// Payload bytes accepted for sending on the current stream; saturates.
     pub(crate) taken_bytes: u32,
-    /// OPENED waits for the first bytes that it can travel with, or a flush (connector's side).
+    /// OPENED waits for the first payload or a flush (connector's side).
     pub(crate) holds_opened: bool,
-    /// Where its carrier is watched, or used last.
+    /// The shard that watches the carrier, or used the leg last.
     shard: ShardId,
 }
 
 enum Incoming {
     None,
-    /// So much for the reader.
+    /// Payload bytes for the reader.
     Payload(usize),
-    /// So much that nobody wants.
+    /// Payload bytes to discard.
     Discard(usize),
-    /// A small frame that is looked at as a whole.
+    /// A small frame that is buffered as a whole.
     Whole {
         header: FrameHeader,
         payload: Vec<u8>,
@@ -104,13 +103,13 @@ impl Leg {
         }
     }
 
-    /// The shard that its carrier is watched in. A stream that runs in another one costs a wake-up of that one's thread for
-    /// whatever comes.
+    /// The shard that watches the carrier. A stream that runs in another shard costs a wake-up of a second thread for
+    /// every read.
     pub(crate) fn shard(&self) -> ShardId {
         self.shard
     }
 
-    /// It was used in the caller's shard, which its carrier went to where it can.
+    /// Records use in the caller's shard, to which the carrier moved if it can.
     pub(crate) fn was_used_here(&mut self) {
         let here = ShardId::here();
         if here.is_shard() {
@@ -122,17 +121,17 @@ impl Leg {
         &self.state
     }
 
-    /// Whether both sides are done with the stream and everything was sent: the leg can carry the next one.
+    /// Whether both sides are done with the stream and everything was sent: the leg can serve the next stream.
     pub(crate) fn is_reusable(&self) -> bool {
         self.is_over() && !self.has_pending()
     }
 
-    /// Whether both sides are done with the stream: the leg can carry the next one, behind what is still queued.
+    /// Whether both sides are done with the stream: the leg can serve the next stream after the queued bytes.
     pub(crate) fn is_over(&self) -> bool {
         self.state.is_idle() && self.owed == 0 && !self.unflushed && matches!(self.incoming, Incoming::None)
     }
 
-    /// Whether anything written may still be on this side.
+    /// Whether written bytes may still be unsent.
     pub(crate) fn has_unsent(&self) -> bool {
         self.unflushed || self.has_pending()
     }
@@ -141,7 +140,7 @@ impl Leg {
         self.pending_sent < self.pending.len()
     }
 
-    /// Whether a header promised payload that was never given: nothing else can be sent on this leg then.
+    /// Whether a sent header announced payload that was never written. Nothing else can be sent on this leg then.
     pub(crate) fn is_torn(&self) -> bool {
         self.owed > 0
     }
@@ -174,14 +173,14 @@ impl Leg {
         Ok(())
     }
 
-    /// Queues bytes that are no part of a stream: the frames before the first.
+    /// Queues bytes that belong to no stream: the frames before the first stream.
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
 
     fn record(&mut self, kind: FrameType) -> io::Result<()> {
         if self.is_torn() {
-            return Err(io::Error::other("a write on the tunnel was left unfinished"));
+            return Err(io::Error::other("an earlier write on the tunnel is unfinished"));
         }
         self.state.on_send(kind).map_err(io::Error::other)?;
         if self.pending_sent == self.pending.len() {
@@ -191,13 +190,13 @@ impl Leg {
         Ok(())
     }
 
-    /// Fills up a frame that was left unfinished. Only for a peer that throws the payload away.
+    /// Completes an unfinished frame with zeros. Only for a peer that discards the payload.
     pub(crate) fn pad(&mut self) {
         let owed = std::mem::take(&mut self.owed);
         self.pending.resize(self.pending.len() + owed, 0);
     }
 
-    /// Writes what is queued.
+    /// Writes the queued bytes.
     pub(crate) fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.pending_sent < self.pending.len() {
             let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.pending[self.pending_sent..]))?;
@@ -211,7 +210,7 @@ impl Leg {
         Poll::Ready(Ok(()))
     }
 
-    /// An idle or a bulk stream needs no buffer for headers.
+    /// Idle and bulk streams need no buffer for headers.
     fn release_pending(&mut self) {
         self.pending_sent = 0;
         self.holds_opened = false;
@@ -222,12 +221,12 @@ impl Leg {
         }
     }
 
-    /// Sends what is queued if that can be done at once.
+    /// Sends the queued bytes as far as possible without waiting.
     pub(crate) fn flush_now(&mut self) -> Poll<io::Result<()>> {
         self.poll_flush(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Writes what is queued and has the carrier send everything.
+    /// Writes the queued bytes and flushes the carrier.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_pending(cx))?;
         if self.unflushed {
@@ -237,8 +236,8 @@ impl Leg {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes payload as (part of) a DATA frame; says how much was taken. FIN follows the `last` payload when all of it is
-    /// taken at once.
+    /// Writes payload as (part of) a DATA frame; returns the number of bytes accepted. FIN follows the `last` payload
+    /// when all of it is accepted at once.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -275,7 +274,7 @@ impl Leg {
             let taken = (written - of_pending).min(self.owed);
             let of_end = written - of_pending - taken;
             if begins && taken == 0 && self.pending_sent <= queued {
-                // Nothing of the header left, so nothing is promised: the next write may be of another size.
+                // No byte of the header was sent, so the next write may have another size.
                 self.pending.truncate(queued);
                 self.owed = 0;
             }
@@ -296,7 +295,7 @@ impl Leg {
         }
     }
 
-    /// One vectored write of what is queued, what of the caller's slices belongs to the frame, and what ends it.
+    /// One vectored write of the queued bytes, the frame's part of the caller's slices, and the terminal frame.
     fn poll_write_some(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>], end: &[u8]) -> Poll<io::Result<usize>> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES + 2];
         let mut count = 0;
@@ -324,7 +323,7 @@ impl Leg {
         if count == 1 { io.poll_write(cx, &slices[0]) } else { io.poll_write_vectored(cx, &slices[..count]) }
     }
 
-    /// Reads payload of the current frame into the buffer, as much as is there.
+    /// Reads the available payload of the current frame into the buffer.
     pub(crate) fn poll_payload(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         while let Incoming::Payload(left) = self.incoming {
@@ -336,14 +335,14 @@ impl Leg {
                 Poll::Ready(Ok(n)) => self.incoming = Incoming::Payload(left - n),
                 Poll::Ready(Err(error)) if buf.filled().len() == before => return Poll::Ready(Err(error)),
                 Poll::Pending if buf.filled().len() == before => return Poll::Pending,
-                // What was read is delivered first; the error comes again with the next read.
+                // Read bytes are delivered first; the error occurs again at the next read.
                 Poll::Ready(Err(_)) | Poll::Pending => break,
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Reads at most `limit` bytes; the end of the carrier is an error here, as it is inside of a frame.
+    /// Reads at most `limit` bytes. The end of the carrier is an error, because a frame is incomplete.
     fn poll_read_up_to(
         &mut self,
         cx: &mut Context<'_>,
@@ -365,7 +364,7 @@ impl Leg {
         }
     }
 
-    /// Reads on to the next thing to know. Payload that nobody wants is thrown away on the way.
+    /// Reads up to the next event. Unwanted payload is discarded.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<LegEvent>> {
         loop {
             match &self.incoming {
@@ -388,7 +387,7 @@ impl Leg {
         }
     }
 
-    /// From now on nobody wants payload: neither the rest of this frame nor that of later ones.
+    /// Discards the payload of this frame and of later ones from now on.
     pub(crate) fn discard_rest(&mut self) {
         if let Incoming::Payload(left) = self.incoming {
             self.incoming = Incoming::Discard(left);
@@ -457,13 +456,13 @@ impl Leg {
         Ok(Some(event))
     }
 
-    /// Whether an idle leg is still there, as far as one can tell without waiting.
+    /// Whether an idle leg is still connected, as far as can be checked without waiting.
     pub(crate) fn is_alive(&mut self) -> bool {
         if self.ticket.life.is_over() || !self.is_over() {
             return false;
         }
-        // A late RESET of the former stream is taken silently; anything else on an idle leg, its end included, is
-        // the end of it.
+        // A late RESET of the former stream is ignored. Any other input on an idle leg, the end included, makes the leg
+        // unusable.
         self.poll_next(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 
@@ -481,20 +480,20 @@ impl Leg {
         .await
     }
 
-    /// Sends what is queued and throws away what comes until the stream is over on both sides.
+    /// Sends the queued bytes and discards input until the stream is over on both sides.
     ///
     /// # Errors
-    /// The carrier ended, or more than [`MAX_DISCARDED_BYTES`] came.
+    /// The carrier ended, or more than [`MAX_DISCARDED_BYTES`] arrived.
     pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.discard_rest();
         let flushed = self.poll_flush(cx)?;
-        // Until both have said their last word, or the queued last word of ours cannot leave.
+        // Until both sides have sent their terminal frame, or the queued one cannot leave.
         while !self.state.is_idle() || !matches!(self.incoming, Incoming::None) {
             if self.ticket.life.wake_at_end(Waiting::Read, cx) {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             if self.state.discarded_bytes() > MAX_DISCARDED_BYTES {
-                return Poll::Ready(Err(io::Error::other("too much came for a stream that was given up")));
+                return Poll::Ready(Err(io::Error::other("too many bytes arrived for a stream that was reset")));
             }
             ready!(self.poll_next(cx))?;
             self.discard_rest();
@@ -532,7 +531,7 @@ mod tests {
         }
     }
 
-    /// Everything of one stream.
+    /// Reads the whole stream.
     async fn receive(leg: &mut Leg) -> Vec<u8> {
         assert!(matches!(poll_fn(|cx| leg.poll_next(cx)).await, Ok(LegEvent::Open(_))));
         let mut got = Vec::new();

@@ -1,4 +1,4 @@
-//! One stream on a leg, and the way of the leg back to where the next stream finds it.
+//! [`LegStream`]: one stream on a leg, and the return of the leg for the next stream.
 
 use std::{
     future::poll_fn,
@@ -19,16 +19,16 @@ use crate::{
     life::Waiting,
 };
 
-/// How much may have been sent on a stream that the other side gives up, for its leg to serve the next stream, in bytes.
-/// What is still under way goes before that one's opening, on a slow path for long, and where it is more than the other
-/// side discards ([`sallyport_wire::leg::MAX_DISCARDED_BYTES`]) the leg ends with the next stream on it.
+/// Bound on the bytes sent on a stream that the peer resets, for the leg to serve the next stream. Bytes in flight
+/// precede the next opening, on a slow path for long. Above the peer's limit
+/// ([`sallyport_wire::leg::MAX_DISCARDED_BYTES`]) the leg would end during the next stream.
 const MAX_UNWANTED_BYTES: u32 = 64 * 1024;
 
-/// Where a leg goes when its stream is over.
+/// Takes legs back when their streams are over.
 pub(crate) trait LegHome: Send + Sync + 'static {
     fn take_back(self: Arc<Self>, leg: Leg);
 
-    /// Whether it also takes one whose last word is queued and not sent: it sees to it that this is sent soon.
+    /// Whether a leg with a queued terminal frame is accepted: the home then sends that frame soon.
     fn sends_last_words(&self) -> bool {
         false
     }
@@ -37,21 +37,21 @@ pub(crate) trait LegHome: Send + Sync + 'static {
 /// How reading ended.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum ReadEnd {
-    /// It did not.
+    /// Reading goes on.
     #[default]
     None,
-    /// All came.
+    /// All data was read.
     End,
     /// The origin was not reached.
     Failed(OpenFailure),
-    /// The other side gave up.
+    /// The peer reset the stream.
     Reset(ResetCode),
     /// The carrier ended.
     Lost(Arc<str>),
 }
 
 impl ReadEnd {
-    /// What a read gets.
+    /// The result of a read.
     pub(crate) fn to_read(&self) -> io::Result<()> {
         match self.to_error() {
             Some(error) => Err(error),
@@ -59,7 +59,7 @@ impl ReadEnd {
         }
     }
 
-    /// What a write gets.
+    /// The error of a write.
     pub(crate) fn to_write(&self) -> io::Error {
         self.to_error().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
@@ -69,7 +69,7 @@ impl ReadEnd {
             Self::None | Self::End => None,
             Self::Failed(failure) => Some(io::Error::new(io::ErrorKind::ConnectionRefused, failure.clone())),
             Self::Reset(code) => {
-                Some(io::Error::new(io::ErrorKind::ConnectionReset, format!("the other side gave up: {code}")))
+                Some(io::Error::new(io::ErrorKind::ConnectionReset, format!("the peer reset the stream: {code}")))
             }
             Self::Lost(why) => {
                 Some(io::Error::new(io::ErrorKind::ConnectionReset, format!("the tunnel was lost: {why}")))
@@ -78,35 +78,35 @@ impl ReadEnd {
     }
 }
 
-/// A stream that has a leg for itself. Nothing of it runs unless it is polled.
+/// A stream on a leg of its own. Progress needs polling.
 pub(crate) struct LegStream {
-    /// Gone when the stream is over.
+    /// `None` once the stream is over.
     leg: Option<Leg>,
     home: Arc<dyn LegHome>,
     /// The opening, until it is sent together with the first bytes.
     opening: Option<Box<Open>>,
     establishment: Establishment,
     read_end: ReadEnd,
-    held: Option<StreamCount>,
+    count: Option<StreamCount>,
 }
 
 impl LegStream {
-    /// A stream that the edge opens on an idle leg.
+    /// Opens a stream on an idle leg (edge's side).
     pub(crate) fn open(
         leg: Leg,
         home: Arc<dyn LegHome>,
         open: Open,
-        held: StreamCount,
+        count: StreamCount,
         establishment: Establishment,
     ) -> Self {
-        let mut stream = Self::accept(leg, home, held);
+        let mut stream = Self::accept(leg, home, count);
         stream.opening = Some(Box::new(open));
         stream.establishment = establishment;
         stream
     }
 
-    /// A stream that the connector was asked to open.
-    pub(crate) fn accept(mut leg: Leg, home: Arc<dyn LegHome>, held: StreamCount) -> Self {
+    /// Accepts a stream that the edge opened (connector's side).
+    pub(crate) fn accept(mut leg: Leg, home: Arc<dyn LegHome>, count: StreamCount) -> Self {
         leg.taken_bytes = 0;
         Self {
             leg: Some(leg),
@@ -114,14 +114,14 @@ impl LegStream {
             opening: None,
             establishment: Establishment::default(),
             read_end: ReadEnd::None,
-            held: Some(held),
+            count: Some(count),
         }
     }
 
-    /// Whose stream it is from now on.
+    /// Sets the client whose share the stream counts in.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
-        if let Some(held) = &mut self.held {
-            held.set_client(client);
+        if let Some(count) = &mut self.count {
+            count.set_client(client);
         }
     }
 
@@ -129,7 +129,7 @@ impl LegStream {
         &self.establishment
     }
 
-    /// Says that the origin took the connection (connector's side).
+    /// Answers that the origin accepted the connection (connector's side).
     pub(crate) async fn send_opened(&mut self) -> io::Result<()> {
         if let Some(leg) = &mut self.leg {
             leg.send_empty(FrameType::Opened)?;
@@ -138,7 +138,7 @@ impl LegStream {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    /// As [`Self::send_opened`], but it leaves with the first bytes that are written, or with the next flush.
+    /// Like [`Self::send_opened`], but the answer leaves with the first bytes that are written, or with the next flush.
     pub(crate) fn hold_opened(&mut self) -> io::Result<()> {
         if let Some(leg) = &mut self.leg {
             leg.send_empty(FrameType::Opened)?;
@@ -148,12 +148,12 @@ impl LegStream {
         Ok(())
     }
 
-    /// Whether OPENED waits.
+    /// Whether OPENED is held back.
     pub(crate) fn holds_opened(&self) -> bool {
         self.leg.as_ref().is_some_and(|leg| leg.holds_opened)
     }
 
-    /// Says that the origin was not reached (connector's side), and throws away what comes until the edge knows.
+    /// Answers that the origin was not reached (connector's side), and discards input until the edge has the answer.
     pub(crate) async fn send_failed(mut self, failure: &OpenFailure) {
         let Some(mut leg) = self.leg.take() else { return };
         if leg.send_failed(failure).is_ok() {
@@ -194,7 +194,7 @@ impl LegStream {
         }
     }
 
-    /// Writes. Behind the `last` bytes the end may follow at once; [`Self::poll_shutdown`] is needed all the same.
+    /// Writes payload. FIN may follow the `last` bytes at once; [`Self::poll_shutdown`] is needed in any case.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -229,7 +229,7 @@ impl LegStream {
     }
 
     pub(crate) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        // A stream that is over both ways cannot be given up any more, and what comes next on its leg is another one.
+        // A stream that is over in both directions cannot be reset: later input on its leg belongs to the next stream.
         if self.leg.as_ref().is_some_and(|leg| !leg.state().is_idle()) {
             self.notice_reset(cx);
         }
@@ -283,24 +283,24 @@ impl LegStream {
         self.poll_flush(cx)
     }
 
-    /// Gives the stream up.
+    /// Resets the stream.
     pub(crate) fn reset(&mut self, code: ResetCode) {
         let Some(mut leg) = self.leg.take() else { return };
-        self.held = None;
-        self.establishment.lose("it was given up");
+        self.count = None;
+        self.establishment.lose("the stream was reset");
         if leg.ticket.life.is_over() {
             return;
         }
         leg.ticket.life.forget_tasks();
         if self.opening.is_some() {
-            // The connector never heard of the stream.
+            // The connector has not seen the opening.
             self.home.clone().take_back(leg);
             return;
         }
         if !leg.state().is_idle() && leg.send_reset(code).is_err() {
             return;
         }
-        // Mostly the last word leaves at once, and often it ends the stream.
+        // Mostly the RESET leaves at once, and often ends the stream.
         match leg.poll_drain(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => self.home.clone().take_back(leg),
             Poll::Ready(Err(_)) => {}
@@ -312,8 +312,8 @@ impl LegStream {
         }
     }
 
-    /// Sends what was not sent before a read, so that nobody waits for an answer to what was not asked: the opening,
-    /// and what the carrier itself kept back.
+    /// Sends queued bytes before a read, so that no caller waits for the answer to an unsent request: the opening, and
+    /// bytes that the carrier has buffered.
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(leg) = &mut self.leg else { return Ok(()) };
         if leg.ticket.life.is_over() {
@@ -328,7 +328,7 @@ impl LegStream {
         if sent.is_pending()
             && let Some(both) = leg.ticket.life.with_writer(cx)
         {
-            // The carrier wakes one task for writing: this one must not take the place of the one that writes.
+            // The carrier keeps one waker for writing: this task must not replace the writer's.
             sent = leg.poll_flush(&mut Context::from_waker(&both));
         }
         if let Poll::Ready(sent) = sent {
@@ -350,19 +350,19 @@ impl LegStream {
             }
             LegEvent::End => ReadEnd::End,
             LegEvent::Reset(code) => {
-                self.establishment.lose("the connector gave the stream up");
+                self.establishment.lose("the connector reset the stream");
                 ReadEnd::Reset(code)
             }
             LegEvent::Data | LegEvent::Open(_) => return,
         };
         let gave_up = matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_));
         if let Some(leg) = &mut self.leg {
-            // Whoever still writes learns of it.
+            // Wakes a task that still writes.
             leg.ticket.life.wake_writer();
             if gave_up && leg.taken_bytes > MAX_UNWANTED_BYTES {
-                // Its end is our last word.
+                // Closing the leg ends the stream.
                 self.leg = None;
-                self.held = None;
+                self.count = None;
                 return;
             }
         }
@@ -372,7 +372,7 @@ impl LegStream {
         self.settle();
     }
 
-    /// Says our last word after the other side's, when it was not said before.
+    /// Sends the terminal frame after the peer's, unless one was sent before.
     fn answer(&mut self, cx: &mut Context<'_>) {
         let Some(leg) = &mut self.leg else { return };
         if !leg.state().sent_terminal() {
@@ -382,13 +382,13 @@ impl LegStream {
                 return;
             }
         }
-        // What cannot leave now leaves with a later flush, or when the stream is dropped.
+        // Bytes that cannot leave now leave with a later flush, or when the stream is dropped.
         if let Poll::Ready(Err(_)) = leg.poll_flush(cx) {
             self.leg = None;
         }
     }
 
-    /// After its end in one direction, nobody reads any more: see whether the other side gave up the other one.
+    /// After the end of input, checks whether the peer reset the other direction: no read would notice.
     fn notice_reset(&mut self, cx: &mut Context<'_>) {
         if !matches!(self.read_end, ReadEnd::End) {
             return;
@@ -401,19 +401,19 @@ impl LegStream {
         }
     }
 
-    /// Gives the leg back once the stream is over and all of it was sent.
+    /// Returns the leg once the stream is over and everything was sent.
     fn settle(&mut self) {
         self.settle_when(Leg::is_reusable);
     }
 
-    /// Gives the leg back if it is ready for that; true if it did.
+    /// Returns the leg if `is_ready` holds; reports whether it did.
     fn settle_when(&mut self, is_ready: impl Fn(&Leg) -> bool) -> bool {
         let began = |leg: &Leg| leg.state().serial() > 0;
         if self.opening.is_some() || !self.leg.as_ref().is_some_and(|leg| began(leg) && is_ready(leg)) {
             return false;
         }
         let Some(leg) = self.leg.take() else { return false };
-        self.held = None;
+        self.count = None;
         leg.ticket.life.forget_tasks();
         self.home.clone().take_back(leg);
         true
@@ -422,7 +422,7 @@ impl LegStream {
     fn lose(&mut self, error: &io::Error) -> io::Error {
         self.establishment.lose(&error.to_string());
         self.leg = None;
-        self.held = None;
+        self.count = None;
         if !matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_)) {
             self.read_end = ReadEnd::Lost(error.to_string().into());
         }
@@ -437,10 +437,10 @@ impl Drop for LegStream {
 }
 
 fn session_over() -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionAborted, "its session is over")
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the session is over")
 }
 
-/// Throws away what comes until the stream is over on both sides, then recycles the leg, or closes it.
+/// Discards input until the stream is over on both sides, then returns the leg, or closes the leg.
 async fn drain(mut leg: Leg, home: Arc<dyn LegHome>) {
     let drained = {
         let mut drained = pin!(poll_fn(|cx| leg.poll_drain(cx)));
@@ -481,14 +481,14 @@ mod tests {
         }
     }
 
-    /// Whether the leg of a stream is for the next one, when the other side gives it up behind so many bytes.
+    /// Whether the leg of a stream is reused after the peer reset the stream behind `sent` bytes.
     async fn comes_back(sent: u32, failed: bool) -> bool {
         let (near, far) = tokio::io::duplex(1 << 20);
         let leg = |io, side| Leg::new(Box::new(io), side, Arc::new(LegRegistry::default()).admit(1).unwrap());
         let (near, mut far) = (leg(near, Side::Edge), leg(far, Side::Connector));
         let home = Arc::new(Home::default());
-        let held = StreamCount::new(&Arc::<Counter>::default(), None);
-        let mut stream = LegStream::open(near, home.clone(), open(), held, Establishment::default());
+        let count = StreamCount::new(&Arc::<Counter>::default(), None);
+        let mut stream = LegStream::open(near, home.clone(), open(), count, Establishment::default());
         let mut left = sent;
         while left > 0 {
             let piece = [1; 10_000];
@@ -497,7 +497,7 @@ mod tests {
             left -= u32::try_from(poll_fn(|cx| stream.poll_write(cx, &piece, false)).await.unwrap()).unwrap();
         }
         poll_fn(|cx| stream.poll_flush(cx)).await.unwrap();
-        // It reads no further than the opening.
+        // The peer reads no further than the opening.
         assert!(matches!(poll_fn(|cx| far.poll_next(cx)).await, Ok(LegEvent::Open(_))));
         if failed {
             far.send_failed(&OpenFailure::new(FailureReason::Refused, "nobody")).unwrap();
@@ -514,13 +514,13 @@ mod tests {
         assert_eq!(written.unwrap_err().kind(), kind, "and not that the leg is gone");
         drop(stream);
         let came_back = !home.0.lock().is_empty();
-        // The other side finds our last word, or the end of the leg.
+        // The peer reads the terminal frame, or the end of the leg.
         assert_eq!(poll_fn(|cx| far.poll_drain(cx)).await.is_ok(), came_back);
         came_back
     }
 
     #[tokio::test]
-    async fn a_leg_with_much_that_nobody_wants_on_it_serves_no_other_stream() {
+    async fn a_leg_with_many_unread_bytes_serves_no_other_stream() {
         for failed in [false, true] {
             assert!(comes_back(MAX_UNWANTED_BYTES, failed).await);
             assert!(!comes_back(MAX_UNWANTED_BYTES + 1, failed).await);

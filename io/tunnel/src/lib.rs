@@ -1,17 +1,18 @@
-//! Tunnels over real connections: drives `core/wire` over TLS (or anything that reads and writes).
+//! Tunnels over real connections: drives `core/wire` over TLS, QUIC or any other byte stream.
 //!
-//! Between edges the same protocol is spoken with the roles turned around: [`EdgeTunnels::serve_link`] on the side that calls,
-//! [`answer_link`] on the side that is called.
+//! Between edges the same protocol runs with reversed roles: [`EdgeTunnels::serve_link`] on the calling side,
+//! [`answer_link`] on the called side.
 //!
-//! The edge side is [`EdgeTunnels`]: it takes carriers from connectors and opens a [`TunnelStream`] for each client.
+//! The edge side is [`EdgeTunnels`]: it accepts carriers from connectors and opens a [`TunnelStream`] for each client.
 //! The connector side is [`run_connector`]: it keeps a session with the edge and hands each [`IncomingStream`] to an
 //! [`OriginHandler`].
 //!
-//! A stream on a leg has no task and no channel: reading and writing it is reading and writing the carrier, with a
-//! header of four bytes. A stream that found no idle leg goes over the control connection, where one task moves the
-//! bytes of all.
+//! A stream on a leg has no task and no channel: reads and writes of the stream are those of the carrier, with a header
+//! of four bytes. A stream that finds no idle leg uses the control connection, where one task moves the bytes of all
+//! streams.
 //!
-//! Datagrams travel in flows ([`FlowHandle`], [`FlowSink`]), which share a connection of their own. `docs/tunnel-protocol.md` describes what travels.
+//! Datagrams travel in flows ([`FlowHandle`], [`FlowSink`]), which share a connection of their own.
+//! `docs/tunnel-protocol.md` describes the protocol.
 
 pub mod carrier;
 mod connector;
@@ -52,18 +53,18 @@ pub use sallyport_wire::{
 pub use stream::{BEST_WRITE_BYTES, IncomingStream, TunnelStream};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A connection that carries frames: TLS over TCP, mostly.
+/// A connection that carries frames, mostly TLS over TCP.
 pub trait Carrier: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Carrier for T {}
 
-/// A carrier of any kind.
+/// A boxed carrier.
 pub type BoxedCarrier = Box<dyn Carrier>;
 
-/// A future of any kind.
+/// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One session of a connector with this edge: 16 random bytes.
+/// Id of a connector's session with this edge: 16 random bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub [u8; 16]);
 

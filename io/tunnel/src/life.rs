@@ -1,4 +1,4 @@
-//! The legs of one session: how many there are, and the signal that ends them all with it.
+//! The legs of one session: their number, and the signal that ends all of them with the session.
 
 use std::{
     collections::HashMap,
@@ -11,14 +11,14 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Which direction of a leg waits.
+/// The direction in which a task waits on a leg.
 #[derive(Clone, Copy)]
 pub(crate) enum Waiting {
     Read = 0,
     Write = 1,
 }
 
-/// The end of the session as one leg sees it: a flag to look at, and a wake-up for who waits on the leg.
+/// The end of the session as one leg sees it: a flag, and the wakers of tasks that wait on the leg.
 #[derive(Default)]
 pub(crate) struct LegLife {
     over: AtomicBool,
@@ -30,7 +30,7 @@ impl LegLife {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Has the task woken when the session ends. True: it is over already.
+    /// Registers the task to be woken when the session ends. True: the session has ended already.
     pub(crate) fn wake_at_end(&self, waiting: Waiting, cx: &Context<'_>) -> bool {
         {
             let mut wakers = self.wakers.lock();
@@ -42,14 +42,14 @@ impl LegLife {
         self.is_over()
     }
 
-    /// Wakes this task as well as the one that waits to write; none when they are the same or nobody waits.
+    /// A waker of this task and the writing task; `None` if both are the same or no task writes.
     pub(crate) fn with_writer(&self, cx: &Context<'_>) -> Option<Waker> {
         let wakers = self.wakers.lock();
         let writer = wakers[Waiting::Write as usize].as_ref()?;
         (!writer.will_wake(cx.waker())).then(|| Waker::from(Arc::new(WakerPair([writer.clone(), cx.waker().clone()]))))
     }
 
-    /// Wakes the task that waits to write, when there is one.
+    /// Wakes the task that waits to write, if there is one.
     pub(crate) fn wake_writer(&self) {
         let waker = self.wakers.lock()[Waiting::Write as usize].take();
         if let Some(waker) = waker {
@@ -57,7 +57,7 @@ impl LegLife {
         }
     }
 
-    /// Forgets the tasks of the stream that is done with the leg.
+    /// Drops the wakers of the stream that has left the leg.
     pub(crate) fn forget_tasks(&self) {
         *self.wakers.lock() = [None, None];
     }
@@ -71,7 +71,7 @@ impl LegLife {
     }
 }
 
-/// Two tasks that wait for the same.
+/// Wakes two tasks.
 struct WakerPair([Waker; 2]);
 
 impl Wake for WakerPair {
@@ -91,14 +91,14 @@ pub(crate) struct LegRegistry {
 #[derive(Default)]
 struct Inner {
     lives: HashMap<u64, Arc<LegLife>>,
-    /// What is to live as long as a leg; at most one entry for each.
+    /// Values that live as long as their leg; at most one entry for each leg.
     kept: HashMap<u64, Box<dyn Send>>,
     next: u64,
     over: bool,
 }
 
 impl LegRegistry {
-    /// A place for one more leg; none when there are `max_legs` already or the session is over.
+    /// Registers one more leg; `None` if there are `max_legs` already or the session is over.
     pub(crate) fn admit(self: &Arc<Self>, max_legs: usize) -> Option<LegTicket> {
         let mut inner = self.inner.lock();
         if inner.over || inner.lives.len() >= max_legs {
@@ -115,17 +115,17 @@ impl LegRegistry {
         self.inner.lock().lives.len()
     }
 
-    /// Whether the session is over: no leg joins it, and none is used again.
+    /// Whether the session is over: no leg joins, and none is reused.
     pub(crate) fn is_over(&self) -> bool {
         self.inner.lock().over
     }
 
-    /// The session is over; legs that carry a stream may finish it.
+    /// Marks the session as over; legs that carry a stream may finish it.
     pub(crate) fn retire(&self) {
         self.inner.lock().over = true;
     }
 
-    /// Ends every leg: those that wait are woken and close.
+    /// Ends every leg: waiting tasks are woken and close their legs.
     pub(crate) fn end_all(&self) {
         let lives: Vec<_> = {
             let mut inner = self.inner.lock();
@@ -138,7 +138,7 @@ impl LegRegistry {
     }
 }
 
-/// A leg's place in its session, given back when dropped.
+/// Registration of a leg in its session, removed when dropped.
 pub(crate) struct LegTicket {
     registry: Arc<LegRegistry>,
     number: u64,
@@ -146,7 +146,7 @@ pub(crate) struct LegTicket {
 }
 
 impl LegTicket {
-    /// Keeps this until the leg is gone.
+    /// Keeps the value until the leg is dropped.
     pub(crate) fn keep(&self, kept: impl Send + 'static) {
         let kept: Box<dyn Send> = Box::new(kept);
         self.registry.inner.lock().kept.insert(self.number, kept);
@@ -173,7 +173,7 @@ mod tests {
         let first = registry.admit(1).expect("room for one");
         assert!(registry.admit(1).is_none());
         drop(first);
-        let second = registry.admit(1).expect("the place was given back");
+        let second = registry.admit(1).expect("the registration was removed");
         registry.end_all();
         assert!(second.life.is_over());
         assert!(registry.admit(10).is_none(), "no leg joins a session that is over");

@@ -1,7 +1,7 @@
 //! A session and the streams multiplexed on its control connection, shared by the driver and the streams' users.
 //!
-//! Everything is behind one lock that is held for moments only. Users copy their bytes into and out of the session
-//! themselves; the [driver](crate::driver) moves them between the session and the carrier.
+//! One lock, held only briefly, guards everything. Users copy their bytes into and out of the session; the
+//! [driver](crate::driver) moves them between the session and the carrier.
 
 use std::{
     io::{self, IoSlice},
@@ -25,45 +25,46 @@ use tokio::{io::ReadBuf, runtime::Handle};
 
 use crate::{count::StreamCount, establishment::Establishment};
 
-/// How many streams there may be already when one shares the control connection that could have a leg.
+/// Number of shared streams up to which a stream shares the control connection although it could have a leg.
 const MAX_SHARED_STREAMS: usize = 1_024;
-/// How often in a row another shard asks, and its own never, before a connection moves there.
+/// Number of consecutive requests from one other shard, with none from the own shard, after which a connection moves
+/// there.
 const MOVES_AFTER: u32 = 256;
 
-/// The time as the sessions know it; a test can pause it.
+/// The current time of the sessions, which tests can pause.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// One control connection's session.
+/// The session of one control connection.
 pub(crate) struct Mux {
     state: Mutex<State>,
-    /// The state says where it is to be driven from now on.
+    /// Whether the state holds a new shard for the driver.
     is_called: AtomicBool,
-    /// As the session says.
+    /// Copy of the session's flag.
     is_doubtful: AtomicBool,
 }
 
 struct State {
     session: Session,
     streams: ByNumber<StreamId, Slot>,
-    /// The driver's task, while it waits.
+    /// Waker of the driver's task while the driver waits.
     driver: Option<Waker>,
-    /// The carrier takes nothing now: what is to be sent waits anyway, and the driver is not woken for it.
+    /// Whether the carrier accepts no data now, so that the driver need not be woken for output.
     is_blocked: bool,
-    /// Where the connection is driven.
+    /// The shard that drives the connection.
     shard: ShardId,
-    /// How often in a row other shards asked.
+    /// Number of consecutive requests from other shards.
     far: u32,
-    /// Where it is to be driven from now on.
+    /// The shard that shall drive the connection from now on.
     moves_to: Option<Handle>,
-    /// Why the connection is to be closed once everything is sent.
+    /// Reason to close the connection once everything is sent.
     closing: Option<Arc<str>>,
-    /// Why it is over.
+    /// Reason why the session is over.
     over: Option<Arc<str>>,
 }
 
-/// A task that waits, and the shard that it waits in.
+/// A waiting task and its shard.
 struct Waiting(ShardId, Waker);
 
 impl Waiting {
@@ -85,13 +86,13 @@ impl Slot {
     }
 }
 
-/// What the driver has to do next.
+/// Work for the driver.
 pub(crate) struct Work {
-    /// What happened, other than to streams that exist.
+    /// Events of the session, except those of existing streams.
     pub(crate) events: Vec<Event>,
-    /// When to call again at the latest.
+    /// The latest time of the next call.
     pub(crate) deadline: Option<Instant>,
-    /// Everything was sent and the connection is to be closed, for this reason.
+    /// Set when everything was sent and the connection is to be closed, with the reason.
     pub(crate) finished: Option<Arc<str>>,
 }
 
@@ -119,7 +120,7 @@ impl Mux {
         self.state.lock()
     }
 
-    /// Lets the session do something that may give the driver something to send.
+    /// Runs an action on the session and wakes the driver if there is something to send.
     fn act<T>(&self, action: impl FnOnce(&mut Session) -> T) -> T {
         let mut state = self.lock();
         let result = action(&mut state.session);
@@ -181,7 +182,7 @@ impl Mux {
         self.lock().session.smoothed_rtt()
     }
 
-    /// The session is over, though its last words may still be on their way.
+    /// Whether the session is over; its last frames may still be unsent.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().session.is_over()
     }
@@ -190,8 +191,8 @@ impl Mux {
         self.lock().session.stream_count()
     }
 
-    /// Whether there is room for a further stream that could have a leg. Where only one other shard than the connection's
-    /// asks for a while, the connection is called there: what comes for the streams wakes no other thread then.
+    /// Whether there is room for a further stream that could have a leg. If a single other shard asks for a while, the
+    /// connection moves to that shard: incoming bytes then wake no other thread.
     pub(crate) fn has_room_for_shared(&self) -> bool {
         let here = ShardId::here();
         let mut state = self.lock();
@@ -209,7 +210,7 @@ impl Mux {
         state.streams.len() < MAX_SHARED_STREAMS && state.session.has_room()
     }
 
-    /// Where the connection is to be driven from now on, told once.
+    /// The shard that shall drive the connection from now on; returned once.
     pub(crate) fn moves_to(&self) -> Option<Handle> {
         if !self.is_called.load(Ordering::Acquire) {
             return None;
@@ -222,7 +223,7 @@ impl Mux {
     pub(crate) fn open(
         self: &Arc<Self>,
         open: Open,
-        held: StreamCount,
+        count: StreamCount,
         establishment: Establishment,
     ) -> Result<MuxStream, OpenError> {
         let mut state = self.lock();
@@ -231,23 +232,23 @@ impl Mux {
         state.streams.insert(id, slot);
         state.wake_driver();
         drop(state);
-        Ok(MuxStream::new(self.clone(), id, establishment, held))
+        Ok(MuxStream::new(self.clone(), id, establishment, count))
     }
 
-    /// The stream that the edge opened (connector's side).
-    pub(crate) fn accept(self: &Arc<Self>, id: StreamId, held: StreamCount) -> MuxStream {
+    /// Accepts a stream that the edge opened (connector's side).
+    pub(crate) fn accept(self: &Arc<Self>, id: StreamId, count: StreamCount) -> MuxStream {
         let establishment = self.lock().streams.entry(id).or_default().establishment.clone();
-        MuxStream::new(self.clone(), id, establishment, held)
+        MuxStream::new(self.clone(), id, establishment, count)
     }
 
-    /// Closes the connection once everything that is to be sent now is sent.
+    /// Closes the connection once everything queued is sent.
     pub(crate) fn close(&self, why: &str) {
         let mut state = self.lock();
         state.closing.get_or_insert_with(|| why.into());
         state.call_driver();
     }
 
-    /// The driver's turn: takes what there is to send if `out` is wanted, and says what happened.
+    /// Takes output into `out`, if `out` is set, and returns the work for the driver.
     pub(crate) fn take_work(&self, out: Option<&mut Vec<u8>>, max_bytes: usize, waker: &Waker) -> Work {
         let mut state = self.lock();
         if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
@@ -257,7 +258,7 @@ impl Mux {
         state.is_blocked = out.is_none();
         let sent = out.map(|out| match state.session.wants_transmit() {
             true => state.session.poll_transmit(out, max_bytes, now()),
-            // Nobody is asked what time it is for nothing: this is so at the end of every turn.
+            // The clock is not read for nothing: every turn ends here.
             false => 0,
         });
         let events = state.take_events();
@@ -265,7 +266,7 @@ impl Mux {
         Work { events, deadline: state.session.poll_timeout().map(|(at, _)| at), finished }
     }
 
-    /// The driver found that the carrier takes nothing now.
+    /// Records that the carrier accepts no data now.
     pub(crate) fn set_blocked(&self) {
         self.lock().is_blocked = true;
     }
@@ -279,15 +280,15 @@ impl Mux {
         taken
     }
 
-    /// Somebody waits for the other side in vain: it is asked whether it is there.
+    /// Probes the peer because a stream waits for its answer.
     pub(crate) fn doubt(&self) {
         let mut state = self.lock();
         state.session.doubt(now());
-        // Also where the carrier takes nothing: time passes sooner from now on.
+        // Also while the carrier accepts no data, because deadlines are earlier from now on.
         state.call_driver();
     }
 
-    /// Whether the other side was asked a second ago whether it is there, and has said nothing since.
+    /// Whether the peer was probed a second ago and has been silent since.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.is_doubtful.load(Ordering::Relaxed)
     }
@@ -301,7 +302,7 @@ impl Mux {
         }
     }
 
-    /// The carrier is gone: everything on it fails.
+    /// Fails all streams because the carrier ended.
     pub(crate) fn end(&self, why: &str) {
         let mut state = self.lock();
         if state.over.is_some() {
@@ -319,7 +320,7 @@ impl Mux {
 }
 
 impl State {
-    /// Has the driver send, if there is something and it is not at it already.
+    /// Wakes the driver if there is something to send and the driver is not running already.
     fn wake_driver(&mut self) {
         if !self.is_blocked && self.driver.is_some() && self.session.wants_transmit() {
             self.call_driver();
@@ -332,7 +333,7 @@ impl State {
         }
     }
 
-    /// Takes the session's events: those of streams wake their users, the rest is for the driver.
+    /// Takes the session's events: those of streams wake their users, the others go to the driver.
     fn take_events(&mut self) -> Vec<Event> {
         let mut rest = Vec::new();
         while let Some(event) = self.session.poll_event() {
@@ -350,7 +351,7 @@ impl State {
                 }
                 Event::StreamReset(id, _) => {
                     if let Some(slot) = self.streams.get_mut(&id) {
-                        slot.establishment.lose("the connector gave the stream up");
+                        slot.establishment.lose("the connector reset the stream");
                         slot.wake_all();
                     }
                 }
@@ -408,19 +409,19 @@ pub(crate) struct MuxStream {
     establishment: Establishment,
     read_ended: bool,
     finished: bool,
-    held: Option<StreamCount>,
+    count: Option<StreamCount>,
 }
 
 impl MuxStream {
-    fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, held: StreamCount) -> Self {
-        let held = Some(held);
-        Self { mux, id, establishment, read_ended: false, finished: false, held }
+    fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, count: StreamCount) -> Self {
+        let count = Some(count);
+        Self { mux, id, establishment, read_ended: false, finished: false, count }
     }
 
-    /// Whose stream it is from now on.
+    /// Sets the client whose share the stream counts in.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
-        if let Some(held) = &mut self.held {
-            held.set_client(client);
+        if let Some(count) = &mut self.count {
+            count.set_client(client);
         }
     }
 
@@ -492,7 +493,7 @@ impl MuxStream {
         }
     }
 
-    /// As [`Self::poll_write`], one slice after the other.
+    /// Like [`Self::poll_write`], one slice after the other.
     pub(crate) fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
@@ -507,7 +508,7 @@ impl MuxStream {
                         break;
                     }
                 }
-                // What was taken counts; the rest is met again by the next write.
+                // Accepted bytes count; the next write meets the error again.
                 Poll::Ready(Err(_)) | Poll::Pending if taken > 0 => break,
                 other => return other,
             }
@@ -548,7 +549,7 @@ impl MuxStream {
         self.poll_flush()
     }
 
-    /// Gives the stream up, unless it is over.
+    /// Resets the stream, unless it is over.
     pub(crate) fn reset(&mut self, code: ResetCode) {
         let mut state = self.mux.lock();
         if state.over.is_none() && !(self.finished && self.read_ended) {
@@ -559,14 +560,14 @@ impl MuxStream {
         drop(state);
         self.finished = true;
         self.read_ended = true;
-        self.establishment.lose("it was given up");
-        self.held = None;
+        self.establishment.lose("the stream was reset");
+        self.count = None;
     }
 
-    /// A stream that ended both ways no longer counts.
+    /// Stops counting a stream that ended in both directions.
     fn settle(&mut self) {
         if self.finished && self.read_ended {
-            self.held = None;
+            self.count = None;
         }
     }
 }

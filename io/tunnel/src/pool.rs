@@ -1,4 +1,4 @@
-//! The edge's legs of one session: the idle ones, and how many there should be.
+//! The edge's legs of one session: the idle ones, and the number to keep.
 
 use std::{
     future::poll_fn,
@@ -14,29 +14,29 @@ use tokio::runtime::Handle;
 
 use crate::{leg::Leg, leg_stream::LegHome, life::LegRegistry, mux::now};
 
-/// After how long legs that were asked for and did not come are forgotten.
+/// Time after which requested legs that have not arrived no longer count.
 const REQUEST_FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
-/// How long the last word of a stream waits for the opening of the next one on its leg, to travel with it. Where streams
-/// follow one another this saves a packet for each; nobody waits for that word, since the other side has said its own.
+/// Delay of a stream's terminal frame, which may travel with the opening of the next stream on its leg. Consecutive
+/// streams save a packet each; no peer waits for the frame, because the peer has sent its own.
 const LAST_WORD_TIME: Duration = Duration::from_millis(1);
-/// How long a last word that does not leave at once may take.
+/// Timeout of sending a terminal frame that does not leave at once.
 const LAST_WORD_SEND_TIME: Duration = Duration::from_secs(2);
 
 /// The legs of one session at the edge.
 pub(crate) struct LegPool {
-    /// All of them, busy and idle.
+    /// All legs, busy and idle.
     pub(crate) registry: Arc<LegRegistry>,
     max_legs: usize,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    /// The most recently used one is the last.
+    /// The last one is the most recently used.
     idle: Vec<Leg>,
     demand: LegDemand,
     requested: usize,
     requested_at: Instant,
-    /// A task waits to send last words.
+    /// Whether a task waits to send terminal frames.
     is_sending: bool,
 }
 
@@ -62,15 +62,15 @@ impl LegPool {
         self.lock().idle.len()
     }
 
-    /// The connector opens its first legs by itself when a tunnel is attached.
+    /// Counts the legs that the connector opens by itself when a tunnel is attached.
     pub(crate) fn expect_first_legs(&self) {
         let mut inner = self.lock();
         inner.requested = usize::from(inner.demand.at_start());
         inner.requested_at = now();
     }
 
-    /// An idle leg for a new stream, when there is one, from the caller's shard if that has one, and how many more to ask
-    /// the connector for.
+    /// Takes an idle leg for a new stream, preferably one of the caller's shard. Also returns how many legs to request
+    /// from the connector.
     pub(crate) fn take(&self) -> (Option<Leg>, u16) {
         let mut dead = Vec::new();
         let mut inner = self.lock();
@@ -95,14 +95,14 @@ impl LegPool {
         (leg, ask)
     }
 
-    /// A leg joined.
+    /// Adds a leg that joined.
     pub(crate) fn joined(&self, leg: Leg) {
         let mut inner = self.lock();
         inner.requested = inner.requested.saturating_sub(1);
         inner.idle.push(leg);
     }
 
-    /// Closes legs that died or that are too many; says how many to ask for instead.
+    /// Closes legs that died or are too many; returns how many to request instead.
     pub(crate) fn tend(&self) -> u16 {
         let mut gone = Vec::new();
         let mut inner = self.lock();
@@ -116,7 +116,7 @@ impl LegPool {
         let open_total = self.registry.len().saturating_sub(died);
         let idle = inner.idle.len();
         let excess = inner.demand.on_timeout(idle, open_total, now).min(idle);
-        // Those at the front were not used for the longest time.
+        // The legs at the front were unused for the longest time.
         gone.extend(inner.idle.drain(..excess));
         let requested = inner.requested;
         let ask = if died > 0 { inner.demand.on_leg_lost(open_total - excess, requested, now) } else { 0 };
@@ -126,7 +126,7 @@ impl LegPool {
         ask
     }
 
-    /// Closes the idle legs. The busy ones fail, or after a `clean` end of the session come to their own.
+    /// Closes the idle legs. Busy legs fail, or after a `clean` end of the session finish their streams.
     pub(crate) fn close(&self, clean: bool) {
         if clean {
             self.registry.retire();
@@ -138,7 +138,7 @@ impl LegPool {
         drop(idle);
     }
 
-    /// After a while, sends the last words that did not travel with an opening.
+    /// After [`LAST_WORD_TIME`], sends the terminal frames that did not travel with an opening.
     async fn send_last_words(self: Arc<Self>) {
         tokio::time::sleep(LAST_WORD_TIME).await;
         let mut slow = Vec::new();
@@ -164,10 +164,10 @@ impl LegPool {
     }
 }
 
-/// Sends what the streams of these legs still have to say, as far as that can be done at once.
+/// Sends the queued terminal frames of these legs as far as possible without waiting.
 fn say_last_words(legs: &mut [Leg]) {
     for leg in legs {
-        // It is closed anyway: who does not hear the word hears that.
+        // The leg is closed in any case, which also ends the stream.
         drop(leg.flush_now());
     }
 }
@@ -194,14 +194,14 @@ impl LegHome for LegPool {
         leg.was_used_here();
         let has_unsent = leg.has_unsent();
         let mut inner = self.lock();
-        // Looked at under the lock, which `close` takes after it has ended the registry.
+        // Checked under the lock, which `close` takes after ending the registry.
         if self.registry.is_over() {
             drop(inner);
             say_last_words(std::slice::from_mut(&mut leg));
             return;
         }
         inner.idle.push(leg);
-        // Streams end where there is a runtime; at its own end nobody hears anything any more.
+        // Streams end where there is a runtime. At the runtime's own end nothing can be sent any more.
         if has_unsent && !inner.is_sending && Handle::try_current().is_ok() {
             inner.is_sending = true;
             drop(inner);

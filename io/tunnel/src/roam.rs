@@ -1,4 +1,4 @@
-//! Work that goes on in another shard when all that it is done for comes from there.
+//! Moves a session's driver to another shard when all of its requests come from there.
 
 use std::{
     future::{Future, poll_fn},
@@ -11,18 +11,18 @@ use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::mux::Mux;
 
-/// What drives a session's connection.
+/// The future that drives a session's connection.
 pub(crate) type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// One stay in a shard.
+/// The end of a stay in one shard.
 enum Stay<T> {
     Over(T),
     Moves(Work<T>, Handle),
 }
 
-/// Does the work in the caller's task, and goes on where [`Mux::has_room_for_shared`] calls it to. What it waits for afterwards is
-/// watched there if it moves along, as connections do; timers stay where they were made, and wake it from there. None
-/// where the shard that it moved to has ended. Dropped before the end it ends the work.
+/// Runs the work in the caller's task, and moves it when [`Mux::has_room_for_shared`] asks for another shard. After a
+/// move the new shard polls those resources that move along, as connections do; timers stay in their old shard. `None`
+/// if the shard that the work moved to has ended. Dropping the future ends the work.
 pub(crate) async fn roam<T: Send + 'static>(work: Work<T>, mux: Arc<Mux>) -> Option<T> {
     let mut tasks = JoinSet::new();
     let mut stay = stay(work, mux.clone()).await;
@@ -65,28 +65,27 @@ mod tests {
     use crate::mux::now;
 
     #[tokio::test]
-    async fn work_goes_on_where_it_is_called_to_and_ends_when_nobody_waits_for_it() {
+    async fn work_moves_to_the_calling_shard_and_ends_when_no_task_waits_for_it() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let mux = Mux::new(Session::edge(SessionConfig::default(), [1; 16], [2; 32], now()));
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         let (keep, ended) = oneshot::channel::<()>();
         let work = poll_fn({
             let mux = mux.clone();
             move |cx| {
                 mux.take_work(None, 0, cx.waker());
                 assert!(!keep.is_closed());
-                tell.send(ShardId::here()).unwrap();
+                sender.send(ShardId::here()).unwrap();
                 Poll::<()>::Pending
             }
         });
         let mut tasks = JoinSet::new();
         let roaming = roam(Box::pin(work), mux.clone());
         shards.spawn_among(&mut tasks, async move { assert!(roaming.await.is_none()) });
-        let first = told.recv().await.unwrap();
+        let first = receiver.recv().await.unwrap();
         let (found, asked) = oneshot::channel();
         let asking = mux.clone();
-        // As often as it takes, and not more: it is called once.
-        // The other one: they are dealt out in turn.
+        // Moves the work exactly once to the caller's shard; the other shards get work in turn.
         shards.spawn(async move {
             for _ in 0..256 {
                 asking.has_room_for_shared();
@@ -95,7 +94,7 @@ mod tests {
         });
         let second = tokio::time::timeout(std::time::Duration::from_secs(20), asked).await.unwrap().unwrap();
         assert_ne!(first, second);
-        assert_eq!(told.recv().await, Some(second));
+        assert_eq!(receiver.recv().await, Some(second));
         drop(tasks);
         assert!(tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.unwrap().is_err());
     }

@@ -1,27 +1,27 @@
-//! What each client has of a session's legs, and of its control connection's streams.
+//! Shares of a session's legs, and of its control connection's streams, for each client.
 //!
-//! One client can ask for thousands of streams and read none of them. It gets them, but never so many that others find
-//! nothing left: [`sallyport_wire::Shares`].
+//! One client can open thousands of streams and read none of them. The shares leave room for other clients:
+//! [`sallyport_wire::Shares`].
 
 use std::{net::SocketAddr, sync::Arc};
 
 use parking_lot::Mutex;
 use sallyport_wire::{Client, Shares};
 
-/// Fewer than these are not shared out: who comes first has them.
+/// Below this number nothing is shared out: first come, first served.
 const MIN_SHARED: usize = 16;
 
-/// So many of something, shared out among clients. Clones are the same.
+/// A number of items shared out among clients. Clones share the counts.
 #[derive(Clone)]
 pub(crate) struct FairShare {
     max: usize,
     shares: Arc<Mutex<Shares>>,
 }
 
-/// One of them, which a client has until this is dropped.
+/// Guard of one item, counted for a client until dropped.
 pub(crate) struct ShareGuard {
     of: FairShare,
-    /// Nobody, while what it is for rests.
+    /// `None` while the item is idle.
     client: Option<Client>,
 }
 
@@ -30,22 +30,22 @@ impl FairShare {
         Self { max, shares: Arc::default() }
     }
 
-    /// Whether this client may have one more.
+    /// Whether this client may have one more item.
     pub(crate) fn has_room(&self, client: SocketAddr) -> bool {
         let shares = self.shares.lock();
         self.max < MIN_SHARED || shares.room(client.into(), self.max as u64) > 0
     }
 
-    /// One for this client, who may go beyond its share: what it has counts.
+    /// Counts one item for this client, even beyond the client's share.
     pub(crate) fn hold(&self, client: SocketAddr) -> ShareGuard {
-        let mut held = ShareGuard { of: self.clone(), client: None };
-        held.set_client(Some(client));
-        held
+        let mut guard = ShareGuard { of: self.clone(), client: None };
+        guard.set_client(Some(client));
+        guard
     }
 }
 
 impl ShareGuard {
-    /// It is this client's from now on, or nobody's.
+    /// Sets the client that the item counts for; `None` for no client.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         let client = client.map(Client::from);
         if client == self.client {
@@ -72,21 +72,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rests_is_nobodys_and_what_is_used_again_is_whose_it_is_then() {
+    fn an_idle_leg_has_no_owner_and_a_reused_leg_has_its_new_one() {
         let shared = FairShare::new(64);
         let (one, two) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:1".parse().unwrap());
-        let mut held = Vec::new();
+        let mut guards = Vec::new();
         while shared.has_room(one) {
-            held.push(shared.hold(one));
+            guards.push(shared.hold(one));
         }
-        assert_eq!(held.len(), 48);
+        assert_eq!(guards.len(), 48);
         assert!(shared.has_room(two), "another one has room");
-        held[0].set_client(None);
+        guards[0].set_client(None);
         assert!(shared.has_room(one));
-        held[0].set_client(Some(two));
-        held[1].set_client(Some(two));
+        guards[0].set_client(Some(two));
+        guards[1].set_client(Some(two));
         assert!(shared.has_room(one));
-        drop(held);
+        drop(guards);
         assert_eq!(shared.shares.lock().total(), 0);
     }
 
@@ -94,8 +94,8 @@ mod tests {
     fn a_few_are_not_shared_out() {
         let shared = FairShare::new(MIN_SHARED - 1);
         let one = "192.0.2.1:1".parse().unwrap();
-        let held: Vec<_> = (0..MIN_SHARED).map(|_| shared.hold(one)).collect();
+        let guards: Vec<_> = (0..MIN_SHARED).map(|_| shared.hold(one)).collect();
         assert!(shared.has_room(one));
-        drop(held);
+        drop(guards);
     }
 }

@@ -1,4 +1,4 @@
-//! A stream through a tunnel, as both ends hold it. Whether it has a leg for itself or is multiplexed, nobody can tell.
+//! [`TunnelStream`] and [`IncomingStream`]: a stream through a tunnel, on a leg of its own or multiplexed.
 
 use std::{
     io::{self, IoSlice},
@@ -14,18 +14,20 @@ use crate::{
     establishment::Establishment, forwarded::ForwardedStream, leg_stream::LegStream, mux::MuxStream, watch::Watch,
 };
 
-/// How many bytes a single write takes at best: with its header, this fills whole TLS records.
+/// Best size of a single write in bytes: with its header, the write fills whole TLS records.
 pub const BEST_WRITE_BYTES: usize = 65_532;
 
 /// A stream through a tunnel.
 ///
-/// `poll_shutdown` ends the own direction and leaves the other one open. Dropping a stream that has not ended both
-/// ways gives it up ([`ResetCode::Cancelled`]). Errors: [`io::ErrorKind::ConnectionRefused`] with an [`OpenFailure`]
-/// inside when the origin was not reached, [`io::ErrorKind::ConnectionReset`] when the other side gave up or the
-/// tunnel was lost, [`io::ErrorKind::BrokenPipe`] for a write after the end.
+/// `poll_shutdown` ends the own direction and leaves the other one open. Dropping a stream that has not ended in both
+/// directions resets the stream ([`ResetCode::Cancelled`]).
+///
+/// Errors: [`io::ErrorKind::ConnectionRefused`] with an [`OpenFailure`] inside if the origin was not reached,
+/// [`io::ErrorKind::ConnectionReset`] if the peer reset the stream or the tunnel was lost,
+/// [`io::ErrorKind::BrokenPipe`] for a write after the end.
 pub struct TunnelStream {
     pub(crate) inner: Inner,
-    /// Of those that the edge has opened.
+    /// Set for streams that the edge has opened.
     watch: Option<Watch>,
 }
 
@@ -43,13 +45,13 @@ impl TunnelStream {
         Self { inner: Inner::Mux(stream), watch: None }
     }
 
-    /// Has the connector asked whether it is there when it is waited for in vain.
+    /// Adds a [`Watch`], which probes the connector while the stream waits.
     pub(crate) fn watched(mut self, watch: Watch) -> Self {
         self.watch = Some(watch);
         self
     }
 
-    /// Whose stream it is from now on, where clients have shares of what carries it; `None`: nobody's, as long as it rests.
+    /// Sets the client whose share the stream counts in; `None` while the stream is idle.
     pub fn set_client(&mut self, client: Option<SocketAddr>) {
         match &mut self.inner {
             Inner::Leg(stream) => stream.set_client(client),
@@ -57,7 +59,7 @@ impl TunnelStream {
         }
     }
 
-    /// What a write came to.
+    /// Handles the result of a write.
     fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let (Some(watch), Poll::Ready(Ok(1..))) = (&mut self.watch, &written) {
             watch.sent();
@@ -65,7 +67,7 @@ impl TunnelStream {
         written
     }
 
-    /// Whether the origin was reached: known when something reads the stream, see [`Establishment`].
+    /// The answer to the opening, known once something reads the stream; see [`Establishment`].
     #[must_use]
     pub fn establishment(&self) -> Establishment {
         match &self.inner {
@@ -74,15 +76,15 @@ impl TunnelStream {
         }
     }
 
-    /// Whether the stream has a leg for itself; for statistics.
+    /// Whether the stream has a leg of its own; for statistics.
     #[must_use]
     pub fn is_on_leg(&self) -> bool {
         matches!(self.inner, Inner::Leg(_))
     }
 
-    /// After the end of what comes (a read of 0 bytes), while the own direction goes on: ready when the other side gave
-    /// the stream up after all, or the tunnel was lost, as a write would say. A relay that has nothing to write would not
-    /// learn of it otherwise. Pending for ever when the stream ends in good order.
+    /// Waits for a reset after the end of input (a read of 0 bytes), while the own direction continues. Ready with the
+    /// error of a write when the peer resets the stream or the tunnel is lost; pending for ever when the stream ends in
+    /// order. Without this call, a relay that has nothing to write would not notice the reset.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match &mut self.inner {
             Inner::Leg(stream) => stream.poll_reset(cx),
@@ -90,8 +92,8 @@ impl TunnelStream {
         }
     }
 
-    /// As a write, of what is known to be the last: the end may travel with it, when all of it is taken. A shutdown is to
-    /// follow in either case, and no other write.
+    /// Writes the last bytes: FIN may travel with them if all are accepted. A shutdown must follow in either case, and
+    /// no other write.
     pub fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = match &mut self.inner {
             Inner::Leg(stream) => stream.poll_write(cx, &[IoSlice::new(buf)], true),
@@ -100,7 +102,7 @@ impl TunnelStream {
         self.wrote(written)
     }
 
-    /// Whether it is still to be said that the origin took the connection: see [`IncomingStream::opened_later`].
+    /// Whether the answer of [`IncomingStream::opened_later`] is still held back.
     #[must_use]
     pub fn holds_opened(&self) -> bool {
         match &self.inner {
@@ -109,7 +111,7 @@ impl TunnelStream {
         }
     }
 
-    /// Gives the stream up in both directions.
+    /// Resets the stream in both directions.
     pub fn reset(mut self, code: ResetCode) {
         match &mut self.inner {
             Inner::Leg(stream) => stream.reset(code),
@@ -177,7 +179,8 @@ impl AsyncWrite for TunnelStream {
     }
 }
 
-/// A stream that the edge has opened and the connector has not answered yet. Dropping it says that it failed.
+/// A stream that the edge has opened and the connector has not answered yet. Dropping an unanswered stream answers with
+/// a failure.
 #[derive(Debug)]
 pub struct IncomingStream {
     stream: Option<TunnelStream>,
@@ -188,7 +191,7 @@ impl IncomingStream {
         Self { stream: Some(stream) }
     }
 
-    /// Says that the origin took the connection.
+    /// Answers that the origin accepted the connection.
     ///
     /// # Errors
     /// The tunnel was lost.
@@ -201,8 +204,8 @@ impl IncomingStream {
         Ok(stream)
     }
 
-    /// Says that the origin took the connection, together with its first bytes: they leave in one piece. Where it has
-    /// nothing to say, or not soon, the stream is to be flushed.
+    /// Answers that the origin accepted the connection, in one piece with the first bytes of the origin. Flush the
+    /// stream if the origin sends nothing, or not soon.
     ///
     /// # Errors
     /// The tunnel was lost.
@@ -215,13 +218,14 @@ impl IncomingStream {
         Ok(stream)
     }
 
-    /// The stream, for whoever passes it on before it is known whether its origin is reached.
+    /// Converts the stream into a [`ForwardedStream`], to forward it before its origin is reached.
     #[must_use]
     pub fn pass_on(mut self) -> ForwardedStream {
         ForwardedStream { stream: self.stream.take(), is_answered: false }
     }
 
-    /// Says that the origin was not reached and why. Returns when the edge knows or does not care any more.
+    /// Answers that the origin was not reached, with the reason. Returns when the edge has the answer or has reset the
+    /// stream.
     pub async fn failed(mut self, failure: OpenFailure) {
         match self.stream.take().map(|stream| stream.inner) {
             Some(Inner::Leg(stream)) => stream.send_failed(&failure).await,
@@ -234,7 +238,7 @@ impl IncomingStream {
 impl Drop for IncomingStream {
     fn drop(&mut self) {
         let Some(stream) = self.stream.take() else { return };
-        let failure = OpenFailure::new(FailureReason::Other, "the connector gave up before it reached the origin");
+        let failure = OpenFailure::new(FailureReason::Other, "the connector gave up before reaching the origin");
         match stream.inner {
             Inner::Mux(stream) => stream.send_failed(failure),
             Inner::Leg(stream) => {

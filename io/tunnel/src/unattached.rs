@@ -1,4 +1,4 @@
-//! Sessions that have attached nothing: anybody can make them, so they are bounded apart from the others.
+//! Bounds on sessions without an attached tunnel, which anybody can create.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -7,13 +7,13 @@ use std::{
 
 use crate::SessionId;
 
-/// How many sessions may have nothing attached, from everywhere.
+/// Bound on sessions without an attachment, from all addresses.
 const MAX_UNATTACHED_SESSIONS: usize = 4_096;
-/// How many sessions of one address may have nothing attached. Past it the oldest is let go: one that is meant attaches
-/// within a round trip, so that silent ones only ever push out one another.
+/// Bound on sessions without an attachment from one address. Beyond it the oldest is closed. An honest session attaches
+/// within a round trip, so that silent ones only displace one another.
 const MAX_UNATTACHED_SESSIONS_PER_ADDRESS: usize = 256;
 
-/// The sessions that have attached nothing, by who made them.
+/// The sessions without an attachment, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Unattached {
     by_party: HashMap<IpAddr, VecDeque<SessionId>>,
@@ -21,12 +21,12 @@ pub(crate) struct Unattached {
 }
 
 impl Unattached {
-    /// How many there are.
+    /// Number of sessions.
     pub(crate) fn len(&self) -> usize {
         self.total
     }
 
-    /// Adds a session; gives back the one that must go for it.
+    /// Adds a session; returns the one that has to be closed in exchange.
     pub(crate) fn enter(&mut self, address: IpAddr, session: SessionId) -> Option<SessionId> {
         let party = party(address);
         let crowded = if self.by_party.get(&party).map_or(0, VecDeque::len) >= MAX_UNATTACHED_SESSIONS_PER_ADDRESS {
@@ -45,12 +45,12 @@ impl Unattached {
         oldest.map(|(_, id)| id)
     }
 
-    /// Takes the session out. Returns whether it was in.
+    /// Removes a session. Returns whether it was present.
     pub(crate) fn leave(&mut self, address: IpAddr, session: SessionId) -> bool {
         self.leave_party(party(address), session)
     }
 
-    /// Whether the session is among them.
+    /// Whether the session has no attachment.
     pub(crate) fn contains(&self, address: IpAddr, session: SessionId) -> bool {
         self.by_party.get(&party(address)).is_some_and(|sessions| sessions.contains(&session))
     }
@@ -66,7 +66,7 @@ impl Unattached {
     }
 }
 
-/// The part of an address that one party controls: all of an IPv4 address, the first 64 bits of an IPv6 one.
+/// The part of an address that one party controls: a whole IPv4 address, or the first 64 bits of an IPv6 address.
 fn party(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX))),
@@ -91,7 +91,7 @@ mod tests {
             assert_eq!(unattached.enter(one, id(number)), None);
         }
         let neighbour = "2001:db8::2".parse().unwrap();
-        assert_eq!(unattached.enter(neighbour, id(9_999)), Some(id(1)), "one network of 64 bits is one party");
+        assert_eq!(unattached.enter(neighbour, id(9_999)), Some(id(1)), "a /64 is one party");
         assert!(unattached.contains(other, id(0)));
         assert_eq!(unattached.len(), MAX_UNATTACHED_SESSIONS_PER_ADDRESS + 1);
         assert!(unattached.leave(other, id(0)) && !unattached.leave(other, id(0)));

@@ -1,4 +1,4 @@
-//! Whoever waits for a connector in vain has it asked whether it is there.
+//! Probes a connector that a stream waits for.
 
 use std::{
     future::Future as _,
@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::mux::Mux;
 
-/// Watches one stream that the edge has opened. Its alarm is set when something is waited for, and stays set from one wait to
+/// Watches one stream that the edge has opened. The timer is set when the stream waits, and stays set from one wait to
 /// the next.
 pub(crate) struct Watch {
     mux: Arc<Mux>,
@@ -23,32 +23,32 @@ pub(crate) struct Watch {
 
 struct WatchTimer {
     sleep: Pin<Box<Sleep>>,
-    /// A timer stays with the scheduler that it was made in.
+    /// The shard of the timer: a timer stays with the scheduler that created it.
     shard: ShardId,
 }
 
 impl Watch {
-    /// Of a stream of this session, whose opening is to be answered.
+    /// Watches a stream of this session whose opening is unanswered.
     pub(crate) fn opening(mux: Arc<Mux>) -> Self {
         Self { mux, awaited: Awaited::opening(), alarm: None }
     }
 
-    /// Something was sent.
+    /// Records that something was sent.
     pub(crate) fn sent(&mut self) {
         self.awaited.sent();
     }
 
-    /// Something came, or the end.
+    /// Records input, or its end.
     pub(crate) fn came(&mut self) {
         if self.awaited.came() {
             self.alarm = None;
         }
     }
 
-    /// Nothing has come yet: whoever waits is woken to look again, where that is worth it.
+    /// Called while a read is pending: sets the timer if needed, and probes the connector once it has fired.
     pub(crate) fn poll_look(&mut self, cx: &mut Context<'_>) {
         if !self.awaited.is_watched() {
-            // What waits for nothing holds no timer for long.
+            // An idle stream holds no timer for long.
             self.alarm.take_if(|alarm| alarm.sleep.is_elapsed());
             return;
         }
@@ -78,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// As [`Self::poll_look`], of what a read came to.
+    /// Like [`Self::poll_look`], for the result of a read.
     pub(crate) fn read<T>(&mut self, read: Poll<T>, cx: &mut Context<'_>) -> Poll<T> {
         match read {
             Poll::Ready(_) => self.came(),

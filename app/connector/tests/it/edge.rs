@@ -1,4 +1,4 @@
-//! The connector and its edge: finding it, believing it, leaving it.
+//! The connector and its edge: discovery, trust, and the end.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Datagrams: to a service of its own socket for each flow, and back.
+//! Datagrams to a service, with a socket for each flow, and back.
 
 use std::{
     collections::HashSet,
@@ -13,13 +13,13 @@ use tokio::{net::UdpSocket, sync::mpsc};
 
 use crate::lab::*;
 
-/// What came back, and the end.
+/// An answer, or the end.
 enum Heard {
     Datagram(Vec<u8>),
     Closed(FlowEnd),
 }
 
-/// What has not come for so long does not come any more.
+/// A datagram that has not come in this time is lost.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 
 struct Client {
@@ -56,7 +56,7 @@ impl Client {
             loop {
                 match tunnel.open_flow(open, ear.clone()) {
                     Ok(flow) => return flow,
-                    // The connection for datagrams comes a moment after the tunnel.
+                    // The connection for datagrams follows a moment after the tunnel.
                     Err(OpenFlowError::NotReady) => tokio::time::sleep(Duration::from_millis(5)).await,
                     Err(error) => panic!("{error}"),
                 }
@@ -66,7 +66,7 @@ impl Client {
         Self { flow, heard }
     }
 
-    /// The next datagram, unless there is none for so long that it was lost.
+    /// The next datagram; `None` if it was lost.
     async fn hear(&mut self) -> Option<Vec<u8>> {
         match tokio::time::timeout(LOST_AFTER, self.heard.recv()).await.ok()?.unwrap() {
             Heard::Datagram(datagram) => Some(datagram),
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// Asks until it is answered, by those words: what a machine that is held up has not passed on in time is dropped.
+    /// Sends until the answer comes: a delayed machine drops datagrams.
     async fn ask(&mut self, question: &[u8]) {
         soon(async {
             loop {
@@ -97,7 +97,7 @@ impl Client {
         .await;
     }
 
-    /// Asks until the flow ends.
+    /// Sends until the flow ends.
     async fn ask_in_vain(&mut self, question: &[u8]) -> FlowEnd {
         soon(async {
             loop {
@@ -110,7 +110,7 @@ impl Client {
         .await
     }
 
-    /// Sends these numbers at once, and hears them in this order; false when one of them was lost.
+    /// Sends these numbers at once, and expects them in order; false if one was lost.
     async fn sends_in_order(&mut self, numbers: Range<u8>) -> bool {
         for number in numbers.clone() {
             assert!(self.flow.send(&[number]));
@@ -126,7 +126,7 @@ impl Client {
     }
 }
 
-/// A service that answers with what came; and everybody who spoke to it.
+/// A service that echoes, and the addresses of its peers.
 async fn udp_echo() -> (u16, Arc<Mutex<HashSet<SocketAddr>>>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (port, peers) = (socket.local_addr().unwrap().port(), Arc::new(Mutex::new(HashSet::new())));
@@ -161,8 +161,8 @@ async fn each_flow_has_a_socket_to_the_service() {
     one.ask(b"").await;
     one.ask(&[7; 60_000]).await;
     assert_eq!(peers.lock().unwrap().len(), 2);
-    // What is sent before the service's address is known keeps its order, and so does what follows. Where one of them is lost, on
-    // a machine that is held up, another client begins anew.
+    // Datagrams before the service's address is known keep their order, and so do later ones. If one is lost on a
+    // delayed machine, another client tries again.
     soon(async {
         'clients: for port in 3.. {
             let mut client = Client::new(&tunnel, port).await;
@@ -179,7 +179,7 @@ async fn each_flow_has_a_socket_to_the_service() {
 
 #[tokio::test]
 async fn a_service_that_does_not_run_ends_the_flow() {
-    // Nobody else gets this port, and its socket hears itself alone: to all others nobody is there.
+    // The port stays reserved, and its socket is connected to itself, so it refuses all others.
     let held = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = held.local_addr().unwrap().port();
     held.connect(("127.0.0.1", port)).unwrap();
@@ -194,11 +194,11 @@ async fn a_flow_that_comes_another_way_keeps_its_socket_and_one_that_ended_does_
     let (_edge, _connector, tunnel) = with(port).await;
     let mut first = Client::new(&tunnel, 1).await;
     first.ask(b"1").await;
-    // The same client again, while the former flow still runs: that one is over.
+    // The same client again, while the former flow runs: the former one ends.
     let mut second = Client::new(&tunnel, 1).await;
     second.ask(b"2").await;
     assert_eq!(first.end().await, FlowEnd::Done);
-    // And after its way was lost.
+    // The same after its session was lost.
     second.flow.close(FlowEnd::Detached);
     let mut third = Client::new(&tunnel, 1).await;
     third.ask(b"3").await;

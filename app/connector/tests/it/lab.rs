@@ -71,7 +71,7 @@ impl Admission for Doorman {
     }
 }
 
-/// An edge on a port of its own.
+/// An edge on its own port.
 pub(crate) struct Edge {
     pub(crate) tunnels: EdgeTunnels,
     pub(crate) port: u16,
@@ -84,7 +84,7 @@ impl Edge {
         Self::start_for(false).await
     }
 
-    /// An edge whose tunnel carries datagrams, if so wished.
+    /// An edge, optionally with datagrams.
     pub(crate) async fn start_for(datagrams: bool) -> Self {
         let names = Names::new();
         let (present, handle) = watch::channel(None);
@@ -124,7 +124,7 @@ impl Edge {
         self.handle().await.open(open).unwrap()
     }
 
-    /// Why a stream does not come about.
+    /// Why a stream cannot be opened.
     pub(crate) async fn failure(&self, protocol: StreamProtocol) -> OpenFailure {
         let mut stream = self.open(protocol).await;
         let establishment = stream.establishment();
@@ -165,7 +165,7 @@ impl Edge {
     }
 }
 
-/// The service on this port, by the one tunnel of the edge.
+/// The service on this port, with the edge's one tunnel.
 pub(crate) fn service_at(port: u16) -> Service {
     Service {
         tunnel: TunnelCredential { tunnel: tunnel(), credential: "good".into(), request_log: false, origin: None },
@@ -175,7 +175,7 @@ pub(crate) fn service_at(port: u16) -> Service {
     }
 }
 
-/// A connector that runs.
+/// A running connector.
 pub(crate) struct Connector {
     pub(crate) task: JoinHandle<anyhow::Result<()>>,
     pub(crate) events: mpsc::Receiver<ConnectorEvent>,
@@ -209,7 +209,7 @@ impl Drop for Connector {
     }
 }
 
-/// An edge and a connector in front of the service on this port.
+/// An edge and a connector for the service on this port.
 pub(crate) async fn before(port: u16, tls: Option<OriginTls>) -> (Edge, Connector) {
     let edge = Edge::start().await;
     let services = vec![Service { origin_tls: tls, ..service_at(port) }];
@@ -218,7 +218,7 @@ pub(crate) async fn before(port: u16, tls: Option<OriginTls>) -> (Edge, Connecto
     (edge, connector)
 }
 
-/// A service that does the same with every connection.
+/// A service with this handler for every connection.
 pub(crate) async fn service<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> u16
 where
     F: Future<Output = ()> + Send + 'static,

@@ -56,8 +56,8 @@ async fn a_service_may_say_its_last_word_first() {
     assert_eq!(soon(heard.recv()).await.unwrap(), "said last");
 }
 
-/// Nagle's algorithm is on at this service, which writes each answer in three pieces: the second one waits for the
-/// acknowledgement of the first, and that must not wait for anything.
+/// This service has Nagle's algorithm on, and writes each answer in three pieces. The second piece waits for the
+/// acknowledgement of the first, which must come at once.
 #[tokio::test]
 async fn answers_in_pieces_stall_no_longer_once_it_was_noticed() {
     let port = service(|mut stream: TcpStream| async move {
@@ -65,7 +65,7 @@ async fn answers_in_pieces_stall_no_longer_once_it_was_noticed() {
         while stream.read_u8().await.is_ok() {
             for piece in [b"head", b"more", b"tail"] {
                 stream.write_all(piece).await.unwrap();
-                // Written apart, not in one segment.
+                // Written separately, not in one segment.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -101,7 +101,7 @@ async fn small_answers_do_not_wait_for_more() {
 
 #[tokio::test]
 async fn a_service_that_does_not_run_is_told_with_what_to_do() {
-    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
+    // A port that is bound but not listening refuses connections, and stays reserved.
     let held = TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = held.local_addr().unwrap().port();
@@ -112,7 +112,7 @@ async fn a_service_that_does_not_run_is_told_with_what_to_do() {
 
 #[tokio::test]
 async fn a_service_that_takes_no_connection_is_given_up_in_time() {
-    // A queue of connections that nobody takes from: when it is full, the kernel leaves further ones unanswered.
+    // A full accept queue, so that the kernel leaves further connections unanswered.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(0).unwrap();
@@ -181,7 +181,7 @@ async fn a_client_that_breaks_off_is_no_complete_request() {
 
 #[tokio::test]
 async fn an_answer_given_before_the_request_was_read_still_arrives() {
-    // The answer, and then the connection is closed with most of the request unread: the kernel resets it.
+    // The connection is closed with most of the request unread, so the kernel resets it.
     let port = service(|mut stream: TcpStream| async move {
         let mut beginning = [0; 1_000];
         stream.read_exact(&mut beginning).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_client_that_breaks_off_after_its_end_is_a_reset_to_a_service_that_is_
             stream.write_all(b"!").await.unwrap();
             stream.read_to_end(&mut Vec::new()).await.unwrap();
             ended_in.send(None).await.unwrap();
-            // It only waits: the reset is an error of the socket, though not of a read after the end.
+            // Waits only: the reset is an error of the socket, not of a read after the end.
             while stream.take_error().unwrap().is_none() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

@@ -1,4 +1,4 @@
-//! Services that speak TLS: who they are believed to be.
+//! Services that speak TLS, and their certificates.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::lab::*;
 
-/// A service that says which protocol was agreed on, then echoes.
+/// A service that sends the negotiated protocol, then echoes.
 async fn tls_service(names: &Names, alpn: &[&[u8]]) -> u16 {
     let mut config = (*server_config(names.certificates.clone(), b"none")).clone();
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
@@ -83,7 +83,7 @@ async fn the_certificate_must_be_for_the_name_that_is_expected() {
     let says = "it has no certificate for example.com: say with --origin-server-name";
     is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, says);
 
-    // Most have one certificate, whatever they are asked for.
+    // Most services have one certificate, whatever name is requested.
     let mut config = (*server_config(names.certificates.clone(), b"none")).clone();
     let own = names.certificates.certificate("calm.localhost").unwrap();
     config.cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from((*own).clone()));

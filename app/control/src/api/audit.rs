@@ -78,8 +78,7 @@ pub(crate) async fn verify(State(app): State<App>, caller: Caller) -> Result<Res
 }
 
 impl App {
-    /// What stands in events about the socket that somebody names by its id, its label, its DNS name, its URL or its
-    /// name: some have the one, and some the other.
+    /// The texts that events may have for the socket with this id, label, DNS name, URL or name.
     async fn words_for_socket(&self, organisation: AccountId, text: &str) -> Result<Vec<String>, ApiError> {
         let host = text.trim().split_once("://").map_or(text.trim(), |(_, rest)| rest);
         let label = host.split(['.', ':', '/', '?', '#']).next().unwrap_or_default().to_ascii_lowercase();
@@ -92,7 +91,7 @@ impl App {
         }
         Ok(match self.find_socket(organisation, text).await {
             Ok(socket) => vec![socket.id.to_string(), socket.name.as_str().to_owned()],
-            // One that is gone is known by its public name.
+            // A deleted socket is known by its public name.
             Err(error) if error.status() == StatusCode::NOT_FOUND => vec![label],
             Err(error) => return Err(error),
         })
@@ -104,7 +103,7 @@ fn log(app: &App) -> Result<AuditLog, ApiError> {
     app.config.audit.clone().ok_or_else(|| ApiError::new(StatusCode::NOT_IMPLEMENTED, "not-offered", detail))
 }
 
-/// Reads files where that holds up nobody else.
+/// Reads files on a thread for blocking work.
 async fn reading<T: Send + 'static>(
     app: &App,
     log: AuditLog,

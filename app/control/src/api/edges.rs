@@ -33,12 +33,12 @@ use crate::{
 
 /// The lifetime of a join token in minutes, unless the request gives another one.
 const DEFAULT_TOKEN_MINUTES: u32 = 60;
-/// How long it may be good for at most, in minutes.
+/// The longest lifetime of a join token, in minutes.
 const MAX_TOKEN_MINUTES: u32 = 7 * 24 * 60;
 
 /// The time that running flows have when an edge drains, in seconds, unless the request gives another one.
 const DEFAULT_DRAIN_SECONDS: u32 = 300;
-/// How long at most, in seconds.
+/// The longest such time, in seconds.
 const MAX_DRAIN_SECONDS: u32 = 86_400;
 
 fn no_edge() -> ApiError {
@@ -49,7 +49,7 @@ fn edge_id(text: &str) -> Result<EdgeId, ApiError> {
     text.parse().map_err(|_| no_edge())
 }
 
-/// Keeps what is wanted of the edge from now on, and tells it.
+/// Stores an order to an edge, and publishes it.
 async fn order(app: &App, id: EdgeId, drain: Option<DrainOrder>) -> Result<StoredEdge, ApiError> {
     let _turn = app.publishing.lock().await;
     let edge = app.store.drain_edge(id, drain.map(|drain| drain.until)).await?.ok_or_else(no_edge)?;
@@ -58,11 +58,11 @@ async fn order(app: &App, id: EdgeId, drain: Option<DrainOrder>) -> Result<Store
     Ok(edge)
 }
 
-fn to_api(app: &App, edge: StoredEdge, said: Option<(EdgeFigures, Duration)>) -> Edge {
+fn to_api(app: &App, edge: StoredEdge, figures: Option<(EdgeFigures, Duration)>) -> Edge {
     let seen = app.fleet.edge(edge.id);
-    let (figures, took) = said.unzip();
+    let (figures, took) = figures.unzip();
     let figures = figures.as_ref();
-    let heard = app.fleet.heard(edge.id).map(|at| Instant::now().saturating_duration_since(at).as_secs());
+    let heard = app.fleet.last_heard(edge.id).map(|at| Instant::now().saturating_duration_since(at).as_secs());
     let state = match &seen {
         _ if app.fleet.stale_since().is_some() => EdgeState::Unknown,
         Some(seen) if seen.card.state == Serving::Draining => EdgeState::Draining,
@@ -105,15 +105,15 @@ fn to_api(app: &App, edge: StoredEdge, said: Option<(EdgeFigures, Duration)>) ->
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require_installation_owner(&app).await?;
     let edges = app.store.edges().await?;
-    let mut said = HashMap::new();
+    let mut figures_of = HashMap::new();
     for answered in app.config.asker.ask_all(&Ask::Figures).await.answered {
         if let (Some(card), Answer::Figures(figures)) = (answered.edge, answered.answer) {
-            said.insert(card.edge, (figures, answered.took));
+            figures_of.insert(card.edge, (figures, answered.took));
         }
     }
     let items = edges.into_iter().map(|edge| {
-        let said = said.remove(&edge.id);
-        to_api(&app, edge, said)
+        let figures = figures_of.remove(&edge.id);
+        to_api(&app, edge, figures)
     });
     let items = items.collect();
     Ok(json(StatusCode::OK, &Page::<Edge> { items, next: None }))
@@ -183,11 +183,11 @@ pub(crate) async fn drain(
     }
     let until = app.clock.now().unix_seconds + i64::from(within);
     let edge = order(&app, id, Some(DrainOrder { until })).await?;
-    tracing::info!(edge = %edge.name, within, "an edge is to be emptied");
+    tracing::info!(edge = %edge.name, within, "an edge drains");
     Ok(json(StatusCode::OK, &to_api(&app, edge, None)))
 }
 
-/// Whether others can take over what the edge has.
+/// Refuses a drain if no other edge can take over.
 fn check_drainable(app: &App, edge: &StoredEdge) -> Result<(), ApiError> {
     let conflict = |code, detail: String| Err(ApiError::new(StatusCode::CONFLICT, code, detail));
     let StoredEdge { id, name, .. } = edge;
@@ -225,7 +225,7 @@ pub(crate) async fn resume(
 ) -> Result<Response, ApiError> {
     caller.require_installation_owner(&app).await?;
     let edge = order(&app, edge_id(&id)?, None).await?;
-    tracing::info!(edge = %edge.name, "an edge is to serve again");
+    tracing::info!(edge = %edge.name, "an edge serves again");
     Ok(json(StatusCode::OK, &to_api(&app, edge, None)))
 }
 

@@ -20,16 +20,16 @@ use crate::{
     state::App,
 };
 
-/// The number of entries of all edges in one answer.
-const MAX_TOLD_ENTRIES: usize = 1_000;
-/// How many edges a cursor knows.
+/// How many entries of all edges one response has.
+const MAX_LISTED_ENTRIES: usize = 1_000;
+/// How many edges a cursor has.
 const MAX_CURSOR_EDGES: usize = 1_024;
-/// The first byte of a cursor: which form it has.
+/// The first byte of a cursor: its version.
 const CURSOR_FORM: u8 = 1;
-/// An edge's id, and the number of the last entry of it.
+/// The size of a cursor's entry: the id of an edge, and the number of its last entry.
 const CURSOR_ENTRY_BYTES: usize = 16 + 8;
 
-/// Up to which entry each edge is known. The edge of this machine has an id of zeros.
+/// The last known entry of each edge. The edge of a single machine has an id of zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Cursor(BTreeMap<EdgeId, u64>);
 
@@ -62,18 +62,18 @@ impl Cursor {
     }
 }
 
-/// What all edges said, in the order in which it ended; `from` is brought to where to go on.
+/// Merges the entries of all edges in the order of their ends, and moves `from` to the next position.
 fn merge(answered: Vec<Answered>, from: &mut Cursor, is_later: bool, limit: usize, shows_who: bool) -> Vec<EndedFlow> {
     let mut all = Vec::new();
     for Answered { edge, answer, .. } in answered {
         let Answer::Ended(list) = answer else { continue };
         let (id, mut at) = (key(edge.as_ref().map(|card| card.edge)), i64::MIN);
         if !is_later {
-            // What is older than the newest ones is not gone on with.
+            // Entries older than the newest ones are not continued.
             from.0.insert(id, list.entries.last().map_or(0, |last| last.number));
         }
         for entry in list.entries {
-            // An edge's entries stay in their order whatever its clock did.
+            // The entries of an edge keep their order even if its clock was set back.
             at = at.max(entry.ended_ms);
             let card = edge.as_deref();
             let shown = EndedFlow {
@@ -105,7 +105,7 @@ fn merge(answered: Vec<Answered>, from: &mut Cursor, is_later: bool, limit: usiz
     }
     all.sort_by_key(|(at, id, number, _)| (*at, *id, *number));
     if is_later {
-        all.truncate(MAX_TOLD_ENTRIES);
+        all.truncate(MAX_LISTED_ENTRIES);
         for (_, id, number, _) in &all {
             from.0.insert(*id, *number);
         }
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn entries_stay_in_order_and_only_some_see_who_it_was() {
         let mut cursor = Cursor::default();
-        // The clock went back between the second and the third.
+        // The clock was set back between the second and the third.
         let newest = merge(vec![answered(&[(1, 10), (2, 30), (3, 20)])], &mut cursor, false, 2, true);
         assert_eq!(ids(&newest), ["2", "3"]);
         assert!(newest[0].client.is_some() && newest[0].identity.is_some());

@@ -6,7 +6,7 @@ use axum::{
 };
 use http::{StatusCode, Uri};
 use sallyport_api::{DEFAULT_PAGE_ITEMS, Flow, FlowPage, MAX_PAGE_ITEMS, PageQuery, SilentEdge};
-use sallyport_bus::{Answer, Answered, Ask, FlowList, FlowSeen, Routes, Silent};
+use sallyport_bus::{Answer, Answered, Ask, FlowList, FlowSeen, Routes, UnansweredEdge};
 use sallyport_model::{DirectOriginId, EdgeName, Scope, SocketId};
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     state::App,
 };
 
-/// The longest id of a flow that is looked for, in bytes.
+/// The longest id of a flow in a query, in bytes.
 const MAX_FLOW_ID_BYTES: usize = 128;
 
 /// The address of a direct origin, as long as its socket has it.
@@ -42,15 +42,15 @@ fn to_api(routes: &Routes, flow: FlowSeen, edge: Option<EdgeName>) -> Flow {
     }
 }
 
-/// Edges that did not answer, as the API has them.
-pub(crate) fn silent(silent: &[Silent]) -> Vec<SilentEdge> {
+/// The edges that did not answer, in the form of the API.
+pub(crate) fn silent(silent: &[UnansweredEdge]) -> Vec<SilentEdge> {
     silent.iter().map(|one| SilentEdge { edge: one.edge.name.clone(), why: one.why.to_string() }).collect()
 }
 
-/// One page of what all edges have, in the order of ids.
+/// One page of all edges' flows, in the order of ids.
 fn page(routes: &Routes, answered: Vec<Answered>, limit: usize) -> (Vec<Flow>, Option<String>) {
     let (mut flows, mut has_more) = (Vec::new(), false);
-    // Behind the last one of an edge that has more, others of it may come before those of other edges.
+    // An edge with more flows may have some that come before those of other edges: the page ends there.
     let mut known_to: Option<String> = None;
     for Answered { edge, answer, .. } in answered {
         let Answer::Flows(FlowList { flows: of_edge, has_more: edge_has_more }) = answer else { continue };
@@ -137,8 +137,8 @@ pub(crate) async fn kill(State(app): State<App>, caller: Caller, Path(id): Path<
     }
 }
 
-/// The names of edges that did not answer; `None` where all did.
-fn silent_names(silent: &[Silent]) -> Option<String> {
+/// The names of edges that did not answer; `None` if all did.
+fn silent_names(silent: &[UnansweredEdge]) -> Option<String> {
     let named = silent.iter().map(|one| format!("{}: {}", one.edge.name, one.why)).collect::<Vec<_>>();
     (!named.is_empty()).then(|| named.join("; "))
 }
@@ -175,11 +175,11 @@ mod tests {
             let ids: String = flows.iter().map(|flow| flow.id.as_str()).collect();
             (ids, next.unwrap_or_default())
         };
-        let said = |ids: &str, next: &str| (ids.to_owned(), next.to_owned());
-        assert_eq!(of(&["a", "d"], &["b", "c"], false, 10), said("abcd", ""));
-        assert_eq!(of(&["a", "d"], &["b", "c"], false, 3), said("abc", "c"));
-        // The second edge has more behind c: d may not be passed on before that is known.
-        assert_eq!(of(&["a", "d"], &["b", "c"], true, 10), said("abc", "c"));
-        assert_eq!(of(&[], &[], false, 10), said("", ""));
+        let expected = |ids: &str, next: &str| (ids.to_owned(), next.to_owned());
+        assert_eq!(of(&["a", "d"], &["b", "c"], false, 10), expected("abcd", ""));
+        assert_eq!(of(&["a", "d"], &["b", "c"], false, 3), expected("abc", "c"));
+        // The second edge has more flows after c, which may come before d.
+        assert_eq!(of(&["a", "d"], &["b", "c"], true, 10), expected("abc", "c"));
+        assert_eq!(of(&[], &[], false, 10), expected("", ""));
     }
 }

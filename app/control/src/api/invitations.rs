@@ -123,7 +123,7 @@ pub(crate) async fn create(
 }
 
 impl App {
-    /// Sends an invitation, where there is a hook.
+    /// Sends an invitation, if there is a hook.
     async fn send_invitation(
         &self,
         client: Client,
@@ -134,7 +134,7 @@ impl App {
             return Ok(Delivery::NoHook);
         }
         let (email, now) = (&invitation.email, self.clock.now().monotonic);
-        // Whoever invites decides who gets a message: nobody gets many.
+        // The inviting account chooses the address, so messages to each address are limited.
         if self.limits.take_message_request(client, now).is_err()
             || !self.limits.message_to_account(email.as_str(), now)
         {

@@ -125,7 +125,7 @@ fn done(change: MemberChangeOutcome, by: Role) -> Result<(), ApiError> {
     }
 }
 
-/// The refusal of a role that one may not give or take.
+/// The refusal of a role that the caller may not give or take away.
 pub(crate) fn may_not_give(by: Role) -> ApiError {
     let detail = format!("only owners may give or take the role of owner, and you are {by} of this organisation");
     ApiError::new(StatusCode::FORBIDDEN, "missing-role", detail)

@@ -90,8 +90,8 @@ impl Modify for BearerToken {
     }
 }
 
-/// What is sent where all of the body may be left out: the body may be, too. It is not `null`, which is how an optional
-/// type would be described.
+/// Bodies that may be absent, because all their fields are optional. An `Option` type would describe them as nullable
+/// instead.
 const BODY_MAY_BE_ABSENT: [&str; 4] =
     ["/v1/sockets/{id}/tunnels", "/v1/persons/{id}/reset", "/v1/edges/{id}/drain", "/v1/edge-tokens"];
 
@@ -108,8 +108,7 @@ impl Modify for BodyMayBeAbsent {
     }
 }
 
-/// What a name of its own describes is referred to by that name, in pages as well: a generated client has one type of
-/// each.
+/// Refers to each named type by its name, in pages as well, so that generated clients have one type for each.
 struct OneTypeOfEach;
 
 impl Modify for OneTypeOfEach {
@@ -127,7 +126,7 @@ impl Modify for OneTypeOfEach {
     }
 }
 
-/// The responses that every operation has beside its own: an error, whose kind is in the `code` of the problem.
+/// The responses that every operation has besides its own: an error, whose kind is the problem's `code`.
 struct ErrorResponses;
 
 impl IntoResponses for ErrorResponses {
@@ -142,7 +141,7 @@ fn problem() -> Content {
     Content::new(Some(Ref::from_schema_name("Problem")))
 }
 
-/// Adds [`ErrorResponses`] to every operation, and the body to the errors that operations name themselves.
+/// Adds [`ErrorResponses`] to every operation, and a body to the errors that operations name themselves.
 struct ProblemResponses;
 
 impl Modify for ProblemResponses {

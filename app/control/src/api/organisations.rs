@@ -86,7 +86,7 @@ pub(crate) async fn update(
 pub(crate) async fn leave(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
     audit::set_target(&caller.who.email);
-    // Nobody is kept: whatever the role, it may be laid down.
+    // Every member may leave, whatever the role.
     match app.store.remove_member(caller.organisation, caller.who.id, Role::Owner).await? {
         MemberChangeOutcome::Done => {
             tracing::info!(organisation = %caller.organisation, account = %caller.who.id, "a member left");

@@ -23,7 +23,7 @@ use crate::{
 
 fn to_api(app: &App, provider: StoredProvider) -> Provider {
     let has_secret = app.open_secret(&provider).is_some_and(|secret| !secret.is_empty());
-    // Where nobody is asked, nobody comes back.
+    // A local provider gets no redirects.
     let redirect_uri = match provider.config.kind {
         ProviderKind::Local => String::new(),
         _ => app.redirect_uri(provider.organisation, &provider.name),

@@ -30,7 +30,7 @@ use crate::{
 
 /// What secrets of service tokens begin with.
 const SECRET_PREFIX: &str = "sps_";
-/// How many days a certificate is good when nothing is said.
+/// The default lifetime of a certificate, in days.
 const CERTIFICATE_DAYS: u32 = 30;
 /// How many sockets a token may name.
 const MAX_TOKEN_SOCKETS: usize = 100;
@@ -119,7 +119,7 @@ pub(crate) async fn create(
         display_name,
     };
     let new = NewServiceToken { organisation: caller.organisation, token, hash };
-    // What edges know follows the store, also while that is read again.
+    // Publishing follows the order of the store, also while the store is read again.
     let _turn = app.publishing.lock().await;
     match app.store.create_service_token(&new, input.keyed.as_ref()).await? {
         Creation::Made(()) => {
@@ -194,7 +194,7 @@ pub(crate) async fn certificate(
     let subject = ServiceSubject { name: &name, token: &id, lifetime };
     let issued = authority.issue_service(&request, subject, date(now), random::bytes()?).map_err(ApiError::internal)?;
     let until = issued.not_after.unix_timestamp();
-    // It is written down before it is given out.
+    // Recorded before it is handed out.
     let noted = IssuedCertificate {
         organisation,
         kind: AuthorityKind::ClientTls,
@@ -211,7 +211,7 @@ pub(crate) async fn certificate(
         let certified = certified.ok_or_else(|| ApiError::not_found("service token"))?;
         app.identities.put_token(certified.route());
     }
-    // Sockets that were made before there was an authority learn of it.
+    // Sockets from before the authority learn of it.
     app.publish_organisation(organisation).await?;
     let serial: String = issued.serial.iter().map(|byte| format!("{byte:02x}")).collect();
     app.audit_certificate(

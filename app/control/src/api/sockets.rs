@@ -21,7 +21,7 @@ use crate::{
     state::App,
 };
 
-/// Marks an answer that was given before.
+/// Marks the repetition of an earlier response.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 fn location(id: SocketId) -> String {
@@ -108,7 +108,7 @@ pub(crate) async fn update(
     input: Input<UpdateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    // Who serves a socket may set a password or another one, but not take the gate away.
+    // A caller that may only serve sockets can set or change a password, but not remove the gate.
     if input.value.identity.is_some() || matches!(input.value.protected, Some(None)) {
         caller.require(Scope::IdentityWrite)?;
     }

@@ -20,8 +20,8 @@ use crate::{
     state::App,
 };
 
-/// How many origins are told of.
-const MAX_TOLD_ORIGINS: usize = 100;
+/// How many origins a response lists.
+const MAX_LISTED_ORIGINS: usize = 100;
 
 fn quantiles(spans: &SpanCounts, bounds: Option<SpanBounds>) -> Option<Quantiles> {
     let us = |per_mille| spans.quantile_us(per_mille).map(|us| bounds.map_or(us, |bounds| bounds.clamp(us)));
@@ -30,7 +30,7 @@ fn quantiles(spans: &SpanCounts, bounds: Option<SpanBounds>) -> Option<Quantiles
     Some(Quantiles { p50_ms: ms(500)?, p99_ms: ms(990)? })
 }
 
-/// The counters as the API has them.
+/// The counters in the form of the API.
 fn counts(counted: &SocketUse) -> Counts {
     Counts {
         since: (counted.since_ms > 0).then(|| date_of_ms(counted.since_ms)),
@@ -48,7 +48,7 @@ fn counts(counted: &SocketUse) -> Counts {
     }
 }
 
-/// How many end in a second, by what was observed of the last minute.
+/// The rate of a second, from the observed part of the last minute.
 fn per_second(counted: &SocketUse) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "what ends in a minute is far below 2^52")]
     let rate = counted.last_minute as f64 / counted.minute_seconds.max(1) as f64;
@@ -69,8 +69,8 @@ fn add_all(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     }
 }
 
-/// Adds what another edge counted. What was observed of the last minute is what the edge observed that knows most of
-/// it: one that has just begun has counted all that there was at it.
+/// Adds the counters of another edge. The observed part of the last minute is that of the edge with the longest
+/// observation, because an edge that has just started has counted everything since.
 fn add(to: &mut SocketUse, from: &SocketUse) {
     to.since_ms = if to.since_ms == 0 { from.since_ms } else { to.since_ms.min(from.since_ms) };
     add_all(&mut to.requests, &from.requests);
@@ -131,7 +131,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     let mut origins: Vec<_> = origins.into_values().collect();
     origins.sort_by_key(|one| std::cmp::Reverse(one.uses));
     let holders = |tunnel| app.fleet.holders(tunnel).iter().map(|card| card.name.clone()).collect();
-    let origins = origins.into_iter().take(MAX_TOLD_ORIGINS).map(|one| OriginCounts {
+    let origins = origins.into_iter().take(MAX_LISTED_ORIGINS).map(|one| OriginCounts {
         tunnel: one.tunnel,
         direct_origin: one.direct_origin,
         edges: one.tunnel.map(holders).unwrap_or_default(),
@@ -176,15 +176,15 @@ mod tests {
         let mut total = SocketUse::default();
         add(&mut total, &counted(2_000, 5, 60, 60));
         add(&mut total, &counted(1_000, 7, 20, 10));
-        let told = counts(&total);
+        let counted = counts(&total);
         assert_eq!(
-            (told.since, told.requests["2xx"], told.bytes_out, told.live),
+            (counted.since, counted.requests["2xx"], counted.bytes_out, counted.live),
             (Some(date_of_ms(1_000)), 12, 120, 2)
         );
-        // Eighty ended in the last minute, wherever: an edge that has just begun did not see them all in ten seconds.
-        assert_eq!((told.last_minute, told.last_minute_seconds), (80, 60));
-        assert!((told.per_second - 1.33).abs() < 0.01, "{}", told.per_second);
-        assert!(told.duration.is_none() && told.first_byte.is_none());
+        // Eighty ended in the last minute: an edge that has just started observed only ten seconds of them.
+        assert_eq!((counted.last_minute, counted.last_minute_seconds), (80, 60));
+        assert!((counted.per_second - 1.33).abs() < 0.01, "{}", counted.per_second);
+        assert!(counted.duration.is_none() && counted.first_byte.is_none());
     }
 
     #[test]
@@ -195,9 +195,9 @@ mod tests {
         one.duration_bounds = Some(SpanBounds { least_us: 59_900_000, most_us: us });
         let mut total = SocketUse::default();
         add(&mut total, &one);
-        let told = counts(&total);
-        assert!((told.per_second - 0.05).abs() < 0.001, "three in a minute: {}", told.per_second);
-        let took = told.duration.unwrap();
+        let counted = counts(&total);
+        assert!((counted.per_second - 0.05).abs() < 0.001, "three in a minute: {}", counted.per_second);
+        let took = counted.duration.unwrap();
         assert!((took.p99_ms - 60_000.0).abs() < 0.01, "nothing took longer than a minute: {took:?}");
         assert!((59_900.0..=60_000.0).contains(&took.p50_ms), "{took:?}");
     }

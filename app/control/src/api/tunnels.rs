@@ -11,7 +11,7 @@ use sallyport_api::{
     ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Secret, SshCertificate,
     Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
-use sallyport_bus::{Answer, Ask, EdgeState, HeldTunnel, TunnelOnEdge};
+use sallyport_bus::{Answer, Ask, EdgeState, TunnelFigures, TunnelOnEdge};
 use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
 use sallyport_store::Creation;
 
@@ -33,10 +33,10 @@ fn location(socket: SocketId, id: TunnelId) -> String {
     format!("/v1/sockets/{socket}/tunnels/{id}")
 }
 
-/// The answers of edges about tunnels: the edge, `None` on one machine, and the state of the tunnel there.
-type TunnelHolders = HashMap<TunnelId, Vec<(Option<EdgeId>, HeldTunnel)>>;
+/// The answers of edges about tunnels; the edge is `None` on one machine.
+type TunnelHolders = HashMap<TunnelId, Vec<(Option<EdgeId>, TunnelFigures)>>;
 
-/// Asks those edges that hold tunnels of the socket how these are.
+/// Asks the edges that hold tunnels of the socket about these tunnels.
 async fn ask_holders(app: &App, organisation: AccountId, socket: SocketId, tunnels: &[TunnelId]) -> TunnelHolders {
     let ask = Ask::Tunnels { organisation, socket };
     let is_one_machine = app.fleet.edges().is_empty();
@@ -49,15 +49,15 @@ async fn ask_holders(app: &App, organisation: AccountId, socket: SocketId, tunne
         [] => return TunnelHolders::new(),
         holders => app.config.asker.ask_these(holders, &ask).await,
     };
-    let mut said = TunnelHolders::new();
+    let mut answers = TunnelHolders::new();
     for answered in gathered.answered {
-        let Answer::Tunnels(held) = answered.answer else { continue };
+        let Answer::Tunnels(tunnels_there) = answered.answer else { continue };
         let edge = answered.edge.as_ref().map(|card| card.edge);
-        for one in held {
-            said.entry(one.tunnel).or_default().push((edge, one));
+        for one in tunnels_there {
+            answers.entry(one.tunnel).or_default().push((edge, one));
         }
     }
-    said
+    answers
 }
 
 #[expect(clippy::cast_precision_loss, reason = "round trips are far below 2^52 microseconds")]
@@ -65,15 +65,14 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
 }
 
-/// The edge and the region at which a tunnel is at home: the region that its connector says, else that of the edge
-/// which has it longest; and of the edges there the one that has it longest. Where none of them is there, the edge is
-/// one elsewhere.
-fn home(held: &[TunnelOnEdge]) -> Option<(EdgeName, RegionName)> {
+/// The home of a tunnel: edge and region. The region is that of its connector, else that of the edge that has held the
+/// tunnel longest. The edge is the one of this region that has held the tunnel longest, else one elsewhere.
+fn home(holders: &[TunnelOnEdge]) -> Option<(EdgeName, RegionName)> {
     let longest = |one: &&TunnelOnEdge| (one.presence.since, one.card.name.clone());
-    let said = held.iter().filter(|one| one.presence.home.is_some()).min_by_key(longest);
-    let first = held.iter().min_by_key(longest)?;
-    let region = said.and_then(|one| one.presence.home.clone()).unwrap_or_else(|| first.card.region.clone());
-    let at_home = held.iter().filter(|one| one.card.region == region).min_by_key(longest);
+    let declared = holders.iter().filter(|one| one.presence.home.is_some()).min_by_key(longest);
+    let first = holders.iter().min_by_key(longest)?;
+    let region = declared.and_then(|one| one.presence.home.clone()).unwrap_or_else(|| first.card.region.clone());
+    let at_home = holders.iter().filter(|one| one.card.region == region).min_by_key(longest);
     Some((at_home.unwrap_or(first).card.name.clone(), region))
 }
 
@@ -82,24 +81,24 @@ fn to_api(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
     to_api_with_holders(app, tunnel, &TunnelHolders::new())
 }
 
-fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, said: &TunnelHolders) -> Tunnel {
+fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, answers: &TunnelHolders) -> Tunnel {
     let presence = app.directory.get(tunnel.id);
-    let held = app.fleet.held(tunnel.id);
-    let said = said.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
-    let of = |edge: EdgeId| said.iter().find(|(id, _)| *id == Some(edge)).map(|(_, held)| held);
-    let holders = held.iter().map(|TunnelOnEdge { card, presence }| TunnelHolder {
+    let holding = app.fleet.tunnel_on_edges(tunnel.id);
+    let answers = answers.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
+    let of = |edge: EdgeId| answers.iter().find(|(id, _)| *id == Some(edge)).map(|(_, tunnel)| tunnel);
+    let holders = holding.iter().map(|TunnelOnEdge { card, presence }| TunnelHolder {
         edge: card.name.clone(),
         region: card.region.clone(),
-        healthy: of(card.edge).and_then(|held| held.is_well),
+        healthy: of(card.edge).and_then(|tunnel| tunnel.is_well),
         failure: origin_health::of_presence(presence),
-        round_trip_ms: of(card.edge).and_then(|held| held.rtt_us).map(ms),
-        live: of(card.edge).map(|held| held.live),
+        round_trip_ms: of(card.edge).and_then(|tunnel| tunnel.rtt_us).map(ms),
+        live: of(card.edge).map(|tunnel| tunnel.live),
     });
     let holders: Vec<_> = holders.collect();
-    // Well where any edge finds it so: it gets what comes there.
-    let well = said.iter().filter_map(|(_, held)| held.is_well).reduce(|one, other| one || other);
-    let round_trip_us = said.iter().filter_map(|(_, held)| held.rtt_us).min();
-    let home = home(&held);
+    // Healthy if any edge reports so, because that edge sends requests.
+    let well = answers.iter().filter_map(|(_, tunnel)| tunnel.is_well).reduce(|one, other| one || other);
+    let round_trip_us = answers.iter().filter_map(|(_, tunnel)| tunnel.rtt_us).min();
+    let home = home(&holding);
     Tunnel {
         id: tunnel.id,
         socket_id: tunnel.socket,
@@ -120,7 +119,7 @@ fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, said: &Tunne
         region: home.map(|(_, region)| region),
         holders,
         round_trip_ms: round_trip_us.map(ms),
-        live: (!said.is_empty()).then(|| said.iter().map(|(_, held)| held.live).sum()),
+        live: (!answers.is_empty()).then(|| answers.iter().map(|(_, tunnel)| tunnel.live).sum()),
     }
 }
 
@@ -131,10 +130,10 @@ fn to_api_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credentia
     CreatedTunnel { details: to_api(app, tunnel), credential, connect }
 }
 
-/// How many edges connectors are told of at the beginning; the first one that answers tells of more.
+/// How many edges a connector learns at first; its first edge tells it of more.
 const MAX_CONNECT_EDGES: usize = 8;
 
-/// Some edges that take connectors, of all regions in turn.
+/// Some edges that accept connectors, of all regions in turn.
 fn serving_edges(app: &App) -> Vec<ConnectEdge> {
     let cards = app.fleet.edges().into_iter().map(|seen| seen.card).filter(|card| card.state == EdgeState::Serving);
     let mut turns = std::collections::HashMap::new();
@@ -174,8 +173,8 @@ pub(crate) async fn list(
     let socket = app.find_socket(caller.organisation, &socket).await?;
     let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
     let ids: Vec<_> = rows.iter().map(|(_, tunnel)| tunnel.id).collect();
-    let said = ask_holders(&app, caller.organisation, socket.id, &ids).await;
-    Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api_with_holders(&app, &tunnel, &said))))
+    let answers = ask_holders(&app, caller.organisation, socket.id, &ids).await;
+    Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api_with_holders(&app, &tunnel, &answers))))
 }
 
 /// Make a tunnel at a socket
@@ -228,8 +227,8 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
-    let said = ask_holders(&app, caller.organisation, tunnel.socket, &[tunnel.id]).await;
-    Ok(json(StatusCode::OK, &to_api_with_holders(&app, &tunnel, &said)))
+    let answers = ask_holders(&app, caller.organisation, tunnel.socket, &[tunnel.id]).await;
+    Ok(json(StatusCode::OK, &to_api_with_holders(&app, &tunnel, &answers)))
 }
 
 /// Change a tunnel
@@ -336,7 +335,7 @@ mod tests {
 
     use super::*;
 
-    fn held(edge: &str, region: &str, since: i64, home: Option<&str>) -> TunnelOnEdge {
+    fn holder(edge: &str, region: &str, since: i64, home: Option<&str>) -> TunnelOnEdge {
         let card = EdgeCard {
             edge: EdgeId::from_random([1; 16]),
             name: edge.parse().unwrap(),
@@ -363,16 +362,16 @@ mod tests {
 
     #[test]
     fn a_tunnel_is_at_home_where_its_connector_came_first() {
-        let at = |held: &[TunnelOnEdge]| home(held).map(|(edge, region)| format!("{edge} {region}"));
+        let at = |holders: &[TunnelOnEdge]| home(holders).map(|(edge, region)| format!("{edge} {region}"));
         assert_eq!(at(&[]), None);
-        let first = held("eu-1", "eu", 10, None);
-        assert_eq!(at(&[held("us-1", "us", 11, Some("eu")), first.clone()]).unwrap(), "eu-1 eu", "in whatever order");
-        // It came back to its first edge later.
-        let back = held("eu-1", "eu", 20, Some("eu"));
-        assert_eq!(at(&[held("us-1", "us", 11, Some("eu")), back]).unwrap(), "eu-1 eu");
-        // Nobody of its region holds it: it is at home there all the same.
-        assert_eq!(at(&[held("us-1", "us", 11, Some("eu"))]).unwrap(), "us-1 eu");
-        // Older connectors do not say it.
-        assert_eq!(at(&[held("us-1", "us", 11, None), first]).unwrap(), "eu-1 eu");
+        let first = holder("eu-1", "eu", 10, None);
+        assert_eq!(at(&[holder("us-1", "us", 11, Some("eu")), first.clone()]).unwrap(), "eu-1 eu", "in whatever order");
+        // The tunnel returned to its first edge later.
+        let back = holder("eu-1", "eu", 20, Some("eu"));
+        assert_eq!(at(&[holder("us-1", "us", 11, Some("eu")), back]).unwrap(), "eu-1 eu");
+        // No edge of its region holds the tunnel; its home is that region all the same.
+        assert_eq!(at(&[holder("us-1", "us", 11, Some("eu"))]).unwrap(), "us-1 eu");
+        // Older connectors report no region.
+        assert_eq!(at(&[holder("us-1", "us", 11, None), first]).unwrap(), "eu-1 eu");
     }
 }

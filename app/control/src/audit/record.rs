@@ -1,4 +1,4 @@
-//! Events that handlers record by themselves: logins, certificates, and what persons and ssh clients change.
+//! Audit events that handlers record themselves: logins, certificates, and changes by persons and ssh clients.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ impl App {
         }
     }
 
-    /// Records a login, or why it was refused.
+    /// Records a login, with the reason if it was refused.
     pub(crate) fn audit_login(&self, organisation: AccountId, identity: &str, provider: &str, refused: Option<&str>) {
         let login = AuditLogin {
             identity: identity.to_owned(),
@@ -40,7 +40,7 @@ impl App {
         self.audit_end(session.organisation, person.email.as_str(), person.provider.as_str());
     }
 
-    /// Records that the provider ended the login of a person, and why.
+    /// Records that the provider ended a person's login, with the reason.
     pub(crate) fn audit_ended_by_provider(&self, session: &LoginSession, reason: &str) {
         let person = &session.person;
         let login = AuditLogin {
@@ -64,7 +64,7 @@ impl App {
         self.record(Some(organisation), |at, organisation| AuditEvent::login(at, organisation, login));
     }
 
-    /// Records what a person decided or asked for, besides logging in; `refused`: why not.
+    /// Records a person's decision or request other than a login, with the reason if it was refused.
     pub(crate) fn audit_decision(&self, session: &LoginSession, action: &str, target: &str, refused: Option<&str>) {
         let admin = AuditAdmin {
             actor: format!("person:{}", session.person.email),
@@ -86,7 +86,7 @@ impl App {
         self.record(Some(organisation), |at, organisation| AuditEvent::certificate(at, organisation, certificate));
     }
 
-    /// Records what a person changed of what lets them in. Persons are no accounts, whatever their address.
+    /// Records that a person changed a password or codes. Persons are no accounts, even with the same address.
     pub(crate) fn audit_person(&self, organisation: AccountId, email: &str, action: &str) {
         let admin = AuditAdmin {
             actor: format!("person:{email}"),
@@ -102,7 +102,7 @@ impl App {
         self.record(Some(organisation), |at, organisation| AuditEvent::admin(at, organisation, admin));
     }
 
-    /// Records what the owner of an account changed of what lets them in, without being logged in; `reason`: by what.
+    /// Records that the owner of an account changed a password or codes without a login; `reason` names the proof.
     pub(crate) fn audit_account(&self, account: &Account, action: &str, reason: Option<&str>) {
         let admin = AuditAdmin {
             actor: account.email.as_str().to_owned(),
@@ -134,7 +134,7 @@ impl App {
             outcome: "done".to_owned(),
             reason: None,
             request_id: String::new(),
-            // By which port it came is not known here.
+            // The client's port is not known here.
             client: Some(SocketAddr::new(ssh.address, 0)),
         };
         self.record(Some(socket.account), |at, organisation| AuditEvent::admin(at, organisation, admin));

@@ -1,8 +1,8 @@
-//! What each request leaves in the audit log: nothing that changes something can be forgotten, since the router's own
-//! words name it.
+//! The audit trail of a request. Every request that changes something is recorded, with an action from its route, so
+//! that none can be forgotten.
 //!
-//! While a request runs, whoever finds out who asks ([`set_actor`]) and what it is about ([`set_target`]) says so here.
-//! When it is over, a request that may have changed something is recorded, whichever handler answered it.
+//! While a request runs, extractors and handlers add its actor ([`set_actor`]) and its target ([`set_target`]). At its
+//! end, a request that may have changed something is recorded.
 
 use std::{fmt::Display, future::Future, net::SocketAddr, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{security::client::Client, state::App};
 /// The longest name of a target that is recorded, in characters.
 pub(super) const MAX_TARGET_CHARS: usize = 256;
 
-/// What a request would be called wrongly after its path.
+/// Routes whose action cannot be derived from the path.
 const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/v1/accounts", "account.create"),
     ("POST", "/v1/accounts/reset", "account.reset"),
@@ -48,7 +48,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
 struct RequestFacts {
     actor: Option<Actor>,
     target: Option<String>,
-    /// The action, where the path does not name it.
+    /// The action, if the path does not name it.
     action: Option<&'static str>,
     changed: Vec<String>,
     /// Another organisation whose log gets the event too.
@@ -88,7 +88,7 @@ tokio::task_local! {
     static TRAIL: Trail;
 }
 
-/// The same trail for what goes on after the answer.
+/// Runs a future that outlives its response with the same trail.
 pub(crate) async fn carry<F: Future>(trail: Option<Trail>, what: F) -> F::Output {
     match trail {
         Some(trail) => TRAIL.scope(trail, what).await,
@@ -96,45 +96,44 @@ pub(crate) async fn carry<F: Future>(trail: Option<Trail>, what: F) -> F::Output
     }
 }
 
-/// The trail of what runs now.
+/// The trail of the running request.
 pub(crate) fn current_trail() -> Option<Trail> {
     TRAIL.try_with(Trail::clone).ok()
 }
 
-/// This one asks.
+/// Sets the actor.
 pub(crate) fn set_actor(actor: Actor) {
     let _ = TRAIL.try_with(|trail| trail.found().actor = Some(actor));
 }
 
-/// It is recorded with this organisation, too.
+/// Records the event with this organisation too.
 pub(crate) fn add_organisation(organisation: AccountId) {
     let _ = TRAIL.try_with(|trail| trail.found().also = Some(organisation));
 }
 
-/// A token was shown that is not taken.
+/// Records that the request has a token that is not valid.
 pub(crate) fn report_bad_token(why: &'static str, whose: Option<Actor>) {
     let _ = TRAIL.try_with(|trail| trail.found().bad_token = Some((why, whose)));
 }
 
-/// It is about this.
+/// Sets the target.
 pub(crate) fn set_target(target: impl Display) {
     let _ = TRAIL.try_with(|trail| {
         trail.found().target = Some(target.to_string().chars().take(MAX_TARGET_CHARS).collect());
     });
 }
 
-/// It does this, which its path does not say.
+/// Sets the action, if the path does not name it.
 pub(crate) fn set_action(action: &'static str) {
     let _ = TRAIL.try_with(|trail| trail.found().action = Some(action));
 }
 
-/// It changes these fields.
+/// Sets the names of the changed fields.
 pub(crate) fn set_changed_fields(fields: Vec<String>) {
     let _ = TRAIL.try_with(|trail| trail.found().changed = fields);
 }
 
-/// The address that the request comes from.
-/// The id of the request that runs now; empty outside of one.
+/// The client address and the id of the running request; the id is empty outside of a request.
 pub(super) fn request_id() -> String {
     TRAIL.try_with(|trail| trail.request_id.clone()).unwrap_or_default()
 }
@@ -144,7 +143,7 @@ pub(super) fn client() -> Option<SocketAddr> {
 }
 
 impl Trail {
-    /// Of this request, which begins.
+    /// The trail of a request that begins.
     pub(crate) fn of(request: &Request, request_id: &str) -> Self {
         Self {
             request_id: request_id.to_owned(),
@@ -154,7 +153,7 @@ impl Trail {
         }
     }
 
-    /// What runs in here may add to the trail.
+    /// Runs a future that may add to the trail.
     pub(crate) fn around<F: Future>(self, what: F) -> impl Future<Output = F::Output> {
         TRAIL.scope(self, what)
     }
@@ -163,8 +162,7 @@ impl Trail {
         self.found.lock()
     }
 
-    /// The request is over: what changed something is recorded, what the token was not allowed to, and a token that is
-    /// not taken.
+    /// Records the end of the request: a change, a refusal for lack of a scope, or a token that is not valid.
     pub(crate) fn ends(&self, app: &App, method: &Method, route: Option<&str>, answer: &Response) {
         let mut found = std::mem::take(&mut *self.found());
         if let Some((why, whose)) = found.bad_token.take() {
@@ -196,7 +194,7 @@ impl Trail {
         }
     }
 
-    /// Records a token that is not taken, as often as one address may leave that behind.
+    /// Records a token that is not valid, within the rate limit of the client's address.
     fn shown_bad_token(&self, app: &App, why: &str, whose: Option<Actor>) {
         let client = Client::at(self.client.map(|client| client.ip()));
         if !app.limits.may_record_bad_token(client, app.clock.now().monotonic) {
@@ -218,7 +216,7 @@ impl Trail {
     }
 }
 
-/// What the request does, in a word: from its path where nothing better is known.
+/// The action of the request, derived from its path if not set.
 fn called(method: &Method, route: &str) -> String {
     if let Some((.., action)) = ACTIONS.iter().find(|(m, r, _)| *m == method.as_str() && *r == route) {
         return (*action).to_owned();
@@ -231,7 +229,7 @@ fn called(method: &Method, route: &str) -> String {
     match *method {
         Method::DELETE => format!("{}.delete", noun(words.last())),
         Method::PUT | Method::PATCH => format!("{}.edit", noun(words.last())),
-        // A word behind a noun says what is done with it; a plural is a list that something is added to.
+        // A singular word after a noun is an action on it; a plural is a list to which something is added.
         _ if ends_in_word && words.len() > 1 && !words.last().is_some_and(|word| word.ends_with('s')) => {
             format!("{}.{}", noun(words.get(words.len() - 2)), words.last().unwrap_or(&""))
         }
@@ -246,13 +244,13 @@ fn singular(word: &str) -> String {
     }
 }
 
-/// The id of what was made.
+/// The id of the created thing.
 fn made(answer: &Response) -> Option<String> {
     let location = answer.headers().get(header::LOCATION)?.to_str().ok()?;
     location.rsplit('/').next().map(|id| id.chars().take(MAX_TARGET_CHARS).collect())
 }
 
-/// What stands in the path where the route has variables.
+/// The values of the route's parameters in the path.
 fn named_by(route: &str, path: &str) -> Option<String> {
     let variables = route.split('/').zip(path.split('/')).filter(|(word, _)| word.starts_with('{'));
     let values: Vec<&str> = variables.map(|(_, value)| value).collect();

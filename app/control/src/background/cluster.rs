@@ -14,7 +14,7 @@ use crate::{
 impl App {
     /// Counts an attempt that another control has counted.
     pub(crate) fn record_remote(&self, word: &[u8]) {
-        // One that is not understood is of another version.
+        // A message that cannot be parsed is of another version.
         if let Ok(counted) = serde_json::from_slice::<CountedAttempt>(word) {
             let now = self.clock.now().monotonic;
             self.limits.record_remote(&counted, now);
@@ -34,12 +34,12 @@ impl App {
         Ok(!gone.is_empty())
     }
 
-    /// Removes what was made for ssh clients of who is gone. What edges know of it is for the caller to tell.
+    /// Removes the temporary sockets and tunnels of holders that are gone. The caller publishes the change.
     pub(crate) async fn sweep(&self) -> Result<SweptForwards, StoreError> {
         self.sweep_but(None).await
     }
 
-    /// Removes what was made for ssh clients that this edge held in a former life.
+    /// Removes the temporary sockets and tunnels that this edge held before its restart.
     pub(crate) async fn sweep_of_edge(&self, edge: EdgeId) -> Result<(), ApiError> {
         let swept = self.sweep_but(Some(*edge.as_bytes())).await?;
         self.publish_sweep(swept).await
@@ -47,7 +47,7 @@ impl App {
 
     async fn sweep_but(&self, gone: Option<HolderId>) -> Result<SweptForwards, StoreError> {
         if self.store.is_shared() {
-            // One that has just started is not known before this, and what it holds is not to be swept.
+            // A control that has just started writes its first heartbeat here, so that its sockets are not removed.
             self.beat().await?;
         }
         let edges = self.store.edges().await?;
@@ -66,7 +66,7 @@ impl App {
         self.temporary_forwards.sweep(&self.store, lives).await
     }
 
-    /// [`App::sweep`], and edges know it.
+    /// Like [`App::sweep`], and publishes the change.
     pub(crate) async fn sweep_and_tell(&self) -> Result<(), ApiError> {
         let swept = self.sweep().await?;
         self.publish_sweep(swept).await
@@ -75,7 +75,11 @@ impl App {
     async fn publish_sweep(&self, swept: SweptForwards) -> Result<(), ApiError> {
         let SweptForwards { gone, changed } = swept;
         if !gone.is_empty() || !changed.is_empty() {
-            tracing::info!(sockets = gone.len(), tunnels = changed.len(), "what ssh clients left is removed");
+            tracing::info!(
+                sockets = gone.len(),
+                tunnels = changed.len(),
+                "temporary sockets and tunnels of gone ssh clients are removed"
+            );
         }
         self.unpublish(&gone).await;
         for socket in changed {
@@ -85,7 +89,7 @@ impl App {
     }
 }
 
-/// Says again and again that this control lives, as long as it does.
+/// Writes heartbeats for as long as this control lives.
 pub(crate) async fn beat(app: Weak<AppParts>) {
     let mut is_failing = false;
     while let Some(app) = app.upgrade().map(App) {
@@ -97,7 +101,7 @@ pub(crate) async fn beat(app: Weak<AppParts>) {
             Ok(()) => is_failing = false,
             Err(error) if !is_failing => {
                 is_failing = true;
-                tracing::warn!(error, "the other controls are not told that this one is there: trying again");
+                tracing::warn!(error, "the heartbeat of this control could not be written: trying again");
             }
             Err(_) => {}
         }

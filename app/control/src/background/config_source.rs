@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use sallyport_bus::{
-    Bus, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats, SourceFuture, publish_config, talk_to_controls,
+    Bus, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats, SourceFuture, exchange_control_messages,
+    publish_config,
 };
 use sallyport_model::{DrainOrder, EdgeOrders};
 use sallyport_store::{StoreError, StoredEdge};
@@ -21,7 +22,7 @@ pub struct ConfigPublishing {
     pub stats: PublishStats,
 }
 
-/// How often the store is read again without a reason, where others may have changed it.
+/// How often the store is read again without a notification, if other controls may have changed it.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
 
 struct Source {
@@ -33,8 +34,7 @@ fn read_error(error: impl std::fmt::Display) -> String {
     format!("the store cannot be read: {error}")
 }
 
-/// What is wanted of an edge. There is something for each that has joined and was not removed: by that edges know one
-/// another.
+/// The orders to an edge. Every edge that has joined and was not removed has an entry, by which edges know each other.
 fn orders(edge: &StoredEdge) -> EdgeOrders {
     EdgeOrders { edge: edge.id, drain: edge.drain_until.map(|until| DrainOrder { until }) }
 }
@@ -109,24 +109,25 @@ impl Control {
         let nats_of_talk = nats.clone();
         let source = Source { control: self.clone(), changed: changed.clone() };
         tokio::spawn(publish_config(nats, bus, Arc::new(source), replicas, stats.clone()));
-        if let Some(said) = self.app.attempt_gossip.begin() {
+        if let Some(attempts) = self.app.attempt_gossip.begin() {
             let hearer = self.clone();
-            let talk =
-                talk_to_controls(nats_of_talk, self.app.config.id, said, move |word| hearer.app.record_remote(word));
+            let talk = exchange_control_messages(nats_of_talk, self.app.config.id, attempts, move |word| {
+                hearer.app.record_remote(word)
+            });
             tokio::spawn(talk);
         }
         let control = self.clone();
         tokio::spawn(async move {
             if let Err(error) = control.app.reload_edge_orders().await {
-                tracing::warn!(%error, "which edges there are is not known yet");
+                tracing::warn!(%error, "the edges cannot be read from the store yet");
             }
             loop {
-                // While the bus is away nobody tells what others change.
+                // While the bus is away, no notification of other controls comes.
                 if tokio::time::timeout(LOOK_EVERY, changed.notified()).await.is_ok() {
                     tokio::time::sleep(GATHER).await;
                 }
                 if let Err(error) = control.reload().await {
-                    tracing::warn!(error = format!("{error:#}"), "what another control has changed is not known yet");
+                    tracing::warn!(error = format!("{error:#}"), "the changes of another control cannot be read yet");
                 }
             }
         });

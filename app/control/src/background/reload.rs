@@ -14,8 +14,8 @@ impl Control {
     /// When the store cannot be read; nothing was told then.
     pub async fn reload(&self) -> anyhow::Result<usize> {
         let app = &self.app;
-        // Before the turn: who makes something for an ssh client holds back the sweep, and publishes what it has made.
-        app.sweep().await.context("cannot remove what ssh clients left")?;
+        // Before the publishing lock: the maker of a temporary socket delays the sweep, and publishes what it has made.
+        app.sweep().await.context("cannot remove the temporary sockets of ssh clients")?;
         let _turn = app.publishing.lock().await;
         app.reload_edge_orders().await.context("cannot read the edges again")?;
         let stored = app.store.routes().await.context("cannot read the sockets again")?;
@@ -72,9 +72,9 @@ impl App {
     /// Ends logins and service tokens at the edges that the store does not have.
     async fn reload_identities(&self, new_logins: NewLogins) -> anyhow::Result<()> {
         let now = self.clock.now().unix_seconds;
-        let sessions = self.store.all_person_sessions(now).await.context("cannot read who is logged in")?;
+        let sessions = self.store.all_person_sessions(now).await.context("cannot read the logins of persons")?;
         let good: HashSet<_> = sessions.iter().map(|session| session.id).collect();
-        // Where logins begin, one that began since the store was read is not in it yet.
+        // The process that begins logins may have begun one since the store was read.
         let is_new = |at: i64| new_logins == NewLogins::Publish && at >= now;
         self.identities.end_sessions(|session| !good.contains(&session.id) && !is_new(session.authenticated_at));
         let tokens = self.store.service_token_routes(now).await.context("cannot read the service tokens")?;

@@ -4,12 +4,12 @@ use std::{sync::Weak, time::Duration};
 
 use crate::state::{App, AppParts};
 
-/// How often the store forgets what is over.
+/// How often expired rows of the store are removed.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
-/// How often logins that are over are taken from the edges. Edges look at the ends of logins themselves, too.
+/// How often ended logins are removed from the edges. Edges check the ends of logins themselves, too.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
-/// Takes logins that are over from the edges, as long as control lives.
+/// Removes ended logins from the edges, for as long as control lives.
 pub(crate) async fn sweep(app: Weak<AppParts>) {
     while let Some(app) = app.upgrade() {
         let now = app.clock.now().unix_seconds;
@@ -18,14 +18,14 @@ pub(crate) async fn sweep(app: Weak<AppParts>) {
         if app.edges.get().is_some()
             && let Err(error) = app.sweep_and_tell().await
         {
-            tracing::debug!(error = error.sentence(), "what ssh clients left is removed later");
+            tracing::debug!(error = error.sentence(), "temporary sockets of gone ssh clients are removed later");
         }
         drop(app);
         tokio::time::sleep(SWEEP_EVERY).await;
     }
 }
 
-/// Forgets what is over, now and then, as long as control lives.
+/// Removes expired rows of the store, for as long as control lives.
 pub(crate) async fn tidy(app: Weak<AppParts>) {
     while let Some(app) = app.upgrade() {
         if let Err(error) = app.store.tidy(app.clock.now().unix_seconds).await {

@@ -1,7 +1,7 @@
 //! Attempts that controls count together, so that an attacker gains nothing from several controls.
 //!
-//! Each control counts by itself, and takes what the others have counted for its own. A word that is lost gives
-//! somebody one more try; while the bus is away each counts alone.
+//! Each control counts attempts and sends them to the others, which count them too. A lost message allows one more
+//! attempt. While the bus is away, each control counts alone.
 
 use std::{
     net::IpAddr,
@@ -12,42 +12,42 @@ use sallyport_model::{AccountId, PersonId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// How many words may wait to be said; more are lost.
+/// How many messages may wait; further ones are lost.
 const MAX_WAITING: usize = 1_024;
 
 /// An attempt that a control counted, as controls send it to each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CountedAttempt {
-    /// A login to an account is tried.
+    /// An attempt to log in to an account.
     Login { email: String, client: IpAddr },
-    /// It was right.
+    /// The login was right.
     LoginRight { email: String, client: IpAddr },
     /// An attempt to log in as a person.
     PersonLogin { client: IpAddr },
-    /// It was right.
+    /// The login was right.
     PersonLoginRight { client: IpAddr },
     /// An attempt to log in as this person.
     Attempt { organisation: AccountId, address: String, client: IpAddr },
     /// The password was right, and a code has to follow.
     AttemptGoesOn { organisation: AccountId, address: String, client: IpAddr },
-    /// It was right.
+    /// The login was right.
     AttemptRight { organisation: AccountId, address: String, client: IpAddr },
-    /// The person proved from this client to own the address.
+    /// The person has proved from this client to own the address.
     Proved { organisation: AccountId, address: String, client: IpAddr },
     /// All waits of this person end.
     Unlocked { organisation: AccountId, address: String },
-    /// An account is made.
+    /// An account was made.
     Account { client: IpAddr },
-    /// A message goes to this person.
+    /// A message went to this person.
     Message { person: PersonId },
-    /// A message about an account goes to this address.
+    /// A message about an account went to this address.
     AccountMessage { address: String },
-    /// A code of an invitation is tried.
+    /// A code of an invitation was tried.
     Code { account: AccountId },
-    /// A code of a device login is tried.
+    /// A code of a device login was tried.
     Guess { client: IpAddr },
-    /// It was right.
+    /// The code was right.
     GuessRight { client: IpAddr },
 }
 
@@ -62,12 +62,12 @@ impl AttemptGossip {
         self.0.set(sender).ok().map(|()| receiver)
     }
 
-    /// Sends what was counted.
+    /// Sends a counted attempt.
     pub(crate) fn send(&self, counted: impl FnOnce() -> CountedAttempt) {
         if let Some(sender) = self.0.get()
             && let Ok(word) = serde_json::to_vec(&counted())
         {
-            // One that is lost is one more try for somebody.
+            // A lost message allows one more attempt.
             let _ = sender.try_send(word);
         }
     }

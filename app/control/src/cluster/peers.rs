@@ -1,7 +1,7 @@
 //! The controls that live over one store, as each of them sees it. Pure: time is an argument.
 //!
-//! Each counts on in the store; one whose number has not grown for a while is gone. No clock is compared with another
-//! machine's, and a time in which the store itself could not be read counts for nobody.
+//! Each control increments a number in the store. A control whose number has not grown for a while is gone. Clocks of
+//! different machines are never compared, and times without access to the store do not count.
 
 use std::{
     collections::HashMap,
@@ -12,17 +12,17 @@ use parking_lot::{Mutex, MutexGuard};
 use sallyport_store::{HolderId, StoredControl};
 use tokio::sync::Notify;
 
-/// How often a control counts on.
+/// How often a control increments its number.
 pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(5);
-/// After how long without counting on a control is gone.
+/// After how long without an increment a control is gone.
 pub(crate) const GONE_AFTER: Duration = Duration::from_secs(30);
-/// How long the store may not have been read for what was seen before to say something still.
+/// After a longer gap in reading the store, earlier observations do not count.
 const MAX_GAP: Duration = Duration::from_secs(12);
 
 #[derive(Debug, Clone)]
 struct LastBeat {
     beat: i64,
-    /// When it was first seen with this beat.
+    /// When this number was first seen.
     since: Instant,
     addresses: String,
 }
@@ -103,7 +103,7 @@ mod tests {
         at += 2 * BEAT_EVERY;
         assert_eq!(peers.observe(vec![control(1, 8), control(2, 7)], at), [([2; 16], 7)]);
         assert!(!peers.may_live([2; 16]) && peers.addresses() == ["10.0.0.1:8444"]);
-        // It comes back.
+        // The control comes back.
         peers.observe(vec![control(1, 9), control(2, 8)], at + BEAT_EVERY);
         assert!(peers.may_live([2; 16]));
     }

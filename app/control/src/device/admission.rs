@@ -1,4 +1,4 @@
-//! Admission of a person to a socket, before a program gets anything.
+//! Admission of a person to a socket, before a program gets a certificate.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,7 +8,7 @@ use sallyport_identity::validate_session;
 use sallyport_model::{LoginSession, LoginSessionId, Person, SocketRoute};
 use sallyport_policy::{PersonView, PolicySet, Question, SshGrant};
 
-/// A person that a socket lets in now.
+/// A person whom a socket admits now.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted {
     pub(crate) session: Arc<LoginSession>,
@@ -17,12 +17,12 @@ pub(crate) struct Admitted {
     pub(crate) host: String,
     /// The address of the person.
     pub(crate) address: IpAddr,
-    /// The ssh grant of the rule that lets the person in.
+    /// The ssh grant of the rule that admits the person.
     pub(crate) ssh: SshGrant,
 }
 
 impl App {
-    /// The socket of this DNS name, when it asks who comes.
+    /// The socket of this DNS name, if it has an identity setting.
     pub(crate) async fn asking_socket(&self, host: &str) -> Result<(Arc<SocketRoute>, String), ApiError> {
         let host = host.trim().trim_end_matches('.').to_ascii_lowercase();
         let label = host.strip_suffix(&self.config.domain).and_then(|name| name.strip_suffix('.'));
@@ -38,7 +38,7 @@ impl App {
         Ok((route, host))
     }
 
-    /// Who is signed on in this browser for the socket's organisation, by a login that the socket believes.
+    /// The login of this browser that the socket accepts, if any.
     pub(super) async fn person_at(
         &self,
         headers: &HeaderMap,
@@ -48,7 +48,7 @@ impl App {
         Ok(session.filter(|session| self.require_accepted_session(session, route).is_ok()))
     }
 
-    /// Refuses a login that is worth nothing at this socket.
+    /// Refuses a login that is not valid at this socket.
     pub(super) fn require_accepted_session(&self, session: &LoginSession, route: &SocketRoute) -> Result<(), ApiError> {
         let asked = route.settings.identity.as_ref();
         let identity = asked.ok_or_else(|| login_required("the socket asks nobody who they are"))?;
@@ -56,7 +56,7 @@ impl App {
             .map_err(|why| login_required(&why.to_string()))
     }
 
-    /// Whether a person may look at the first page of this socket from this address now.
+    /// Whether a person may open the first page of this socket from this address now.
     pub(crate) fn allows_visit(&self, route: &SocketRoute, person: &Person, address: IpAddr) -> bool {
         let question = Question {
             now_unix: self.clock.now().unix_seconds,
@@ -72,7 +72,7 @@ impl App {
         policies_of(route).decide(&question).allowed
     }
 
-    /// Lets a person in at this socket from this address now, or says why not.
+    /// Admits a person to this socket from this address now, or returns the reason why not.
     pub(crate) async fn admit(
         &self,
         session: LoginSessionId,
@@ -84,7 +84,7 @@ impl App {
         let session = session.ok_or_else(|| login_required("this login has ended: log in again"))?;
         self.require_accepted_session(&session, &route)?;
         let policies = policies_of(&route);
-        // By which port the person will come is not known yet; the edge asks again with the one that it is.
+        // The person's later port is not known yet; the edge evaluates the policies again with it.
         let ports = [route.port.unwrap_or(self.config.public_port), self.config.public_port];
         let question = |port| Question {
             now_unix: self.clock.now().unix_seconds,
@@ -114,7 +114,7 @@ impl App {
     }
 }
 
-/// What a socket's owner has said; whatever cannot be read lets nobody in.
+/// The policies of the socket; if they cannot be read, they admit no person.
 fn policies_of(route: &SocketRoute) -> PolicySet {
     PolicySet::of_route(route).unwrap_or_else(|error| {
         tracing::error!(socket = %route.id, %error, "a policy cannot be read: nobody is let in");
@@ -122,7 +122,7 @@ fn policies_of(route: &SocketRoute) -> PolicySet {
     })
 }
 
-/// What programs answer by logging in.
+/// An error that programs answer with a login.
 pub(super) fn login_required(detail: &str) -> ApiError {
     ApiError::unauthorized("login-required", detail)
 }

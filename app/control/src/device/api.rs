@@ -35,7 +35,7 @@ use crate::{
 
 /// How device codes begin.
 const DEVICE_CODE_PREFIX: &str = "spd_";
-/// How many random bytes a user code is made of; some are passed over.
+/// The random bytes for a user code, some of which are skipped.
 const USER_CODE_BYTES: usize = 32;
 
 /// The person of a program's token.
@@ -85,7 +85,7 @@ impl App {
         })
     }
 
-    /// Writes down what is signed before it is given out.
+    /// Records a certificate before it is handed out.
     async fn note_issued(
         &self,
         admitted: &Admitted,
@@ -140,7 +140,7 @@ impl App {
         let request = ClientRequest::from_pem(csr).map_err(|error| ApiError::field("csr", error))?;
         let authority = self.client_authority(route.account).await?;
         if route.client_authority.as_deref() != Some(authority.certificate_der()) {
-            // The socket was made to ask before there was one.
+            // The socket's route may be older than the organisation's authority.
             self.publish(route.id).await?;
         }
         let email = session.person.email.as_str();
@@ -160,7 +160,7 @@ impl App {
         })
     }
 
-    /// An ssh certificate for the key; `field` is where the text came from.
+    /// An ssh certificate for the key; `field` names the input in errors.
     pub(crate) async fn sign_person(
         &self,
         admitted: &Admitted,
@@ -169,7 +169,7 @@ impl App {
         for_mysocket: bool,
     ) -> Result<ClientSshCertificate, ApiError> {
         let Admitted { session, route, host, .. } = admitted;
-        // Every host of the organisation believes its authority; whoever may see a web page is not meant by that.
+        // All hosts of the organisation trust its authority, so access to a web page must not suffice.
         if route.socket_type != sallyport_model::SocketType::Tls {
             let detail = format!("{host} is no tls socket: ssh certificates are for hosts behind those");
             return Err(ApiError::new(StatusCode::CONFLICT, "wrong-type", detail));
@@ -179,9 +179,9 @@ impl App {
         let key = PublicKeyText::read(public_key).map_err(|error| ApiError::field(field, error))?;
         let (authority, line, options) = self.ssh_authority(route.account).await?;
         let email = session.person.email.as_str();
-        // What the rule says that let them in stands before what the authority says.
+        // The settings of the admitting rule come before those of the authority.
         let extensions: Vec<&str> = match &admitted.ssh.extensions {
-            // Certificates list them in their order.
+            // Certificates list extensions in order.
             Some(granted) => {
                 let granted = SshExtension::ALL.into_iter().filter(|one| granted.contains(one));
                 granted.map(SshExtension::as_str).collect()
@@ -200,7 +200,7 @@ impl App {
             .sign_person(&key.line, person, now, u64::from_be_bytes(serial), random::bytes()?)
             .map_err(|error| match error {
             sallyport_pki::SshSignError::Key(_) => ApiError::field(field, error),
-            // An address that two hosts could read as two names is refused, and its owner learns why.
+            // An address that two hosts could read as two names is refused, and the owner gets the reason.
             sallyport_pki::SshSignError::Principal(_) => {
                 let detail = format!("{email} cannot be a principal of an ssh certificate");
                 ApiError::new(StatusCode::CONFLICT, "bad-principal", detail)
@@ -283,7 +283,7 @@ pub(crate) async fn exchange_code(
     };
     let now = app.clock.now().unix_seconds;
     let code: Code = app.sealer.open(Purpose::ClientCode, code.expose()).ok_or_else(refuse)?;
-    // A code that comes with the wrong verifier is used up too: somebody else has seen it.
+    // A code with a wrong verifier is used up too, because it has leaked.
     let organisation = app.session(code.session).await?.ok_or_else(refuse)?.organisation;
     let is_new = now <= code.ends_at() && app.store.use_once(organisation, code.id, code.ends_at(), now).await?;
     if !is_new || !code.is_for(code_verifier.expose(), &redirect_uri, now) {

@@ -1,11 +1,11 @@
 //! User codes of logins without a browser (RFC 8628). Pure: random numbers are arguments.
 
-/// Letters that nobody mistakes for one another, and that make no words (RFC 8628 section 6.1).
+/// Letters that are hard to confuse and form no words (RFC 8628 section 6.1).
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
-/// How many of them a code has: 34 bits.
+/// How many letters a code has: 34 bits.
 const CODE_LETTERS: usize = 8;
 
-/// A code out of random bytes; bytes that would make some letters likelier are passed over.
+/// A code of random bytes. Bytes that would make some letters likelier are skipped.
 pub(super) fn user_code(random: &[u8]) -> Option<String> {
     let letters = random.iter().filter(|byte| **byte < 240).map(|byte| char::from(LETTERS[usize::from(byte % 20)]));
     let code: String = letters.take(CODE_LETTERS).collect();
@@ -20,7 +20,7 @@ pub(super) fn format_user_code(code: &str) -> String {
     }
 }
 
-/// The code that a person typed: in any case, with or without what stands between.
+/// Parses a typed code, in any case and with any separators.
 pub(super) fn parse_user_code(text: &str) -> Option<String> {
     let code: String = text
         .chars()

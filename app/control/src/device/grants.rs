@@ -5,16 +5,16 @@ use sallyport_model::{AccountId, LoginSessionId, SocketId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// How long a person may look at a consent page, in seconds.
+/// How long a consent page is valid, in seconds.
 const FORM_SECONDS: i64 = 600;
-/// How long a code is good, in seconds.
+/// How long a code is valid, in seconds.
 const CODE_SECONDS: i64 = 60;
-/// How far the clock may have jumped since something was made, in seconds.
+/// The tolerated jump of the clock, in seconds.
 const LEEWAY_SECONDS: i64 = 60;
 /// How many characters a code challenge has (RFC 7636 section 4.2, S256).
 pub(super) const CHALLENGE_CHARS: usize = 43;
 
-/// The thing that a person agrees to.
+/// What a person agrees to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ConsentPurpose {
     /// A code goes to a program of this machine.
@@ -65,14 +65,12 @@ impl Consent {
 }
 
 impl Code {
-    /// Until when it has to be remembered that it was used, in seconds since 1970: clocks may be set back by less than
-    /// that.
+    /// Until when its use must be remembered, in seconds since 1970, with the tolerated jump of the clock.
     pub(super) fn ends_at(&self) -> i64 {
         self.at.saturating_add(CODE_SECONDS + LEEWAY_SECONDS)
     }
 
-    /// Whether it is exchanged for who knows this verifier, at this address. Whether it was used is for the caller to
-    /// know.
+    /// Whether the code may be exchanged with this verifier and address. The caller checks that it is unused.
     pub(super) fn is_for(&self, verifier: &str, redirect_uri: &str, now: i64) -> bool {
         let is_verifier = (43..=128).contains(&verifier.len())
             && verifier.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
@@ -88,8 +86,8 @@ pub(super) fn is_challenge(text: &str) -> bool {
     text.len() == CHALLENGE_CHARS && URL_SAFE_NO_PAD.decode(text).is_ok_and(|hash| hash.len() == 32)
 }
 
-/// Whether this is an address of the person's own machine (RFC 8252 section 7.3): a literal one, since what `localhost`
-/// means is for the machine's name service to say.
+/// Whether this is an address of the person's own machine (RFC 8252 section 7.3). Only literal addresses count, because
+/// `localhost` depends on the machine's resolver.
 pub(super) fn is_loopback(uri: &str) -> bool {
     let Some(rest) = uri.strip_prefix("http://127.0.0.1:").or_else(|| uri.strip_prefix("http://[::1]:")) else {
         return false;

@@ -1,12 +1,12 @@
-//! Programs on the machines of persons: how they log in for them, and the certificates that they get.
+//! Programs on the machines of persons: their logins and certificates.
 //!
 //! May use: `login`, `service`, `request`, and what those may use.
 //!
 //! A program never sees a password or a cookie. It opens the browser at `/client` of the login host (RFC 8252), where
-//! the person logs in and agrees; the code that comes back to the program's own port is exchanged for a token with the
-//! verifier that only the program knows (PKCE, RFC 7636). Where there is no browser, the person types a code elsewhere
-//! (RFC 8628). The token is good as long as the login, and buys certificates: each for one socket, for minutes, and
-//! only while the socket's policies let the person in.
+//! the person logs in and agrees. A code then returns to the program's own port. The program exchanges the code for a
+//! token with a verifier that only the program knows (PKCE, RFC 7636). Without a browser on the machine, the person
+//! types a code elsewhere (RFC 8628). The token lasts as long as the login. With the token the program gets
+//! certificates: each for one socket, for minutes, and only while the socket's policies admit the person.
 
 mod admission;
 mod api;

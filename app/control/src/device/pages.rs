@@ -1,4 +1,4 @@
-//! The pages where a person lets a program log in.
+//! The pages on which a person agrees to the login of a program.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -28,11 +28,11 @@ use crate::{
 const MAX_STATE_BYTES: usize = 256;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Where forms of these pages may lead: on to a program of the person's machine.
+/// The form targets of these pages: programs on the person's machine.
 const PROGRAMS: &str = "http://127.0.0.1:* http://localhost:*";
 
-/// The same for original clients: they send the browser on from there to a page of their own site, and browsers have
-/// `form-action` hold for that, too.
+/// The same for the original clients, which redirect the browser to a page of their own site. Browsers apply
+/// `form-action` to redirects too.
 const MYSOCKET_PROGRAMS: &str = "http://127.0.0.1:* http://localhost:* https:";
 
 fn bad(sentence: impl AsRef<str>) -> LoginError {
@@ -43,7 +43,7 @@ fn bad(sentence: impl AsRef<str>) -> LoginError {
     LoginError::new(StatusCode::BAD_REQUEST, "That did not work", &sentence)
 }
 
-/// The parameters of a query or a form; none twice.
+/// The parameters of a query or a form, none twice.
 fn parameters(query: &str) -> Result<HashMap<String, String>, LoginError> {
     let uri: Uri = format!("/?{query}").parse().map_err(|_| bad("the address is not valid"))?;
     let Query(pairs) =
@@ -59,14 +59,14 @@ fn parameters(query: &str) -> Result<HashMap<String, String>, LoginError> {
 }
 
 impl App {
-    /// Sends the browser to log in for this socket, and back here.
+    /// Redirects the browser to the login for this socket, and back here.
     fn to_sign_on(&self, host: &str, back: &Uri) -> Response {
         let back = back.path_and_query().map_or("/", |path| path.as_str());
         let to = format!("/sign-on?socket={}&to={}", encoded(host), encoded(back));
         (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
     }
 
-    /// The page that asks the person; what is asked for stands in the form, sealed.
+    /// The consent page. Its form has the sealed request.
     fn consent(
         &self,
         session: &LoginSession,
@@ -106,7 +106,7 @@ fn encoded(text: &str) -> String {
     })
 }
 
-/// A program of this machine asks for a code (RFC 6749 section 4.1.1, RFC 7636, RFC 8252).
+/// A program of this machine requests a code (RFC 6749 section 4.1.1, RFC 7636, RFC 8252).
 pub(super) async fn client(
     State(app): State<App>,
     OriginalUri(uri): OriginalUri,
@@ -118,7 +118,7 @@ pub(super) async fn client(
 async fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, LoginError> {
     let mut given = parameters(uri.query().unwrap_or_default())?;
     let mut take = |name: &str| given.remove(name).ok_or_else(|| bad(format!("the parameter {name} is missing")));
-    // Nothing is sent to an address that was not looked at.
+    // No redirect happens before the address was checked.
     let redirect_uri = take("redirect_uri")?;
     if !is_loopback(&redirect_uri) {
         return Err(bad("the program must take the answer at its own machine: http://127.0.0.1:PORT/..."));
@@ -137,7 +137,7 @@ async fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Respon
     app.consent(&session, &route, ConsentPurpose::Code { redirect_uri, state, challenge }, ("/client", explanation))
 }
 
-/// One of the original programs asks for its token.
+/// One of the original programs requests its token.
 pub(super) async fn mysocket(
     State(app): State<App>,
     OriginalUri(uri): OriginalUri,
@@ -157,7 +157,7 @@ async fn mysocket_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Resp
     app.consent(&session, &route, ConsentPurpose::Mysocket { port }, ("/client/mysocket", &explanation))
 }
 
-/// A person has a code that a program shows.
+/// A person opens the page for a code that a program shows.
 pub(super) async fn device(
     State(app): State<App>,
     OriginalUri(uri): OriginalUri,
@@ -167,7 +167,7 @@ pub(super) async fn device(
     device_page(&app, &uri, address, &headers).await
 }
 
-/// The page on which a code is typed: on from there the browser may be sent to a provider.
+/// The page on which a code is typed, from where the browser may be redirected to a provider.
 fn typing(status: StatusCode, body: String) -> Response {
     written(status, "Log in a program", body).forms_lead(None).into_response()
 }
@@ -208,14 +208,14 @@ async fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap)
     app.consent(&session, &route, ConsentPurpose::Device { user_code: waiting.code }, ("/device", &explanation))
 }
 
-/// The person has decided.
+/// Handles the person's decision.
 pub(super) async fn agree(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, LoginError> {
     decided(&app, &headers, body).await
 }
 
 async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response, LoginError> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    // A form of ours comes from a page of ours.
+    // A form of a page here has this host as its origin.
     let origin_fits =
         headers.get_all(header::ORIGIN).iter().all(|origin| origin.as_bytes() == app.login_url().as_bytes());
     let site_fits = text(&SEC_FETCH_SITE).is_none_or(|site| site == "same-origin");
@@ -232,7 +232,7 @@ async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response,
     let now = app.clock.now().unix_seconds;
     let form = form.filter(|form| form.is_fresh(now)).ok_or_else(|| bad("this page is too old: begin again"))?;
     let route = app.route(form.socket).await?.ok_or_else(|| bad("the socket is gone"))?;
-    // Whoever is signed on now must be who saw the page.
+    // The browser must still have the login that saw the page.
     let session = app.person_at(headers, &route).await?.filter(|session| session.id == form.session);
     let session = session.ok_or_else(|| bad("you are not logged in any more as who you were: begin again"))?;
     let agreed = match given.get("decision").map(String::as_str) {
@@ -299,9 +299,9 @@ async fn answer(
             if !answered.map_err(ApiError::from)? {
                 return Err(bad("no program waits any more with this code: start it again"));
             }
-            let said = if agreed.is_some() { "The program is logged in." } else { "The program was refused." };
+            let title = if agreed.is_some() { "The program is logged in." } else { "The program was refused." };
             let body = "<p>You can close this page, and go back to the program.</p>";
-            return Ok(page(StatusCode::OK, said, body.to_owned()));
+            return Ok(page(StatusCode::OK, title, body.to_owned()));
         }
     };
     Ok((StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response())

@@ -1,5 +1,5 @@
-//! `/account`: who is logged in in this browser, and what is open to them; a person's own password and codes, where
-//! this installation keeps them.
+//! `/account`: the logins of this browser and their services; for persons of this installation, also the password and
+//! codes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -35,12 +35,12 @@ use crate::{
     state::App,
 };
 
-/// How long codes may take to be set up, in seconds.
+/// How long the setup of codes may take, in seconds.
 const SETTING_UP_SECONDS: i64 = 600;
 /// How many logins of a browser are shown.
 const MAX_SHOWN_LOGINS: usize = 10;
 
-/// Codes that are being set up: stands sealed in the form.
+/// A setup of codes in progress, sealed in the form.
 #[derive(Serialize, Deserialize)]
 struct TotpSetup {
     person: PersonId,
@@ -56,14 +56,14 @@ struct LocalSession {
     secrets: PersonSecrets,
 }
 
-/// The logins of this browser that have not ended.
+/// The valid logins of this browser.
 async fn signed_on_sessions(app: &App, headers: &HeaderMap) -> Result<Vec<Arc<LoginSession>>, LoginError> {
     let now = app.clock.now().unix_seconds;
     let all = logins(app, headers).await?.into_iter();
     Ok(all.filter(|session| session.expires_at > now).take(MAX_SHOWN_LOGINS).collect())
 }
 
-/// Those of the logins whose passwords this installation keeps.
+/// Those of the logins with a password of this installation.
 async fn local_sessions(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec<LocalSession>, LoginError> {
     let mut found = Vec::new();
     for session in sessions.iter().cloned() {
@@ -83,7 +83,7 @@ async fn local_sessions(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec
     Ok(found)
 }
 
-/// The answer to a form of somebody who is not logged in any more.
+/// The response to a form of a person who has logged out meanwhile.
 fn nobody() -> LoginError {
     LoginError::new(
         StatusCode::FORBIDDEN,
@@ -93,7 +93,7 @@ fn nobody() -> LoginError {
     .link("/account", "Log in")
 }
 
-/// Where somebody who is not logged in says with what to log in. The form leads on to an identity provider.
+/// A page on which a person without a login names a service. The form leads on to an identity provider.
 fn way_in() -> Response {
     let text = "<p>Nobody is logged in in this browser. With which service do you want to log in?</p><form \
                 action=\"/sign-on\"><input type=\"hidden\" name=\"to\" value=\"/account\"><label>Address of the service \
@@ -148,7 +148,7 @@ pub(super) async fn show(
     Ok(page(StatusCode::OK, "Your account", text))
 }
 
-/// The page again, with what was wrong with a form on it.
+/// The page again, with the error of a form.
 fn written(mine: &[LocalSession], status: StatusCode, says: Option<&str>) -> Response {
     let mut text = wrong_text(says);
     for one in mine {
@@ -158,7 +158,7 @@ fn written(mine: &[LocalSession], status: StatusCode, says: Option<&str>) -> Res
     page(status, "Your account", text)
 }
 
-/// What a person may change.
+/// The forms for a person's own password and codes.
 fn own_sections(one: &LocalSession) -> String {
     let fields = format!("{}{}", current_password(), new_password_fields());
     let mut text = section(one, "password", "Another password", &fields, "Set it");
@@ -191,7 +191,7 @@ pub(super) async fn change(
     if all.is_empty() {
         return Err(nobody());
     }
-    // A form is about who is logged in now in this browser.
+    // The form must be about a current login of this browser.
     let wanted = given.get("session").ok_or_else(form::not_valid)?;
     let one = all.iter().find(|one| one.session.id.to_string() == *wanted).ok_or_else(nobody)?;
     match given.get("action").map(String::as_str) {
@@ -208,7 +208,7 @@ pub(super) async fn change(
     }
 }
 
-/// Whether the current password is right: a browser that is left alone is not enough.
+/// Checks the current password: a login alone is not enough, because a browser may be left open.
 async fn verify_password(
     app: &App,
     client: Client,
@@ -223,7 +223,7 @@ async fn verify_password(
     }
 }
 
-/// The page behind which nobody is logged in any more.
+/// The page after all logins have ended.
 fn ended(title: &str, sentence: &str) -> Response {
     let ways = ways_on(&[("/account", "Log in again")]);
     page(StatusCode::OK, title, format!("<p>{}</p>{ways}", Escaped(sentence)))

@@ -39,7 +39,7 @@ fn invalid(detail: impl Into<String>) -> Refusal {
     Refusal { status: StatusCode::BAD_REQUEST, error: "invalid_request", detail: detail.into() }
 }
 
-/// `POST`: ends the logins that the provider's logout token means.
+/// `POST`: ends the logins that the provider's logout token names.
 pub(super) async fn logout(
     State(app): State<App>,
     client: Client,
@@ -95,29 +95,29 @@ pub(super) async fn logout(
 
 async fn end(app: &App, provider: &StoredProvider, token: &str) -> Result<usize, Refusal> {
     let now = app.clock.now().unix_seconds;
-    let said = app.providers.logout(&provider.config, token, now).await.map_err(|error| match error {
+    let logout = app.providers.logout(&provider.config, token, now).await.map_err(|error| match error {
         LogoutError::Token(error) => invalid(error.to_string()),
         LogoutError::Provider(error) => {
             Refusal { status: StatusCode::BAD_GATEWAY, error: "server_error", detail: error.to_string() }
         }
     })?;
-    if app.store.is_used(provider.organisation, said.id, now).await? {
+    if app.store.is_used(provider.organisation, logout.id, now).await? {
         return Err(invalid("the logout token has come before"));
     }
-    // A login that is on its way back from there is not known yet, and looks for this when it is.
-    if let Some(sid) = &said.sid {
+    // A login that is just returning from the provider is not known yet, and checks this mark later.
+    if let Some(sid) = &logout.sid {
         let until = now.saturating_add(LOGIN_SECONDS + CLOCK_LEEWAY_SECONDS);
         app.store.use_once(provider.organisation, ended_mark(provider, sid), until, now).await?;
     }
-    let of = LogoutSubject { subject: said.subject.as_deref(), sid: said.sid.as_deref() };
+    let of = LogoutSubject { subject: logout.subject.as_deref(), sid: logout.sid.as_deref() };
     let ended = app.end_at_provider(provider, of).await?;
-    // Only now: where something failed on the way, the provider tries again with the same token. One that comes twice
-    // at once ends the same logins twice.
-    app.store.use_once(provider.organisation, said.id, said.good_until, now).await?;
+    // Used up only after success, so that the provider can retry with the same token. Two at once end the same logins
+    // twice.
+    app.store.use_once(provider.organisation, logout.id, logout.good_until, now).await?;
     Ok(ended)
 }
 
-/// Marks that the provider has ended the login that it calls so.
+/// The mark of a login that the provider has ended, by the provider's session id.
 fn ended_mark(provider: &StoredProvider, sid: &str) -> [u8; 16] {
     let mut hash = Sha256::new();
     hash.update(b"ended at the provider\0");
@@ -130,12 +130,12 @@ fn ended_mark(provider: &StoredProvider, sid: &str) -> [u8; 16] {
 }
 
 impl App {
-    /// Whether the provider has told lately that it has ended the login that it calls so.
+    /// Whether the provider has lately ended the login with this session id.
     pub(super) async fn has_ended_there(&self, provider: &StoredProvider, sid: &str) -> Result<bool, ApiError> {
         Ok(self.store.is_used(provider.organisation, ended_mark(provider, sid), self.clock.now().unix_seconds).await?)
     }
 
-    /// Ends logins that the provider has ended; when this returns, edges know it. Gives how many.
+    /// Ends logins that the provider has ended, at edges too when this returns. Returns how many.
     pub(crate) async fn end_at_provider(
         &self,
         provider: &StoredProvider,

@@ -1,4 +1,4 @@
-//! `/callback/...`: a browser comes back from a provider.
+//! `/callback/...`: a browser returns from a provider.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{security::client::Client, state::App};
 
-/// The longest code that is passed on, in bytes.
+/// The longest code of a provider, in bytes.
 const MAX_CODE_BYTES: usize = 4_096;
 
 pub(super) async fn callback(
@@ -37,7 +37,7 @@ pub(super) async fn callback(
         Ok(response) => response,
         Err(error) => error.into_response(),
     };
-    // Whatever came of it, this login does not come back again.
+    // Whatever the outcome, this login cannot return again.
     let name = cookies::login_name(&state);
     if cookies::all(&headers).any(|(found, _)| found == name)
         && let Ok(gone) = cookies::gone(&name)
@@ -47,7 +47,7 @@ pub(super) async fn callback(
     response
 }
 
-/// The answer to a login that did not begin in this browser.
+/// The response to a login that did not begin in this browser.
 pub(super) fn not_begun() -> LoginError {
     LoginError::new(
         StatusCode::BAD_REQUEST,
@@ -58,7 +58,7 @@ pub(super) fn not_begun() -> LoginError {
 }
 
 impl App {
-    /// Whether a login comes back for the first time; nothing that was forgotten at a restart comes back.
+    /// Whether a login returns for the first time. The marks are stored, so a restart does not forget them.
     pub(super) async fn is_first_use(
         &self,
         organisation: AccountId,
@@ -70,7 +70,7 @@ impl App {
     }
 }
 
-/// The login that began in this browser with this state.
+/// The login with this state that began in this browser.
 async fn begun(
     app: &App,
     place: Option<&(AccountId, ProviderName)>,
@@ -108,7 +108,7 @@ async fn come_back(
         .store
         .provider(organisation, &name)
         .await?
-        // Another one by the same name is another one; and a socket may have changed hands or its mind by now.
+        // A new provider of the same name is another provider, and the socket's owner or settings may have changed.
         .filter(|provider| provider.id == login.provider && route.account == organisation)
         .filter(|provider| asks.providers.is_empty() || asks.providers.contains(&provider.name))
         .ok_or_else(not_begun)?;
@@ -143,13 +143,13 @@ async fn come_back(
     let (person, sid) = (finished.person.clone(), finished.sid.clone());
     let session = app.begin_login_session(organisation, person, &asks, former, Some((&provider, &finished))).await?;
     app.audit_login(organisation, session.person.email.as_str(), name.as_str(), None);
-    // Whoever changed or removed the provider meanwhile has ended its logins, and missed this one.
+    // A change of the provider meanwhile has ended its logins, but missed this new one.
     let now_there = app.store.provider(organisation, &name).await?;
     if now_there.is_none_or(|there| there.id != provider.id || there.config != provider.config) {
         app.end_login_sessions(organisation, None, Some(&name)).await?;
         return Err(not_begun());
     }
-    // Whoever was logged out there meanwhile has not ended this login, which was not known yet.
+    // A logout at the provider meanwhile could not end this login, which was not known yet.
     if let Some(sid) = &sid
         && app.has_ended_there(&provider, sid).await?
     {
@@ -160,7 +160,7 @@ async fn come_back(
     app.with_sign_on(app.grant(&route, &login.request, session.id)?, &session)
 }
 
-/// The provider, or the person there, said no (RFC 6749 section 4.1.2.1).
+/// The provider, or the person there, has refused (RFC 6749 section 4.1.2.1).
 fn provider_refused(error: &str, service: &str) -> LoginError {
     if error == "access_denied" {
         let detail = "You did not log in at the identity provider, or it does not let you.";

@@ -1,4 +1,4 @@
-//! Cookies of the login host: of this host alone, over TLS alone, out of reach of scripts.
+//! Cookies of the login host, which browsers keep to this host, to TLS, and away from scripts.
 
 use http::{HeaderMap, HeaderValue, header};
 use sallyport_identity::LOGIN_SECONDS;
@@ -6,24 +6,25 @@ use sallyport_model::AccountId;
 
 use crate::problem::ApiError;
 
-/// A login at a provider that has begun; behind it the beginning of its state.
+/// The prefix of the cookie of a login at a provider in progress, followed by the beginning of its state.
 pub(super) const LOGIN_PREFIX: &str = "__Host-sallyport-to-";
-/// Who is logged in at an organisation; behind it the beginning of its id.
+/// The prefix of the cookie of a login at an organisation, followed by the beginning of the organisation's id.
 pub(super) const SIGN_ON_PREFIX: &str = "__Host-sallyport-sso-";
-/// Who has logged out here: the next login asks. Behind it the beginning of the organisation's id.
+/// The prefix of the cookie of a logout, followed by the beginning of the organisation's id. The next login then asks
+/// the person.
 const LOGGED_OUT_PREFIX: &str = "__Host-sallyport-out-";
-/// How long a browser remembers that somebody has logged out, in seconds.
+/// How long a browser remembers a logout, in seconds.
 const LOGGED_OUT_SECONDS: i64 = 30 * 24 * 3_600;
-/// How many characters of a state or an id a cookie's name has.
+/// How many characters of a state or id are in a cookie's name.
 const NAME_CHARS: usize = 12;
-/// How many logins may have begun in one browser at once; one more begins anew.
+/// How many logins may be in progress in one browser.
 pub(super) const MAX_BEGUN_LOGINS: usize = 5;
-/// How many cookies of a request are looked at.
+/// How many cookies of a request are read.
 const MAX_COOKIES: usize = 200;
 
-/// The cookies of a request with their values, in their order.
+/// The cookies of a request, in order.
 pub(super) fn all(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
-    // A cookie that is no text takes none of the others along.
+    // A cookie that is no text does not affect the others.
     headers
         .get_all(header::COOKIE)
         .iter()
@@ -32,7 +33,7 @@ pub(super) fn all(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
         .take(MAX_COOKIES)
 }
 
-/// The value of the cookie with this name; `None` too when there are two, one of which somebody else has set.
+/// The value of the cookie with this name; `None` also if there are two, because an attacker may have set one.
 pub(super) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = all(headers).filter(|(found, _)| *found == name).map(|(_, value)| value);
     let value = values.next()?;
@@ -44,12 +45,12 @@ pub(super) fn login_name(state: &str) -> String {
     format!("{LOGIN_PREFIX}{}", state.get(..NAME_CHARS).unwrap_or_default())
 }
 
-/// The name of the cookie of who is logged in at this organisation.
+/// The name of the cookie of a login at this organisation.
 pub(super) fn sign_on_name(organisation: AccountId) -> String {
     of_organisation(SIGN_ON_PREFIX, organisation)
 }
 
-/// The name of the cookie of who has logged out of this organisation's services.
+/// The name of the cookie of a logout from this organisation's services.
 pub(super) fn logged_out_name(organisation: AccountId) -> String {
     of_organisation(LOGGED_OUT_PREFIX, organisation)
 }
@@ -59,22 +60,22 @@ fn of_organisation(prefix: &str, organisation: AccountId) -> String {
     format!("{prefix}{}", &id[..NAME_CHARS])
 }
 
-/// Sets the cookie of who has logged out.
+/// Sets the cookie of a logout.
 pub(super) fn logged_out(organisation: AccountId) -> Result<HeaderValue, ApiError> {
     set(&logged_out_name(organisation), "1", &format!("; Max-Age={LOGGED_OUT_SECONDS}"))
 }
 
-/// Sets a cookie of a login that has begun.
+/// Sets the cookie of a login in progress.
 pub(super) fn begun(state: &str, value: &str) -> Result<HeaderValue, ApiError> {
     set(&login_name(state), value, &format!("; Max-Age={LOGIN_SECONDS}"))
 }
 
-/// Sets the cookie of who is logged in; it goes when the browser is closed.
+/// Sets the cookie of a login, until the browser is closed.
 pub(super) fn signed_on(organisation: AccountId, value: &str) -> Result<HeaderValue, ApiError> {
     set(&sign_on_name(organisation), value, "")
 }
 
-/// Takes a cookie away.
+/// Deletes a cookie.
 pub(super) fn gone(name: &str) -> Result<HeaderValue, ApiError> {
     set(name, "", "; Max-Age=0")
 }

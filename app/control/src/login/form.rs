@@ -8,25 +8,25 @@ use http::{HeaderMap, StatusCode, header};
 use super::{page::LoginError, start::parameters};
 use crate::{problem::ApiError, request::extract, state::App};
 
-/// What a form of ours says; no field twice. One that another site sent is refused before it is read.
+/// The fields of a form, none twice. A form of another site is refused before it is read.
 pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<HashMap<String, String>, LoginError> {
     app.check_origin(headers)?;
     let body = extract::read(body).await?;
     std::str::from_utf8(&body).ok().and_then(|text| parameters(Some(text))).ok_or_else(not_valid)
 }
 
-/// The answer to a form that no page of ours makes.
+/// The response to a form that no page here makes.
 pub(super) fn not_valid() -> LoginError {
     LoginError::new(StatusCode::BAD_REQUEST, "That did not work", "The form is not one that a page of ours makes.")
         .next("Open the page again and send it from there.")
 }
 
-/// The answer to who has tried too often, whoever they are and whoever they want to be.
+/// The response to too many attempts, the same for every person.
 pub(super) fn later(wait: Duration) -> LoginError {
     limited(&ApiError::limited(wait))
 }
 
-/// The same, by the limit that was reached: it says how long.
+/// The same, with the wait of the limit that was reached.
 pub(super) fn limited(error: &ApiError) -> LoginError {
     let page = LoginError::new(StatusCode::TOO_MANY_REQUESTS, "Try again later", "There were too many tries.");
     let seconds = error.headers().find(|(name, _)| name == header::RETRY_AFTER).map(|(_, seconds)| seconds.clone());

@@ -1,4 +1,4 @@
-//! `/logout`: ends the logins of a browser everywhere, and at the provider where the person wants that.
+//! `/logout`: ends the logins of a browser everywhere, and at the provider if the person wants that.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use sallyport_http::page::Escaped;
-use sallyport_identity::{LOGIN_SECONDS, LogoutTicket, Purpose, SignOn};
+use sallyport_identity::{LOGIN_SECONDS, LogoutRequest, Purpose, SignOn};
 use sallyport_model::{AccountId, LoginSession, ProviderKind, SocketId};
 use sallyport_oidc::with_query;
 use serde::{Deserialize, Serialize};
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::{problem::ApiError, security::client::Client, state::App};
 
-/// The longest ID token that stands in an address, in bytes: servers take addresses of 8 KiB.
+/// The longest ID token in an address, in bytes: servers accept addresses of 8 KiB.
 const MAX_HINT_BYTES: usize = 4_096;
-/// How many logins of one browser are looked at.
+/// How many logins of one browser are read.
 const MAX_LOGINS: usize = 50;
 
-/// The logins of this browser, at whatever organisations.
+/// The logins of this browser at all organisations.
 pub(super) async fn logins(app: &App, headers: &HeaderMap) -> Result<Vec<Arc<LoginSession>>, ApiError> {
     let mut found = Vec::new();
     let signed_on = cookies::all(headers)
@@ -37,7 +37,7 @@ pub(super) async fn logins(app: &App, headers: &HeaderMap) -> Result<Vec<Arc<Log
     Ok(found)
 }
 
-/// `GET`: ends the login that an edge's ticket names, or asks with a button.
+/// `GET`: ends the login of an edge's ticket, or shows a button.
 pub(super) async fn ask(
     State(app): State<App>,
     client: Client,
@@ -47,7 +47,7 @@ pub(super) async fn ask(
     let now = app.clock.now();
     app.limits.login_step(client, now.monotonic)?;
     let ticket = parameters(query.as_deref()).and_then(|mut parameters| parameters.remove("ticket"));
-    let ticket: Option<LogoutTicket> = ticket.and_then(|sealed| app.sealer.open(Purpose::Logout, &sealed));
+    let ticket: Option<LogoutRequest> = ticket.and_then(|sealed| app.sealer.open(Purpose::Logout, &sealed));
     if let Some(ticket) = ticket.filter(|ticket| ticket.is_fresh(now.unix_seconds)) {
         return by_ticket(&app, &headers, &ticket).await;
     }
@@ -71,15 +71,14 @@ pub(super) async fn ask(
     Ok(page(StatusCode::OK, "Log out", text))
 }
 
-/// The service that the browser came from, as its edge has said in the query: its host and its address. It is one of
-/// this installation, whatever the query says.
+/// The service that the browser came from, by host and URL, if it is a service of this installation.
 async fn came_from(app: &App, query: Option<&str>) -> Result<Option<(String, String)>, LoginError> {
     let Some(from) = parameters(query).and_then(|mut parameters| parameters.remove("from")) else { return Ok(None) };
     let found = app.asking_socket(&from).await.ok();
     Ok(found.map(|(route, host)| (host, format!("{}/", app.service_url(&route)))))
 }
 
-/// The ways on for a browser in which nobody is logged in.
+/// Links for a browser without a login.
 fn ways_back(from: Option<&(String, String)>) -> String {
     match from {
         Some((host, url)) => ways_on(&[(url, &format!("Log in to {host}"))]),
@@ -87,7 +86,7 @@ fn ways_back(from: Option<&(String, String)>) -> String {
     }
 }
 
-/// `POST`: ends the logins of this browser. Another site's form has another origin, and no cookies.
+/// `POST`: ends the logins of this browser. A form of another site has another origin, and no cookies.
 pub(super) async fn logout(
     State(app): State<App>,
     client: Client,
@@ -107,7 +106,7 @@ pub(super) async fn logout(
     done(&names, from.as_ref().map(|(_, url)| url.trim_end_matches('/')), &left)
 }
 
-async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
+async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutRequest) -> Result<Response, LoginError> {
     let route = app.route(ticket.socket).await?;
     let mut left = RemainingLogouts::default();
     if let Some(session) = app.session(ticket.session).await?
@@ -115,7 +114,7 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
     {
         end(app, &session, Some(ticket.socket), &mut left).await?;
     }
-    // Somebody else's ticket takes nothing from this browser.
+    // A ticket of another person's login has no effect on this browser.
     let is_its = |sealed: &str| {
         app.sealer.open::<SignOn>(Purpose::SignOn, sealed).is_some_and(|sign_on| sign_on.session == ticket.session)
     };
@@ -126,18 +125,18 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
     done(&names, route.map(|route| app.service_url(&route)).as_deref(), &left)
 }
 
-/// What is left to do where logins have ended.
+/// What remains to be done after logins have ended.
 #[derive(Default)]
 struct RemainingLogouts {
     /// Organisations whose next login asks the person.
     organisations: Vec<AccountId>,
-    /// Whether a provider outside may still know the person.
+    /// Whether an external provider may still have a session.
     is_known_elsewhere: bool,
-    /// Where they log out there, as HTML.
+    /// Links for the logout there, as HTML.
     links: String,
 }
 
-/// Ends a login, and notes how the person logs out at the provider too.
+/// Ends a login, and adds the link for the logout at the provider.
 async fn end(
     app: &App,
     session: &LoginSession,
@@ -159,8 +158,7 @@ async fn end(
         let state = app.seal(Purpose::LoggedOut, &came_from)?;
         let back = app.post_logout_redirect_uri();
         let mut parameters = vec![("client_id", provider.config.client_id.as_str())];
-        // By GET, which every provider takes, though all should take POST as well; so there is not room for every
-        // token.
+        // By GET, which all providers accept; its length limits the tokens in it.
         parameters
             .extend(hint.as_deref().filter(|hint| hint.len() <= MAX_HINT_BYTES).map(|hint| ("id_token_hint", hint)));
         parameters.extend([("post_logout_redirect_uri", back.as_str()), ("state", state.as_str())]);
@@ -170,15 +168,15 @@ async fn end(
     Ok(())
 }
 
-/// The socket that a person came from before the logout at a provider.
+/// The socket from which a person logged out at a provider.
 #[derive(Debug, Serialize, Deserialize)]
 struct LogoutReturn {
     socket: Option<SocketId>,
-    /// When, in seconds since 1970 (UTC).
+    /// The time, in seconds since 1970 (UTC).
     at: i64,
 }
 
-/// `GET /logged-out`: a browser comes back from where it was logged out at a provider.
+/// `GET /logged-out`: a browser returns from the logout at a provider.
 pub(super) async fn logged_out(
     State(app): State<App>,
     client: Client,
@@ -228,7 +226,7 @@ fn done(cookies_gone: &[&str], service: Option<&str>, left: &RemainingLogouts) -
 }
 
 impl App {
-    /// Refuses a form that another site sent. Browsers say where a POST comes from; what says nothing is no browser.
+    /// Refuses a form of another site. Browsers send the origin with every POST; a request without one is refused too.
     pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), LoginError> {
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let origin = origins.next().and_then(|origin| origin.to_str().ok()).unwrap_or_default();

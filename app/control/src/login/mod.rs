@@ -1,12 +1,11 @@
-//! `https://login.<domain>/`: where people log in with a browser, for all sockets of an organisation.
+//! `https://login.<domain>/`: the login of persons by browser, for all sockets of an organisation.
 //!
 //! May use: `service`, `request`, and what those may use.
 //!
-//! A socket's edge sends a browser to `/start` with a sealed request. From there it goes to an identity provider and
-//! comes back to `/callback/...`, or straight on where it is known already; in the end it goes back to the socket with
-//! a sealed grant. Where this installation keeps the passwords itself, `local` is the provider, and has its pages here.
-//! Nothing here believes a host, an organisation or a return address from the browser: all of it comes from what this
-//! installation sealed, and from the store.
+//! A socket's edge redirects a browser to `/start` with a sealed request. A known browser returns at once; others go to
+//! an identity provider and return to `/callback/...`. At the end the browser returns to the socket with a sealed
+//! grant. For passwords of this installation the provider is `local`, with pages here. No host, organisation or return
+//! address is taken from the browser: all come from sealed values and from the store.
 
 mod account;
 mod backchannel;
@@ -33,13 +32,13 @@ use tracing::Instrument as _;
 
 use crate::{audit::Trail, login::page::LoginError, problem::ApiError, request::middleware, state::App};
 
-/// The longest query that is read, in bytes.
+/// The longest query, in bytes.
 const MAX_QUERY_BYTES: usize = 8_192;
 
-/// The pages of the login host that come back to themselves when they have sent a browser to log in.
+/// The pages of the login host that send a browser to the login and get it back.
 pub(crate) const PAGES: [&str; 3] = ["/client", "/device", "/account"];
 
-/// The paths of the login host, with pages that other rooms add.
+/// The paths of the login host, with the pages of other rooms.
 pub(crate) fn router(app: &App, others: Router<App>) -> Router {
     Router::new()
         .route("/", get(index))
@@ -73,8 +72,8 @@ async fn no_such_page() -> LoginError {
         .link("/", "To the start page")
 }
 
-/// Runs the request to its end, and writes the page that it has become. It runs in a task of its own: a browser that
-/// goes away does not stop a login between the store and the edges.
+/// Runs the request to its end, and renders its page. Runs in a task of its own: a browser that leaves does not stop a
+/// login between the store and the edges.
 async fn finish_page(State(app): State<App>, request: Request, next: Next) -> Response {
     let request_id = middleware::request_id(request.headers());
     let path = request.uri().path().to_owned();

@@ -9,12 +9,12 @@ use sallyport_http::page::{Escaped, Frame, Prose, Site, content_policy};
 
 use crate::problem::ApiError;
 
-/// A page whose text is escaped already. The request's id comes into it at the end.
+/// A page with escaped text. The request's id is added at the end of the request.
 pub(crate) fn page(status: StatusCode, title: &str, text: String) -> Response {
     written(status, title, text).into_response()
 }
 
-/// The same, for those who add headers.
+/// The same as a [`LoginError`], to which headers can be added.
 pub(crate) fn written(status: StatusCode, title: &str, text: String) -> LoginError {
     LoginError {
         status,
@@ -27,23 +27,23 @@ pub(crate) fn written(status: StatusCode, title: &str, text: String) -> LoginErr
     }
 }
 
-/// What was wrong with what somebody typed, above the form in which they type it again.
+/// The error above a form that is shown again.
 pub(crate) fn wrong(what: Option<&str>) -> String {
     what.map(|what| format!("<div class=\"wrong\" role=\"alert\"><strong>{}</strong></div>", Escaped(what)))
         .unwrap_or_default()
 }
 
-/// Ways on, as buttons: addresses with what they say. What most want comes first, and looks like it.
+/// Links as buttons, the most common first and highlighted.
 pub(crate) fn ways_on(ways: &[(&str, &str)]) -> String {
     written_ways(ways, |at| at == 0)
 }
 
-/// Ways on of which none is wanted more than another.
+/// Links as buttons of equal rank.
 pub(crate) fn equal_ways(ways: &[(&str, &str)]) -> String {
     written_ways(ways, |_| true)
 }
 
-/// A way on beside what the page is about.
+/// A secondary link.
 pub(crate) fn other_way(href: &str, label: &str) -> String {
     written_ways(&[(href, label)], |_| false)
 }
@@ -57,54 +57,54 @@ fn written_ways(ways: &[(&str, &str)], is_wanted: fn(usize) -> bool) -> String {
     text + "</div>"
 }
 
-/// Why a login does not go on, as a page. (A page that is no error is one too: they are written in one place.)
+/// A page. The type is an error because most pages are; other pages share it.
 #[derive(Debug, Clone)]
 pub(crate) struct LoginError {
     pub(crate) status: StatusCode,
     title: Box<str>,
-    /// HTML, escaped already.
+    /// HTML, already escaped.
     text: String,
-    /// Whether the status is shown: not beside a form that says what is wrong.
+    /// Whether the status is shown: not above a form with an error.
     is_trouble: bool,
-    /// Where forms of the page lead, as its policy says it; `None`: anywhere.
+    /// The targets of the page's forms, as sources of its policy; `None` for any.
     forms_lead: Option<Box<str>>,
-    /// For the log only.
+    /// The text for the log.
     pub(crate) inside: Option<String>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl LoginError {
-    /// What happened, in a few words and in a sentence.
+    /// A page about an error: a title and a sentence.
     pub(crate) fn new(status: StatusCode, title: &str, detail: &str) -> Self {
         Self { is_trouble: true, ..written(status, title, format!("<p>{}</p>", Prose(detail))) }
     }
 
-    /// What the reader can do about it.
+    /// Adds advice.
     pub(crate) fn next(mut self, step: &str) -> Self {
         self.text.push_str(&format!("\n<p>{}</p>", Prose(step)));
         self
     }
 
-    /// An address to go to.
+    /// Adds a link.
     pub(crate) fn link(mut self, href: &str, label: &str) -> Self {
         self.text.push_str(&ways_on(&[(href, label)]));
         self
     }
 
-    /// Where forms of the page, and answers to them, lead beside this host: sources of a policy; `None`: anywhere.
-    /// Chromium has `form-action` hold for where a form is sent on to, too.
+    /// Sets the targets of the page's forms besides this host, as sources of its policy; `None` for any. Chromium
+    /// applies `form-action` to redirects of forms too.
     pub(crate) fn forms_lead(mut self, sources: Option<&str>) -> Self {
         self.forms_lead = sources.map(|sources| format!("'self' {sources}").into());
         self
     }
 
-    /// With one more header.
+    /// Adds a header field.
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// What the log is told.
+    /// Sets the text for the log.
     pub(crate) fn inside(mut self, inside: impl ToString) -> Self {
         self.inside = Some(inside.to_string());
         self
@@ -134,7 +134,7 @@ impl LoginError {
     }
 }
 
-/// The page travels to the end of the request beside an empty response, and gets the request's id there.
+/// The page travels beside an empty response to the end of the request, and gets the request's id there.
 impl IntoResponse for LoginError {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
@@ -170,9 +170,8 @@ impl From<getrandom::Error> for LoginError {
     }
 }
 
-/// What every answer here has: it is kept nowhere, shown in no frame, loads nothing, sends forms nowhere else, and
-/// tells no other host where the browser came from. This one is told, since browsers say it of forms, and forms are
-/// judged by it.
+/// The header fields of every response: not cached, not framed, no external content, no foreign form targets, and no
+/// referrer for other hosts. This host gets the referrer, because browsers derive the origin of forms from it.
 pub(super) fn secure(headers: &mut HeaderMap, request_id: &str) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -186,7 +185,7 @@ pub(super) fn secure(headers: &mut HeaderMap, request_id: &str) {
     }
 }
 
-/// Sends the browser on. The address is one of ours or of a provider, and has no bytes that a header cannot have.
+/// Redirects the browser. The address is one of this host or of a provider.
 pub(crate) fn see_other(to: &str) -> Result<Response, LoginError> {
     let to = HeaderValue::from_str(to).map_err(ApiError::internal)?;
     let mut response = StatusCode::SEE_OTHER.into_response();

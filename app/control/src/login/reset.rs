@@ -1,4 +1,4 @@
-//! `/reset`: the owner of an account sets another password, by a link that came by mail or from the operator.
+//! `/reset`: the owner of an account sets a new password, by a link from a message or from the operator.
 
 use axum::{
     body::Body,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{problem::ApiError, security::client::Client, state::App};
 
-/// The answer to a link that is not good, whyever.
+/// The response to a link that is not valid, the same for every reason.
 fn not_good() -> LoginError {
     LoginError::new(
         StatusCode::NOT_FOUND,
@@ -40,7 +40,7 @@ fn asking(account: &Account, key: &str, wrong: Option<&str>) -> Response {
     password_page("/reset", account.email.as_str(), key, wrong)
 }
 
-/// Opening a link uses nothing up: programs that look at mail open links, too.
+/// Opening a link does not use it up, because mail scanners open links too.
 pub(super) async fn show(
     State(app): State<App>,
     client: Client,

@@ -1,4 +1,4 @@
-//! Links to services that a person may enter, for pages that would lead nowhere.
+//! Links to services that a person may enter, for pages that would otherwise be dead ends.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::{problem::ApiError, state::App};
 /// How many services are shown.
 const MAX_SHOWN_SERVICES: usize = 20;
 
-/// A service with pages: where it is, and what it is called.
+/// A service with pages, by URL and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Service {
     url: String,
@@ -19,8 +19,7 @@ pub(super) struct Service {
 }
 
 impl App {
-    /// The services of an organisation that let this person in from this address, in the order of their names. Nobody
-    /// is told of those that do not.
+    /// The services of an organisation that admit this person from this address, by name. Others are not shown.
     pub(super) async fn services_for(
         &self,
         organisation: AccountId,
@@ -42,7 +41,7 @@ impl App {
     }
 }
 
-/// The ways to services: a button for one, a list for several, nothing for none.
+/// Links to services: a button for one, a list for several, nothing for none.
 pub(super) fn ways_to(services: &[Service], verb: &str) -> String {
     match services {
         [] => String::new(),

@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{Grant, LoginRequest, Purpose, SignOn, safe_return_to};
 use sallyport_model::{AccountId, IdentitySettings, LoginSession, LoginSessionId, Person, SocketRoute};
-use sallyport_oidc::{Finished, with_query};
+use sallyport_oidc::{CompletedLogin, with_query};
 use sallyport_store::StoredProvider;
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 use crate::{problem::ApiError, security::random, state::App};
 
 impl App {
-    /// The socket that a login is for. What the browser brings says which; all else is what the store has of it now.
+    /// The socket of a login. The sealed request names it; everything else comes from the store.
     pub(super) async fn socket_of(&self, request: &LoginRequest) -> Result<Arc<SocketRoute>, LoginError> {
         self.route(request.socket).await?.ok_or_else(|| {
             LoginError::new(
@@ -28,12 +28,12 @@ impl App {
         })
     }
 
-    /// What the socket asks of a login.
+    /// The identity setting of the socket.
     pub(super) fn asks(route: &SocketRoute) -> IdentitySettings {
         route.settings.identity.clone().unwrap_or_default()
     }
 
-    /// Who this browser is at the organisation, as far as a login is good still.
+    /// The valid login of this browser at the organisation, if any.
     pub(crate) async fn signed_on(
         &self,
         headers: &HeaderMap,
@@ -46,17 +46,17 @@ impl App {
         Ok(self.session(session).await?.filter(|session| session.organisation == organisation))
     }
 
-    /// Begins a login of this person, in place of the one that this browser had.
+    /// Begins a login of this person, and ends the former one of this browser.
     pub(super) async fn begin_login_session(
         &self,
         organisation: AccountId,
         person: Person,
         asks: &IdentitySettings,
         former: Option<LoginSessionId>,
-        there: Option<(&StoredProvider, &Finished)>,
+        there: Option<(&StoredProvider, &CompletedLogin)>,
     ) -> Result<LoginSession, LoginError> {
         let now = self.clock.now().unix_seconds;
-        // As long as the socket that believes a login the longest; each asks again by its own measure.
+        // As long as the longest lifetime at any socket; each socket applies its own.
         let minutes = self
             .store
             .routes_of(organisation)
@@ -92,7 +92,7 @@ impl App {
         Ok(session)
     }
 
-    /// Sends the browser back to the socket, with a grant for it and for nobody else.
+    /// Redirects the browser to the socket, with a grant for this socket alone.
     pub(super) fn grant(
         &self,
         route: &SocketRoute,
@@ -114,7 +114,7 @@ impl App {
         see_other(&with_query(&format!("{}/.sallyport/callback", self.service_url(route)), &[("grant", &sealed)]))
     }
 
-    /// Where the socket's own pages are: all that speak TLS by name answer on the port that all share.
+    /// The URL of the socket's own pages, at the shared port.
     pub(super) fn service_url(&self, route: &SocketRoute) -> String {
         let host = self.dns_name(&route.name);
         match self.config.public_port {
@@ -123,13 +123,13 @@ impl App {
         }
     }
 
-    /// Seals a text for browsers.
+    /// Seals a value for the browser.
     pub(crate) fn seal(&self, purpose: Purpose, value: &impl serde::Serialize) -> Result<String, LoginError> {
         let sealed = self.sealer.seal(purpose, value, random::bytes()?);
         sealed.ok_or_else(|| ApiError::internal("a text could not be sealed").into())
     }
 
-    /// The answer with the cookie that says who this browser is at the organisation.
+    /// Adds the cookie of the login at the organisation to the response.
     pub(super) fn with_sign_on(&self, mut response: Response, session: &LoginSession) -> Result<Response, LoginError> {
         response
             .headers_mut()

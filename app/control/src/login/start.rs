@@ -27,7 +27,7 @@ use crate::{
     state::App,
 };
 
-/// A login at a provider that has begun. It lies sealed in a cookie of the browser that began it.
+/// A login at a provider that has begun, sealed in a cookie of its browser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProviderLogin {
     /// The request of the edge.
@@ -60,7 +60,7 @@ impl ProviderLogin {
     }
 }
 
-/// The parameters of a query; `None` when one is there twice or is no text.
+/// The parameters of a query; `None` if one occurs twice or is no text.
 pub(crate) fn parameters(query: Option<&str>) -> Option<HashMap<String, String>> {
     let decoded =
         |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8().ok().map(std::borrow::Cow::into_owned);
@@ -74,7 +74,7 @@ pub(crate) fn parameters(query: Option<&str>) -> Option<HashMap<String, String>>
     Some(found)
 }
 
-/// The answer to an address that no edge made.
+/// The response to an address that no edge has made.
 pub(super) fn not_ours() -> LoginError {
     LoginError::new(
         StatusCode::BAD_REQUEST,
@@ -84,13 +84,13 @@ pub(super) fn not_ours() -> LoginError {
     .next("Open the address of the service that you want to use, and follow it from there.")
 }
 
-/// The answer to one who took too long.
+/// The response to a login that took too long.
 fn too_old(service: &str) -> LoginError {
     LoginError::new(StatusCode::BAD_REQUEST, "This link is too old", "Logging in took longer than ten minutes.")
         .link(service, "Begin again")
 }
 
-/// The page for a provider that failed.
+/// The page about a failed provider.
 pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
     let status = match error {
         OidcError::Person(_) => StatusCode::FORBIDDEN,
@@ -104,13 +104,13 @@ pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
     let detail: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
     let page = LoginError::new(status, title, &format!("{detail}."));
     let page = if status == StatusCode::FORBIDDEN {
-        // The same account would come back with the same words.
+        // The same account would fail in the same way.
         page.next("When that is mended there, log in again; or use another account.")
             .link(&format!("{service}/.sallyport/login?switch=1"), "Use another account")
     } else {
         page.link(service, "Try again")
     };
-    // An address that is refused stands in the sentence, and has no place in the log.
+    // The refused e-mail address is in the sentence, and must not be in the log.
     if status == StatusCode::FORBIDDEN { page } else { page.inside(error) }
 }
 
@@ -139,7 +139,7 @@ pub(super) async fn start(
     {
         return app.grant(&route, &request, session.id);
     }
-    // Who has logged out here is asked, and does not come straight back in.
+    // A browser that has logged out asks the person before the next login.
     let has_logged_out = cookies::one(&headers, &cookies::logged_out_name(organisation)).is_some();
     let mut providers = app.providers_for(organisation, &asks).await?;
     if let Some(wanted) = wanted {
@@ -174,7 +174,7 @@ pub(super) async fn start(
     }
 }
 
-/// A page of this host wants to know who it is: as for a socket, and back to the page.
+/// Sends a page of this host through a login, and back to the page.
 pub(super) async fn sign_on(
     State(app): State<App>,
     client: Client,
@@ -204,7 +204,7 @@ pub(super) async fn sign_on(
     see_other(&with_query("/start", &[("request", &sealed)]))
 }
 
-/// The host in what somebody typed or pasted: a host, or an address with more around it.
+/// The host in a text that a person typed or pasted: a host or a URL.
 fn host_in(typed: &str) -> &str {
     let typed = typed.trim();
     let behind = typed.split_once("://").map_or(typed, |(_, behind)| behind);
@@ -217,7 +217,7 @@ fn no_such_service() -> LoginError {
         .link("/account", "Try again")
 }
 
-/// A page with a link for each provider: links, so that no form leads to another host.
+/// A page with a link for each provider: links, because forms may not lead to another host.
 fn chooser(service: &str, sealed: &str, providers: &[StoredProvider], has_logged_out: bool) -> Response {
     let mut text = format!("<p>The service <code>{}</code> wants to know who you are.</p>", Escaped(host_of(service)));
     if has_logged_out {
@@ -245,13 +245,13 @@ fn chooser(service: &str, sealed: &str, providers: &[StoredProvider], has_logged
     page(StatusCode::OK, "Log in", text)
 }
 
-/// What people know a service by: its address without `https://`.
+/// The address of a service without `https://`.
 pub(super) fn host_of(service: &str) -> &str {
     service.strip_prefix("https://").unwrap_or(service)
 }
 
 impl App {
-    /// The providers that may vouch at a socket which asks for this.
+    /// The providers that a socket with these settings accepts.
     pub(super) async fn providers_for(
         &self,
         organisation: AccountId,
@@ -263,7 +263,7 @@ impl App {
         Ok(all.into_iter().map(|(_, provider)| provider).filter(may).collect())
     }
 
-    /// Sends the browser to a provider, with a cookie that says what for.
+    /// Redirects the browser to a provider, with a cookie for the return.
     async fn send_to(
         &self,
         headers: &HeaderMap,
@@ -300,7 +300,7 @@ impl App {
     }
 }
 
-/// Takes the cookies of logins that have begun away, when there are too many of them.
+/// Deletes the cookies of unfinished logins if there are too many.
 pub(super) fn make_room(headers: &HeaderMap, response: &mut Response) {
     let begun: Vec<&str> =
         cookies::all(headers).map(|(name, _)| name).filter(|name| name.starts_with(cookies::LOGIN_PREFIX)).collect();

@@ -1,7 +1,7 @@
-//! `/mtls-ca/socket/{dnsname}`: how the original clients let persons into `tls` sockets and to ssh hosts.
+//! `/mtls-ca/socket/{dnsname}`: certificates of the original clients for `tls` sockets and ssh hosts.
 //!
-//! They open a browser at `auth` and listen at a port of `localhost` for what comes back, without anything that ties
-//! the two together. So a person must agree, and what comes back is good for minutes and one socket.
+//! These clients open a browser at `auth` and listen at a port of `localhost`, with nothing that ties the two together.
+//! So a person must agree, and the token is valid for minutes and one socket.
 
 use axum::{
     extract::{FromRequestParts, OriginalUri, Path, Query, State},
@@ -22,7 +22,7 @@ use crate::{
     state::App,
 };
 
-/// What the recipe for `ProxyCommand` of the original clients puts behind the name of a socket.
+/// The suffix after a socket's name in the original clients' recipe for `ProxyCommand`.
 const DUMMY: &str = ".mysocket-dummy";
 
 /// The person of a token.
@@ -50,8 +50,7 @@ impl FromRequestParts<App> for Person {
     }
 }
 
-/// The name that a client means by this: an ssh configuration of theirs puts a word behind it, which not all of them
-/// take away again.
+/// The socket's name without the suffix of the ssh recipe, which not all clients remove.
 fn meant(dnsname: &str) -> &str {
     let end = dnsname.len().saturating_sub(DUMMY.len());
     match dnsname.split_at_checked(end) {
@@ -61,7 +60,7 @@ fn meant(dnsname: &str) -> &str {
 }
 
 impl Person {
-    /// Refuses another socket than the one that the token is for.
+    /// Refuses a token of another socket.
     fn require_socket(&self, dnsname: &str) -> Result<(), ApiError> {
         if meant(dnsname).eq_ignore_ascii_case(&self.says.socket_dns) {
             return Ok(());
@@ -86,7 +85,7 @@ pub(super) struct Certificate {
     client_certificate: String,
 }
 
-/// Sends the browser to where people log in.
+/// Redirects the browser to the login.
 pub(super) async fn auth(
     State(app): State<App>,
     Path(dnsname): Path<String>,

@@ -1,4 +1,4 @@
-//! The JSON of the original clients' requests and answers.
+//! The JSON of the original clients' requests and responses.
 
 use sallyport_api::Secret;
 use sallyport_model::{DisplayName, Email, SocketId, SocketType, TunnelId};
@@ -13,7 +13,7 @@ pub(super) struct NewUser {
     pub(super) password: Secret,
     #[serde(default)]
     pub(super) sshkey: Option<String>,
-    /// The code of an invitation, which the original clients do not send: as in `/v1/accounts`.
+    /// The code of an invitation, as in `/v1/accounts`; the original clients do not send it.
     #[serde(default)]
     pub(super) invitation: Option<Secret>,
     #[serde(default)]
@@ -26,7 +26,7 @@ pub(super) struct User {
     pub(super) name: String,
     pub(super) email: String,
     pub(super) user_id: Uuid,
-    /// What ssh clients log in with.
+    /// The user name for ssh clients.
     pub(super) user_name: String,
     pub(super) sshkey: String,
 }
@@ -36,7 +36,7 @@ pub(super) struct User {
 pub(super) struct Login {
     pub(super) email: Email,
     pub(super) password: Secret,
-    /// A code of the authenticator, which the original clients do not send.
+    /// A code of the authenticator; the original clients do not send it.
     #[serde(default)]
     pub(super) code: Option<Secret>,
 }
@@ -73,7 +73,7 @@ pub(super) struct SocketRequest {
     pub(super) cloud_authentication_email_allowed_domains: Option<Entries>,
 }
 
-/// Entries in a list, or in one text with commas between.
+/// Entries as a list, or as one text with commas.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Entries {
@@ -82,7 +82,7 @@ pub(super) enum Entries {
 }
 
 impl Entries {
-    /// The entries; empty ones are none.
+    /// The entries, without empty ones.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let texts = match self {
             Self::List(list) => list.as_slice(),
@@ -102,7 +102,7 @@ pub(super) struct Socket {
     pub(super) socket_tcp_ports: Vec<u16>,
     pub(super) protected_socket: bool,
     pub(super) protected_username: String,
-    /// Always empty: only its hash is kept.
+    /// Always empty: only its hash is stored.
     pub(super) protected_password: String,
     pub(super) cloud_authentication_enabled: bool,
     // Three s, as published.
@@ -117,11 +117,11 @@ pub(super) struct Socket {
 #[derive(Debug, Serialize)]
 pub(super) struct Tunnel {
     pub(super) tunnel_id: TunnelId,
-    /// What `ssh -R` asks for.
+    /// The port for `ssh -R`.
     pub(super) local_port: u16,
-    /// Where ssh connects to.
+    /// The host for ssh.
     pub(super) tunnel_server: String,
-    /// At which port. The original clients do not know it: for them, it belongs into `~/.ssh/config`.
+    /// The port for ssh. The original clients do not know it; their users put it into `~/.ssh/config`.
     pub(super) tunnel_server_port: u16,
 }
 

@@ -1,10 +1,9 @@
-//! The paths of the original clients (`mysocketctl`): other words for what `/v1` does.
+//! The paths of the original clients (`mysocketctl`), which translate to what `/v1` does.
 //!
 //! May use: `service`, `request`, and what those may use.
 //!
-//! No prefix, the token in `x-access-token`, errors as `{"error_message", "status_code"}`, plain lists. What is done is
-//! in [`crate::service`], as for `/v1`: only words are translated here. Fields that are not known are ignored, as the
-//! original did.
+//! No prefix, the token in `x-access-token`, errors as `{"error_message", "status_code"}`, plain lists. The work is in
+//! [`crate::service`], as for `/v1`. Unknown fields are ignored, as by the original server.
 
 mod client;
 mod messages;
@@ -28,9 +27,9 @@ use crate::{
     state::App,
 };
 
-/// Where the clients put their token.
+/// The header field of the token.
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
-/// Their paths.
+/// The paths of the original clients.
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/user", post(users::create))
@@ -49,8 +48,8 @@ pub(crate) fn routes() -> Router<App> {
         .route("/mtls-ca/socket/{dnsname}/ssh", post(client::ssh))
 }
 
-/// The Go clients ask for a version before they log in, and go no further without one. Where it is another than theirs,
-/// they say that there is a newer one.
+/// The Go clients request a version before the login, and stop without one. For another version than their own they
+/// report an update.
 async fn latest_version() -> Response {
     let text = concat!(env!("CARGO_PKG_VERSION"), "\n");
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()

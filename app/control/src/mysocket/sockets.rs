@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl App {
-    /// The socket in the words of these clients.
+    /// The socket in the form of these clients.
     fn mysocket(&self, socket: sallyport_model::Socket) -> Socket {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
@@ -51,7 +51,7 @@ impl App {
         }
     }
 
-    /// The tunnel in the words of these clients.
+    /// The tunnel in the form of these clients.
     pub(super) fn mysocket_tunnel(&self, tunnel_id: sallyport_model::TunnelId, local_port: u16) -> Tunnel {
         let (host, port) = match &self.config.ssh {
             Some(ssh) => (&ssh.host, ssh.port),
@@ -60,16 +60,20 @@ impl App {
         Tunnel { tunnel_id, local_port, tunnel_server: host.clone(), tunnel_server_port: port }
     }
 
-    async fn create_mysocket(&self, caller: &Caller, wish: SocketRequest) -> Result<sallyport_model::Socket, ApiError> {
-        let identity = cloud_authentication(&wish, None)?.flatten();
-        let protected = protection(&wish)?;
-        let name = wish.name.ok_or_else(|| ApiError::field("name", "it is missing"))?;
+    async fn create_mysocket(
+        &self,
+        caller: &Caller,
+        request: SocketRequest,
+    ) -> Result<sallyport_model::Socket, ApiError> {
+        let identity = cloud_authentication(&request, None)?.flatten();
+        let protected = protection(&request)?;
+        let name = request.name.ok_or_else(|| ApiError::field("name", "it is missing"))?;
         let create = CreateSocket {
             protected,
             identity,
-            ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http))
+            ..CreateSocket::new(name, request.socket_type.unwrap_or(SocketType::Http))
         };
-        // These clients know nothing of names that are unique.
+        // These clients do not expect unique names.
         let kind = (Lifetime::Lasting, NameConflict::AddNumber);
         match self.create_socket(caller.account.id, create, kind, None, true).await? {
             Creation::Made((socket, _)) => Ok(socket),
@@ -78,9 +82,9 @@ impl App {
     }
 }
 
-/// What a socket is to ask of those who come, `now` being what it asks already; nothing when that stays.
+/// The identity setting after the request, where `now` is the present one; `None` if it stays.
 fn cloud_authentication(
-    wish: &SocketRequest,
+    request: &SocketRequest,
     now: Option<IdentitySettings>,
 ) -> Result<Option<Option<IdentitySettings>>, ApiError> {
     fn entries<T: FromStr<Err: Display>>(
@@ -91,9 +95,9 @@ fn cloud_authentication(
         let Some(given) = given else { return Ok(now) };
         given.texts().map(|text| text.parse().map_err(|error| ApiError::field(field, error))).collect()
     }
-    let has_lists = wish.cloud_authentication_email_allowed_addressses.is_some()
-        || wish.cloud_authentication_email_allowed_domains.is_some();
-    match wish.cloud_authentication_enabled {
+    let has_lists = request.cloud_authentication_email_allowed_addressses.is_some()
+        || request.cloud_authentication_email_allowed_domains.is_some();
+    match request.cloud_authentication_enabled {
         Some(false) => return Ok(Some(None)),
         None if now.is_none() || !has_lists => return Ok(None),
         _ => {}
@@ -101,25 +105,25 @@ fn cloud_authentication(
     let now = now.unwrap_or_default();
     let email_addresses = entries(
         "cloud_authentication_email_allowed_addressses",
-        &wish.cloud_authentication_email_allowed_addressses,
+        &request.cloud_authentication_email_allowed_addressses,
         now.email_addresses,
     )?;
     let email_domains = entries(
         "cloud_authentication_email_allowed_domains",
-        &wish.cloud_authentication_email_allowed_domains,
+        &request.cloud_authentication_email_allowed_domains,
         now.email_domains,
     )?;
     Ok(Some(Some(IdentitySettings { email_addresses, email_domains, ..now })))
 }
 
-/// The user name and password of a socket that is to be protected.
-fn protection(wish: &SocketRequest) -> Result<Option<Protect>, ApiError> {
-    if wish.protected_socket != Some(true) {
+/// The user name and password of a protected socket.
+fn protection(request: &SocketRequest) -> Result<Option<Protect>, ApiError> {
+    if request.protected_socket != Some(true) {
         return Ok(None);
     }
     let missing = |field| ApiError::field(field, "a protected socket needs it");
-    let username = wish.protected_username.clone().ok_or_else(|| missing("protected_username"))?;
-    let password = wish.protected_password.clone().ok_or_else(|| missing("protected_password"))?;
+    let username = request.protected_username.clone().ok_or_else(|| missing("protected_username"))?;
+    let password = request.protected_password.clone().ok_or_else(|| missing("protected_password"))?;
     Ok(Some(Protect { username, password }))
 }
 
@@ -160,31 +164,31 @@ pub(super) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
 }
 
-/// Changes a socket; what is absent stays. These clients have no word for force, and `cloud_authentication_enabled:
-/// false` can only mean that nobody is asked any more. A protected socket without a new password keeps the one it has.
+/// Changes a socket; absent fields stay. These clients cannot send force, so `cloud_authentication_enabled: false`
+/// always removes the identity setting. A protected socket without a new password keeps its password.
 pub(super) async fn update(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
     input: Input<SocketRequest>,
 ) -> Result<Response, ApiError> {
-    let wish = input.value;
+    let request = input.value;
     let known = app.find_socket(caller.account.id, &id).await?;
     let known = known.basic_auth;
-    let has_password = wish.protected_password.as_ref().is_some_and(|password| !password.expose().is_empty());
+    let has_password = request.protected_password.as_ref().is_some_and(|password| !password.expose().is_empty());
     let same_user = known.is_some_and(|known| {
-        let given = wish.protected_username.as_deref().unwrap_or_default();
+        let given = request.protected_username.as_deref().unwrap_or_default();
         given.is_empty() || given == known.username
     });
-    let protected = match wish.protected_socket {
+    let protected = match request.protected_socket {
         None => None,
         Some(false) => Some(None),
         Some(true) if same_user && !has_password => None,
-        Some(true) => Some(protection(&wish)?),
+        Some(true) => Some(protection(&request)?),
     };
-    let (name, socket_type) = (wish.name.clone(), wish.socket_type);
+    let (name, socket_type) = (request.name.clone(), request.socket_type);
     let update = UpdateSocket { name, socket_type, protected, force: true, ..UpdateSocket::default() };
-    let identity = |now: &sallyport_model::Socket| cloud_authentication(&wish, now.settings.identity.clone());
+    let identity = |now: &sallyport_model::Socket| cloud_authentication(&request, now.settings.identity.clone());
     let socket = app.update_socket_by(caller.account.id, &id, update, identity).await?;
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
 }

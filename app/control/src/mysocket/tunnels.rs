@@ -41,7 +41,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let socket = app.find_socket(caller.account.id, &socket).await?;
     match app.create_tunnel(&socket, CreateTunnel::default(), None, None).await? {
-        // Its holder logs in with an ssh key; the credential is for connectors, which can ask for another.
+        // The client logs in with an ssh key; the credential is for connectors, which can request another one.
         Creation::Made((tunnel, _credential)) => {
             Ok(json(StatusCode::OK, &app.mysocket_tunnel(tunnel.id, tunnel.forward_port)))
         }
@@ -70,7 +70,7 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Has an ssh key signed, so that it logs in for this one tunnel.
+/// Signs an ssh key for this one tunnel.
 pub(super) async fn sign_key(
     State(app): State<App>,
     caller: Caller,

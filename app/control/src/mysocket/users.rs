@@ -47,7 +47,7 @@ pub(super) async fn create(
     Ok(json(StatusCode::OK, &to_api(&app, &account).await?))
 }
 
-/// The account that asks; others are not there for it.
+/// The account of the caller; others are not found.
 pub(super) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -68,13 +68,13 @@ pub(super) async fn login(
 ) -> Result<Response, ApiError> {
     let Login { email, password, code } = input.value;
     let (account, revision) = app.check_login(client, &email, password, code.as_ref()).await?;
-    // These clients have no use for a refresh token: the session's own is thrown away.
+    // These clients cannot use a refresh token, so the session's own is dropped.
     let (session, _refresh) = app.begin_session((account.id, revision), from).await?;
     let logged_in_at = app.clock.now().unix_seconds;
     token(&app, MysocketClaims { account: account.id, session, logged_in_at })
 }
 
-/// The next token for one that is still good.
+/// The next token for a valid one.
 pub(super) async fn refresh(
     State(app): State<App>,
     client: Client,

@@ -19,8 +19,8 @@ fn refused(refusal: ForwardRefusal) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, "forward-refused", refusal.message)
 }
 
-fn target(told: ForwardTarget) -> SshTarget {
-    let ForwardTarget { socket, tunnel, temporary, url, port } = told;
+fn target(forward: ForwardTarget) -> SshTarget {
+    let ForwardTarget { socket, tunnel, temporary, url, port } = forward;
     SshTarget { socket, tunnel, temporary, url, port }
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn open(
     Ok(json(StatusCode::OK, &ForwardTarget { socket, tunnel, temporary, url, port }))
 }
 
-/// A forward has ended.
+/// Ends a forward.
 pub(super) async fn end(
     State(app): State<App>,
     EdgeCaller(_): EdgeCaller,
@@ -53,7 +53,7 @@ pub(super) async fn end(
     Ok(json(StatusCode::OK, &Acknowledgement {}))
 }
 
-/// The edge has restarted: it holds nothing of its former life.
+/// Ends all forwards that the edge had before its restart.
 pub(super) async fn begin(
     State(app): State<App>,
     EdgeCaller(edge): EdgeCaller,

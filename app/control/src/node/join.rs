@@ -1,4 +1,4 @@
-//! Edges join, get new certificates, and ask about the installation and about tunnels.
+//! Requests of edges: joining, new certificates, the configuration, and lookups of tunnels.
 
 use axum::{
     extract::{FromRequestParts, State},
@@ -25,19 +25,19 @@ use crate::{
     state::App,
 };
 
-/// Whether there is a tunnel with this credential, for an edge that does not know the tunnel.
+/// Answers whether a tunnel with this credential exists.
 pub(super) async fn check_tunnel(
     State(app): State<App>,
     EdgeCaller(_): EdgeCaller,
     input: Input<TunnelCheckRequest>,
 ) -> Result<Response, ApiError> {
     let TunnelCheckRequest { tunnel, credential } = input.value;
-    let told = match app.store.tunnel_credential(tunnel).await? {
+    let check = match app.store.tunnel_credential(tunnel).await? {
         None => TunnelCheck::Unknown,
         Some(stored) if stored == credential => TunnelCheck::Known,
         Some(_) => TunnelCheck::BadCredential,
     };
-    Ok(json(StatusCode::OK, &told))
+    Ok(json(StatusCode::OK, &check))
 }
 
 /// The edge that sent the request, while it belongs to the installation.
@@ -59,10 +59,10 @@ async fn find_known_edge(app: &App, edge: Option<EdgeId>) -> Result<StoredEdge, 
     })
 }
 
-/// Lets an edge with a join token join.
+/// Joins an edge that has a join token.
 pub(super) async fn join(State(app): State<App>, client: Client, input: Input<JoinEdge>) -> Result<Response, ApiError> {
     let config = app.edges_config()?;
-    // Whoever reaches the port may ask: secrets cannot be guessed, and the log of events cannot be filled.
+    // The port is open to everyone: join tokens cannot be guessed, and this limit bounds the events in the log.
     app.limits.login_step(client, app.clock.now().monotonic)?;
     let JoinEdge { secret, name, region, request } = input.value;
     let owner = app.store.first_account().await?;
@@ -71,12 +71,12 @@ pub(super) async fn join(State(app): State<App>, client: Client, input: Input<Jo
     }
     let joining =
         JoiningEdge { id: EdgeId::from_random(random::bytes()?), name, region, now: app.clock.now().unix_seconds };
-    // Before the token is used up: what cannot be signed is none of its fault.
+    // Signed before the token is used up, so that a bad certificate request does not cost the token.
     let probe = joining.name.clone().unwrap_or_else(|| "edge".parse().expect("a name"));
     config.issuer.issue(&request, joining.id, &probe).map_err(failed)?;
     let _turn = app.publishing.lock().await;
     let edge = app.store.join_edge(random::hash(secret.expose()), &joining).await?.map_err(|refusal| {
-        tracing::warn!(reason = %refusal, "an edge was not let in");
+        tracing::warn!(reason = %refusal, "an edge was refused");
         if let JoinRefusal::Used { by, .. } = &refusal {
             audit::set_target(by);
         }

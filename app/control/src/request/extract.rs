@@ -1,4 +1,4 @@
-//! From a request to what its handler needs: the body, the page, the idempotency key. Every refusal is an [`ApiError`].
+//! Extractors for handlers: the body, the page, the idempotency key. Every refusal is an [`ApiError`].
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use serde::{
 use super::strict_json::Strict;
 use crate::{problem::ApiError, state::App};
 
-/// How much of what is wrong is shown, in characters.
+/// How much of an invalid input an error shows, in characters.
 const MAX_SHOWN_CHARS: usize = 64;
 /// How long a body may take to arrive.
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
@@ -31,11 +31,11 @@ const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 /// A JSON body. A request without a body is refused.
 pub(crate) struct Input<T> {
     pub(crate) value: T,
-    /// The idempotency key with the hash of the whole request, when there is one.
+    /// The idempotency key with the hash of the whole request, if the request has one.
     pub(crate) keyed: Option<IdempotencyKey>,
 }
 
-/// A JSON body where all of it may be left out, and the body itself too: no body reads as `{}`.
+/// A JSON body of optional fields. An absent body reads as `{}`.
 pub(crate) struct OptionalInput<T> {
     pub(crate) value: T,
     /// As in [`Input`].
@@ -62,7 +62,7 @@ impl<T: DeserializeOwned> FromRequest<App> for OptionalInput<T> {
     }
 }
 
-/// The body, unless there is none, and the idempotency key.
+/// The body, if there is one, and the idempotency key.
 async fn read_input<T: DeserializeOwned>(
     request: Request,
     app: &App,
@@ -77,7 +77,7 @@ async fn read_input<T: DeserializeOwned>(
         Some(parse(&body)?)
     };
     let Some(key) = key else { return Ok((value, None)) };
-    // The same words for another organisation are another request.
+    // The organisation is part of the hash: the same body for another one is another request.
     let organisation = parts.headers.get(ORGANISATION).map(HeaderValue::as_bytes).unwrap_or_default();
     let (method, path) = (parts.method.as_str().as_bytes(), parts.uri.path().as_bytes());
     let json = if body.is_empty() { &b"{}"[..] } else { &body[..] };
@@ -86,7 +86,7 @@ async fn read_input<T: DeserializeOwned>(
     Ok((value, Some(IdempotencyKey { key, request_hash, now: app.clock.now().unix_seconds })))
 }
 
-/// The whole of a body that is not too long.
+/// Reads a body up to [`MAX_BODY_BYTES`].
 pub(crate) async fn read(body: Body) -> Result<Bytes, ApiError> {
     let collected = tokio::time::timeout(MAX_BODY_TIME, Limited::new(body, MAX_BODY_BYTES).collect()).await;
     match collected {
@@ -111,7 +111,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
-    // An array would be taken for the fields in their order, and the description knows objects only.
+    // serde would take an array for the fields of a struct.
     if json.trim_ascii_start().first().is_some_and(|first| b"[\"-0123456789tfn".contains(first)) {
         serde_json::from_slice::<IgnoredAny>(json).map_err(|error| not_json(&error))?;
         return Err(ApiError::field("", "the body must be a JSON object: {...}"));
@@ -165,7 +165,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// Which page of a list is asked for.
+/// The requested page of a list.
 pub(crate) struct PageOf {
     pub(crate) after: Position,
     pub(crate) limit: u32,
@@ -211,7 +211,7 @@ impl FromRequestParts<App> for PageOf {
 }
 
 impl PageOf {
-    /// How many rows to read: one more than asked for tells whether there is a next page.
+    /// How many rows to read: one more than the page has, to see whether there is a next page.
     pub(crate) fn rows(&self) -> u32 {
         self.limit + 1
     }
@@ -225,7 +225,7 @@ impl PageOf {
     }
 }
 
-/// First byte of a cursor: which form it has.
+/// The first byte of a cursor: its version.
 const CURSOR_VERSION: u8 = 1;
 
 fn cursor(position: Position) -> String {
@@ -331,8 +331,8 @@ mod tests {
             (r#"{"name":"a","name":"b"}"#, "name", "it is given twice"),
         ];
         for (json, field, detail) in cases {
-            let told = refusal::<Socket>(json);
-            assert!(told.0 == field && told.1.starts_with(detail), "{json}: {told:?}");
+            let error = refusal::<Socket>(json);
+            assert!(error.0 == field && error.1.starts_with(detail), "{json}: {error:?}");
         }
         let error = parse::<Socket>(br#"{"name":"a","type":gopher}"#).expect_err("refused");
         let problem: sallyport_api::Problem = serde_json::from_slice(&body(error)).unwrap();

@@ -50,10 +50,10 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     }
     app.metrics.request(route.as_ref(), &method, response.status());
     let headers = response.headers_mut();
-    // Answers hold secrets or what only one account may see: nothing on the way may keep them.
+    // Responses hold secrets and private data: caches must not store them.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Pages have one of their own.
+    // Pages have a policy of their own.
     headers
         .entry(header::CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
@@ -69,7 +69,7 @@ pub(crate) async fn no_such_path() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no-such-path", "there is nothing at this path: see /openapi.json")
 }
 
-/// Refusals that come from the router and not from a handler.
+/// Refusals of the router itself.
 fn refused_by_router(status: StatusCode) -> Option<ApiError> {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => {

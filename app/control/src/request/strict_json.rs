@@ -1,7 +1,7 @@
-//! Strict JSON, as the API's description has it: only objects are read as objects, and only strings as words.
+//! Reads JSON as strictly as the API's description: only objects as structs, and only strings as enums.
 //!
-//! serde would also take an array for the fields of an object in their order, and `{"word": null}` for a word, and
-//! tells a number in the place of a word as a mistake of syntax.
+//! serde also accepts an array for the fields of a struct, and `{"word": null}` for a unit variant. It also reports a
+//! number in place of a string as a syntax error.
 
 use std::{cell::RefCell, fmt, vec};
 
@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::{Error, Value};
 
-/// A value of JSON. Unlike [`Value`] it keeps fields that come twice, so that they are refused.
+/// A JSON value. Unlike [`Value`] it keeps repeated fields, so that they can be refused.
 #[derive(Debug)]
 pub(crate) enum Strict {
     Scalar(Value),
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for Strict {
     }
 }
 
-/// What is wrong, and where: `protected.username`, or nothing for the whole.
+/// What is wrong, and where: `protected.username`, or nothing for the whole value.
 #[derive(Debug)]
 pub(crate) struct ReadError {
     pub(crate) path: String,
@@ -104,13 +104,13 @@ impl Strict {
     }
 }
 
-/// A value that is read, and where that is. After an error the path stays at where it was.
+/// A value with its path. After an error the path names the place of the error.
 struct ValueReader<'p> {
     value: Strict,
     path: &'p RefCell<String>,
 }
 
-/// Reads something that is one step further down.
+/// Reads a value that is one step deeper.
 fn further<T>(
     path: &RefCell<String>,
     step: impl FnOnce(&mut String),
@@ -134,7 +134,7 @@ fn to_field(name: &str) -> impl FnOnce(&mut String) {
 
 struct Fields<'p> {
     rest: vec::IntoIter<(String, Strict)>,
-    /// The one whose name was read.
+    /// The field whose name was read.
     named: Option<(String, Strict)>,
     path: &'p RefCell<String>,
 }

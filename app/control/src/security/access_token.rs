@@ -45,7 +45,7 @@ impl AccessTokens {
         Ok(Bearer { account, session })
     }
 
-    /// A hash of the text that only this installation can compute: of requests, which may hold guessable passwords.
+    /// A keyed hash of a request, which may hold a guessable password.
     pub(crate) fn keyed_hash(&self, text: &[u8]) -> Result<SecretHash, jsonwebtoken::errors::Error> {
         self.0.keyed_hash(text)
     }

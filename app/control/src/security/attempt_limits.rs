@@ -1,4 +1,4 @@
-//! Rate limits of attempts that guess or fill.
+//! Rate limits of attempts that guess secrets or fill the store.
 
 use std::{
     net::IpAddr,
@@ -18,51 +18,51 @@ use crate::{
     problem::ApiError,
 };
 
-/// Failed logins of one client: slows down guessing many accounts.
+/// Failed logins of one client: slows down guessing at many accounts.
 const LOGINS_OF_CLIENT: Rate = Rate { burst: 20, every: Duration::from_secs(6) };
-/// Failed logins of one client with one e-mail address: slows down guessing one account, and nobody but the guesser.
+/// Failed logins of one client with one e-mail address: slows down guessing at one account, and only for the guesser.
 const LOGINS_OF_PAIR: Rate = Rate { burst: 10, every: Duration::from_secs(30) };
-/// Failed logins with one e-mail address, from anywhere: past it, a client that failed with it has to wait. Others go
-/// on, so that nobody can lock an account's owner out.
+/// Failed logins with one e-mail address, of all clients. Beyond, a client that failed with the address has to wait;
+/// other clients do not, so that the owner cannot be locked out.
 const LOGINS_OF_EMAIL: Rate = Rate { burst: 30, every: Duration::from_secs(10) };
 /// New accounts of one client.
 const ACCOUNTS_OF_CLIENT: Rate = Rate { burst: 30, every: Duration::from_secs(60) };
 /// Refreshed or ended sessions of one client.
 const REFRESHES_OF_CLIENT: Rate = Rate { burst: 60, every: Duration::from_secs(1) };
 
-/// Messages to persons that one client asks for.
+/// Messages to persons that one client requests.
 const MESSAGES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60) };
-/// Messages to one person that anybody asks for, without having logged in.
+/// Messages to one person, requested without a login.
 const MESSAGES_OF_PERSON: Rate = Rate { burst: 3, every: Duration::from_secs(5 * 60) };
 /// Messages to one address of an account or of an invitation, by all clients.
 const MESSAGES_TO_ADDRESS: Rate = Rate { burst: 3, every: Duration::from_secs(5 * 60) };
-/// Steps of logins of persons, of one client: an office behind one address logs in on a Monday morning.
+/// Login steps of persons, of one client. High enough for an office behind one address.
 const LOGIN_STEPS_OF_CLIENT: Rate = Rate { burst: 300, every: Duration::from_millis(200) };
-/// Logouts that one client, a provider, reports: all people of a company at once.
+/// Logouts that one client, a provider, reports. High enough for all people of a company at once.
 const PROVIDER_LOGOUTS_OF_CLIENT: Rate = Rate { burst: 2_000, every: Duration::from_millis(20) };
-/// Looks at identity providers, of one account.
+/// Tests of identity providers, of one account.
 const LOOKS_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(3) };
-/// Sockets, tunnels and tokens that one account makes: far above what anybody needs, so that names and disk last.
+/// Sockets, tunnels and tokens that one account makes: far above any real need, to protect names and disk.
 const CREATIONS_OF_ACCOUNT: Rate = Rate { burst: 2_000, every: Duration::from_secs(5) };
 
-/// Invitations that one organisation sends: a company moves in, and nobody's list is filled.
+/// Invitations of one organisation: enough for a whole company, too few to flood mailboxes.
 const INVITATIONS_OF_ORGANISATION: Rate = Rate { burst: 100, every: Duration::from_secs(30) };
 /// Codes of invitations that one account tries.
 const CODES_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(10) };
-/// Tokens that are not taken, of one client, which leave an event each: six a minute.
+/// Recorded invalid tokens of one client: six a minute.
 const BAD_TOKENS_OF_CLIENT: Rate = Rate { burst: 6, every: Duration::from_secs(10) };
 
-/// An e-mail address, in small letters, and a client that logs in with it.
+/// An e-mail address in lower case, and a client that logs in with it.
 type Pair = (String, IpAddr);
 
-/// Rate limits of attempts. Limits against guessing hold for all controls together; limits against filling hold for
+/// Rate limits of attempts. Limits against guessing apply to all controls together; limits against filling apply to
 /// each process.
 #[derive(Debug)]
 pub(crate) struct AttemptLimits {
     logins_of_client: Mutex<Limiter<IpAddr>>,
     logins_of_pair: Mutex<Limiter<Pair>>,
     logins_of_email: Mutex<Limiter<String>>,
-    /// Who has logged in before.
+    /// Clients that have logged in before.
     known: Mutex<KnownClients<String>>,
     accounts_of_client: Mutex<Limiter<IpAddr>>,
     refreshes_of_client: Mutex<Limiter<IpAddr>>,
@@ -106,7 +106,7 @@ impl AttemptLimits {
         }
     }
 
-    /// Counts a login before its password is looked at, so that many at once gain nothing.
+    /// Counts a login before its password is checked, so that concurrent attempts gain nothing.
     pub(crate) fn login(&self, client: Client, email: &Email, now: Instant) -> Result<(), ApiError> {
         open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)?;
         let pair = (email.as_str().to_lowercase(), client.0);
@@ -166,7 +166,7 @@ impl AttemptLimits {
         open(&self.messages_of_client).take(&client.0, now).map_err(ApiError::limited)
     }
 
-    /// Whether one more message may go to this person.
+    /// Counts a message to this person. Returns false if the limit is reached.
     pub(crate) fn message(&self, person: PersonId, now: Instant) -> bool {
         let may = open(&self.messages_of_person).take(&person, now).is_ok();
         if may {
@@ -175,7 +175,7 @@ impl AttemptLimits {
         may
     }
 
-    /// Whether one more message about an account may go to this address.
+    /// Counts a message about an account to this address. Returns false if the limit is reached.
     pub(crate) fn message_to_account(&self, address: &str, now: Instant) -> bool {
         let address = address.to_lowercase();
         let may = open(&self.messages_to_address).take(&address, now).is_ok();
@@ -185,7 +185,7 @@ impl AttemptLimits {
         may
     }
 
-    /// Counts a try of a password of a person, of a client that tries many.
+    /// Counts an attempt with a person's password by this client.
     pub(crate) fn person_login(&self, client: Client, now: Instant) -> Result<(), ApiError> {
         open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)?;
         self.attempt_gossip.send(|| CountedAttempt::PersonLogin { client: client.0 });
@@ -241,7 +241,7 @@ impl AttemptLimits {
         }
     }
 
-    /// Whether one more token that is not taken leaves an event.
+    /// Whether one more invalid token is recorded.
     pub(crate) fn may_record_bad_token(&self, client: Client, now: Instant) -> bool {
         open(&self.bad_tokens_of_client).take(&client.0, now).is_ok()
     }

@@ -1,8 +1,8 @@
-//! Who tries passwords and codes of persons, and how long they wait: longer after each that was wrong. Pure: time is an
-//! argument.
+//! Waits after wrong passwords and codes of persons, longer after each wrong attempt. Pure: time is an argument.
 //!
-//! A wait is of the address that was typed, whether anybody has it or not, so that it tells nothing. It is short at
-//! first and for one client; many clients together make everybody wait who has not been this person before.
+//! A wait belongs to the typed address, whether or not a person has it, so that it reveals nothing. Waits are short at
+//! first, and for one client. If many clients fail with one address, all clients wait that have not logged in as this
+//! person before.
 
 use std::{
     collections::HashMap,
@@ -19,15 +19,15 @@ use crate::cluster::attempt_gossip::{AttemptGossip, CountedAttempt};
 
 /// How many keys one map keeps.
 const MAX_KEYS: usize = 16_384;
-/// The number of wrong tries of one client as one person after which the client waits.
+/// How many wrong attempts one client has as one person before it waits.
 const FREE_OF_PAIR: u32 = 5;
-/// The number of wrong tries of all clients as one person after which unknown clients wait.
+/// How many wrong attempts all clients have as one person before unknown clients wait.
 const FREE_OF_PERSON: u32 = 20;
 /// The first wait; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 /// The longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(15 * 60);
-/// After how long without a try all is forgotten; longer than the longest wait.
+/// After how long without an attempt a key is forgotten; longer than the longest wait.
 const FORGET_AFTER: Duration = Duration::from_secs(60 * 60);
 /// The longest text of an address that is compared, in bytes.
 const MAX_ADDRESS_BYTES: usize = 254;
@@ -61,7 +61,7 @@ impl<K: Hash + Eq + Clone> Waits<K> {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Counts a try as wrong until it is known to be right. Returns the wait that follows.
+    /// Counts an attempt as wrong until it is known to be right. Returns the wait that follows.
     fn count(&mut self, key: &K, now: Instant) -> Option<Duration> {
         let former = self.tries.get(key).filter(|tries| tries.forget_at > now);
         let wrong = former.map_or(0, |tries| tries.wrong).saturating_add(1);
@@ -75,7 +75,7 @@ impl<K: Hash + Eq + Clone> Waits<K> {
         wait
     }
 
-    /// Takes the last try back, which was not wrong, and proves nothing either.
+    /// Takes back the last attempt, which was not wrong, but proves nothing.
     fn take_back(&mut self, key: &K, now: Instant) {
         if let Some(tries) = self.tries.get_mut(key) {
             tries.wrong = tries.wrong.saturating_sub(1);
@@ -83,8 +83,8 @@ impl<K: Hash + Eq + Clone> Waits<K> {
         }
     }
 
-    /// Forgets what is over; where that is not enough, the half with the fewest tries, so that somebody with very many
-    /// addresses gains a few tries and locks nobody else out.
+    /// Removes expired keys. If that is not enough, removes the half with the fewest attempts: a client with very many
+    /// addresses gains a few attempts, but cannot lock others out.
     fn make_room(&mut self, now: Instant) {
         self.tries.retain(|_, tries| tries.forget_at > now);
         if self.tries.len() < self.max_keys {
@@ -311,10 +311,10 @@ mod tests {
     #[test]
     fn what_another_control_counted_counts_here() {
         let attempt_gossip = AttemptGossip::default();
-        let mut said = attempt_gossip.begin().unwrap();
+        let mut sent = attempt_gossip.begin().unwrap();
         let (one, two, now) = (Attempts::new(attempt_gossip), Attempts::new(AttemptGossip::default()), Instant::now());
-        let hear = |said: &mut tokio::sync::mpsc::Receiver<Vec<u8>>| {
-            while let Ok(word) = said.try_recv() {
+        let hear = |sent: &mut tokio::sync::mpsc::Receiver<Vec<u8>>| {
+            while let Ok(word) = sent.try_recv() {
                 two.record_remote(&serde_json::from_slice(&word).unwrap(), now);
             }
         };
@@ -324,14 +324,14 @@ mod tests {
         }
         begin(&two).unwrap();
         let fresh = begin(&two).unwrap();
-        hear(&mut said);
+        hear(&mut sent);
         assert!(begin(&two).is_err(), "the tries of both together are too many");
         one.unlock(organisation(), "Ann@example.com");
-        hear(&mut said);
+        hear(&mut sent);
         assert!(begin(&two).is_ok(), "who is let in there is let in here");
         drop(fresh);
         one.record_success(begin(&one).unwrap());
-        hear(&mut said);
+        hear(&mut sent);
         for n in 2..2 + FREE_OF_PERSON as u8 {
             two.begin(organisation(), "ann@example.com", client(n), now).unwrap();
         }

@@ -10,7 +10,7 @@ use http::{header, request::Parts};
 use sallyport_model::{ClientAddr, misleads};
 use sallyport_store::SessionClient;
 
-/// How much of what a program calls itself is kept, in characters.
+/// How much of a program's `User-Agent` is kept, in characters.
 const MAX_PROGRAM_CHARS: usize = 120;
 
 /// The address of a client, as limits tell clients apart.
@@ -20,7 +20,7 @@ pub(crate) struct Client(pub(crate) IpAddr);
 impl<S: Sync> FromRequestParts<S> for Client {
     type Rejection = Infallible;
 
-    /// Requests without an address, which no edge sends, count as one client.
+    /// Requests without an address count as one client; edges always send one.
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
         Ok(Self::at(parts.extensions.get::<ClientAddr>().map(|client| client.0.ip())))
     }
@@ -61,7 +61,7 @@ impl<S: Sync> FromRequestParts<S> for ClientAddress {
     }
 }
 
-/// What counts as one client: an IPv4 address, or the /64 that an IPv6 customer gets.
+/// The unit of limits: an IPv4 address, or the /64 network of an IPv6 address.
 pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),

@@ -27,18 +27,18 @@ const DEVICES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(10)
 const DEVICES_OF_ORGANISATION: Rate = Rate { burst: 256, every: Duration::from_secs(1) };
 /// Codes for programs of one organisation.
 const CODES_OF_ORGANISATION: Rate = Rate { burst: 256, every: Duration::from_millis(250) };
-/// User codes of device logins that one client gets wrong: with 20^8 codes and these tries, nobody finds one.
+/// Wrong user codes of one client: with 20^8 codes, guessing is hopeless.
 const GUESSES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60) };
-/// User codes that all clients together get wrong.
+/// Wrong user codes of all clients together.
 const GUESSES_OF_ALL: Rate = Rate { burst: 1_000, every: Duration::from_secs(1) };
 
-/// How long a person may take.
+/// How long a device login may take.
 pub(crate) const DEVICE_TIME: Duration = Duration::from_secs(600);
-/// How long a program waits between two questions, at first.
+/// The first polling interval of a program.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-/// How much longer it waits after each question that came too early (RFC 8628 section 3.5).
+/// How much longer the interval becomes after each early request (RFC 8628 section 3.5).
 const SLOW_DOWN: Duration = Duration::from_secs(5);
-/// The time by which a question may come too early: networks are not even.
+/// The tolerance for early requests, because network delays vary.
 const EARLY: Duration = Duration::from_secs(1);
 /// Rate limits of programs of persons. They are kept in memory, for minutes.
 #[derive(Debug)]
@@ -105,17 +105,17 @@ impl DeviceLimits {
         open(&self.guesses_of_all).give_back(&(), now);
     }
 
-    /// A program begins to ask about its device login.
+    /// Starts the polling of a device login.
     pub(crate) fn begin_polling(&self, device: SecretHash, now: Instant) {
         open(&self.paces).begin(device, now);
     }
 
-    /// The interval that a program has to keep from now on, when it asked too early (RFC 8628 section 3.5).
+    /// The interval from now on if the program asked too early (RFC 8628 section 3.5).
     pub(crate) fn slow_down(&self, device: SecretHash, now: Instant) -> Option<Duration> {
         open(&self.paces).slow_down(device, now)
     }
 
-    /// The device login of a program has ended.
+    /// Ends the polling of a device login.
     pub(crate) fn end_polling(&self, device: SecretHash) {
         open(&self.paces).end(device);
     }
@@ -146,7 +146,7 @@ struct Pace {
 struct Paces(HashMap<SecretHash, Pace>);
 
 impl Paces {
-    /// A program begins to ask.
+    /// Starts the polling of a program.
     fn begin(&mut self, device: SecretHash, now: Instant) {
         if self.0.len() >= MAX_DEVICE_LOGINS {
             self.0.retain(|_, pace| pace.ends > now);
@@ -156,7 +156,7 @@ impl Paces {
         }
     }
 
-    /// Whether a question comes too early: gives how long the program has to wait between two from now on.
+    /// The interval from now on if the request comes too early.
     fn slow_down(&mut self, device: SecretHash, now: Instant) -> Option<Duration> {
         let pace = self.0.get_mut(&device)?;
         let is_early = now + EARLY < pace.next;

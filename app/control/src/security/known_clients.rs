@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
 };
 
-/// How many pairs of an e-mail address and a client that has logged in with it are remembered.
+/// How many pairs of an e-mail address and a client are remembered.
 const MAX_KNOWN_PAIRS: usize = 16_384;
 /// Pairs of a key and a client that have logged in, in the order of their first login.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Keys, tokens, passwords, random numbers, and limits on attempts that guess or fill. Nothing here reads the store.
+//! Keys, tokens, passwords, random numbers, and limits on attempts. This room does not read the store.
 //!
 //! May use: `cluster`, `problem`.
 

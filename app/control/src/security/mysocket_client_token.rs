@@ -1,4 +1,4 @@
-//! The token by which original programs of persons ask for certificates. Pure: time is an argument.
+//! The token by which original programs of persons request certificates. Pure: time is an argument.
 
 use sallyport_model::LoginSessionId;
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,14 @@ use super::{
     signed_token::{SignedTokens, TokenError, TokenKind},
 };
 
-/// The token that goes to the original programs: a JSON Web Token for minutes and for one socket, since it travels in
-/// an address of the browser.
+/// Signs and verifies the token of the original programs: a JSON Web Token for minutes and one socket, because it
+/// travels in a URL.
 pub(crate) struct MysocketClientTokens(SignedTokens);
 
 const MYSOCKET: TokenKind =
     TokenKind { name: "mysocket-client+jwt", audience: "sallyport-mysocket-client", lifetime_seconds: 300 };
 
-/// What it says; these programs read it unverified.
+/// Its claims, which these programs read unverified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MysocketClient {
     pub(crate) user_email: String,

@@ -1,8 +1,8 @@
 //! The token of the original clients: a JSON Web Token with the claim `user_id`, which they read unverified. Pure: time
 //! is an argument.
 //!
-//! These clients keep a token in a file and ask for a password when it is refused, so it lives for a day instead of
-//! minutes. It is good only as long as its login session, which is looked up at every request.
+//! These clients keep a token in a file and ask for a password when the token is refused, so it lives for a day instead
+//! of minutes. Its login session is checked at every request.
 
 use sallyport_model::AccountId;
 use sallyport_store::SessionId;
@@ -43,7 +43,7 @@ impl MysocketTokens {
         Self(SignedTokens::new(secrets, domain, KIND))
     }
 
-    /// A token that says this; `None` when the login was too long ago.
+    /// A token with these claims; `None` if the login is older than [`MAX_LOGIN_SECONDS`].
     pub(crate) fn issue(&self, shown: MysocketClaims, now: i64) -> Result<Option<String>, jsonwebtoken::errors::Error> {
         if now >= shown.logged_in_at.saturating_add(MAX_LOGIN_SECONDS) {
             return Ok(None);
@@ -83,7 +83,7 @@ mod tests {
         let claims = String::from_utf8(URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap()).unwrap();
         assert!(claims.contains(&format!("\"user_id\":\"{}\"", shown.account)), "{claims}");
 
-        // The two kinds of tokens do not pass for one another.
+        // Tokens of one kind are not accepted as the other.
         let access = AccessTokens::new(&secrets, "localhost");
         let bearer = Bearer { account: shown.account, session: shown.session };
         assert!(access.verify(&token, NOW).is_err());

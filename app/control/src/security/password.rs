@@ -25,7 +25,7 @@ pub(crate) struct Passwords {
 }
 
 impl Passwords {
-    /// Makes the dummy hash: random bytes in the place of a password's, so that nothing is hashed at the start.
+    /// Makes the dummy hash from random bytes, so that the start computes no hash.
     pub(crate) fn start() -> Result<Self, ApiError> {
         let (salt, hash) = (random::bytes::<16>()?, random::bytes::<HASH_BYTES>()?);
         let (salt, hash) = (STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(hash));
@@ -40,7 +40,7 @@ impl Passwords {
         self.in_turn(move |user| user.hash(password.expose().as_bytes(), &salt).map_err(ApiError::internal)).await
     }
 
-    /// Whether the password is the one of this hash; `None` takes as long and is never right.
+    /// Whether the password matches this hash. `None` takes as long, and never matches.
     pub(crate) async fn verify(&self, password: Secret, hash: Option<String>) -> Result<bool, ApiError> {
         let known = hash.is_some();
         let hash = hash.unwrap_or_else(|| self.dummy.to_string());
@@ -51,7 +51,7 @@ impl Passwords {
         &self,
         work: impl FnOnce(&PasswordUser) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        // From here on, so that what one has used waits for the next.
+        // Entered here, so that the memory of one computation serves the next.
         let user = self.memory.enter();
         let turn = tokio::time::timeout(MAX_WAIT, self.turns.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(ApiError::busy()) };
@@ -81,7 +81,7 @@ mod tests {
         let (dummy, shape) = (passwords.dummy.split('$'), hash.split('$'));
         let lengths = |parts: std::str::Split<'_, char>| parts.map(str::len).collect::<Vec<_>>();
         assert_eq!(lengths(dummy), lengths(shape), "a hash of nobody takes as long as any other");
-        // It computes: only the random bytes in its place are not those of any password.
+        // The hash of random bytes can be verified, and matches no password.
         assert!(!passwords.memory.enter().verify(b"correct horse", &passwords.dummy));
         assert_ne!(passwords.hash("correct horse".into()).await.unwrap(), hash, "each hash has its own salt");
     }

@@ -7,17 +7,17 @@ use sha2::{Digest, Sha256};
 
 use crate::problem::ApiError;
 
-/// Random bytes.
+/// Random bytes of the operating system.
 ///
 /// # Errors
-/// When the operating system has none to give.
+/// The operating system gives none.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A secret of 256 random bits behind a prefix that says what it is, and the hash under which it is stored.
+/// A secret of 256 random bits with a prefix for its kind, and the hash to store.
 pub(crate) fn secret(prefix: &str) -> Result<(Secret, SecretHash), ApiError> {
     let text = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bytes::<32>()?));
     let hash = hash(&text);

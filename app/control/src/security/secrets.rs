@@ -17,7 +17,7 @@ use super::random;
 pub const TOKEN_KEY_FILE: &str = "token.key";
 /// How long the key is, in bytes (RFC 7518 section 3.2: at least as long as the hash).
 const KEY_BYTES: usize = 32;
-/// The most that is read of the file, in bytes.
+/// More of the file is not read, in bytes.
 const MAX_KEY_FILE_BYTES: u64 = 256;
 
 /// The key that signs access tokens, and keys derived from it.

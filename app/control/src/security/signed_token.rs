@@ -1,5 +1,4 @@
-//! JSON Web Tokens (RFC 7519) signed with HMAC-SHA-256: what all kinds of them have in common. Pure: time is an
-//! argument.
+//! JSON Web Tokens (RFC 7519) signed with HMAC-SHA-256, the common part of all kinds. Pure: time is an argument.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
@@ -8,12 +7,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{random, secrets::Secrets};
 
-/// How far the clock may have jumped since the token was made, either way.
+/// The tolerated jump of the clock in either direction, in seconds.
 const LEEWAY_SECONDS: i64 = 60;
-/// The longest token that is looked at.
+/// Longer tokens are refused unread, in bytes.
 const MAX_TOKEN_BYTES: usize = 2_048;
 
-/// A kind of token. All are signed with one key; none passes for one of another kind.
+/// A kind of token. All are signed with one key; a token of one kind is not accepted as another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenKind {
     /// The type of the token (RFC 8725 section 3.11).
@@ -62,7 +61,7 @@ impl SignedTokens {
         validation.set_issuer(&[&issuer]);
         validation.set_audience(&[kind.audience]);
         validation.set_required_spec_claims(&["iss", "aud", "exp"]);
-        // The times are compared below, with the clock that is an argument.
+        // The times are compared below, with the clock of the argument.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         Self {
@@ -113,7 +112,7 @@ impl SignedTokens {
         Ok((session.ok_or(TokenError::Invalid)?, claims.own))
     }
 
-    /// A hash of the text that only this installation can compute: of requests, which may hold guessable passwords.
+    /// A keyed hash of a request, which may hold a guessable password.
     pub(crate) fn keyed_hash(&self, text: &[u8]) -> Result<SecretHash, jsonwebtoken::errors::Error> {
         Ok(random::hash(&jsonwebtoken::crypto::sign(text, &self.sign, Algorithm::HS256)?))
     }

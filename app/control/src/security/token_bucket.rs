@@ -1,7 +1,7 @@
 //! Token buckets in a bounded map. Pure: time is an argument.
 //!
-//! Each bucket is one instant, the time at which it would be full again (the generic cell rate algorithm: the same
-//! verdicts as a counter that refills, with nothing to refill).
+//! Each bucket is one instant, the time at which it would be full again: the generic cell rate algorithm, which is
+//! equal to a refilled counter.
 
 use std::{
     collections::HashMap,
@@ -30,7 +30,7 @@ pub(crate) struct Limiter<K> {
 }
 
 impl<K: Hash + Eq + Clone> Limiter<K> {
-    /// A limiter that has seen nothing.
+    /// An empty limiter.
     pub(crate) fn new(rate: Rate) -> Self {
         Self { rate, max_buckets: MAX_BUCKETS, full_at: HashMap::new() }
     }
@@ -50,7 +50,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         Ok(())
     }
 
-    /// Whether tries of this key are counted at the moment.
+    /// Whether attempts of this key count at present.
     pub(crate) fn has_tries(&self, key: &K, now: Instant) -> bool {
         self.full_at.get(key).is_some_and(|full_at| *full_at > now)
     }
@@ -67,8 +67,8 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         }
     }
 
-    /// Forgets the buckets that are full, which changes no verdict; when there are none, the eighth that is fullest, so
-    /// that somebody with very many addresses gains a few tries but cannot lock everybody else out.
+    /// Removes full buckets, which changes no decision. If there are none, removes the fullest eighth: a client with
+    /// very many addresses gains a few attempts, but cannot lock others out.
     fn make_room(&mut self, now: Instant) {
         self.full_at.retain(|_, full_at| *full_at > now);
         if self.full_at.len() < self.max_buckets {

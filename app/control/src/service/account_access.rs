@@ -1,5 +1,4 @@
-//! What lets the owner of an account in: changing and resetting the password, codes beside it, and the sessions that
-//! follow.
+//! Access to accounts: changing and resetting the password, codes, and ending sessions.
 
 use http::StatusCode;
 use sallyport_api::Secret;
@@ -18,22 +17,22 @@ use crate::{
     state::App,
 };
 
-/// How long a code to set a password is good, in seconds.
+/// How long a reset code is valid, in seconds.
 pub(crate) const RESET_SECONDS: i64 = 3_600;
-/// How such a code begins.
+/// The prefix of reset codes.
 pub(crate) const RESET_PREFIX: &str = "spp_";
-/// The longest such code that is looked at, in bytes.
+/// Longer reset codes are refused unread, in bytes.
 const MAX_RESET_BYTES: usize = 64;
-/// How long codes of an authenticator may take to be set up, in seconds.
+/// How long the setup of codes may take, in seconds.
 const SETTING_UP_SECONDS: i64 = 600;
 
-/// For whom tries of codes of accounts are counted: persons of an organisation may have the same addresses, and are
-/// others.
+/// The organisation under which attempts with codes of accounts are counted. Persons of an organisation may have the
+/// same addresses and are counted separately.
 fn realm() -> AccountId {
     AccountId::from_random(*b"accounts-s-codes")
 }
 
-/// Codes that are being set up, sealed.
+/// A sealed secret of codes during their setup.
 #[derive(Serialize, Deserialize)]
 struct TotpSetup {
     account: AccountId,
@@ -49,7 +48,7 @@ pub(crate) struct Enrolment {
     pub(crate) expires_at: i64,
 }
 
-/// A code that sets a password, and what became of it.
+/// A reset code, and the outcome of sending it.
 pub(crate) struct CreatedReset {
     pub(crate) link: String,
     pub(crate) code: Secret,
@@ -57,7 +56,7 @@ pub(crate) struct CreatedReset {
     pub(crate) sent: Delivery,
 }
 
-/// The answer to a code that is not good, whyever.
+/// The response to a reset code that is not valid, the same for every reason.
 fn not_good() -> ApiError {
     let detail = "this code sets no password any more: it was used, is older than an hour, or a newer one has taken its place; \
                   ask for another one";
@@ -79,7 +78,7 @@ fn wrong_code(status: StatusCode) -> ApiError {
 }
 
 impl App {
-    /// Whether a code of the account is right, of somebody whose password was; `status` is how a wrong one is told.
+    /// Requires a valid code if the account uses codes; the password was right. `status` is that of the refusal.
     pub(crate) async fn require_code(
         &self,
         client: Client,
@@ -120,7 +119,7 @@ impl App {
         })
     }
 
-    /// What lets the owner in, when this is the password of now: a session that is left alone is not enough.
+    /// Requires the current password: a session alone is not enough, because a browser may be left open.
     async fn require_password(
         &self,
         client: Client,
@@ -140,7 +139,7 @@ impl App {
         Ok(access)
     }
 
-    /// Puts a password in the place of the one of now; the other sessions end.
+    /// Changes the password; the other sessions end.
     pub(crate) async fn change_password(
         &self,
         client: Client,
@@ -161,7 +160,7 @@ impl App {
         Ok(())
     }
 
-    /// Takes the password of an account away, and makes a code for another one, as the owner of the installation.
+    /// Removes the password of an account and makes a reset code, for the owner of the installation.
     pub(crate) async fn reset_account(&self, email: &Email, with_totp: bool) -> Result<CreatedReset, ApiError> {
         let found = self.store.account_access(email).await?;
         let (account, _) = found.ok_or_else(|| ApiError::not_found("account"))?;
@@ -173,11 +172,11 @@ impl App {
         self.store.reset_account(account.id, with_totp, self.clock.now().unix_seconds).await?;
         self.attempts.unlock(realm(), account.email.as_str());
         self.metrics.account_change(AccountChange::Reset);
-        tracing::info!(account = %account.id, "the password of an account was taken away");
+        tracing::info!(account = %account.id, "the password of an account was removed");
         self.make_reset(&account, ResetMaker::Owner).await
     }
 
-    /// Makes a code that sets a password, and sends it where there is a hook.
+    /// Makes a reset code, and sends it if there is a hook.
     async fn make_reset(&self, account: &Account, made_by: ResetMaker) -> Result<CreatedReset, ApiError> {
         let expires_at = self.clock.now().unix_seconds + RESET_SECONDS;
         let (code, hash) = random::secret(RESET_PREFIX)?;
@@ -199,8 +198,8 @@ impl App {
         Ok(CreatedReset { link, code, expires_at, sent })
     }
 
-    /// Somebody has forgotten a password: who has this address gets a message. All that depends on the address happens
-    /// when the answer is on its way.
+    /// Sends a reset code to the owner of this address, if there is an account. Work that depends on the address begins
+    /// after the response, so that its time reveals nothing.
     pub(crate) fn forgot_password(&self, client: Client, email: Email) -> Result<(), ApiError> {
         if self.mail.is_none() {
             let detail =
@@ -233,7 +232,7 @@ impl App {
         self.make_reset(&account, ResetMaker::Myself).await.map(drop)
     }
 
-    /// Whose password this code sets.
+    /// The account of this reset code.
     pub(crate) async fn account_of_reset(&self, code: &str) -> Result<Account, ApiError> {
         if !code.starts_with(RESET_PREFIX) || code.len() > MAX_RESET_BYTES {
             return Err(not_good());
@@ -242,7 +241,7 @@ impl App {
         found.ok_or_else(not_good)
     }
 
-    /// Sets a password by a code, which is used up; all sessions end.
+    /// Sets a password by a reset code, which is used up; all sessions end.
     pub(crate) async fn set_password(&self, client: Client, code: &str, new: Secret) -> Result<Account, ApiError> {
         let account = self.account_of_reset(code).await?;
         check_password(new.expose(), &account.email).map_err(|error| ApiError::field("new_password", error))?;
@@ -254,7 +253,7 @@ impl App {
             ResetMaker::Owner => "by a code that the owner of the installation had made",
             ResetMaker::Operator => "by a code that was made with the data directory of the server",
         };
-        // Who has the code has the address, or was given it: they are known from there.
+        // The holder of the code has received it at the address, so this client counts as known.
         self.limits.record_right_login(client, &account.email, now.monotonic);
         self.audit_account(&account, "account.set-password", Some(why));
         self.metrics.account_change(AccountChange::PasswordByCode);
@@ -262,7 +261,7 @@ impl App {
         Ok(account)
     }
 
-    /// Begins to have codes asked for; nothing is changed before the first one is right.
+    /// Begins the setup of codes, which takes effect with the first right code.
     pub(crate) async fn enrol_account(
         &self,
         client: Client,
@@ -285,7 +284,7 @@ impl App {
         })
     }
 
-    /// Has codes asked for from now on, when this is the first; the other sessions end, since they began without one.
+    /// Turns codes on if this first one is right; the other sessions end, because they began without a code.
     pub(crate) async fn confirm_totp(
         &self,
         client: Client,
@@ -312,7 +311,7 @@ impl App {
         self.store.end_account_sessions(account.id, Some(session)).await?;
         audit::set_target(&account.email);
         self.metrics.account_change(AccountChange::TotpOn);
-        tracing::info!(account = %account.id, "an account has codes asked for from now on");
+        tracing::info!(account = %account.id, "codes of an account were turned on");
         Ok(codes)
     }
 
@@ -325,7 +324,7 @@ impl App {
         self.require_code(client, (account, &access), code, StatusCode::FORBIDDEN).await
     }
 
-    /// Has no codes asked for any more.
+    /// Turns codes off.
     pub(crate) async fn disable_totp(
         &self,
         client: Client,
@@ -336,11 +335,11 @@ impl App {
         self.store.end_totp(account.id, self.clock.now().unix_seconds).await?;
         audit::set_target(&account.email);
         self.metrics.account_change(AccountChange::TotpOff);
-        tracing::info!(account = %account.id, "an account has no codes asked for any more");
+        tracing::info!(account = %account.id, "codes of an account were turned off");
         Ok(())
     }
 
-    /// Makes recovery codes in the place of the former.
+    /// Replaces the recovery codes.
     pub(crate) async fn renew_recovery_codes(
         &self,
         client: Client,

@@ -34,8 +34,8 @@ impl App {
         };
         self.limits.create_account(client, now.monotonic)?;
         let admission = self.admission(invitation.as_ref(), setup_token.as_ref());
-        // Nobody has a password hashed for nothing; the store looks again, since others may make one meanwhile, here or
-        // elsewhere.
+        // Checked before the password is hashed, which is expensive. The store checks again, because other accounts may
+        // be made meanwhile.
         let is_first = self.store.count_accounts().await? == 0;
         self.check_admission(&admission, is_first, &email, now.unix_seconds).await?;
         let password_hash = self.passwords.hash(password).await?;
@@ -69,7 +69,7 @@ impl App {
         Ok(account)
     }
 
-    /// How somebody with these comes in.
+    /// By what an account may be made.
     fn admission(&self, invitation: Option<&Secret>, setup_token: Option<&Secret>) -> Admission {
         let setup = match &self.config.setup_token_file {
             Some(_) => SetupRequirement::Token(setup_token.map(|token| random::hash(token.expose().trim()))),
@@ -103,7 +103,7 @@ impl App {
         }
     }
 
-    /// Deletes an account with all it has; when this returns, edges know it.
+    /// Deletes an account with everything in it; edges know it when this returns.
     pub(crate) async fn delete_account(&self, account: AccountId) -> Result<(), ApiError> {
         self.check_that_it_is_not_needed(account).await?;
         let gone = match self.store.delete_account(account).await? {
@@ -121,15 +121,14 @@ impl App {
         self.publish_ssh_keys(account).await?;
         self.identities.end_tokens(|token| token.organisation == account);
         self.metrics.accounts.dec();
-        // The last one is gone: the next takes a setup token again.
+        // The last account is gone: the next one needs a setup token again.
         self.prepare_setup().await?;
         audit::set_target(account);
         tracing::info!(%account, sockets = gone.len(), "account deleted");
         Ok(())
     }
 
-    /// The account that logs in with this address, password and, where it asks for one, code; with the revision of what
-    /// let it in.
+    /// The account of this address, password and, if the account uses codes, code; with the revision of its access.
     pub(crate) async fn check_login(
         &self,
         client: Client,
@@ -144,7 +143,7 @@ impl App {
         let right = self.passwords.verify(password, hash).await?;
         let (Some((account, access)), true) = (&found, right) else {
             self.metrics.login(LoginOutcome::Failed);
-            // An address that nobody has belongs to no organisation that could be told.
+            // Without an account, no organisation can record the attempt.
             if let Some((account, _)) = found {
                 self.audit_login(account.id, email.as_str(), "account", Some("wrong password"));
             }
@@ -152,7 +151,7 @@ impl App {
         };
         if access.totp_secret.is_some() {
             let Some(code) = code else {
-                // Whoever knows the password is asked again, with a code.
+                // The password is right, so the client will send the request again with a code.
                 self.limits.record_right_login(client, email, now.monotonic);
                 self.metrics.login(LoginOutcome::CodeNeeded);
                 let detail =
@@ -166,7 +165,7 @@ impl App {
         Ok((account.clone(), access.revision))
     }
 
-    /// Begins a login session; gives it with its refresh token.
+    /// Begins a login session. Returns it with its refresh token.
     pub(crate) async fn begin_session(
         &self,
         (account, revision): (AccountId, i64),

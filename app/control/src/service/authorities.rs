@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{clock::date, problem::ApiError, security::random, state::App};
 
-/// A private key in its sealed form, with its authority: a key that is moved to another row does not open.
+/// A sealed private key with its authority: a key that is moved to another row does not open.
 #[derive(Serialize, Deserialize)]
 struct SealedKey {
     authority: (AccountId, String),
@@ -34,7 +34,7 @@ fn usual_extensions() -> Vec<String> {
 }
 
 impl SshOptions {
-    /// Refuses what no certificate can have.
+    /// Refuses settings that no certificate can have.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         for (n, extension) in self.extensions.iter().enumerate() {
             let field = format!("extensions[{n}]");
@@ -58,7 +58,7 @@ impl SshOptions {
 }
 
 impl App {
-    /// Makes the authorities that a socket with these settings needs, where its organisation has none yet.
+    /// Makes the authorities that a socket with these settings needs, unless they exist.
     pub(crate) async fn need_authorities(
         &self,
         organisation: AccountId,
@@ -85,7 +85,7 @@ impl App {
         ClientAuthority::from_der(&stored.certificate, &key).map_err(ApiError::internal)
     }
 
-    /// The organisation's authority for ssh keys, with the line of its public key and what it puts into certificates.
+    /// The organisation's authority for ssh keys, with its public key line and the settings of its certificates.
     pub(crate) async fn ssh_authority(
         &self,
         organisation: AccountId,
@@ -98,7 +98,7 @@ impl App {
         Ok((authority, line, options))
     }
 
-    /// The authority as it is stored; it is made when there is none.
+    /// The stored authority, made if there is none.
     async fn authority(&self, organisation: AccountId, kind: AuthorityKind) -> Result<StoredAuthority, ApiError> {
         if let Some(stored) = self.store.authority(organisation, kind).await? {
             self.authorities.insert(&stored);

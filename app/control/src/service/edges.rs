@@ -6,7 +6,7 @@ use sallyport_model::AccountId;
 use crate::{config::EdgesConfig, problem::ApiError, state::App};
 
 impl App {
-    /// How edges join this installation. An error where edges cannot join.
+    /// The configuration for joining edges; an error if edges cannot join.
     pub(crate) fn edges_config(&self) -> Result<&EdgesConfig, ApiError> {
         self.edges.get().ok_or_else(|| {
             let detail = "this installation is one machine: edges join one that runs as `sallyport control`";
@@ -21,7 +21,7 @@ impl App {
         all
     }
 
-    /// Refuses to delete the account that owns an installation with edges while others could be its owner.
+    /// Refuses to delete the account that owns an installation with edges, while another account could own it.
     pub(crate) async fn check_that_it_is_not_needed(&self, account: AccountId) -> Result<(), ApiError> {
         if self.edges.get().is_none() || self.store.first_account().await? != Some(account) {
             return Ok(());

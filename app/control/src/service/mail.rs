@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl App {
-    /// Gives a message to the server's hook, where there is one.
+    /// Sends a message through the server's hook, if there is one.
     pub(crate) async fn send_mail(&self, message: Message<'_>) -> Result<Delivery, ApiError> {
         let Some(mail) = &self.mail else {
             self.metrics.account_message("shown");

@@ -1,4 +1,4 @@
-//! What an operator with the data directory may do without the API: let an owner in again who is locked out.
+//! What an operator with the data directory can do without the API: reset an account.
 
 use sallyport_api::Secret;
 use sallyport_model::Email;
@@ -10,14 +10,14 @@ use crate::security::random;
 /// A code that sets the password of an account.
 #[derive(Debug)]
 pub struct OperatorReset {
-    /// The code, good once.
+    /// The code, which can be used once.
     pub code: Secret,
     /// When the code ends, in seconds since 1970.
     pub expires_at: i64,
 }
 
-/// Takes the password of the account with this address away, and its codes too if wished, and makes a code that sets
-/// another one; its sessions end. `None` when there is no such account. Whatever serves the store may go on meanwhile.
+/// Removes the password of the account with this address, on request also its codes, ends its sessions, and makes a
+/// reset code. `None` if the account does not exist. A server may use the store meanwhile.
 ///
 /// # Errors
 /// The store fails.

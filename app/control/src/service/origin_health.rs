@@ -5,7 +5,7 @@ use sallyport_model::{DirectOriginId, OriginHealth, SocketRoute, TunnelId, Tunne
 
 use crate::{clock::date, state::App};
 
-/// The failure as the API shows it.
+/// The failure in the form of the API.
 pub(crate) fn to_api(failure: &sallyport_model::HealthFailure) -> HealthFailure {
     HealthFailure {
         code: failure.code.as_str().to_owned(),
@@ -14,28 +14,29 @@ pub(crate) fn to_api(failure: &sallyport_model::HealthFailure) -> HealthFailure 
     }
 }
 
-/// Why the edge that holds a tunnel gives its origin nothing; older edges do not say why.
+/// Why the holding edge finds the origin of a tunnel unhealthy; older edges do not report a reason.
 pub(crate) fn of_presence(presence: &TunnelPresence) -> Option<HealthFailure> {
     presence.failure.as_ref().filter(|_| presence.health != OriginHealth::Well).map(to_api)
 }
 
 impl App {
-    /// Why the origin of a tunnel gets nothing: no edge that holds it finds it well. `None` also where it is not up.
+    /// Why the origin of a tunnel gets no requests: all edges that hold it find it unhealthy. `None` if the tunnel is
+    /// down.
     pub(crate) fn tunnel_failure(&self, tunnel: TunnelId) -> Option<HealthFailure> {
-        let held = self.fleet.held(tunnel);
-        if held.is_empty() {
+        let holders = self.fleet.tunnel_on_edges(tunnel);
+        if holders.is_empty() {
             return of_presence(&self.directory.get(tunnel)?);
         }
-        let failures: Option<Vec<_>> = held.iter().map(|one| of_presence(&one.presence)).collect();
+        let failures: Option<Vec<_>> = holders.iter().map(|one| of_presence(&one.presence)).collect();
         failures?.into_iter().min_by_key(|failure| failure.since)
     }
 
-    /// Why a direct origin gets nothing.
+    /// Why a direct origin gets no requests.
     pub(crate) fn direct_origin_failure(&self, origin: DirectOriginId) -> Option<HealthFailure> {
         self.directory.failure(origin).as_ref().map(to_api)
     }
 
-    /// How many origins of the socket get nothing, and why the one that fails longest does.
+    /// How many origins of the socket get no requests, and why the one with the longest failure does not.
     pub(crate) fn socket_failures(&self, route: &SocketRoute) -> (u32, Option<HealthFailure>) {
         let tunnels = route.tunnels.iter().filter_map(|tunnel| self.tunnel_failure(tunnel.id));
         let direct = route.origins.iter().filter_map(|origin| self.direct_origin_failure(origin.id));

@@ -94,8 +94,8 @@ impl App {
         Ok(())
     }
 
-    /// The address, when edges may dial it. What a name leads to is looked at by each edge whenever it dials: it may be
-    /// another address there, and later.
+    /// Parses the address, and checks that edges may dial it. Edges check the resolved address again at every dial,
+    /// because the name may lead elsewhere there and later.
     fn dialable(&self, address: &str) -> Result<OriginAddr, ApiError> {
         let networks = &self.config.direct_origins;
         if networks.is_empty() {
@@ -116,7 +116,7 @@ impl App {
         }
         if let Some(edge) = address.ip().and_then(|ip| self.edge_at(ip, address.port)) {
             let detail = format!(
-                "{address} is where the edge {edge} serves clients: edges do not dial edges, for it would go round for ever; name \
+                "{address} is where the edge {edge} serves clients: edges do not dial edges, because the traffic would loop; name \
                  the service itself"
             );
             return Err(ApiError::field("address", detail));
@@ -124,8 +124,8 @@ impl App {
         Ok(address)
     }
 
-    /// The edge that serves clients there, by the port that all sockets share or by that of one, as far as is known
-    /// now. Edges look at it themselves whenever they dial.
+    /// The edge that serves clients at this address, at the shared port or a socket's own, as far as is known. Edges
+    /// check this themselves at every dial.
     fn edge_at(&self, ip: IpAddr, port: u16) -> Option<EdgeName> {
         let there = self.fleet.at(ip);
         let of_all = there.iter().find(|(_, shared)| *shared == port);

@@ -1,7 +1,7 @@
 //! Persons with passwords at this installation: adding, changing and inviting them.
 
 use sallyport_api::{CreatePerson, ResetPerson, Secret, UpdatePerson};
-use sallyport_identity::{MAX_TOLD_GROUPS_BYTES, header_groups};
+use sallyport_identity::{MAX_HEADER_GROUPS_BYTES, header_groups};
 use sallyport_model::{
     AccountId, MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, PersonId, ProviderKind, ProviderName, misleads,
 };
@@ -12,17 +12,17 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
-/// How long a link to set a password is good, in seconds.
+/// How long a link to set a password is valid, in seconds.
 pub(crate) const LINK_SECONDS: i64 = 24 * 3_600;
-/// How the secret of such a link begins.
+/// The prefix of the secret in such a link.
 pub(crate) const LINK_PREFIX: &str = "spl_";
 
 /// The purpose of a link for a person, as the hook gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkPurpose {
-    /// They were added.
+    /// The person was added.
     Invitation,
-    /// Somebody who says that they are this person has forgotten the password, or the owner wants another one.
+    /// Somebody claims to have forgotten this person's password, or the owner wants a new one.
     PasswordReset,
 }
 
@@ -35,14 +35,14 @@ impl LinkPurpose {
     }
 }
 
-/// A link that was made, and what became of it.
+/// A link, and the outcome of sending it.
 #[derive(Debug)]
 pub(crate) struct CreatedLink {
     pub(crate) link: Secret,
     pub(crate) expires_at: i64,
-    /// Whether a hook has taken it.
+    /// Whether a hook has accepted the message.
     pub(crate) sent: bool,
-    /// Why it has not, where there is one.
+    /// Why the hook has not, if there is a hook.
     pub(crate) problem: Option<String>,
 }
 
@@ -65,7 +65,7 @@ fn check_groups(mut groups: Vec<String>) -> Result<Vec<String>, ApiError> {
     if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) || !is_told {
         let reason = format!(
             "at most {MAX_GROUPS} groups of 1 to {MAX_GROUP_BYTES} bytes, without blanks around them, or what hides or \
-             turns text; origins are told all of them, so they have at most {MAX_TOLD_GROUPS_BYTES} bytes together"
+             turns text; origins get all of them, so they may have at most {MAX_HEADER_GROUPS_BYTES} bytes together"
         );
         return Err(ApiError::field("groups", reason));
     }
@@ -87,7 +87,7 @@ impl App {
         provider.filter(|provider| provider.id == person.provider).ok_or_else(|| ApiError::not_found("person"))
     }
 
-    /// Adds a person, who gets a link to set a password.
+    /// Adds a person and sends a link to set a password.
     pub(crate) async fn create_person(
         &self,
         organisation: AccountId,
@@ -123,7 +123,8 @@ impl App {
         Ok((person, link))
     }
 
-    /// Changes a person; who may not log in any more, or has other groups, is logged out when this returns.
+    /// Changes a person. If the person is disabled or has other groups, all logins of the person have ended when this
+    /// returns.
     pub(crate) async fn update_person(
         &self,
         mut person: LocalPerson,
@@ -154,7 +155,7 @@ impl App {
         Ok(person)
     }
 
-    /// Deletes a person, who is logged out when this returns.
+    /// Deletes a person, whose logins have ended when this returns.
     pub(crate) async fn delete_person(&self, person: &LocalPerson) -> Result<(), ApiError> {
         let provider = self.provider_of(person).await?;
         if !self.store.delete_person(person.organisation, person.id).await? {
@@ -166,7 +167,7 @@ impl App {
         Ok(())
     }
 
-    /// Takes a person's password away and gives them a link to set another one.
+    /// Removes a person's password and sends a link to set a new one.
     pub(crate) async fn reset_person(
         &self,
         person: &LocalPerson,
@@ -185,7 +186,7 @@ impl App {
         self.store.reset_person(person.id, reset.totp, self.clock.now().unix_seconds).await?;
         self.end_logins_of(person).await?;
         self.attempts.unlock(person.organisation, person.email.as_str());
-        tracing::info!(account = %person.organisation, person = %person.id, "a person's password was taken away");
+        tracing::info!(account = %person.organisation, person = %person.id, "a person's password was removed");
         let why = if person.verified_at.is_some() { LinkPurpose::PasswordReset } else { LinkPurpose::Invitation };
         let link = self.send_link(&provider, person, why).await?;
         let found = self.store.person(person.organisation, person.id).await?;
@@ -193,14 +194,14 @@ impl App {
         Ok((person, link))
     }
 
-    /// Ends the logins of a person; when this returns, edges know it.
+    /// Ends the logins of a person, at edges too when this returns.
     pub(crate) async fn end_logins_of(&self, person: &LocalPerson) -> Result<usize, ApiError> {
         let name: Option<ProviderName> = self.local_provider(person.organisation).await?.map(|provider| provider.name);
         let Some(name) = name else { return Ok(0) };
         self.end_login_sessions(person.organisation, Some(&person.email), Some(&name)).await
     }
 
-    /// Makes a link with which the person sets a password, and gives it to the provider's hook, where there is one.
+    /// Makes a link to set the person's password, and sends it through the provider's hook, if there is one.
     pub(crate) async fn send_link(
         &self,
         provider: &StoredProvider,
@@ -226,7 +227,7 @@ impl App {
             "provider": provider.name.as_str(),
             "organisation": person.organisation,
         });
-        match self.tell_hook(provider, &body).await {
+        match self.call_hook(provider, &body).await {
             Ok(()) => {
                 made.sent = true;
                 self.metrics.person_link("sent");
@@ -240,7 +241,7 @@ impl App {
         Ok(made)
     }
 
-    /// Whether people can log in with a provider of kind `local`, and what was found, in a sentence.
+    /// Whether people can log in with this provider of kind `local`, and a sentence about it.
     pub(super) async fn test_local(&self, provider: &StoredProvider) -> (bool, String) {
         if provider.config.hook.is_none() {
             let detail = "people log in at this installation itself; without a hook, links are shown to who adds them";
@@ -251,19 +252,19 @@ impl App {
             "provider": provider.name.as_str(),
             "organisation": provider.organisation,
         });
-        match self.tell_hook(provider, &body).await {
+        match self.call_hook(provider, &body).await {
             Ok(()) => (true, "people log in at this installation itself, and the hook has taken a message".to_owned()),
             Err(problem) => (false, problem),
         }
     }
 
-    async fn tell_hook(&self, provider: &StoredProvider, body: &serde_json::Value) -> Result<(), String> {
+    async fn call_hook(&self, provider: &StoredProvider, body: &serde_json::Value) -> Result<(), String> {
         let url = provider.config.hook.as_deref().unwrap_or_default();
         let secret = self
             .open_secret(provider)
             .ok_or_else(|| "the secret of the hook cannot be read any more: set it again".to_owned())?;
         let (ca_pem, at) = (provider.config.ca_pem.as_deref(), self.clock.now().unix_seconds);
         let call = HookCall { url, ca_pem, secret: &secret, body: &body.to_string(), at };
-        self.providers.tell_hook(call).await.map_err(|error| error.to_string())
+        self.providers.call_hook(call).await.map_err(|error| error.to_string())
     }
 }

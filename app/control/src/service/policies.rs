@@ -10,16 +10,16 @@ use sallyport_store::{Attachment, NewPolicy, PolicyChange};
 
 use crate::{clock::date, config::AddressDatabases, problem::ApiError, security::random, state::App};
 
-/// How many policies concern one socket at most.
+/// How many policies apply to one socket.
 const MAX_POLICIES_PER_SOCKET: usize = 20;
-/// How long the documents of these are together at most, in bytes: every socket has them in its memory.
+/// The size of all policies of a socket, in bytes: edges keep them in memory for every socket.
 const MAX_SOCKET_DOCUMENTS_BYTES: usize = 64 * 1024;
-/// How many sockets a refusal names.
+/// How many sockets an error names.
 const MAX_NAMED_SOCKETS: usize = 5;
-/// The longest text of a question, in bytes.
+/// The longest text in a test of a policy, in bytes.
 const MAX_TEST_TEXT_BYTES: usize = 8_192;
 
-/// What becomes of a policy at a place.
+/// The change of a policy at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttachmentChange {
     Attach,
@@ -27,7 +27,7 @@ pub(crate) enum AttachmentChange {
 }
 
 impl App {
-    /// The policy as its owner sees it.
+    /// The policy in the form of the API.
     pub(crate) fn policy_to_api(&self, policy: sallyport_store::Policy) -> Result<Policy, ApiError> {
         Ok(Policy {
             id: policy.id,
@@ -40,7 +40,7 @@ impl App {
         })
     }
 
-    /// The id of the organisation's policy that is called so.
+    /// The id of the organisation's policy with this id or name.
     async fn policy_id(&self, organisation: AccountId, id_or_name: &str) -> Result<Option<PolicyId>, ApiError> {
         if let Ok(id) = id_or_name.parse() {
             return Ok(Some(id));
@@ -62,7 +62,7 @@ impl App {
         found.ok_or_else(|| ApiError::not_found("policy"))
     }
 
-    /// The ids of policies that a new socket is to have.
+    /// The ids of the policies for a new socket.
     pub(crate) async fn policies_of_new(
         &self,
         organisation: AccountId,
@@ -170,8 +170,8 @@ impl App {
         self.policy_to_api(changed)
     }
 
-    /// Refuses what goes over a bound; and, unless it is forced, what opens a socket to everybody or closes it to
-    /// everybody.
+    /// Refuses changes that exceed a bound. Unless forced, also refuses changes that open a socket to everyone or close
+    /// it to everyone.
     fn check_sockets(&self, before: &[SocketRoute], after: &[SocketRoute], force: bool) -> Result<(), ApiError> {
         let (mut opened, mut closed) = (Vec::new(), Vec::new());
         for (before, after) in before.iter().zip(after).filter(|(before, after)| before.policies != after.policies) {
@@ -208,7 +208,7 @@ impl App {
         Ok(())
     }
 
-    /// What a policy, some rules or a socket say of a question.
+    /// Tests a policy, rules or a socket against a client.
     pub(crate) async fn test_policy(&self, organisation: AccountId, test: TestPolicy) -> Result<PolicyTest, ApiError> {
         let given = [test.policy.is_some(), test.document.is_some(), test.socket.is_some()];
         if given.into_iter().filter(|given| *given).count() != 1 {
@@ -242,7 +242,7 @@ impl App {
     }
 }
 
-/// Asks the set.
+/// Evaluates the set for the client of the test.
 fn answer(
     set: &PolicySet,
     test: &TestPolicy,
@@ -300,11 +300,11 @@ fn answer(
     Ok(PolicyTest { allowed: decision.allowed, by: decision.by.to_string(), policy, rule, rules: rules.collect() })
 }
 
-/// Refuses rules that nobody could meet, and those that need a database of addresses that there is not.
+/// Refuses rules that can never match, and rules that need a missing address database.
 fn check_document(document: &Document, now: i64, databases: AddressDatabases) -> Result<(), ApiError> {
     let refused = |error: &dyn std::fmt::Display| ApiError::field("document", error);
     document.check(now).map_err(|error| refused(&error))?;
-    // Numbers and escapes may have been written longer or shorter than they are stored.
+    // Measured as stored: numbers and escapes of the request may be longer or shorter.
     let json = document.to_json();
     Document::parse(&json).map_err(|error| refused(&error))?;
     let alone = PolicySet::compile(&[("", json)], &InlineAllow::default(), false);
@@ -336,7 +336,7 @@ fn check_bounds(policies: &[AttachedPolicy]) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::CONFLICT, "limit-reached", detail))
 }
 
-/// Refuses a socket that nobody could use.
+/// Refuses a socket that no client could enter.
 pub(super) fn check_that_somebody_enters(
     policies: &[AttachedPolicy],
     identity: Option<&IdentitySettings>,
@@ -369,8 +369,8 @@ pub(super) fn check_that_somebody_enters(
     })
 }
 
-/// Says that people cannot log in, where the organisation has no provider and the socket would let some of them in. It
-/// may get one later: until then nobody comes in who should not.
+/// Notes that people cannot log in yet if the organisation has no provider and the socket would admit some of them.
+/// Until a provider is added, no person enters.
 pub(super) fn note_on_logins(
     policies: &[AttachedPolicy],
     identity: Option<&IdentitySettings>,
@@ -385,7 +385,7 @@ pub(super) fn note_on_logins(
     waits.then(|| note.to_owned())
 }
 
-/// As many of these as a sentence has room for.
+/// The first of these names, as many as fit into a sentence.
 pub(super) fn some_of(names: &[String]) -> String {
     let more = names.len().saturating_sub(MAX_NAMED_SOCKETS);
     let named = names.iter().take(MAX_NAMED_SOCKETS).map(String::as_str).collect::<Vec<_>>().join(", ");

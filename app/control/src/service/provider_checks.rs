@@ -1,8 +1,8 @@
-//! Repeated checks at providers whether logins are still good.
+//! Repeated checks at providers whether logins are still valid.
 //!
-//! What is asked with (a refresh token, or an access token and introspection) lies sealed in the store, and never
-//! leaves control. A provider that says that a login is over ends it here, at edges too. One that cannot be asked ends
-//! nothing: nobody is thrown out because a provider is down, and the next question waits longer each time.
+//! The tokens for these checks (a refresh token, or an access token for introspection) are stored sealed, and never
+//! leave control. If a provider reports the end of a login, the login ends here and at edges. If a provider cannot be
+//! reached, no login ends; the next check comes later each time.
 
 use std::{
     sync::{Arc, Weak},
@@ -11,7 +11,7 @@ use std::{
 
 use sallyport_identity::Purpose;
 use sallyport_model::{LoginSessionId, Person};
-use sallyport_oidc::{Checked, Finished, ProviderTokens};
+use sallyport_oidc::{CompletedLogin, LoginCheck, ProviderTokens};
 use sallyport_store::{DueCheck, NewProviderSession, StoredProvider};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -22,36 +22,36 @@ use crate::{
     state::{App, AppParts, failing_providers::FailingProviders},
 };
 
-/// How often it is looked which questions are due.
+/// How often due checks are searched for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How many questions are under way at once.
+/// How many checks run at once.
 const MAX_CHECKS_AT_ONCE: usize = 16;
-/// How often in a row the time to the next question doubles where a provider cannot be asked.
+/// How often in a row the time to the next check doubles while a provider cannot be reached.
 const MAX_DOUBLINGS: u32 = 3;
-/// The longest time to the next question where a provider cannot be asked, in seconds, unless the usual one is longer.
+/// The longest time to the next check while a provider cannot be reached, in seconds, unless the usual one is longer.
 const MAX_PAUSE_SECONDS: i64 = 900;
-/// The time that a logout waits for the provider's discovery document.
+/// How long a logout waits for the provider's discovery document.
 const END_SESSION_WAIT: Duration = Duration::from_secs(3);
-/// Tokens of a provider in their sealed form, with their session: tokens that are moved to another row do not open.
+/// The sealed tokens of a provider, with their session: tokens that are moved to another row do not open.
 #[derive(Serialize, Deserialize)]
 struct SealedProviderTokens {
     session: LoginSessionId,
     tokens: ProviderTokens,
 }
 
-/// When the provider is asked next that could not be asked so often in a row, in seconds since 1970 (UTC).
+/// When a provider is checked next after this many failures in a row, in seconds since 1970 (UTC).
 fn next_after(now: i64, every: i64, failures: u32) -> i64 {
     let pause = every.saturating_mul(1 << failures.min(MAX_DOUBLINGS)).min(MAX_PAUSE_SECONDS.max(every));
     now.saturating_add(pause)
 }
 
 impl App {
-    /// What is kept of a login that has just been made at this provider.
+    /// The tokens to store for a new login at this provider.
     pub(crate) fn at_provider(
         &self,
         session: LoginSessionId,
         provider: &StoredProvider,
-        finished: &Finished,
+        finished: &CompletedLogin,
     ) -> Result<NewProviderSession, ApiError> {
         let now = self.clock.now().unix_seconds;
         let every = provider.config.check_seconds().filter(|_| finished.tokens.can_ask(now));
@@ -71,24 +71,24 @@ impl App {
         sealed.ok_or_else(|| ApiError::internal("the tokens of a provider could not be sealed"))
     }
 
-    /// What a provider gave with this login.
+    /// Opens the provider's tokens of this login.
     pub(crate) fn open_tokens(&self, session: LoginSessionId, sealed: &str) -> Option<ProviderTokens> {
         let kept: SealedProviderTokens = self.sealer.open(Purpose::ProviderTokens, sealed)?;
         (kept.session == session).then_some(kept.tokens)
     }
 
-    /// Where browsers log out at this provider, when it says so soon enough.
+    /// The provider's address for logouts, if discovery answers in time.
     pub(crate) async fn end_session_endpoint(&self, provider: &StoredProvider) -> Option<String> {
         let asked = self.providers.end_session_endpoint(&provider.config);
         tokio::time::timeout(END_SESSION_WAIT, asked).await.ok()?.ok()?
     }
 
-    /// Asks what is due. Gives how many questions that were.
+    /// Runs the due checks. Returns how many there were.
     pub(crate) async fn check_providers(&self) -> Result<usize, ApiError> {
         let due = self.store.claim_provider_checks(self.clock.now().unix_seconds).await?;
         let count = due.len();
         let turns = Arc::new(Semaphore::new(MAX_CHECKS_AT_ONCE));
-        // Providers that could not be asked in this round: the others of theirs wait, and keep nobody else waiting.
+        // Providers that failed in this round: their other checks are postponed, and delay no other provider's.
         let silent = Arc::new(FailingProviders::default());
         let mut checks = JoinSet::new();
         for check in due {
@@ -96,7 +96,7 @@ impl App {
             checks.spawn(async move {
                 let _turn = turns.acquire_owned().await;
                 if let Err(error) = app.check_one(&check, &silent).await {
-                    // It is taken up again when its claim is over.
+                    // The check is due again when its claim expires.
                     tracing::warn!(session = %check.session.id, error = error.sentence(), "a login could not be checked");
                 }
             });
@@ -115,8 +115,8 @@ impl App {
         };
         let is_silent = silent.contains(provider.id);
         let asked = match self.open_secret(provider) {
-            _ if is_silent => Err("it could not be asked just now".to_owned()),
-            None => Err("its secret cannot be read any more".to_owned()),
+            _ if is_silent => Err("the provider could not be reached just now".to_owned()),
+            None => Err("the provider's secret cannot be decrypted".to_owned()),
             Some(secret) => {
                 let whose = (session.person.subject.as_str(), &tokens);
                 let asked = self.providers.check(&provider.config, &provider.name, &secret, whose, now).await;
@@ -124,7 +124,7 @@ impl App {
             }
         };
         match asked {
-            Ok(Checked::Good { tokens, person }) => {
+            Ok(LoginCheck::Good { tokens, person }) => {
                 let tokens = tokens.map(|tokens| self.seal_tokens(session.id, &tokens)).transpose()?;
                 let next = Some(now.saturating_add(every));
                 self.store.record_provider_check(session.id, next, 0, tokens.as_deref()).await?;
@@ -135,7 +135,7 @@ impl App {
                     None => Ok(()),
                 }
             }
-            Ok(Checked::Ended(reason)) => {
+            Ok(LoginCheck::Ended(reason)) => {
                 self.metrics.provider_check("ended");
                 let (organisation, id) = (session.organisation, session.id);
                 self.store.end_person_sessions(organisation, Some(id), None, None).await?;
@@ -145,7 +145,7 @@ impl App {
                 tracing::info!(account = %organisation, session = %id, %provider, reason, "a login has ended at its provider");
                 Ok(())
             }
-            Ok(Checked::CannotAsk) => {
+            Ok(LoginCheck::CannotAsk) => {
                 self.metrics.provider_check("cannot-ask");
                 Ok(self.store.record_provider_check(session.id, None, 0, None).await?)
             }
@@ -160,7 +160,7 @@ impl App {
         }
     }
 
-    /// Says once in the log that a provider cannot be asked, and once that it can be again.
+    /// Logs once that a provider cannot be reached, and once that it can be again.
     fn log_failing(&self, provider: &StoredProvider, reason: Option<&str>) {
         if !self.failing.set_failing(provider.id, reason.is_some()) {
             return;
@@ -168,13 +168,13 @@ impl App {
         let (account, name) = (provider.organisation, &provider.name);
         match reason {
             Some(reason) => {
-                tracing::warn!(%account, provider = %name, reason, "logins cannot be checked at a provider: they go on meanwhile");
+                tracing::warn!(%account, provider = %name, reason, "logins cannot be checked at a provider: they stay valid meanwhile");
             }
             None => tracing::info!(%account, provider = %name, "logins can be checked at a provider again"),
         }
     }
 
-    /// The provider describes the person otherwise than at the login: edges know it when this returns.
+    /// Applies the provider's new description of the person; edges have it when this returns.
     async fn describe(&self, check: &DueCheck, person: Person) -> Result<(), ApiError> {
         let was = &check.session;
         if person == was.person {
@@ -183,21 +183,21 @@ impl App {
         let session = sallyport_model::LoginSession { person, ..was.clone() };
         if self.store.describe_person_session(was.id, &session.person).await? {
             self.identities.put_session(session);
-            // It may have ended between the two.
+            // The login may have ended meanwhile.
             if self.session(was.id).await?.is_none() {
                 self.identities.end_these(&[was.id]);
             }
-            tracing::info!(account = %was.organisation, session = %was.id, "a provider describes a person otherwise now");
+            tracing::info!(account = %was.organisation, session = %was.id, "a provider has changed the description of a person");
         }
         Ok(())
     }
 }
 
-/// Asks what is due, as long as control lives.
+/// Runs due checks for as long as control lives.
 pub(crate) async fn follow(app: Weak<AppParts>) {
     while let Some(app) = app.upgrade().map(App) {
         if let Err(error) = app.check_providers().await {
-            tracing::warn!(error = error.sentence(), "it cannot be read which logins are to be checked, trying again");
+            tracing::warn!(error = error.sentence(), "the due checks of logins cannot be read: trying again");
         }
         drop(app);
         tokio::time::sleep(LOOK_EVERY).await;

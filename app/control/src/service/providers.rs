@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::policies::some_of;
 use crate::{problem::ApiError, security::random, state::App};
 
-/// A secret in its sealed form, with its provider: a secret that is moved to another row does not open.
+/// A sealed client secret with its provider: a secret that is moved to another row does not open.
 #[derive(Serialize, Deserialize)]
 struct SealedSecret {
     provider: ProviderId,
@@ -28,29 +28,29 @@ impl From<ProviderConfigError> for ApiError {
 }
 
 impl App {
-    /// The login host, `https://login.<domain>`, with the port where it is not the usual one.
+    /// The login host, `https://login.<domain>`, with the port if it is not 443.
     pub(crate) fn login_url(&self) -> String {
         let (domain, port) = (&self.config.domain, self.config.public_port);
         if port == 443 { format!("https://login.{domain}") } else { format!("https://login.{domain}:{port}") }
     }
 
-    /// Where a provider sends browsers back to: an address of its own for each, so that what one says is never taken
-    /// for what another says (RFC 9700 section 4.4.2).
+    /// The address to which a provider returns browsers. Each provider has its own, so that answers of providers cannot
+    /// be mixed up (RFC 9700 section 4.4.2).
     pub(crate) fn redirect_uri(&self, organisation: AccountId, name: &ProviderName) -> String {
         format!("{}/callback/{}/{name}", self.login_url(), organisation.uuid().simple())
     }
 
-    /// Where a provider tells that a login has ended there.
+    /// The address at which a provider reports ended logins.
     pub(crate) fn backchannel_logout_uri(&self, organisation: AccountId, name: &ProviderName) -> String {
         format!("{}/backchannel-logout/{}/{name}", self.login_url(), organisation.uuid().simple())
     }
 
-    /// Where a provider sends browsers back to that were logged out there.
+    /// The address to which a provider returns browsers after a logout.
     pub(crate) fn post_logout_redirect_uri(&self) -> String {
         format!("{}/logged-out", self.login_url())
     }
 
-    /// The client secret.
+    /// Opens the sealed client secret.
     pub(crate) fn open_secret(&self, provider: &StoredProvider) -> Option<String> {
         let kept: SealedSecret = self.sealer.open(Purpose::StoredSecret, &provider.secret)?;
         (kept.provider == provider.id).then_some(kept.secret)
@@ -100,8 +100,7 @@ impl App {
         Ok(provider)
     }
 
-    /// Whether people are asked for a login at one of these sockets and the organisation has no provider to log in
-    /// with.
+    /// Whether one of these sockets needs a login of persons while the organisation has no provider.
     pub(crate) async fn lacks_provider(
         &self,
         organisation: AccountId,
@@ -111,7 +110,7 @@ impl App {
             && self.store.providers(organisation, 0, 1).await?.is_empty())
     }
 
-    /// Refuses names under which the organisation has no provider, save those that a socket has already.
+    /// Refuses names of providers that the organisation does not have, unless a socket has them already.
     pub(crate) async fn need_providers(
         &self,
         organisation: AccountId,
@@ -204,10 +203,10 @@ impl App {
         Ok(provider)
     }
 
-    /// Deletes a provider. The logins that it vouched for have ended when this returns.
+    /// Deletes a provider. Its logins have ended when this returns.
     ///
     /// # Errors
-    /// Sockets where nobody could log in any more, or persons who would go with it, unless it is forced.
+    /// Unless forced: persons would be deleted too, or no login would be possible at some socket.
     pub(crate) async fn delete_provider(&self, provider: &StoredProvider, force: bool) -> Result<(), ApiError> {
         let others = self.store.providers(provider.organisation, 0, MAX_PROVIDERS_PER_ORGANISATION as u32).await?;
         let is_last = others.iter().all(|(_, other)| other.id == provider.id);
@@ -247,7 +246,7 @@ impl App {
         Ok(())
     }
 
-    /// Asks a provider what it is.
+    /// Tests a provider.
     pub(crate) async fn test_provider(&self, provider: &StoredProvider) -> ProviderFound {
         let config = &provider.config;
         if config.kind == ProviderKind::Local {
@@ -276,7 +275,7 @@ impl App {
         }
     }
 
-    /// Ends logins of an organisation; when this returns, edges know it. Gives how many ended.
+    /// Ends logins of an organisation, at edges too when this returns. Returns how many ended.
     pub(crate) async fn end_login_sessions(
         &self,
         organisation: AccountId,
@@ -285,16 +284,16 @@ impl App {
     ) -> Result<usize, ApiError> {
         let stored = self.store.end_person_sessions(organisation, None, email, provider).await?;
         self.identities.end_these(&stored);
-        let told = self.identities.end_sessions(|session| {
+        let ended = self.identities.end_sessions(|session| {
             session.organisation == organisation
                 && email.is_none_or(|email| session.person.email == *email)
                 && provider.is_none_or(|provider| session.person.provider == *provider)
         });
-        Ok(stored.len().max(told))
+        Ok(stored.len().max(ended))
     }
 }
 
-/// How a login ends here that has ended at the provider, in words.
+/// How logins end here after their end at the provider, in words.
 fn can_end(found: &Found, config: &ProviderConfig) -> String {
     let tells = if found.tells_of_logouts { "tells of logouts" } else { "does not say that it tells of logouts" };
     let asked = match config.check_seconds() {
@@ -311,8 +310,8 @@ fn can_end(found: &Found, config: &ProviderConfig) -> String {
     format!("; it {tells}; {asked}{hint}")
 }
 
-/// Who knows only how to speak of itself needs no secret; GitHub, Google, Facebook and Microsoft give one to each; with
-/// the one of a hook, messages are signed.
+/// Checks that the client secret fits the kind of provider. GitHub, Google, Facebook and Microsoft always issue one; a
+/// hook signs its messages with one.
 fn check_secret(config: &ProviderConfig, secret: Option<&Secret>) -> Result<(), ApiError> {
     let length = secret.map_or(0, |secret| secret.expose().len());
     match (config.kind, &config.hook) {

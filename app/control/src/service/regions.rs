@@ -1,4 +1,4 @@
-//! Regions of a socket, and what their dials have an effect on.
+//! Regional dials: the regions of a socket's origins, and dials without effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use crate::{problem::ApiError, state::App};
 
 /// The regions in which a socket's origins may be.
 pub(super) struct OriginRegions {
-    /// Those that are known.
+    /// The known regions.
     regions: BTreeSet<RegionName>,
-    /// Whether there may be origins of unknown regions, which no dial limits.
+    /// Whether origins may be in unknown regions, which no dial limits.
     elsewhere: bool,
 }
 
 impl OriginRegions {
-    /// Whether these dials leave nothing that takes a flow.
+    /// Whether these dials leave no origin for any flow.
     fn is_closed_by(&self, dials: &BTreeMap<RegionName, EndpointGroup>) -> bool {
         let is_closed = |region| dials.get(region).is_some_and(|group| group.dial == 0);
         !self.elsewhere && !self.regions.is_empty() && self.regions.iter().all(is_closed)
@@ -24,30 +24,30 @@ impl OriginRegions {
 }
 
 impl App {
-    /// Where origins of this socket, or of a new one, may be, when dials are wished for: in the regions of the edges
-    /// that have joined, and in those that its origins say.
+    /// The possible regions of origins of this socket, or of a new one: those of joined edges and those that its
+    /// origins name. `None` if the change sets no dials.
     pub(super) async fn origin_regions(
         &self,
         socket: Option<SocketId>,
-        wish: &SettingsChange,
+        change: &SettingsChange,
     ) -> Result<Option<OriginRegions>, ApiError> {
-        if !wish.has_dials() {
+        if !change.has_dials() {
             return Ok(None);
         }
         let mut regions: BTreeSet<_> = self.store.edges().await?.into_iter().map(|edge| edge.region).collect();
-        // On one machine there are no regions, and dials have no effect.
+        // A single machine has no regions, and dials have no effect.
         let elsewhere = self.edges.get().is_none();
         regions.extend(socket.into_iter().flat_map(|socket| self.regions_of_origins(socket)));
         Ok(Some(OriginRegions { regions, elsewhere }))
     }
 
-    /// The regions that the socket's origins are in, as far as they say so themselves.
+    /// The regions that the socket's origins name themselves.
     fn regions_of_origins(&self, socket: SocketId) -> Vec<RegionName> {
         let route = self.routes.get(socket);
         route.iter().flat_map(|route| &route.origins).filter_map(|origin| origin.region.clone()).collect()
     }
 
-    /// What is said about regions and has no effect as things are, in sentences.
+    /// Notes on regions and dials that have no effect at present.
     pub(super) fn notes_on_regions(&self, socket: SocketId, settings: &SocketSettings) -> Vec<String> {
         if settings.regions.is_empty() || self.fleet.stale_since().is_some() {
             return Vec::new();
@@ -65,8 +65,8 @@ impl App {
     }
 }
 
-/// Refuses dials that leave nothing: edges would serve all the same, and whoever wants to serve nobody gives the
-/// origins the weight 0, or deletes the socket.
+/// Refuses dials that leave no origin, because edges would ignore them. To stop a socket, its origins get weight 0, or
+/// the socket is deleted.
 pub(super) fn check_dials(served: Option<&OriginRegions>, settings: &SocketSettings) -> Result<(), ApiError> {
     if !served.is_some_and(|served| served.is_closed_by(&settings.regions)) {
         return Ok(());

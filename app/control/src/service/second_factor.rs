@@ -1,5 +1,4 @@
-//! Codes of an authenticator beside a password (RFC 6238), and those that stand in for them: of persons and of
-//! accounts.
+//! Codes of an authenticator beside a password (RFC 6238), and recovery codes: of persons and of accounts.
 
 use sallyport_identity::{Purpose, TOTP_DIGITS, TOTP_SECRET_BYTES, base32, totp_step_of};
 use sallyport_model::PersonId;
@@ -9,12 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{problem::ApiError, security::random, state::App};
 
-/// How many random bytes a recovery code has: 80 bits, which nobody finds by trying, not even with its hash.
+/// The random bytes of a recovery code: 80 bits, which cannot be guessed even from its hash.
 const RECOVERY_BYTES: usize = 10;
-/// How many characters are written together.
+/// The size of a written group, in characters.
 const GROUP_CHARS: usize = 4;
 
-/// A secret of codes in its sealed form, with its owner: a secret that is moved to another row does not open.
+/// A sealed TOTP secret with its owner: a secret that is moved to another row does not open.
 #[derive(Serialize, Deserialize)]
 struct SealedTotpSecret {
     /// The id of the person, or of the account.
@@ -26,7 +25,7 @@ struct SealedTotpSecret {
 #[derive(Clone, Copy)]
 pub(crate) struct TotpState<'a> {
     pub(crate) owner: CodeOwner,
-    /// The sealed secret; `None` where no codes are used.
+    /// The sealed secret; `None` without codes.
     pub(crate) sealed: Option<&'a str>,
     /// The time step of the last code that was used.
     pub(crate) used_step: i64,
@@ -35,7 +34,7 @@ pub(crate) struct TotpState<'a> {
 /// The result of checking a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodeCheck {
-    /// One of the authenticator.
+    /// A code of the authenticator.
     Totp,
     /// A recovery code.
     Recovery,
@@ -43,14 +42,14 @@ pub(crate) enum CodeCheck {
     Wrong,
 }
 
-/// The text in groups of four characters, with this between them.
+/// The text in groups of four characters, joined by `between`.
 pub(crate) fn in_groups(text: &str, between: &str) -> String {
     let groups: Vec<&str> =
         (0..text.len()).step_by(GROUP_CHARS).filter_map(|at| text.get(at..at + GROUP_CHARS)).collect();
     groups.join(between)
 }
 
-/// Fresh recovery codes, as they are shown and as they are kept.
+/// New recovery codes, with the hashes to store.
 pub(crate) fn recovery_codes(owner: CodeOwner) -> Result<(Vec<String>, Vec<SecretHash>), ApiError> {
     let (mut shown, mut kept) = (Vec::with_capacity(RECOVERY_CODES), Vec::with_capacity(RECOVERY_CODES));
     for _ in 0..RECOVERY_CODES {
@@ -66,7 +65,7 @@ fn recovery_hash(owner: CodeOwner, code: &str) -> SecretHash {
 }
 
 impl App {
-    /// Looks at a code that somebody typed; it is used up by this.
+    /// Checks a code, and uses it up.
     pub(crate) async fn check_totp(&self, kept: TotpState<'_>, typed: &str) -> Result<CodeCheck, ApiError> {
         let owner = kept.owner;
         let is_between = |c: &char| !c.is_whitespace() && *c != '-';
@@ -79,7 +78,7 @@ impl App {
         let Some(sealed) = kept.sealed else { return Ok(CodeCheck::Wrong) };
         let opened: Option<SealedTotpSecret> = self.sealer.open(Purpose::StoredSecret, sealed);
         let Some(opened) = opened.filter(|opened| opened.person.as_bytes() == owner.as_bytes()) else {
-            tracing::error!(?owner, "the secret of codes cannot be read any more");
+            tracing::error!(?owner, "the secret of codes cannot be decrypted");
             return Ok(CodeCheck::Wrong);
         };
         let now = self.clock.now().unix_seconds;
@@ -90,8 +89,8 @@ impl App {
         Ok(if is_right { CodeCheck::Totp } else { CodeCheck::Wrong })
     }
 
-    /// Has codes of this secret asked for from now on, when the first one is right. Gives recovery codes, to be shown
-    /// once; `None` where the code is wrong, or codes are asked for already.
+    /// Turns codes on if the first one is right. Returns the recovery codes, to be shown once; `None` if the code is
+    /// wrong, or codes are already on.
     pub(crate) async fn begin_totp(
         &self,
         owner: CodeOwner,

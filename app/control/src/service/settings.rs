@@ -62,25 +62,25 @@ impl SettingsChange {
         }
     }
 
-    /// The wish, with this about who comes.
+    /// The same change, with this identity setting.
     pub(super) fn with_identity(self, identity: Option<IdentitySettings>) -> Self {
         Self { identity: Some(identity), ..self }
     }
 
-    /// Whether dials of regions are wished for.
+    /// Whether the change sets regional dials.
     pub(super) fn has_dials(&self) -> bool {
         matches!(&self.regions, Some(Some(regions)) if !regions.is_empty())
     }
 
-    /// Whether the socket is to go without the amplification guard.
+    /// Whether the change turns the amplification guard off.
     pub(super) fn is_without_guard(&self) -> bool {
         self.amplification_guard == Some(Some(false))
     }
 
-    /// The settings with the wish fulfilled, not looked at yet.
+    /// Applies the change, without checks.
     fn apply(&self, now: &SocketSettings) -> Result<SocketSettings, ApiError> {
-        fn or<T: Clone + Default>(wish: &Option<Option<T>>, now: &T) -> T {
-            wish.as_ref().map_or_else(|| now.clone(), |wish| wish.clone().unwrap_or_default())
+        fn or<T: Clone + Default>(change: &Option<Option<T>>, now: &T) -> T {
+            change.as_ref().map_or_else(|| now.clone(), |value| value.clone().unwrap_or_default())
         }
         let health_check = match &self.health_check {
             None => now.health_check.clone(),
@@ -98,7 +98,9 @@ impl SettingsChange {
             affinity: or(&self.affinity, &now.affinity),
             limits: or(&self.limits, &now.limits),
             access: or(&self.access, &now.access),
-            amplification_guard: self.amplification_guard.map_or(now.amplification_guard, |wish| wish.unwrap_or(true)),
+            amplification_guard: self
+                .amplification_guard
+                .map_or(now.amplification_guard, |value| value.unwrap_or(true)),
             identity: self.identity.clone().unwrap_or_else(|| now.identity.clone()),
             regions: or(&self.regions, &now.regions),
             host_header: self.host_header.clone().unwrap_or_else(|| now.host_header.clone()),
@@ -106,10 +108,10 @@ impl SettingsChange {
         })
     }
 
-    /// Each setting by itself among defaults, so that a refusal names the field, and whether it is wished for.
+    /// Each setting alone among defaults, so that an error names its field, and whether the change sets it.
     fn parts(&self, settings: &SocketSettings) -> [(&'static str, SocketSettings, bool); 12] {
         let plain = SocketSettings::default;
-        // All of them are named here, so that none is forgotten.
+        // All fields are named, so that a new one cannot be forgotten.
         let SocketSettings {
             proxy_protocol,
             tls_mode,
@@ -145,33 +147,33 @@ impl SettingsChange {
     }
 }
 
-/// The settings with the wish fulfilled, when a socket of this type can have them; access rules in the form that all
-/// are stored in. `before` is what the socket has, and its type. What is no good there already, for a rule that came
-/// after it, stays unless the wish names it: it is in nobody's way who wants to change something else.
+/// Applies the change, and checks the result for a socket of this type. Access rules are stored in one form. `before`
+/// has the present settings and type. A present setting that is invalid by a newer rule stays, unless the change sets
+/// it: other changes must remain possible.
 pub(super) fn settled(
-    wish: &SettingsChange,
+    change: &SettingsChange,
     before: (&SocketSettings, SocketType),
     socket_type: SocketType,
     databases: AddressDatabases,
 ) -> Result<SocketSettings, ApiError> {
-    let mut settings = wish.apply(before.0)?;
-    for ((field, part, is_wished), (_, stood, _)) in wish.parts(&settings).into_iter().zip(wish.parts(before.0)) {
+    let mut settings = change.apply(before.0)?;
+    for ((field, part, is_set), (_, stood, _)) in change.parts(&settings).into_iter().zip(change.parts(before.0)) {
         if let Err(error) = part.check(socket_type)
-            && (is_wished || stood.check(before.1).is_ok())
+            && (is_set || stood.check(before.1).is_ok())
         {
             return Err(ApiError::field(field, error));
         }
     }
-    let is_wished = wish.tls_mode.is_some() || wish.alpn.is_some();
-    if is_wished && settings.tls_mode == TlsMode::Passthrough && !settings.alpn.is_empty() {
+    let is_set = change.tls_mode.is_some() || change.alpn.is_some();
+    if is_set && settings.tls_mode == TlsMode::Passthrough && !settings.alpn.is_empty() {
         let detail = "with passthrough the origin offers the protocols: leave alpn out";
         return Err(ApiError::field("alpn", detail));
     }
-    let is_wished = wish.tls_mode.is_some() || wish.identity.is_some();
-    if is_wished && settings.tls_mode == TlsMode::Passthrough && settings.identity.is_some() {
+    let is_set = change.tls_mode.is_some() || change.identity.is_some();
+    if is_set && settings.tls_mode == TlsMode::Passthrough && settings.identity.is_some() {
         return Err(ApiError::field("identity", sallyport_model::SettingError::IdentityBehindPassthrough));
     }
-    if wish.access.is_some() {
+    if change.access.is_some() {
         settings.access = checked_access(&settings.access, databases)?;
     }
     Ok(settings)
@@ -210,8 +212,8 @@ mod tests {
         let make = |rule: &str, socket_type, databases| {
             let access = AccessRules { allow: vec![rule.to_owned()], deny: Vec::new() };
             let update = UpdateSocket { access: Some(Some(access)), ..UpdateSocket::default() };
-            let wish = SettingsChange::of_change(&update);
-            settled(&wish, (&SocketSettings::default(), socket_type), socket_type, databases)
+            let change = SettingsChange::of_change(&update);
+            settled(&change, (&SocketSettings::default(), socket_type), socket_type, databases)
         };
         let both = AddressDatabases { country: true, asn: true };
         for rule in ["country:CH", "asn:64500"] {

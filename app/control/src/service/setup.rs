@@ -1,7 +1,7 @@
 //! The setup token. On a server that others can reach, the first account needs it.
 //!
-//! It is made where there is no account, and is the same for all controls over one store. The store keeps its hash, and
-//! the token itself sealed, so that each control can say it; it is gone with the first account.
+//! The token exists while there is no account, and is the same for all controls over one store. The store has its hash
+//! and the sealed token, so that each control can show it.
 
 use std::{
     fs::{self, OpenOptions},
@@ -29,8 +29,8 @@ struct SealedSetupToken {
 }
 
 impl App {
-    /// Makes sure that there is a setup token while the first account needs one, and says it to the operator; takes it
-    /// away when there is an account.
+    /// Makes the setup token if the first account needs one, and shows it to the operator; removes it if there is an
+    /// account.
     pub(crate) async fn prepare_setup(&self) -> Result<(), ApiError> {
         let Some(path) = &self.config.setup_token_file else { return Ok(()) };
         let Some(token) = self.setup_token().await? else {
@@ -40,7 +40,7 @@ impl App {
         if let Err(error) = write(path, token.expose()) {
             tracing::warn!(path = %path.display(), %error, "the setup token cannot be written");
         }
-        // The one secret that stands in the log: it is worth nothing as soon as there is an account.
+        // The only secret in the log: it is invalid as soon as there is an account.
         tracing::warn!(
             setup_token = token.expose(),
             file = %path.display(),
@@ -61,11 +61,11 @@ impl App {
         if let Some(opened) = opened {
             return Ok(Some(opened.setup_token.into()));
         }
-        // Sealed with a key that is gone: nobody can say it any more.
+        // Sealed with a lost key, the old token cannot be shown any more.
         Ok(self.store.replace_setup_token(&new).await?.map(|_| token))
     }
 
-    /// There is an account: the file with the setup token goes.
+    /// Removes the file with the setup token, because there is an account.
     pub(crate) fn end_setup(&self) {
         if let Some(path) = &self.config.setup_token_file {
             forget(path);
@@ -73,7 +73,7 @@ impl App {
     }
 }
 
-/// Writes the token where its owner alone can read it: beside its place, and moved there.
+/// Writes the token with access for its owner alone: beside its place, then moved there.
 fn write(path: &Path, token: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
     match fs::remove_file(&draft) {
@@ -89,7 +89,7 @@ fn write(path: &Path, token: &str) -> io::Result<()> {
 fn forget(path: &Path) {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(path = %path.display(), %error, "the setup token, which is worth nothing any more, cannot be removed");
+            tracing::warn!(path = %path.display(), %error, "the file with the invalid setup token cannot be removed");
         }
         _ => {}
     }

@@ -29,11 +29,11 @@ const SSH_PORT: u16 = 22;
 pub(crate) enum Lifetime {
     /// Until it is deleted.
     Lasting,
-    /// As long as what it is made for. Its maker, where one is known, gets its name and its port again.
+    /// As long as the forward that it was made for. Its maker gets the same name and port again, if the maker is known.
     Temporary {
-        /// Who makes it.
+        /// The maker.
         maker: Option<Maker>,
-        /// Who keeps it.
+        /// The process that holds the forward.
         holder: HolderId,
     },
 }
@@ -55,8 +55,8 @@ impl Lifetime {
 }
 
 impl App {
-    /// The socket as its owner sees it; `by_own`: somebody whose own organisation it belongs to, where alone ssh keys
-    /// lead; `lacks_provider`: see [`App::lacks_provider`].
+    /// The socket in the form of the API. `by_own`: the caller is in its own organisation, to which alone ssh keys
+    /// lead. `lacks_provider`: see [`App::lacks_provider`].
     pub(crate) fn socket_to_api(&self, socket: sallyport_model::Socket, by_own: bool, lacks_provider: bool) -> Socket {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
@@ -108,20 +108,20 @@ impl App {
         format!("{name}.{}", self.config.domain)
     }
 
-    /// Where clients reach the socket.
+    /// The URL of the socket.
     pub(crate) fn socket_url(&self, name: &SocketName, socket_type: SocketType, port: Option<u16>) -> String {
         let host = self.dns_name(name);
         let shared = self.config.public_port;
         match socket_type {
             SocketType::Http | SocketType::Https if shared == 443 => format!("https://{host}"),
             SocketType::Http | SocketType::Https => format!("https://{host}:{shared}"),
-            // By its name on the port that all share, which passes through more firewalls than its own.
+            // By name at the shared port, which passes more firewalls than the socket's own.
             SocketType::Tls => format!("tls://{host}:{shared}"),
             SocketType::Tcp | SocketType::Udp => format!("{socket_type}://{host}:{}", port.unwrap_or(shared)),
         }
     }
 
-    /// How a stock ssh client serves the socket; it cannot carry datagrams.
+    /// How a stock ssh client serves the socket; `None` for UDP.
     fn ssh_access(&self, socket: &sallyport_model::Socket) -> Option<SshAccess> {
         let ssh = self.config.ssh.as_ref().filter(|_| socket.socket_type != SocketType::Udp)?;
         let user = ssh_login_name(socket.account);
@@ -136,8 +136,8 @@ impl App {
         })
     }
 
-    /// The account's socket with this id or DNS name, else the one that is called so, else the one whose id begins so.
-    /// What cannot change goes first, so that nobody takes the place of another by a name.
+    /// Finds a socket of the account: by id or DNS name, else by name, else by the beginning of its id. Ids come first,
+    /// because they never change; so no name can hide another socket.
     pub(crate) async fn find_socket(
         &self,
         account: AccountId,
@@ -161,7 +161,7 @@ impl App {
         found.ok_or_else(|| ApiError::not_found("socket"))
     }
 
-    /// The account's socket with this DNS name, or the first label of it.
+    /// The account's socket with this DNS name, or its first label.
     pub(crate) async fn socket_named(
         &self,
         account: AccountId,
@@ -172,7 +172,7 @@ impl App {
         Ok(self.store.socket_by_name(account, &name).await?)
     }
 
-    /// Makes a socket; when this returns, edges know it. The text is the answer to the client.
+    /// Makes a socket; edges have it when this returns. Also returns the text of the response.
     pub(crate) async fn create_socket(
         &self,
         account: AccountId,
@@ -186,10 +186,10 @@ impl App {
         let socket_type = create.socket_type;
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
         let port = self.port_request(socket_type, create.port)?;
-        let (wish, none) = (SettingsChange::of_new(&create), SocketSettings::default());
-        self.keeps_guard(&wish)?;
-        let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
-        check_dials(self.origin_regions(None, &wish).await?.as_ref(), &settings)?;
+        let (change, none) = (SettingsChange::of_new(&create), SocketSettings::default());
+        self.check_guard(&change)?;
+        let settings = settled(&change, (&none, socket_type), socket_type, self.config.databases)?;
+        check_dials(self.origin_regions(None, &change).await?.as_ref(), &settings)?;
         if let Some(identity) = &settings.identity {
             self.need_providers(account, &identity.providers, &[]).await?;
         }
@@ -222,7 +222,7 @@ impl App {
             *random = u64::from_ne_bytes(random::bytes()?);
         }
         let lacks_provider = self.lacks_provider(account, std::iter::once(&new.settings)).await?;
-        // It has no route yet, from which its policies would be known.
+        // The new socket has no route yet, which would have its policies.
         let answer = |socket: &sallyport_model::Socket| {
             let policies = concerning.iter().map(|policy| policy.name.clone()).collect();
             let mut shown = Socket { policies, ..self.socket_to_api(socket.clone(), by_own, false) };
@@ -238,7 +238,7 @@ impl App {
         Ok(creation)
     }
 
-    /// Refuses to open a socket to everybody that asks for neither a login nor a password any more.
+    /// Refuses to open a socket to everyone by removing its last gate.
     fn check_that_it_stays_shut(&self, name: &SocketName, policies: &[AttachedPolicy]) -> Result<(), ApiError> {
         if !PolicySet::of(policies, None).is_ok_and(|set| set.is_open()) {
             return Ok(());
@@ -251,9 +251,9 @@ impl App {
         Err(ApiError::new(StatusCode::CONFLICT, "opens-sockets", detail))
     }
 
-    /// Refuses to go without the amplification guard, where the operator requires it.
-    fn keeps_guard(&self, wish: &SettingsChange) -> Result<(), ApiError> {
-        if !self.config.requires_amplification_guard || !wish.is_without_guard() {
+    /// Refuses to turn the amplification guard off if the operator requires it.
+    fn check_guard(&self, change: &SettingsChange) -> Result<(), ApiError> {
+        if !self.config.requires_amplification_guard || !change.is_without_guard() {
             return Ok(());
         }
         let detail = "this server requires the amplification guard of all udp sockets: leave the option out, or ask the \
@@ -261,7 +261,7 @@ impl App {
         Err(ApiError::new(StatusCode::FORBIDDEN, "amplification-guard-required", detail))
     }
 
-    /// Which port a new socket gets.
+    /// The port that a new socket asks for.
     fn port_request(&self, socket_type: SocketType, port: Option<u16>) -> Result<PortRequest, ApiError> {
         let range = &self.config.port_range;
         match port {
@@ -282,7 +282,7 @@ impl App {
         }
     }
 
-    /// Changes a socket; when this returns, edges know it.
+    /// Changes a socket; edges have the change when this returns.
     pub(crate) async fn update_socket(
         &self,
         account: AccountId,
@@ -292,7 +292,7 @@ impl App {
         self.update_socket_by(account, id_or_name, update, |_| Ok(None)).await
     }
 
-    /// [`App::update_socket`], where what is asked of those who come depends on the socket as it is when it is changed.
+    /// Like [`App::update_socket`], for an identity setting that depends on the socket at the time of the change.
     pub(crate) async fn update_socket_by(
         &self,
         account: AccountId,
@@ -302,9 +302,9 @@ impl App {
     ) -> Result<sallyport_model::Socket, ApiError> {
         update.name.as_ref().map(check_name).transpose()?;
         let found = self.find_socket(account, id_or_name).await?;
-        let wish = SettingsChange::of_change(&update);
-        self.keeps_guard(&wish)?;
-        let served = self.origin_regions(Some(found.id), &wish).await?;
+        let change = SettingsChange::of_change(&update);
+        self.check_guard(&change)?;
+        let served = self.origin_regions(Some(found.id), &change).await?;
         let asks_who = update.identity.is_some();
         let (mut given, force) = (given(&update), update.force);
         if let Some(Some(identity)) = &update.identity {
@@ -332,17 +332,17 @@ impl App {
             only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
             let identity = identity(now)?;
             let asks_who = asks_who || identity.is_some();
-            let wish = match identity {
-                Some(identity) => wish.with_identity(identity),
-                None => wish,
+            let change = match identity {
+                Some(identity) => change.with_identity(identity),
+                None => change,
             };
-            let settings = settled(&wish, (&now.settings, now.socket_type), new_type, databases)?;
+            let settings = settled(&change, (&now.settings, now.socket_type), new_type, databases)?;
             check_dials(served.as_ref(), &settings)?;
             if asks_who {
                 check_that_somebody_enters(&policies, settings.identity.as_ref())?;
             }
             let keeps_password = basic_auth.as_ref().map_or(now.basic_auth.is_some(), Option::is_some);
-            // One gate after the other, or both at once: the last one is not taken off unasked.
+            // Removing the last gate of a socket needs force.
             let had_gate = now.settings.identity.is_some() || now.basic_auth.is_some();
             if had_gate && settings.identity.is_none() && !keeps_password && !force {
                 self.check_that_it_stays_shut(&now.name, &policies)?;
@@ -363,7 +363,7 @@ impl App {
         Ok(socket)
     }
 
-    /// Deletes a socket with its tunnels; when this returns, edges know it.
+    /// Deletes a socket with its tunnels; edges know it when this returns.
     pub(crate) async fn delete_socket(&self, socket: &sallyport_model::Socket) -> Result<(), ApiError> {
         if !self.store.delete_socket(socket.account, socket.id).await? {
             return Err(ApiError::not_found("socket"));
@@ -374,7 +374,7 @@ impl App {
         Ok(())
     }
 
-    /// The protection as it is stored.
+    /// Hashes the password for storage.
     async fn protect(&self, protect: Protect) -> Result<BasicAuth, ApiError> {
         let Protect { username, password } = protect;
         let mut errors = Vec::new();
@@ -400,7 +400,7 @@ impl App {
     }
 }
 
-/// Refuses a name that would be taken for an id, or for the beginning of one as lists show it.
+/// Refuses a name that looks like an id, or like the beginning of one.
 pub(super) fn check_name(name: &DisplayName) -> Result<(), ApiError> {
     let is_id = name.as_str().parse::<SocketId>().is_ok() || name.as_str().parse::<ShortId>().is_ok();
     if !is_id {
@@ -409,14 +409,14 @@ pub(super) fn check_name(name: &DisplayName) -> Result<(), ApiError> {
     Err(ApiError::field("name", "a name that looks like an id would be taken for one: give another one"))
 }
 
-/// The names of the fields that are given; behind those that are taken away stands `=null`.
+/// The names of the given fields; removed ones have the suffix `=null`.
 fn given(update: &UpdateSocket) -> Vec<String> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(update) else { return Vec::new() };
     let name = |(name, value): (String, serde_json::Value)| if value.is_null() { format!("{name}=null") } else { name };
     fields.into_iter().filter(|(name, _)| name != "force").map(name).collect()
 }
 
-/// Refuses what only HTTP has: an option without effect would be taken for one that works.
+/// Refuses settings of HTTP at other sockets: an option without effect would be misleading.
 fn only_http(socket_type: SocketType, protects: bool, origin_protocol: OriginProtocol) -> Result<(), ApiError> {
     if socket_type.is_http() {
         return Ok(());

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Which socket an address and a port stand for, when none of the account is meant.
+/// The type of the temporary socket for this address and port; `None` if they stand for no temporary socket.
 fn temporary_type(app: &App, address: &str, port: u16) -> Option<(SocketType, Option<u16>)> {
     let is_anywhere = address.is_empty()
         || address == "*"
@@ -81,7 +81,7 @@ impl Control {
         let app = &self.app;
         if let Err(error) = app.remove_temporary(target).await {
             tracing::warn!(socket = %target.socket, tunnel = %target.tunnel, error = error.sentence(),
-                "what was made for an ssh client stays until the next start");
+                "a temporary socket or tunnel cannot be removed before the next start");
         }
         app.temporary_forwards.ended(target.tunnel);
     }
@@ -98,7 +98,7 @@ impl Control {
     }
 }
 
-/// Refuses what ssh has no way to carry.
+/// Refuses sockets whose traffic ssh cannot carry.
 fn carried(socket: &Socket) -> Result<(), ForwardRefusal> {
     if socket.socket_type != SocketType::Udp {
         return Ok(());
@@ -126,7 +126,7 @@ impl App {
         self.temporary_tunnel(client, &socket).await
     }
 
-    /// The tunnel that a login by certificate is for, when the client asks for it.
+    /// The tunnel of a login by certificate, if the client asks for that tunnel.
     async fn forward_of_login(
         &self,
         login: SshTunnelLogin,
@@ -149,7 +149,7 @@ impl App {
         Ok(self.target(&socket, &tunnel, false))
     }
 
-    /// A tunnel for as long as a forward; only while `making` is held.
+    /// Makes a tunnel for the life of a forward; only while `making` is held.
     async fn temporary_tunnel(&self, client: &SshClient, socket: &Socket) -> Result<SshTarget, ForwardRefusal> {
         let holder = client.holder.unwrap_or(self.temporary_forwards.holder);
         match self.create_tunnel(socket, CreateTunnel::default(), Some(holder), None).await? {
@@ -204,7 +204,7 @@ impl App {
         }
     }
 
-    /// Removes what this maker had at an edge that nobody holds any more, so that its name and its port are free.
+    /// Removes the maker's sockets at an edge that holds them no more, so that name and port are free.
     async fn remove_lost(&self, maker: Maker) -> Result<(), ApiError> {
         let mut gone = Vec::new();
         for (account, socket, tunnels) in self.store.temporary_sockets_of(maker).await? {
@@ -226,7 +226,7 @@ impl App {
             }
             return Ok(());
         }
-        // The owner may have deleted it already.
+        // The owner may have deleted the tunnel already.
         if self.store.delete_tunnel(target.socket, target.tunnel).await? {
             self.publish(target.socket).await?;
             tracing::info!(socket = %target.socket, tunnel = %target.tunnel, "temporary tunnel deleted");

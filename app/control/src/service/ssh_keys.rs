@@ -15,14 +15,14 @@ use uuid::Uuid;
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
-/// The longest key that is read, in bytes: RSA of 16,384 bits has less than 3,000.
+/// Longer keys are refused unread, in bytes: RSA of 16,384 bits has fewer than 3,000.
 const MAX_KEY_BYTES: usize = 16_384;
 /// The shortest RSA key, in bits (NIST SP 800-131A).
 const MIN_RSA_BITS: usize = 2_048;
 /// The longest RSA key, in bits: longer ones only cost time.
 const MAX_RSA_BITS: usize = 16_384;
 
-/// Why a text is no key that can be used.
+/// Why a text is no usable public key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KeyError {
     #[error("it is longer than {MAX_KEY_BYTES} bytes")]
@@ -45,7 +45,7 @@ pub(crate) enum KeyError {
     RsaBits(usize),
 }
 
-/// A public key in OpenSSH's form (RFC 4253 section 6.6; authorized_keys in sshd(8)), looked through.
+/// A checked public key in OpenSSH's form (RFC 4253 section 6.6; authorized_keys in sshd(8)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PublicKeyText {
     /// The key as it is stored: type, base64, comment.
@@ -56,7 +56,7 @@ pub(crate) struct PublicKeyText {
     pub(crate) comment: Option<String>,
 }
 
-/// Takes apart the encoding of RFC 4251 section 5.
+/// Reads the encoding of RFC 4251 section 5.
 struct Wire<'a>(&'a [u8]);
 
 impl<'a> Wire<'a> {
@@ -67,7 +67,7 @@ impl<'a> Wire<'a> {
         Some(value)
     }
 
-    /// How many bits a number has that is not negative.
+    /// How many bits a non-negative number has.
     fn number_bits(&mut self) -> Option<usize> {
         let bytes = self.string()?;
         let negative = bytes.first().is_some_and(|first| first & 0x80 != 0);
@@ -98,7 +98,7 @@ impl PublicKeyText {
             return Err(KeyError::Form);
         }
         let blob = check(kind, encoded)?;
-        // What could not be a name is no comment worth to be shown again.
+        // A comment that could not be a name is dropped.
         let comment = comment.parse::<DisplayName>().ok().map(String::from);
         let line = [Some(kind), Some(encoded), comment.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let fingerprint = format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(blob)));
@@ -106,9 +106,9 @@ impl PublicKeyText {
     }
 }
 
-/// The key's bytes, when they are a key of the type.
+/// The key's bytes, if they are a key of this type.
 fn check(kind: &str, encoded: &str) -> Result<Vec<u8>, KeyError> {
-    // The curve and the length of a point on it, which begins with 4 when it is not compressed (SEC 1 section 2.3.3).
+    // The curve, and the length of a point, which begins with 4 if uncompressed (SEC 1 section 2.3.3).
     let point = match kind {
         "ssh-ed25519" | "ssh-rsa" => None,
         "ecdsa-sha2-nistp256" => Some(("nistp256", 65)),
@@ -142,7 +142,7 @@ fn check(kind: &str, encoded: &str) -> Result<Vec<u8>, KeyError> {
 }
 
 impl App {
-    /// A key that can be added; `field` is where the text came from.
+    /// Checks a key to be added; `field` names the input in errors.
     pub(crate) fn new_ssh_key(&self, field: &str, text: &str, name: Option<DisplayName>) -> Result<SshKey, ApiError> {
         let key = PublicKeyText::read(text).map_err(|error| ApiError::field(field, error))?;
         let name = name.map(String::from).or(key.comment).unwrap_or_else(|| "ssh key".to_owned());
@@ -155,7 +155,7 @@ impl App {
         })
     }
 
-    /// Adds a key to the account; when this returns, edges know it.
+    /// Adds a key to the account; edges have it when this returns.
     pub(crate) async fn add_ssh_key(
         &self,
         account: AccountId,
@@ -171,7 +171,7 @@ impl App {
         Ok(key)
     }
 
-    /// Takes a key from the account; when this returns, edges know it.
+    /// Removes a key from the account; edges know it when this returns.
     pub(crate) async fn remove_ssh_key(&self, account: AccountId, id: Uuid) -> Result<(), ApiError> {
         if !self.store.delete_ssh_key(account, id.into_bytes()).await? {
             return Err(ApiError::not_found("ssh key"));
@@ -181,8 +181,7 @@ impl App {
         Ok(())
     }
 
-    /// A certificate with which a key logs in for one tunnel of the account, and nothing else; `field` is where the
-    /// text came from.
+    /// A certificate with which a key logs in for one tunnel of the account alone; `field` names the input in errors.
     pub(crate) fn sign_ssh_key(
         &self,
         account: AccountId,
@@ -219,7 +218,7 @@ impl App {
         Ok(SshCertificate { certificate, user, forward_port: tunnel.forward_port, valid_until })
     }
 
-    /// Tells edges the account's keys as the store has them now.
+    /// Publishes the account's keys, as the store has them now, to edges.
     pub(crate) async fn publish_ssh_keys(&self, account: AccountId) -> Result<(), ApiError> {
         let _turn = self.publishing.lock().await;
         let keys = self.store.ssh_keys(account, Position::MIN, u32::MAX).await?;

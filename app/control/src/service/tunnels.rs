@@ -10,18 +10,18 @@ use sallyport_store::{Creation, HolderId, IdempotencyKey, NewTunnel, StoreError}
 use super::sockets::check_name;
 use crate::{audit, problem::ApiError, security::random, state::App};
 
-/// Stands in paths for whichever socket a tunnel has.
+/// In paths, stands for any socket of the account.
 pub(crate) const ANY_SOCKET: &str = "-";
 
 /// How tunnel credentials begin.
 const CREDENTIAL_PREFIX: &str = "spc_";
 /// How many random forward ports are tried before giving up.
 const MAX_FORWARD_PORT_TRIES: usize = 64;
-/// The lowest forward port: those below stand for temporary sockets.
+/// The lowest forward port: lower ones stand for temporary sockets.
 const MIN_FORWARD_PORT: u16 = 1_024;
 
 impl App {
-    /// Makes a tunnel at a socket of the account; when this returns, edges know it.
+    /// Makes a tunnel at a socket of the account; edges have it when this returns.
     pub(crate) async fn create_tunnel(
         &self,
         socket: &Socket,
@@ -56,8 +56,7 @@ impl App {
         }
     }
 
-    /// Random forward ports. None is of the range of sockets' own ports, which ssh clients ask for with another
-    /// meaning.
+    /// Random forward ports, outside the range of sockets' own ports, which have another meaning in a forward.
     fn forward_ports(&self) -> Result<Vec<u16>, ApiError> {
         let mut ports = Vec::with_capacity(MAX_FORWARD_PORT_TRIES);
         for _ in 0..MAX_FORWARD_PORT_TRIES {
@@ -69,8 +68,8 @@ impl App {
         Ok(ports)
     }
 
-    /// A tunnel of the account, at this socket or, where that is [`ANY_SOCKET`], at any: the one with this id, else the
-    /// one that is called so, else the one whose id begins so.
+    /// Finds a tunnel of the account at this socket, or at any with [`ANY_SOCKET`]: by id, else by name, else by the
+    /// beginning of its id.
     pub(crate) async fn find_tunnel(&self, account: AccountId, socket: &str, id: &str) -> Result<Tunnel, ApiError> {
         let socket = if socket == ANY_SOCKET { None } else { Some(self.find_socket(account, socket).await?) };
         let place = socket.as_ref().map_or(ANY_SOCKET, |socket| socket.name.as_str());
@@ -95,7 +94,7 @@ impl App {
         }
     }
 
-    /// Gives a tunnel another name, weight or path; when this returns, edges know it.
+    /// Changes the name, weight or path of a tunnel; edges have the change when this returns.
     pub(crate) async fn change_tunnel(
         &self,
         account: AccountId,
@@ -128,7 +127,7 @@ impl App {
         Ok(tunnel)
     }
 
-    /// Gives a tunnel a new credential; the old one is good for nothing when this returns.
+    /// Gives a tunnel a new credential; the old one is invalid when this returns.
     pub(crate) async fn change_credential(&self, tunnel: &Tunnel) -> Result<(Tunnel, Secret), ApiError> {
         let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
         let changed = self.store.change_credential(tunnel.socket, tunnel.id, CredentialHash(hash)).await?;
@@ -138,7 +137,7 @@ impl App {
         Ok((tunnel, credential))
     }
 
-    /// Deletes a tunnel; when this returns, edges know it.
+    /// Deletes a tunnel; edges know it when this returns.
     pub(crate) async fn delete_tunnel(&self, socket: SocketId, tunnel: TunnelId) -> Result<(), ApiError> {
         if !self.store.delete_tunnel(socket, tunnel).await? {
             return Err(ApiError::not_found("tunnel"));
@@ -149,7 +148,7 @@ impl App {
     }
 }
 
-/// The paths that an origin is to serve, when its socket can have such.
+/// Checks the paths of an origin, which only HTTP sockets can have.
 pub(super) fn checked_path(
     prefix: Option<PathPrefix>,
     rewrite: Option<PathPrefix>,
@@ -164,7 +163,7 @@ pub(super) fn checked_path(
     Ok(path)
 }
 
-/// The paths that an origin is to serve instead of these, where that is to change.
+/// The paths of an origin after the change.
 pub(super) fn changed_path(
     now: &PathRoute,
     prefix: Option<Option<PathPrefix>>,
@@ -178,7 +177,7 @@ pub(super) fn changed_path(
     checked_path(prefix, rewrite.unwrap_or_else(|| now.rewrite.clone()), socket_type).map(Some)
 }
 
-/// The weight, when there is such a one.
+/// Checks a weight.
 pub(super) fn checked_weight(weight: u16) -> Result<u16, ApiError> {
     if weight > MAX_WEIGHT {
         return Err(ApiError::field("weight", format!("a weight is 0 to {MAX_WEIGHT}")));

@@ -74,7 +74,7 @@ pub(crate) struct AppParts {
     pub(crate) limits: AttemptLimits,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
-    /// Held from reading a route until publishing it, so that the last one published is the newest.
+    /// Locked from reading a route until publishing it, so that the last one published is the newest.
     pub(crate) publishing: Mutex<()>,
     /// Sockets and tunnels that live as long as a forward of an ssh client.
     pub(crate) temporary_forwards: TemporaryForwards,

@@ -7,16 +7,16 @@ use sallyport_model::{AccountId, LoginSession, LoginSessionId, SocketId, SocketN
 use super::App;
 use crate::problem::ApiError;
 
-/// How often reading a socket back for the edges is tried.
+/// How often reading a socket for the edges is tried.
 const MAX_PUBLISH_TRIES: u32 = 3;
 
 impl App {
-    /// The login, as long as it is good: as the store has it, since another control may have begun or ended it.
+    /// The login if it is valid, read from the store because another control may have begun or ended it.
     pub(crate) async fn session(&self, id: LoginSessionId) -> Result<Option<Arc<LoginSession>>, ApiError> {
         Ok(self.store.person_session(id, self.clock.now().unix_seconds).await?.map(Arc::new))
     }
 
-    /// The socket as edges serve it, as the store has it now.
+    /// The socket as edges serve it, from the store.
     pub(crate) async fn route(&self, id: SocketId) -> Result<Option<Arc<SocketRoute>>, ApiError> {
         Ok(self.store.route(id).await?.map(|route| Arc::new(self.config.served(route))))
     }
@@ -29,7 +29,7 @@ impl App {
         }
     }
 
-    /// Tells edges what the store has of this socket now.
+    /// Publishes the socket's present state in the store to edges.
     pub(crate) async fn publish(&self, id: SocketId) -> Result<(), ApiError> {
         let _turn = self.publishing.lock().await;
         let mut tries = 1;
@@ -48,7 +48,7 @@ impl App {
         Ok(())
     }
 
-    /// Tells edges what the store has of the organisation's sockets now, where that differs from what they know.
+    /// Publishes the organisation's sockets to edges, where they differ from what edges have.
     pub(crate) async fn publish_organisation(&self, organisation: AccountId) -> Result<(), ApiError> {
         let _turn = self.publishing.lock().await;
         for route in self.store.routes_of(organisation).await? {
@@ -56,20 +56,20 @@ impl App {
             if self.routes.get(route.id).is_none_or(|known| *known != route) {
                 self.put(route);
             } else if self.store.is_shared() {
-                // Another control may have told edges otherwise meanwhile.
-                self.routes.tell_again(route.id);
+                // Another control may have published an older state meanwhile.
+                self.routes.notify_again(route.id);
             }
         }
         Ok(())
     }
 
-    /// Tells edges that these sockets are gone, as the store has it.
+    /// Removes these sockets from the edges.
     pub(crate) async fn unpublish(&self, gone: &[SocketId]) {
         let _turn = self.publishing.lock().await;
         gone.iter().for_each(|id| self.remove(*id));
     }
 
-    /// Tells edges of the socket and counts it; only while `publishing` is held.
+    /// Publishes the socket and counts it; only while `publishing` is held.
     pub(crate) fn put(&self, route: SocketRoute) {
         if self.routes.get(route.id).is_none() {
             self.metrics.sockets.inc();
@@ -77,7 +77,7 @@ impl App {
         self.routes.put(self.config.served(route));
     }
 
-    /// Tells edges that the socket is gone and counts it out; only while `publishing` is held.
+    /// Removes the socket from the edges and from the count; only while `publishing` is held.
     pub(crate) fn remove(&self, id: SocketId) {
         if self.routes.get(id).is_some() {
             self.metrics.sockets.dec();

@@ -1,4 +1,4 @@
-//! Passwords, codes and sessions of accounts, and every way in which they must not let anybody in.
+//! Passwords, codes and sessions of accounts, and every way in which they must fail.
 
 use axum::body::Body;
 use http::{Request, StatusCode};
@@ -40,12 +40,12 @@ impl Api {
         self.get("/v1/account/sessions", Some(token)).await.read::<Page<AccountSession>>(StatusCode::OK).items
     }
 
-    /// The code of now, or so many steps later.
+    /// The current code, or the one this many steps later.
     fn totp_code(&self, secret: &[u8], steps: i64) -> String {
         format!("{:06}", totp(secret, self.clock.unix_seconds() / 30 + steps))
     }
 
-    /// Has codes asked for; gives their secret and the recovery codes.
+    /// Turns codes on. Returns their secret and the recovery codes.
     async fn enable_totp(&self, token: &str) -> (Vec<u8>, Vec<String>) {
         let begun: BegunTotp = self
             .post("/v1/account/totp", Some(token), json!({"current_password": PASSWORD}))
@@ -149,7 +149,7 @@ async fn sessions_say_when_from_where_and_by_what_and_end_at_once() {
     assert_eq!(sessions[2].client, None);
     assert!(sessions[1].created_at > sessions[0].created_at);
 
-    // A session that is renewed elsewhere says so.
+    // A session that is refreshed elsewhere shows that.
     api.clock.pass(600);
     let refresh = json!({"refresh_token": there.refresh_token});
     let there: Session = api.client_at("198.51.100.4:1").post("/v1/login/refresh", refresh).await.read(StatusCode::OK);
@@ -201,7 +201,7 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
     let again = api.post("/v1/account/totp", Some(&here), begin(PASSWORD)).await;
     again.assert_problem(StatusCode::CONFLICT, "totp-on");
 
-    // The password alone is not enough, and says nothing where it is wrong.
+    // The password alone is not enough, and a wrong one reveals nothing.
     api.try_login(PASSWORD, None).await.assert_problem(StatusCode::UNAUTHORIZED, "code-needed");
     api.try_login("wrong horse battery", None).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     let right = api.totp_code(&secret, 1);
@@ -217,11 +217,11 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
     assert_eq!(api.try_login(PASSWORD, Some(&recovery[0].to_uppercase())).await.status, StatusCode::OK);
     api.try_login(PASSWORD, Some(&recovery[0])).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
 
-    // The original clients cannot ask for a code, and are told.
+    // The original clients cannot send a code, and get an error.
     let original = api.post("/login", None, json!({"email": EMAIL, "password": PASSWORD})).await;
     assert!(original.status == StatusCode::UNAUTHORIZED && original.text.contains("asks for a code"), "{original:?}");
 
-    // Other recovery codes, and none any more.
+    // New recovery codes, and then none.
     api.clock.pass(60);
     let code = api.totp_code(&secret, 0);
     let fresh: RecoveryCodes = api.post("/v1/account/totp/codes", Some(&here), proof(&code)).await.read(StatusCode::OK);
@@ -253,14 +253,14 @@ async fn who_tries_codes_waits_longer_and_longer_and_the_owner_is_not_locked_out
     for _ in 0..4 {
         thief.post("/v1/login", with("000000")).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
     }
-    // To show that one knows the password gives no more tries.
+    // A right password gives no more attempts.
     thief.post("/v1/login", json!({"email": EMAIL, "password": PASSWORD})).await;
     thief.post("/v1/login", with("000000")).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-code");
     let waits = thief.post("/v1/login", with("000000")).await;
     waits.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     api.clock.pass(30);
     assert_eq!(home.post("/v1/login", with(&api.totp_code(&secret, 0))).await.status, StatusCode::OK);
-    // Many from everywhere: nobody new is looked at, and who has been her goes on.
+    // Many clients fail: new clients are refused, and her own client continues.
     for n in 2..30 {
         api.client_at(&format!("198.51.100.{n}:1")).post("/v1/login", with("000000")).await;
     }
@@ -274,7 +274,7 @@ async fn who_tries_codes_waits_longer_and_longer_and_the_owner_is_not_locked_out
     assert!(told.into_iter().any(|reason| reason.starts_with("wrong code; too many were wrong")));
 }
 
-/// Makes the first account, where sign-up is closed, and lets others in by invitation.
+/// Makes the first account with closed sign-up, and another one by invitation.
 async fn guest(api: &Api, owner: &str, email: &str) -> String {
     let made = api.post("/v1/invitations", Some(owner), json!({"email": email, "role": "viewer"})).await.json();
     let body = json!({"name": "Bob", "email": email, "password": PASSWORD, "invitation": made["code"]});
@@ -365,10 +365,10 @@ async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_a
     let code = told["code"].as_str().unwrap().to_owned();
     let command = format!("sallyport account password --api https://api.localhost:8443 --code {code}");
     assert_eq!(told["command"], command.as_str());
-    // Until it is used, all goes on as before.
+    // Until it is used, everything is as before.
     assert!(api.is_good(&here).await && api.try_login(PASSWORD, None).await.status == StatusCode::OK);
 
-    // The page of the link: opening it uses nothing up.
+    // Opening the page of the link does not use it up.
     let path = path_of(told["link"].as_str().unwrap());
     for _ in 0..2 {
         let page = api.page(Request::get(&path).body(Body::empty()).unwrap()).await;
@@ -390,7 +390,7 @@ async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_a
     let actions = api.actions(again.access_token.expose()).await;
     assert!(actions.contains(&"account.forgot-password".to_owned()), "{actions:?}");
 
-    // Nobody's mailbox is filled, and nobody asks for very many.
+    // Messages to one address, and of one client, are limited.
     for _ in 0..5 {
         assert_eq!(forgot(EMAIL).await.status, StatusCode::ACCEPTED);
     }

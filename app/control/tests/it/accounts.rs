@@ -75,7 +75,7 @@ async fn new_accounts_of_one_client_are_limited() {
     let api = Api::start().await;
     let body = |n: u32| json!({"name": "A", "email": format!("a{n}@example.com"), "password": PASSWORD});
     let ours = api.client_at("[2001:db8::1]:4000");
-    // Taken addresses count as attempts too, and are quick.
+    // Taken addresses count as attempts too, and are refused quickly.
     for n in 0..30 {
         let answer = ours.post("/v1/accounts", body(n % 2)).await;
         assert!([StatusCode::CREATED, StatusCode::CONFLICT].contains(&answer.status), "{answer:?}");
@@ -104,7 +104,7 @@ async fn where_sign_up_is_closed_the_first_account_alone_is_made() {
         let detail = answer.assert_problem(StatusCode::FORBIDDEN, "sign-up-closed");
         assert!(detail.contains("--sign-up open"), "{detail}");
     }
-    // Whether an address has an account is not told either.
+    // The response does not reveal whether an address has an account.
     let first: Account = made[0].read(StatusCode::CREATED);
     api.create_account(first.email.as_str()).await.assert_problem(StatusCode::FORBIDDEN, "sign-up-closed");
     api.login(first.email.as_str()).await;

@@ -1,4 +1,4 @@
-//! How accounts come in: by the setup token, by an invitation, or not.
+//! How accounts are made: with the setup token, by invitation, or not at all.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -45,7 +45,7 @@ async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
         for more in [json!({}), json!({"setup_token": "spu_nonsense"}), json!({"invitation": "spi_nonsense"})] {
             api.comes("eve@example.com", more).await.assert_problem(StatusCode::FORBIDDEN, "setup-token-needed");
         }
-        // By the original clients' path neither.
+        // Nor by the original clients' path.
         let user = json!({"name": "Eve", "email": "eve@example.com", "password": PASSWORD});
         let original = api.post("/user", None, user).await;
         assert!(original.status == StatusCode::FORBIDDEN && original.text.contains("setup token"), "{original:?}");
@@ -137,13 +137,13 @@ async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
     assert!(roles.contains(&(house.clone(), "member", false)), "{roles:?}");
     let members: Page<Member> = api.get("/v1/members", Some(&ann)).await.read(StatusCode::OK);
     assert!(members.items.iter().any(|member| member.id == made.id));
-    // It is used up, for whomever.
+    // It is used up for everyone.
     let again = json!({ "invitation": code });
     api.comes("bob@example.com", again.clone()).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
     api.comes("carl@example.com", again).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
     assert!(api.actions(&ann).await.contains(&"account.create-by-invitation".to_owned()), "the organisation is told");
 
-    // Somebody who has an account already accepts; a code ends after a week, and when it is taken back.
+    // An existing account accepts; a code ends after a week, and when it is withdrawn.
     let second = api.invited(&ann, "carl@example.com").await;
     api.clock.pass(7 * 86_400);
     let late = api.comes("carl@example.com", json!({ "invitation": second.code })).await;

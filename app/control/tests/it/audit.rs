@@ -1,4 +1,4 @@
-//! Who did what: everything that changes something leaves an event, and only its organisation sees it.
+//! The audit log: every change leaves an event, and only its organisation sees it.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +27,7 @@ impl Api {
     }
 }
 
-/// What asks for a change, in the words of `/v1`.
+/// Requests for changes, as `/v1` names them.
 fn changes(socket: &str, tunnel: &str) -> Vec<(&'static str, String, Value, &'static str)> {
     let of_tunnel = format!("/v1/sockets/{socket}/tunnels/{tunnel}");
     vec![
@@ -87,14 +87,14 @@ async fn whatever_changes_something_leaves_an_event() {
         (certificate.certificate_type.as_str(), certificate.socket.as_ref()),
         ("ssh-tunnel", Some(&socket.dns_name))
     );
-    // Of the account's end nobody is left to ask, but it stays on record.
+    // No caller is left to see the account's end, but it stays on record.
     assert_eq!(api.send("DELETE", "/v1/account", Some(&token), None).await.status, StatusCode::NO_CONTENT);
     api.audit.flush().unwrap();
     let log = std::fs::read_to_string(api.dir.path().join("audit/0000000001.jsonl")).unwrap();
     assert!(log.contains("\"action\":\"account.delete\""), "{log}");
 }
 
-/// What is recorded otherwise, or changes nothing.
+/// Routes with other events, or without a change.
 const NOT_ADMIN: [&str; 3] = ["/v1/login", "/v1/login/refresh", "/v1/logout"];
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn the_original_clients_paths_and_ssh_clients_leave_events_too() {
     assert!(made.status.is_success(), "{}", made.text);
     let id = made.json()["socket_id"].as_str().unwrap().to_owned();
     assert!(send("POST", format!("/socket/{id}/tunnel"), json!({})).await.status.is_success());
-    // Opening a socket to everybody has no other word here, and is on record.
+    // Opening a socket to everyone has no other request here, and is recorded.
     let opens = json!({"name": "open", "cloud_authentication_enabled": false, "protected_password": "s3cret"});
     assert!(send("PUT", format!("/socket/{id}"), opens).await.status.is_success());
     let edit = api.audit(&token, "&kind=admin").await.remove(0).admin.unwrap();
@@ -289,7 +289,7 @@ async fn what_only_edges_know_is_asked_for_with_care() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
     let socket = api.socket(&ann, "mine").await;
-    for (query, said) in [
+    for (query, expected) in [
         ("limit=0", "limit must be a whole number from 1 to 100"),
         ("limit=101", "limit must be a whole number from 1 to 100"),
         ("limit=x", "the query is not valid"),
@@ -298,7 +298,7 @@ async fn what_only_edges_know_is_asked_for_with_care() {
     ] {
         let answer = api.get(&format!("/v1/flows/log?{query}"), Some(&ann)).await;
         let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
-        assert!(detail.contains(said), "{query}: {detail}");
+        assert!(detail.contains(expected), "{query}: {detail}");
     }
     for path in ["/v1/flows/log?socket=calm-bay-9999", "/v1/sockets/calm-bay-9999/stats"] {
         api.get(path, Some(&ann)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
@@ -311,7 +311,7 @@ async fn what_only_edges_know_is_asked_for_with_care() {
         .assert_problem(StatusCode::NOT_FOUND, "not-found");
     let other = api.api_token(&ann, &["audit:read"]).await;
     api.get(&stats, Some(&other)).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
-    // An edge that does not understand the question counts for nothing.
+    // An edge without a valid answer does not count.
     let counted = api.get(&stats, Some(&ann)).await.read::<sallyport_api::SocketStats>(StatusCode::OK);
     assert!(counted.edges.is_empty() && counted.total.requests.is_empty() && counted.total.since.is_none());
     let page = api.get("/v1/flows/log", Some(&ann)).await.read::<sallyport_api::EndedFlowPage>(StatusCode::OK);

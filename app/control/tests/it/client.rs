@@ -1,4 +1,4 @@
-//! Programs of persons: how they log in, and the certificates that they get.
+//! Programs of persons: logins and certificates.
 
 use std::process::{Command, Stdio};
 
@@ -21,7 +21,7 @@ pub(crate) const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 pub(crate) const BACK: &str = "http://127.0.0.1:4000/callback";
 
-/// An organisation with a `tls` socket that lets in who has an address at example.com, and Ann, who has logged in.
+/// An organisation with a `tls` socket for addresses at example.com, and Ann, who has logged in.
 pub(crate) struct World {
     pub(crate) api: Api,
     pub(crate) token: String,
@@ -48,7 +48,7 @@ async fn tls_socket(api: &Api, token: &str, identity: Value) -> Socket {
     api.post("/v1/sockets", Some(token), body).await.read(StatusCode::CREATED)
 }
 
-/// Somebody logs in at the socket's organisation; gives the login and the cookie of the login host.
+/// Logs a person in at the socket's organisation. Returns the login and the cookie of the login host.
 async fn log_in(api: &Api, socket: &Socket, email: &str, id: u8) -> (LoginSessionId, String) {
     let organisation = api.routes.get(socket.id).unwrap().account;
     let session = LoginSessionId::from_random([id; 16]);
@@ -68,7 +68,7 @@ impl World {
         Self::started_at(|_| {}).await
     }
 
-    /// The same in another time.
+    /// The same at another time.
     pub(crate) async fn started_at(set_clock: impl FnOnce(&Api)) -> Self {
         let api = Api::start().await;
         set_clock(&api);
@@ -123,7 +123,7 @@ impl World {
         self.api.page(request).await
     }
 
-    /// What the browser brings to the program.
+    /// The code that the browser brings to the program.
     pub(crate) async fn code(&self) -> String {
         let page = self.get_page(&path(&self.client_query()), Some(&self.cookie)).await;
         assert_eq!(page.status, StatusCode::OK, "{}", page.text);
@@ -151,7 +151,7 @@ impl World {
         self.api.post("/v1/client/tls-certificate", Some(token), json!({"host": host, "csr": csr})).await
     }
 
-    /// The socket asks otherwise from now on.
+    /// Changes the socket's identity setting.
     async fn change(&self, identity: Value) -> StatusCode {
         let path = format!("/v1/sockets/{}", self.socket.id);
         let token = self.api.login("owner@example.com").await.access_token;
@@ -168,7 +168,7 @@ fn path(query: &[(&str, String)]) -> String {
     format!("/client?{}", query.join("&"))
 }
 
-/// A request for a certificate by openssl.
+/// A certificate request by openssl.
 fn csr(args: &[&str]) -> String {
     let mut command = Command::new("openssl");
     command.args(["req", "-new", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=root@evil.example/O=evil"]);
@@ -285,7 +285,7 @@ async fn what_a_person_decides_and_is_refused_is_on_record() {
     assert!(certificates[0].certificate.as_ref().unwrap().client.is_some(), "from where it was asked for");
     let logins = seen("&kind=login").await;
     assert_eq!(logins[0].login.as_ref().unwrap().outcome, "ended");
-    // By whichever of its names the socket is asked for.
+    // By each of the socket's names.
     let label = world.host().split('.').next().unwrap().to_owned();
     let by_name = seen(&format!("&socket={label}")).await;
     assert_eq!(by_name.len(), 4, "{by_name:?}");
@@ -369,7 +369,7 @@ async fn nobody_agrees_for_somebody_else() {
     let to = refused.header("location").unwrap();
     assert_eq!(to, format!("{BACK}?error=access_denied&state=state-1234567"));
 
-    // A cookie of another organisation signs nobody on here, whatever it is called.
+    // A cookie of another organisation is no login here, under any name.
     let token = world.api.account("other@example.com").await;
     let socket = tls_socket(&world.api, &token, json!({"email_addresses": ["nobody@example.com"]})).await;
     let (_, foreign) = log_in(&world.api, &socket, "ann@example.com", 3).await;
@@ -388,7 +388,7 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
     let (token, csr) = (world.client_token().await, p256_csr());
     let host = world.host().to_owned();
 
-    // Another socket of the organisation, which lets nobody in; one that asks nobody; one of another organisation.
+    // Another socket of the organisation that admits no client; one without identity; one of another organisation.
     let closed =
         tls_socket(&world.api, &world.token, json!({"email_addresses": ["nobody@example.com"]})).await.dns_name;
     world.tls(&token, &closed, &csr).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
@@ -415,7 +415,7 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
         assert_eq!(world.tls(forged, &host, &csr).await.status, StatusCode::UNAUTHORIZED, "{forged}");
     }
 
-    // The rules of the socket change, the login grows old, and ends.
+    // The socket's rules change; the login grows old, and ends.
     assert_eq!(world.change(json!({"email_addresses": ["bob@example.com"]})).await, StatusCode::OK);
     world.tls(&token, &host, &csr).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
     let google = json!({"name": "google", "kind": "google", "client_id": "c", "client_secret": "s"});
@@ -508,14 +508,13 @@ async fn the_original_clients_log_in_with_their_own_words() {
     assert_eq!(page, format!("/client/mysocket?host={}&port=4711", world.host()));
     assert_eq!(world.get_page(page, None).await.status, StatusCode::SEE_OTHER);
     let consent = world.get_page(page, Some(&world.cookie)).await;
-    // From the program the browser goes on to a page of the program's own site, by which a browser judges the form as
-    // well.
+    // The program redirects the browser to its own site, to which the form's policy applies too.
     let policy = consent.header("content-security-policy").unwrap();
     let forms = "form-action 'self' http://127.0.0.1:* http://localhost:* https:";
     assert!(policy.split("; ").any(|directive| directive == forms), "{policy}");
     let sent = world.decide("/client/mysocket", &consent, "allow").await;
     let token = sent.header("location").unwrap().strip_prefix("http://localhost:4711/?token=").unwrap().to_owned();
-    // What they read of it, unverified.
+    // The claims that they read unverified.
     let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
     let claims: Value = serde_json::from_slice(&claims).unwrap();
     assert_eq!(claims["user_email"], "ann@example.com");
@@ -538,7 +537,7 @@ async fn the_original_clients_log_in_with_their_own_words() {
     let signed = send(world.host(), "ssh", &token, json!({"ssh_public_key": KEY})).await;
     assert!(signed.json()["signed_ssh_cert"].as_str().unwrap().starts_with("ssh-ed25519-cert-v01@openssh.com "));
 
-    // The word that the recipe for ssh puts behind a name is not part of it.
+    // The suffix of the ssh recipe is not part of the name.
     let dummy = format!("{}.mysocket-dummy", world.host());
     let auth = world.api.get(&format!("/mtls-ca/socket/{dummy}/auth?port=4711"), None).await;
     assert_eq!((auth.status, auth.header("location")), (StatusCode::FOUND, Some(to)));
@@ -558,7 +557,7 @@ async fn the_original_clients_log_in_with_their_own_words() {
     }
     world.api.clock.pass(361);
     assert_eq!(send(world.host(), "csr", &token, csr).await.status, StatusCode::UNAUTHORIZED, "minutes");
-    // What its owner sees.
+    // The response to the owner.
     let shown = world.api.get("/socket", None).await;
     assert_eq!(shown.status, StatusCode::UNAUTHORIZED);
 }
@@ -632,7 +631,7 @@ async fn who_is_not_known_logs_in_and_comes_back_to_the_page() {
     assert_eq!(begin.status, StatusCode::SEE_OTHER, "{}", begin.text);
     let start = begin.header("location").unwrap();
     assert!(start.starts_with("/start?request="), "{start}");
-    // Who is known by now goes straight back, within this host.
+    // A known browser returns at once, within this host.
     let back = world.get_page(start, Some(&world.cookie)).await;
     assert_eq!((back.status, back.header("location")), (StatusCode::SEE_OTHER, Some(address.as_str())));
     for bad in [

@@ -1,7 +1,7 @@
-//! The description of the API, held against what is really asked and answered.
+//! Compares requests and responses of all tests with the API's description.
 //!
-//! Every answer that a test gets from a described path must be described: its status, its kind, every field of it. So
-//! must every request that is accepted: its parameters, its body, and that it has one where one is needed.
+//! Every response from a described path must be described: status, type, every field. So must every accepted request:
+//! parameters and body.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) method: &'a str,
     /// The path with its query.
     pub(crate) target: &'a str,
-    /// The body of the request; `None`: it is not looked at.
+    /// The body of the request; `None` if it is not checked.
     pub(crate) request: Option<&'a [u8]>,
     pub(crate) status: u16,
     pub(crate) content_type: &'a str,
@@ -31,7 +31,7 @@ fn fits(place: &str, schema: &Value, value: &Value) {
     assert!(wrong.is_empty(), "{place} is described otherwise: {wrong:#?}\n{value:#}");
 }
 
-/// The operation that a request is for, with its path as described.
+/// The operation of a request, with its described path.
 fn operation(method: &str, path: &str) -> Option<(&'static str, &'static Value)> {
     let fixed = |template: &str| template.split('/').filter(|part| !part.starts_with('{')).count();
     let asked: Vec<&str> = path.split('/').collect();
@@ -46,7 +46,7 @@ fn operation(method: &str, path: &str) -> Option<(&'static str, &'static Value)>
     Some((template, operations.get(method.to_ascii_lowercase())?))
 }
 
-/// Fails the test where an exchange is not as described. What is no path of the description is not looked at.
+/// Fails the test if an exchange differs from the description. Other paths are ignored.
 #[track_caller]
 pub(crate) fn check(exchange: &Exchange<'_>) {
     let Exchange { method, target, request, status, content_type, answer } = *exchange;
@@ -79,7 +79,7 @@ pub(crate) fn check(exchange: &Exchange<'_>) {
     }
 }
 
-/// A request that was accepted must be one that is described.
+/// An accepted request must be described.
 #[track_caller]
 fn check_request(place: &str, operation: &Value, query: &str, body: Option<&[u8]>) {
     let empty = Vec::new();
@@ -90,7 +90,7 @@ fn check_request(place: &str, operation: &Value, query: &str, body: Option<&[u8]
         let described = described.unwrap_or_else(|| panic!("{place} takes ?{name}, which is not described"));
         let text = percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8().unwrap().into_owned();
         let schema = &described["schema"];
-        // A number and a truth are written as they are; everything else is a text.
+        // Numbers and booleans are written plainly; everything else is a text.
         let is_text =
             schema["type"] == "string" || schema["type"].as_array().is_some_and(|t| t.contains(&json!("string")));
         let value = if is_text { json!(text) } else { serde_json::from_str(&text).unwrap_or(json!(text)) };
@@ -103,7 +103,7 @@ fn check_request(place: &str, operation: &Value, query: &str, body: Option<&[u8]
         return;
     }
     if described.is_null() {
-        // What nobody reads is no part of the request.
+        // An unread body is no part of the request.
         return;
     }
     let value: Value = serde_json::from_slice(body).unwrap();

@@ -1,5 +1,5 @@
-//! Two controls over one PostgreSQL: what begins at one goes on at the other, and what is good once is good once at
-//! both.
+//! Two controls over one PostgreSQL: a login begins at one and continues at the other, and single-use values count once
+//! in all.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ use crate::{
     ssh::client,
 };
 
-/// Two controls over a new database of this name, with the same keys and clock.
+/// Two controls over a new database with this name, with the same keys and clock.
 async fn two(name: &str, sign_up: SignUp) -> Option<(Api, Api)> {
     let base = postgres::server()?.base();
     let mut psql = Command::new("psql");
@@ -42,12 +42,12 @@ async fn what_ssh_clients_have_at_one_stays_when_the_other_starts_and_looks_arou
     let account = one.get("/v1/account", Some(&token)).await.read::<sallyport_api::Account>(StatusCode::OK).id;
     let held = one.control.ssh_forward_target(&client(account), "", 80).await.unwrap();
     let at_two = two.control.ssh_forward_target(&client(account), "", 80).await.unwrap();
-    // What changes elsewhere makes a control read everything again.
+    // A notification of changes makes a control read everything again.
     two.control.reload().await.unwrap();
     one.control.reload().await.unwrap();
     assert!(one.routes.get(held.socket).is_some() && two.routes.get(at_two.socket).is_some());
     assert_eq!(one.store.temporary_tunnels().await.unwrap().len(), 2, "neither takes the other's");
-    // The first one is started again: what it had is gone, and the other's is not.
+    // The first control restarts: its temporary sockets are gone, and the other's are not.
     let address = one.store.path().to_str().unwrap().parse().unwrap();
     one.store.close().await;
     let store = Store::open_postgres(&address).await.unwrap();
@@ -73,15 +73,14 @@ async fn a_login_that_begins_at_one_ends_at_the_other() {
     let back = Shop::back(&asked, &code);
     let mut other_browser = browser.clone();
     let grant = shop.grant(&browser.get(&two, &back).await);
-    // The edge is told by the second control, and the first one knows the login too: at the next start nobody is asked
-    // again.
+    // The second control informs the edge, and the first control knows the login too: the next start asks no person.
     assert!(two.identities.session(grant.session).is_some());
     let known = shop.grant(&browser.get(&shop.api, &shop.start_path(&shop.request())).await);
     assert_eq!(known.session, grant.session);
-    // The same state again, at the first: it has come back already.
+    // The same state again, at the first control.
     let again = other_browser.get(&shop.api, &back).await;
     assert!(again.status == StatusCode::BAD_REQUEST && again.text.contains("come back already"), "{}", again.text);
-    // The login ends at the first one, and is worth nothing at the second.
+    // The login ends at the first control, and is invalid at the second.
     let path = format!("/v1/login-sessions/{}", grant.session);
     let ended = shop.api.send("DELETE", &path, Some(&shop.token), None).await;
     assert_eq!(ended.status, StatusCode::NO_CONTENT, "{}", ended.text);
@@ -103,7 +102,7 @@ async fn codes_of_programs_are_good_once_at_both() {
     let shown = world.api.get("/v1/client", Some(token.token.expose())).await;
     assert_eq!(shown.status, StatusCode::OK, "{}", shown.text);
 
-    // A program without a browser asks one control, and the person answers the other.
+    // A program without a browser asks one control, and the person answers at the other.
     let begun = world.api.post("/v1/client/device", None, json!({"host": world.host()})).await;
     let login: DeviceLogin = begun.read(StatusCode::OK);
     let address = format!("/device?code={}", login.user_code);

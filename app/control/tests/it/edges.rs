@@ -1,4 +1,4 @@
-//! What edges and operators see of control.
+//! Edges and operators at control.
 
 use std::time::Duration;
 
@@ -34,10 +34,10 @@ async fn a_client_that_goes_away_leaves_edges_with_what_the_store_has() {
     for n in 0..60 {
         let name = format!("s{n}");
         let making = api.socket(&token, &name);
-        // Gone at some point between the request's first and last step.
+        // The client leaves at some point between the first and the last step.
         let _ = tokio::time::timeout(Duration::from_micros(n * 100), making).await;
     }
-    // What was begun is finished behind the clients' backs, and the store makes one thing after the other.
+    // A begun creation finishes after its client has left, one after the other.
     let mut tries = 0;
     loop {
         api.socket(&token, &format!("another {tries}")).await;
@@ -85,7 +85,7 @@ async fn what_happens_is_counted() {
 
 /// An edge that has joined.
 async fn joined_edge(api: &Api) -> EdgeId {
-    // Later than what is swept away.
+    // Later than what is removed.
     let now = 4_000_000_000;
     let token = NewEdgeToken { hash: [1; 32], name: None, region: None, created_at: now, expires_at: now + 60 };
     api.store.create_edge_token(&token).await.unwrap();
@@ -126,7 +126,7 @@ async fn an_edge_that_has_not_heard_of_a_tunnel_learns_whether_there_is_one() {
     );
 }
 
-/// What an edge asks, on a connection where this answers.
+/// Sends a request of an edge to this router.
 async fn ask(router: Router, edge: Option<EdgeId>, path: &str, client: Option<&str>) -> (StatusCode, String) {
     let mut request = Request::post(format!("https://api.localhost{path}")).header("content-type", "application/json");
     if let Some(client) = client {
@@ -149,7 +149,7 @@ async fn what_edges_ask_themselves_is_answered_on_their_own_connections_alone() 
         let path = format!("/node/v1/{path}");
         let own = ask(api.control.node_router(), edge, &path, None).await;
         assert!(own.0 != StatusCode::NOT_FOUND && own.1 != "no-client", "{path}: {own:?}");
-        // By whatever name, what clients of an edge ask is none of these.
+        // Under any name, requests of an edge's clients are none of these.
         for router in [api.control.clients_router(), api.control.node_router()] {
             assert_eq!(ask(router, edge, &path, client).await.0, StatusCode::NOT_FOUND, "{path}");
         }

@@ -1,4 +1,4 @@
-//! What sends messages to persons, as far as it has come: it keeps what it was told.
+//! A hook for messages to persons, which keeps them.
 
 use std::sync::{Arc, Mutex};
 
@@ -60,7 +60,7 @@ impl FakeHook {
         Self { url, told, answers, serving }
     }
 
-    /// Its status from now on, and header fields.
+    /// Sets its status and header fields.
     pub(crate) fn answers(&self, status: &str) {
         *self.answers.lock().unwrap() = status.to_owned();
     }
@@ -69,7 +69,7 @@ impl FakeHook {
         self.told.lock().unwrap().clone()
     }
 
-    /// Waits until it has been told so much.
+    /// Waits for this many messages.
     pub(crate) async fn waits_for(&self, count: usize) -> Message {
         for _ in 0..2_000 {
             if let Some(message) = self.told().get(count - 1) {

@@ -1,4 +1,4 @@
-//! An OpenID provider that says whatever a test wants it to say.
+//! An OpenID provider that answers as a test wants.
 
 use std::{
     collections::HashMap,
@@ -35,34 +35,34 @@ pub(crate) enum Signing {
     Nothing,
     /// HS256 with the public key as the secret.
     PublicKeyAsSecret,
-    /// With a key that the provider does not publish, under the name of one that it does.
+    /// With an unpublished key, under the id of a published one.
     ForeignKey,
 }
 
-/// What the provider says.
+/// The answers of the provider.
 pub(crate) struct Says {
     pub(crate) signing: Signing,
-    /// Written over the claims of a good token; `null` takes one away.
+    /// Replaces claims of a good token; `null` removes one.
     pub(crate) claims: Value,
-    /// The answer of userinfo, when it is asked.
+    /// The answer of userinfo.
     pub(crate) userinfo: Value,
     /// The addresses of the user of GitHub.
     pub(crate) github_emails: Value,
-    /// Written over the discovery document.
+    /// Replaces fields of the discovery document.
     pub(crate) discovery: Value,
-    /// The answer to the code in the place of tokens, with its status.
+    /// An answer to the code instead of tokens, with its status.
     pub(crate) token_answer: Option<(u16, String)>,
     pub(crate) key_id: String,
     pub(crate) now: i64,
-    /// Written over the answer to a good code, beside the tokens.
+    /// Added to the answer to a good code.
     pub(crate) with_tokens: Value,
-    /// Written over the claims of an ID token that comes with a refresh token; nothing: none comes.
+    /// Replaces claims of a refreshed ID token; `None` for no ID token.
     pub(crate) refreshed: Option<Value>,
-    /// The answer to a refresh token in the place of tokens, with its status.
+    /// An answer to a refresh token instead of tokens, with its status.
     pub(crate) refresh_answer: Option<(u16, String)>,
-    /// The refresh token that is taken next.
+    /// The next valid refresh token.
     pub(crate) refresh_token: Option<String>,
-    /// The answer to a question about a token.
+    /// The answer of introspection.
     pub(crate) introspection: (u16, Value),
     pair: EcdsaKeyPair,
     codes: HashMap<String, (String, String)>,
@@ -117,14 +117,14 @@ impl FakeProvider {
         self.says.lock().unwrap()
     }
 
-    /// The provider gets a new key, and forgets the former.
+    /// The provider gets a new key, and drops the former one.
     pub(crate) fn rotate(&self, key_id: &str) {
         let mut says = self.says();
         says.pair = new_pair();
         says.key_id = key_id.to_owned();
     }
 
-    /// Nobody answers any more.
+    /// Stops the provider.
     pub(crate) async fn stop(&self) {
         self.serving.abort();
         while TcpStream::connect(self.address).await.is_ok() {
@@ -132,7 +132,7 @@ impl FakeProvider {
         }
     }
 
-    /// The person logs in: a code for what the browser was sent here with.
+    /// Logs the person in. Returns a code for the browser's request.
     pub(crate) fn log_in(&self, asked: &HashMap<String, String>) -> String {
         assert_eq!(asked["code_challenge_method"], "S256");
         assert_eq!((asked["client_id"].as_str(), asked["response_type"].as_str()), (CLIENT_ID, "code"));
@@ -143,7 +143,7 @@ impl FakeProvider {
         code
     }
 
-    /// Which paths were asked for so far.
+    /// The requested paths so far.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.says().asked.clone()
     }
@@ -257,7 +257,7 @@ impl Says {
         (200, tokens.to_string())
     }
 
-    /// Each refresh token is good once, and another one comes for it.
+    /// Each refresh token is valid once, and is replaced.
     fn refresh(&mut self, issuer: &str, body: &str) -> (u16, String) {
         if let Some(answer) = &self.refresh_answer {
             return answer.clone();
@@ -278,7 +278,7 @@ impl Says {
         (200, tokens.to_string())
     }
 
-    /// A logout token, with these claims over those of a good one.
+    /// A logout token; `claims` replaces those of a good one.
     pub(crate) fn logout_token(&self, issuer: &str, claims: &Value) -> String {
         let good = json!({
             "iss": issuer, "aud": CLIENT_ID, "sub": "u-1", "iat": self.now, "exp": self.now + 120, "jti": "j-1",
@@ -287,7 +287,7 @@ impl Says {
         self.sign(&over(good, claims))
     }
 
-    /// The token of GitHub and Facebook, who want the secret in the form.
+    /// The token endpoint of GitHub and Facebook, with the secret in the form.
     fn plain_token(&mut self, body: &str) -> (u16, String) {
         if let Some(answer) = &self.token_answer {
             return answer.clone();

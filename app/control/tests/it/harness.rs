@@ -1,4 +1,4 @@
-//! A control over a store in a temporary folder, and requests to it without any network.
+//! A control over a store in a temporary folder, called without a network.
 
 use std::{
     net::SocketAddr,
@@ -48,18 +48,18 @@ impl TestClock {
         Self { origin: Instant::now(), elapsed_seconds: Arc::default(), unix_seconds: Arc::new(AtomicI64::new(START)) }
     }
 
-    /// Time goes by on both clocks.
+    /// Advances both clocks.
     pub(crate) fn pass(&self, seconds: u64) {
         self.elapsed_seconds.fetch_add(seconds, Ordering::SeqCst);
         self.unix_seconds.fetch_add(seconds.cast_signed(), Ordering::SeqCst);
     }
 
-    /// Only the wall clock jumps.
+    /// Sets only the wall clock.
     pub(crate) fn jump(&self, seconds: i64) {
         self.unix_seconds.fetch_add(seconds, Ordering::SeqCst);
     }
 
-    /// What the wall clock shows.
+    /// The wall clock.
     pub(crate) fn unix_seconds(&self) -> i64 {
         self.unix_seconds.load(Ordering::SeqCst)
     }
@@ -73,8 +73,7 @@ impl TestClock {
     }
 }
 
-/// A port that is free. It is below those that the system gives out by itself, so that nobody gets it before it is
-/// used.
+/// A free port, below the ephemeral range, so that it stays free until it is used.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
@@ -88,7 +87,7 @@ pub(crate) fn free_port() -> u16 {
 
 pub(crate) struct Api {
     pub(crate) router: Router,
-    /// The pages where people log in.
+    /// The login pages.
     pub(crate) login: Router,
     pub(crate) control: Control,
     pub(crate) store: Store,
@@ -96,7 +95,7 @@ pub(crate) struct Api {
     pub(crate) ssh_logins: SshLogins,
     pub(crate) identities: Identities,
     pub(crate) directory: Directory,
-    /// Seals as edges and control do.
+    /// The sealer of edges and control.
     pub(crate) sealer: Sealer,
     pub(crate) clock: TestClock,
     pub(crate) dir: tempfile::TempDir,
@@ -105,7 +104,7 @@ pub(crate) struct Api {
     client: SocketAddr,
 }
 
-/// An answer, taken apart.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -118,14 +117,14 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
-    /// The answer as a type of the API; it must have the status.
+    /// The body as a type of the API; the status must match.
     pub(crate) fn read<T: DeserializeOwned>(&self, status: StatusCode) -> T {
         assert_eq!(self.status, status, "{}", self.text);
         assert_eq!(self.headers[header::CONTENT_TYPE], "application/json");
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// The answer is a problem with this status and code; gives its `detail`.
+    /// Asserts a problem with this status and code. Returns its `detail`.
     #[track_caller]
     pub(crate) fn assert_problem(&self, status: StatusCode, code: &str) -> String {
         assert_eq!(self.status, status, "{}", self.text);
@@ -160,37 +159,37 @@ impl Api {
         Self::start_in(dir, TestClock::new(), SignUp::Open).await
     }
 
-    /// An API that takes the first account only.
+    /// An API with closed sign-up.
     pub(crate) async fn start_closed() -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), TestClock::new(), SignUp::Closed).await
     }
 
-    /// An API of an installation with this name and mark.
+    /// An API of an installation with this name and icon.
     pub(crate) async fn start_named(name: &str, icon: &[u8]) -> Self {
         let site = Site::of_domain("localhost").named(name).unwrap().with_icon(icon).unwrap();
         let dir = tempfile::tempdir().unwrap();
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.site = site).await
     }
 
-    /// An API whose data is in this folder.
+    /// An API with its data in this folder.
     pub(crate) async fn start_under(parent: &std::path::Path) -> Self {
         Self::start_in(tempfile::tempdir_in(parent).unwrap(), TestClock::new(), SignUp::Open).await
     }
 
-    /// An API where an account may have so many ports.
+    /// An API with this many ports for each account.
     pub(crate) async fn start_with_ports(ports_per_account: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.ports_per_account = ports_per_account)
             .await
     }
 
-    /// An API that asks providers and hooks at public addresses only.
+    /// An API that calls providers and hooks at public addresses only.
     pub(crate) async fn start_public() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.provider_reach = Reach::Public).await
     }
 
-    /// An API whose edges dial nothing themselves.
+    /// An API whose edges dial no direct origins.
     pub(crate) async fn start_without_direct_origins() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| {
@@ -199,13 +198,13 @@ impl Api {
         .await
     }
 
-    /// An API that sends messages to owners of accounts by this hook, where sign-up is closed.
+    /// An API with this mail hook and closed sign-up.
     pub(crate) async fn start_with_hook(url: &str, secret: &str) -> Self {
         let (dir, hook) = (tempfile::tempdir().unwrap(), MailHook::new(url, secret.into(), None).unwrap());
         Self::start_with(dir, TestClock::new(), SignUp::Closed, |config| config.mail_hook = Some(hook)).await
     }
 
-    /// An API whose first account takes the setup token in its folder.
+    /// An API whose first account needs the setup token.
     pub(crate) async fn start_with_setup(sign_up: SignUp) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(SETUP_TOKEN_FILE);
@@ -236,7 +235,7 @@ impl Api {
         Self::start_on(store, dir, &keys, clock, sign_up, change).await
     }
 
-    /// A control over this store, with the keys in a folder that may be another one's.
+    /// A control over this store, with the keys in a folder.
     pub(crate) async fn start_on(
         store: Store,
         dir: tempfile::TempDir,
@@ -316,7 +315,7 @@ impl Api {
         Self::start_in(self.dir, self.clock, SignUp::Open).await
     }
 
-    /// As after a restart of a server that requires the amplification guard from now on.
+    /// The same after a restart with the required amplification guard.
     pub(crate) async fn restart_guarded(self) -> Self {
         self.store.close().await;
         self.audit.close().unwrap();
@@ -324,7 +323,7 @@ impl Api {
         Self::start_with(self.dir, self.clock, SignUp::Open, change).await
     }
 
-    /// The same API, asked from another address.
+    /// The same API, called from another address.
     pub(crate) fn client_at(&self, address: &str) -> Requests<'_> {
         Requests { api: self, client: address.parse().unwrap() }
     }
@@ -352,7 +351,7 @@ impl Api {
         self.raw(request).await
     }
 
-    /// Any request at all.
+    /// Any request.
     pub(crate) async fn raw(&self, mut request: Request<Body>) -> Answer {
         request.extensions_mut().insert(ClientAddr(self.client));
         Self::as_described(self.router.clone(), request).await

@@ -1,18 +1,16 @@
-//! What of JSON Schema (draft 2020-12) the description of the API uses, as a check of values.
+//! Checks values by the part of JSON Schema (draft 2020-12) that the API's description uses.
 //!
-//! A keyword that is not known here fails the test, so that nothing passes unseen. (A validator from outside turns on
-//! features of `serde_json` and `regex` for the whole program, which would then be tested otherwise than it is
-//! shipped.)
+//! An unknown keyword fails the test. (An external validator would turn on features of `serde_json` and `regex` in the
+//! whole program.)
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// What says nothing about values. A `pattern` is told to people; its rules have tests of their own.
+/// Keywords without effect on values. A `pattern` is for people; its rules have tests of their own.
 const SAYS_NOTHING: [&str; 7] = ["description", "title", "example", "examples", "default", "deprecated", "pattern"];
 
-/// Adds what is wrong with a value by this schema of a description. Fields that no schema names are wrong, where it
-/// names some.
+/// Adds the faults of a value by this schema. Unknown fields are faults if the schema names fields.
 pub(crate) fn wrong_with(description: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
     let known = check(description, schema, value, at, wrong);
     if let (Some(known), Some(fields)) = (known, value.as_object()) {
@@ -21,8 +19,7 @@ pub(crate) fn wrong_with(description: &Value, schema: &Value, value: &Value, at:
     }
 }
 
-/// Checks all but that there are no other fields; gives the names of those that are known, where others are not
-/// allowed.
+/// Checks everything except unknown fields. Returns the known fields if others are not allowed.
 fn check<'a>(
     description: &'a Value,
     schema: &'a Value,
@@ -96,14 +93,14 @@ fn check<'a>(
     known.filter(|_| !words.contains_key("additionalProperties"))
 }
 
-/// What is wrong with a value by one of several schemas.
+/// The faults of a value by one of several schemas.
 fn one_way(description: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     wrong_with(description, schema, value, at, &mut wrong);
     wrong
 }
 
-/// What is asked of a value that has no parts.
+/// Checks a keyword of a value without parts.
 fn simple(word: &str, says: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
     let bound = says.as_f64().unwrap_or_default();
     let length = |length: Option<usize>| length.map(|length| f64::from(u32::try_from(length).unwrap()));
@@ -148,7 +145,7 @@ fn is_in_format(format: &str, text: &str) -> bool {
         "uuid" => uuid::Uuid::parse_str(text).is_ok() && text.len() == 36,
         "date-time" => time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).is_ok(),
         "email" => text.split_once('@').is_some_and(|(before, behind)| !before.is_empty() && !behind.is_empty()),
-        // Of numbers and of texts, which their type and their bounds tell already.
+        // Formats of numbers and texts, which type and bounds cover.
         "double" | "int32" | "int64" | "password" => true,
         format => panic!("this check does not know the format {format}"),
     }

@@ -1,4 +1,4 @@
-//! Logging in with a password that this installation keeps, and every way in which that must not work.
+//! Logins with a password of this installation, and every way in which they must fail.
 
 use axum::body::Body;
 use http::{Request, StatusCode, header};
@@ -32,14 +32,14 @@ pub(crate) fn form(path: &str, fields: &[(&str, &str)]) -> Request<Body> {
         .unwrap()
 }
 
-/// Sets a password with a link.
+/// Sets a password by a link.
 pub(crate) async fn set_password(api: &Api, link: &str, password: &str) -> Answer {
     let key = link.split_once("key=").unwrap().1;
     let fields = [("key", key), ("password", password), ("again", password)];
     Browser::default().send(api, form("/local/link", &fields)).await
 }
 
-/// A login that goes from page to page.
+/// A login from page to page.
 pub(crate) struct Walk<'a> {
     pub(crate) shop: &'a Shop,
     pub(crate) browser: Browser,
@@ -81,7 +81,7 @@ impl<'a> Walk<'a> {
         self.post("/local", &[("code", code)]).await
     }
 
-    /// The password, as it comes from this address.
+    /// Sends the password from this address.
     async fn password_from(&self, address: &str, email: &str, password: &str) -> Answer {
         let fields = [("login", self.state.as_str()), ("email", email), ("password", password)];
         let mut request = form("/local", &fields);
@@ -104,13 +104,13 @@ impl Shop {
         LoginRequest { at: self.now(), ..self.request() }
     }
 
-    /// The current code, or of so many steps before or after it.
+    /// The current code, or the one this many steps later.
     fn code(&self, secret: &[u8], steps: i64) -> String {
         format!("{:06}", totp(secret, self.now() / 30 + steps))
     }
 }
 
-/// The secret that a page shows.
+/// The secret on a page.
 fn secret_of(page: &Answer) -> Vec<u8> {
     let text = page.text.split("<code id=\"secret\">").nth(1).unwrap().split('<').next().unwrap();
     let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
@@ -132,8 +132,8 @@ fn recovery_codes(page: &Answer) -> Vec<String> {
     codes.map(|rest| rest.split('<').next().unwrap().to_owned()).collect()
 }
 
-/// What a page says, without what is different each time and without the address that was typed.
-fn said(answer: &Answer, walk: &Walk<'_>) -> (StatusCode, String) {
+/// The content of a page, without its random parts and the typed address.
+fn content(answer: &Answer, walk: &Walk<'_>) -> (StatusCode, String) {
     let text = answer.text.split("<footer>").next().unwrap().replace(&walk.state, "STATE").replace(" autofocus", "");
     let text = match text.split_once("maxlength=\"254\" value=\"") {
         Some((before, typed)) => format!("{before}{}", typed.split_once('"').unwrap().1),
@@ -149,7 +149,7 @@ async fn an_invited_person_sets_a_password_once_and_logs_in() {
     let link = path_of(invited.link.as_ref().map(Secret::expose).unwrap());
     let mut walk = Walk::begin(&shop).await;
     assert_page(&walk.password(EMAIL, PASSWORD).await, 403, WRONG);
-    // Programs that look at mail open links, and use nothing up.
+    // Mail scanners open links, which does not use them up.
     for _ in 0..2 {
         assert_page(&Browser::default().get(&shop.api, &link).await, 200, EMAIL);
     }
@@ -191,7 +191,7 @@ async fn an_invited_person_sets_a_password_once_and_logs_in() {
         logins.into_iter().map(|event| event.login.unwrap()).filter(|l| l.provider == "local").collect();
     assert_eq!(outcomes[0].reason.as_deref(), Some("the person has no password yet"));
     assert_eq!((outcomes[1].outcome.as_str(), outcomes[1].identity.as_str()), ("done", EMAIL));
-    // One login is good for all sockets of the organisation.
+    // One login is valid at all sockets of the organisation.
     let again = walk.browser.get(&shop.api, &shop.start_path(&shop.now_request())).await;
     assert_eq!(shop.grant(&again).session, grant.session);
 }
@@ -224,7 +224,7 @@ async fn nobody_learns_who_has_an_account_here() {
     let known = {
         let answer = walk.password(EMAIL, "wrong").await;
         assert_page(&answer, 403, WRONG);
-        said(&answer, &walk)
+        content(&answer, &walk)
     };
     let long = "x".repeat(1_025);
     for (email, password) in [
@@ -239,9 +239,9 @@ async fn nobody_learns_who_has_an_account_here() {
         (EMAIL, ""),
     ] {
         let answer = walk.password(email, password).await;
-        assert_eq!(said(&answer, &walk), known, "{email:?}");
+        assert_eq!(content(&answer, &walk), known, "{email:?}");
     }
-    // And nobody learns it by being made to wait.
+    // Waits reveal nothing either.
     let tries = |email: &'static str| {
         let shop = &shop;
         async move {
@@ -250,7 +250,7 @@ async fn nobody_learns_who_has_an_account_here() {
             for n in 0..8 {
                 let answer = walk.password(email, "wrong").await;
                 if answer.status == StatusCode::TOO_MANY_REQUESTS {
-                    return (n, said(&answer, &walk));
+                    return (n, content(&answer, &walk));
                 }
             }
             panic!("nobody waits");
@@ -278,7 +278,7 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     shop.api.clock.pass(2);
     assert_page(&walk.password(EMAIL, PASSWORD).await, 429, "Try again later");
     assert!(shop.person(EMAIL).await.locked_until.is_none(), "one client does not lock a person");
-    // Many clients do, but not where the person has logged in before.
+    // Many clients fail, but the person's own client is not delayed.
     let home = "198.51.100.7";
     shop.grant(&walk.password_from(home, EMAIL, PASSWORD).await);
     let walk = Walk::begin(&shop).await;
@@ -293,7 +293,7 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     assert!(locked.clone().any(|reason| reason.ends_with("this client is not looked at for 2 seconds")));
     assert_eq!(locked.filter(|reason| reason.contains("nobody new is looked at for 2 seconds")).count(), 1);
     shop.grant(&walk.password_from(home, EMAIL, PASSWORD).await);
-    // Nor where they have proved the address.
+    // Nor a client that has proved the address.
     let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
     let link = path_of(reset.read::<sallyport_api::InvitedPerson>(StatusCode::OK).link.unwrap().expose());
     let walk = Walk::begin(&shop).await;
@@ -309,7 +309,7 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     assert_page(&walk.password_from("203.0.113.99", EMAIL, PASSWORD).await, 429, "Try again later");
     let mut walk = Walk::begin(&shop).await;
     shop.grant(&walk.password(EMAIL, PASSWORD).await);
-    // One client that tries many addresses is slowed down, too.
+    // One client that tries many addresses is slowed down too.
     let walk = Walk::begin(&shop).await;
     let mut tried = 0;
     while walk.password_from("203.0.113.200", &format!("p{tried}@example.com"), "x").await.status
@@ -350,7 +350,7 @@ async fn codes_are_set_up_where_they_are_needed_and_are_good_once() {
     let shown = shop.person(EMAIL).await;
     assert_eq!((shown.totp, shown.recovery_codes), (true, 10));
 
-    // The code of the set-up is used up; the next one is not, until it is used.
+    // The code of the setup is used up; the next code works once.
     let asked = "This code is wrong, too old, or was used before.";
     let mut walk = Walk::begin(&shop).await;
     walk.password(EMAIL, PASSWORD).await;
@@ -382,7 +382,7 @@ async fn codes_follow_the_clock_and_recovery_codes_are_used_up() {
         assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
         walk.code(&code).await
     };
-    // A phone whose clock is off by ten minutes, or by a step too much.
+    // A clock that is off by ten minutes, or by two steps.
     for steps in [-20, -2, 2, 20] {
         assert_page(&log_in(shop.code(&secret, steps)).await, 403, asked);
     }
@@ -397,7 +397,7 @@ async fn codes_follow_the_clock_and_recovery_codes_are_used_up() {
     }
     let shown = shop.api.get("/v1/persons/ann@example.com", Some(&token)).await;
     assert_eq!(shown.read::<sallyport_api::LocalPerson>(StatusCode::OK).recovery_codes, 9);
-    // Guesses of codes wait as those of passwords do, and knowing the password does not begin anew.
+    // Wrong codes cause waits like wrong passwords, and a right password does not reset them.
     let mut statuses = Vec::new();
     for _ in 0..8 {
         let mut walk = Walk::begin(&shop).await;
@@ -405,7 +405,7 @@ async fn codes_follow_the_clock_and_recovery_codes_are_used_up() {
         statuses.push(if first == StatusCode::SEE_OTHER { walk.code("000000").await.status } else { first });
     }
     assert_eq!(statuses.last(), Some(&StatusCode::TOO_MANY_REQUESTS), "{statuses:?}");
-    // The owner helps who has lost everything.
+    // The owner helps a person who has lost everything.
     let body = json!({"totp": true});
     let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&token), body).await;
     let reset: sallyport_api::InvitedPerson = reset.read(StatusCode::OK);
@@ -436,7 +436,7 @@ async fn a_login_goes_on_in_its_own_browser_from_a_page_of_ours_alone() {
     let name = walk.browser.cookies.keys().next().unwrap();
     forged.cookies.insert(name.clone(), other.browser.cookies.values().next().unwrap().clone());
     assert_page(&forged.send(&shop.api, form("/local", &fields)).await, 400, unknown);
-    // A state of a login at another kind of provider is none of these, and the other way round.
+    // A state of another kind of provider is not accepted here, nor the reverse.
     let path =
         format!("/callback/{}/local?code=x&state={}", shop.api.routes.get(shop.socket.id).unwrap().account, walk.state);
     assert_page(&walk.browser.clone().get(&shop.api, &path).await, 400, unknown);
@@ -508,7 +508,7 @@ async fn a_password_of_one_organisation_opens_nothing_of_another() {
     let mut ours = Walk::begin(&shop).await;
     assert_page(&ours.password(EMAIL, "another green bicycle").await, 403, WRONG);
     shop.grant(&ours.password(EMAIL, PASSWORD).await);
-    // A socket that believes others only takes no password.
+    // A socket with other providers accepts no password.
     shop.asks(json!({"email_domains": ["example.com"], "providers": ["dex"]})).await;
     let mut walk = ours;
     walk.browser.cookies.clear();
@@ -525,7 +525,7 @@ async fn a_socket_that_changes_its_mind_ends_logins_that_go_on() {
     let mut walk = Walk::begin(&shop).await;
     walk.password(EMAIL, PASSWORD).await;
     let unknown = "This login is not known here";
-    // The password is another one while a code is asked for.
+    // The password changes while a code is awaited.
     shop.api.clock.pass(1);
     let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
     assert_eq!(reset.status, StatusCode::OK);
@@ -562,7 +562,7 @@ async fn a_person_changes_the_password_and_codes_and_logs_out_everywhere() {
         "contains your e-mail address",
     );
 
-    // Codes, by their own wish.
+    // Codes that the person turns on.
     let act = |action: &str, more: &[(&str, &str)]| {
         form("/account", &[&[("session", id.as_str()), ("action", action)][..], more].concat())
     };

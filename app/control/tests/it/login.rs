@@ -1,5 +1,4 @@
-//! Logging in with a browser, without an edge: from a sealed request to a sealed grant, and every way in which that
-//! must not work.
+//! Logins by browser, without an edge: from a sealed request to a sealed grant, and every way in which they must fail.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +7,7 @@ use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use percent_encoding::percent_decode_str;
 use sallyport_api::{EndedLoginSessions, LoginSession, Page, Provider, Socket};
-use sallyport_identity::{Binding, Grant, LoginRequest, LogoutTicket, Purpose};
+use sallyport_identity::{Binding, Grant, LoginRequest, LogoutRequest, Purpose};
 use sallyport_model::{ClientAddr, SocketId};
 use serde_json::{Value, json};
 use tower_service::Service as _;
@@ -23,7 +22,7 @@ pub(crate) fn parameters(query: &str) -> HashMap<String, String> {
     query.split('&').filter_map(|pair| pair.split_once('=')).map(|(n, v)| (decoded(n), decoded(v))).collect()
 }
 
-/// A browser: it keeps cookies, and follows nothing by itself.
+/// A browser that keeps cookies, and follows no redirect.
 #[derive(Default, Clone)]
 pub(crate) struct Browser {
     pub(crate) cookies: BTreeMap<String, String>,
@@ -75,13 +74,13 @@ fn assert_hardened(headers: &HeaderMap) {
     assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
 }
 
-/// An account with a socket that asks for a login, and a provider called `dex`.
+/// An account with a socket that needs a login, and a provider named `dex`.
 pub(crate) struct Shop {
     pub(crate) api: Api,
     pub(crate) token: String,
     pub(crate) socket: Socket,
     pub(crate) binding: Binding,
-    /// When requests are made, in seconds since 1970.
+    /// The time of requests, in seconds since 1970.
     pub(crate) at: i64,
 }
 
@@ -119,7 +118,7 @@ impl Shop {
         self.api.post("/v1/providers", Some(&self.token), body).await.read(StatusCode::CREATED)
     }
 
-    /// What an edge seals.
+    /// The sealed request of an edge.
     pub(crate) fn request(&self) -> LoginRequest {
         LoginRequest {
             socket: self.socket.id,
@@ -136,7 +135,7 @@ impl Shop {
         format!("/start?request={sealed}")
     }
 
-    /// Begins a login; gives the address at the provider and its parameters.
+    /// Begins a login. Returns the provider's address and its parameters.
     pub(crate) async fn begin(
         &self,
         browser: &mut Browser,
@@ -149,7 +148,7 @@ impl Shop {
         (to.clone(), parameters(query))
     }
 
-    /// The address at which a browser comes back.
+    /// The path of the returning browser.
     pub(crate) fn back(asked: &HashMap<String, String>, code: &str) -> String {
         let path = asked["redirect_uri"].strip_prefix("https://login.localhost:8443").unwrap();
         format!("{path}?code={code}&state={}", asked["state"])
@@ -162,7 +161,7 @@ impl Shop {
         browser.get(&self.api, &Self::back(&asked, &code)).await
     }
 
-    /// The grant that an answer sends the browser back to the socket with.
+    /// The grant in the redirect to the socket.
     #[track_caller]
     pub(crate) fn grant(&self, answer: &Answer) -> Grant {
         assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
@@ -265,7 +264,7 @@ async fn a_login_of_one_organisation_is_worth_nothing_at_another() {
     let elsewhere = LoginRequest { socket: socket.id, ..shop.request() };
     let answer = browser.get(&shop.api, &shop.start_path(&elsewhere)).await;
     assert_page(&answer, 503, "Nobody can log in here yet");
-    // The sign-on cookie under the name that the other organisation's has.
+    // The login cookie under the name of the other organisation's.
     let organisation = shop.api.routes.get(socket.id).unwrap().account;
     let value = browser.cookies.values().next().unwrap().clone();
     let name = format!("__Host-sallyport-sso-{}", &organisation.uuid().simple().to_string()[..12]);
@@ -354,7 +353,7 @@ async fn a_state_is_good_once_in_its_own_browser_for_its_own_provider() {
     assert_page(&with_cookie.clone().get(&shop.api, &elsewhere).await, 400, refused);
     assert!(!provider.asked().contains(&"/token".to_owned()), "no code was sent anywhere");
 
-    // The state was used up by the attempt at another provider's address; a new login shows that one use is all.
+    // The attempt at another provider's address has used the state up; a new login shows single use.
     let mut browser = Browser::default();
     let (_, asked) = shop.begin(&mut browser, &shop.request()).await;
     let code = provider.log_in(&asked);
@@ -411,7 +410,7 @@ async fn tokens_that_lie_let_nobody_in() {
         provider.says().claims = claims.clone();
         assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, says);
     }
-    // Clocks that are a little apart do no harm.
+    // Small differences of the clocks do not matter.
     for skew in [-110, 110] {
         provider.says().claims = json!({"iat": START + skew, "exp": START + 300 + skew});
         shop.grant(&shop.log_in(&mut Browser::default(), &provider).await);
@@ -426,10 +425,10 @@ async fn only_a_verified_address_counts_and_tricks_with_it_do_not() {
     for (claims, status, says) in [
         (json!({"email_verified": false}), 403, "does not vouch"),
         (json!({"email_verified": "false"}), 403, "does not vouch"),
-        (json!({"email": "ann@example.com."}), 403, "no e-mail address"),
-        (json!({"email": "ann@ex\u{430}mple.com"}), 403, "no e-mail address"),
-        (json!({"email": "ann@example.com\u{0}"}), 403, "no e-mail address"),
-        (json!({"email": "a@evil.test, b@example.com"}), 403, "no e-mail address"),
+        (json!({"email": "ann@example.com."}), 403, "not a usable e-mail address"),
+        (json!({"email": "ann@ex\u{430}mple.com"}), 403, "not a usable e-mail address"),
+        (json!({"email": "ann@example.com\u{0}"}), 403, "not a usable e-mail address"),
+        (json!({"email": "a@evil.test, b@example.com"}), 403, "not a usable e-mail address"),
         (json!({"sub": null}), 400, "sub"),
     ] {
         provider.says().claims = claims.clone();
@@ -453,15 +452,15 @@ async fn claims_that_the_token_lacks_are_asked_for_and_belong_to_the_same_person
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({"groups_claim": "groups"})).await;
     provider.says().claims = json!({"email": null, "email_verified": null, "groups": null});
-    let said = json!({"sub": "u-1", "email": "carol@example.com", "email_verified": true, "groups": ["ops"]});
-    provider.says().userinfo = said.clone();
+    let userinfo = json!({"sub": "u-1", "email": "carol@example.com", "email_verified": true, "groups": ["ops"]});
+    provider.says().userinfo = userinfo.clone();
     let grant = shop.grant(&shop.log_in(&mut Browser::default(), &provider).await);
     let session = shop.api.identities.session(grant.session).unwrap();
     assert_eq!(
         (session.person.email.as_str(), session.person.groups.as_slice()),
         ("carol@example.com", &["ops".to_owned()][..])
     );
-    let mut others = said;
+    let mut others = userinfo;
     others["sub"] = json!("u-2");
     provider.says().userinfo = others;
     assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "wrong <code>sub</code>");
@@ -482,7 +481,7 @@ async fn keys_rotate_and_a_provider_that_is_down_is_told_in_a_sentence() {
     shop.grant(&shop.log_in(&mut Browser::default(), &provider).await);
     provider.rotate("k2");
     shop.grant(&shop.log_in(&mut Browser::default(), &provider).await);
-    // A provider whose keys never fit does not make us ask without end.
+    // Keys that never match do not cause endless fetches.
     provider.says().signing = Signing::ForeignKey;
     for _ in 0..12 {
         assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "signature");
@@ -521,9 +520,9 @@ async fn what_a_provider_says_no_to_is_a_clear_page() {
     for (answer, status, says) in [
         ((400, r#"{"error":"invalid_client"}"#), 400, "refused: invalid_client"),
         ((500, "oops"), 502, "status 500"),
-        ((200, "oops"), 502, "no good answer"),
-        ((200, "{}"), 400, "no token"),
-        ((302, "{}"), 502, "sends on to another address"),
+        ((200, "oops"), 502, "an invalid answer"),
+        ((200, "{}"), 400, "malformed"),
+        ((302, "{}"), 502, "is a redirect"),
     ] {
         provider.says().token_answer = Some((answer.0, answer.1.to_owned()));
         assert_page(&shop.log_in(&mut Browser::default(), &provider).await, status, says);
@@ -543,7 +542,7 @@ async fn one_provider_does_not_pass_for_another() {
     let path = format!("{}&provider=evil", shop.start_path(&shop.request()));
     let answer = browser.get(&shop.api, &path).await;
     let asked = parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
-    // The evil one sends the browser on to the honest one, whose code then comes back with the evil one's state.
+    // The evil provider redirects to the honest one, whose code returns with the evil one's state.
     let code = honest.log_in(&asked);
     let back = Shop::back(&asked, &code).replacen("/evil?", "/honest?", 1);
     assert_page(&browser.get(&shop.api, &back).await, 400, "not known here");
@@ -556,7 +555,7 @@ async fn one_provider_does_not_pass_for_another() {
     let code = honest.log_in(&asked);
     let back = format!("{}&iss=https%3A%2F%2Fevil.test", Shop::back(&asked, &code));
     assert_page(&browser.get(&shop.api, &back).await, 400, "wrong <code>iss</code>");
-    // A provider that says it gives its name in the address must do so (RFC 9207 section 2.4).
+    // A provider that announces `iss` in its responses must send it (RFC 9207 section 2.4).
     evil.says().discovery = json!({"authorization_response_iss_parameter_supported": true});
     shop.api.post("/v1/providers/evil/test", Some(&shop.token), json!({})).await;
     shop.asks(json!({"email_domains": ["example.com"], "providers": ["evil"]})).await;
@@ -568,9 +567,9 @@ async fn what_discovery_says_is_looked_at() {
     let shop = Shop::open().await;
     for (lie, says) in [
         (json!({"issuer": "https://evil.test"}), "its issuer is https://evil.test"),
-        (json!({"token_endpoint": "http://evil.test/token"}), "which is no https address"),
-        (json!({"authorization_endpoint": "javascript:alert(1)"}), "which is no https address"),
-        (json!({"jwks_uri": null}), "no good answer"),
+        (json!({"token_endpoint": "http://evil.test/token"}), "which is not an https address"),
+        (json!({"authorization_endpoint": "javascript:alert(1)"}), "which is not an https address"),
+        (json!({"jwks_uri": null}), "an invalid answer"),
     ] {
         let provider = FakeProvider::start().await;
         provider.says().discovery = lie;
@@ -605,7 +604,7 @@ async fn logins_end_at_once_everywhere() {
     }
     assert_eq!(end(json!({"all": true})).await.read::<EndedLoginSessions>(StatusCode::OK).ended, 1);
     assert!(shop.api.identities.sessions().is_empty());
-    // With its provider goes everybody for whom it vouched.
+    // Deleting the provider ends all its logins.
     let session = shop.grant(&shop.log_in(&mut Browser::default(), &provider).await).session;
     let delete = async |query: &str| {
         shop.api.send("DELETE", &format!("/v1/providers/dex{query}"), Some(&shop.token), None).await
@@ -666,10 +665,10 @@ async fn a_browser_logs_out() {
     assert!(shop.api.identities.session(session).is_none() && has_logged_out(&browser));
     browser.cookies.clear();
 
-    // From a socket, by a ticket that only its edge can make.
+    // From a socket, with a ticket that only its edge can make.
     let session = shop.grant(&shop.log_in(&mut browser, &provider).await).session;
     let ticket = |at: i64| {
-        let ticket = LogoutTicket { session, socket: shop.socket.id, at };
+        let ticket = LogoutRequest { session, socket: shop.socket.id, at };
         format!("/logout?ticket={}", shop.api.sealer.seal(Purpose::Logout, &ticket, rand12()).unwrap())
     };
     assert_page(&browser.get(&shop.api, &ticket(START - 61)).await, 200, "Log out everywhere");
@@ -775,7 +774,7 @@ async fn github_and_facebook_speak_their_own_dialects() {
         let answer = shop.log_in(&mut Browser::default(), &provider).await;
         assert_page(&answer, 403, "This account cannot be used");
     }
-    // GitHub says what is wrong with a good status.
+    // GitHub reports errors with a good status.
     provider.says().token_answer = Some((200, r#"{"error":"bad_verification_code"}"#.to_owned()));
     assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "refused: bad_verification_code");
     provider.says().token_answer = None;

@@ -1,10 +1,10 @@
-//! The end of logins: at the provider, of which it tells or is asked, and here, after which the next visit asks.
+//! The end of logins: at the provider, by its report or by a check, and here, after which the next visit asks.
 
 use axum::body::Body;
 use http::{Request, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sallyport_api::{Page, Provider};
-use sallyport_identity::{LoginRequest, LogoutTicket, Purpose};
+use sallyport_identity::{LoginRequest, LogoutRequest, Purpose};
 use sallyport_model::LoginSessionId;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Shop {
-    /// A provider with these settings, and this beside the tokens of a login.
+    /// A provider with these settings. `with_tokens` is added to the tokens of a login.
     async fn with(more: Value, claims: Value, with_tokens: Value) -> (Self, FakeProvider, Provider) {
         let (shop, fake) = (Self::open().await, FakeProvider::start().await);
         {
@@ -33,7 +33,7 @@ impl Shop {
         (shop, fake, provider)
     }
 
-    /// A login that comes of it.
+    /// Makes a login in this browser.
     async fn in_browser(&self, browser: &mut Browser, fake: &FakeProvider) -> LoginSessionId {
         let answer = self.log_in(browser, fake).await;
         self.grant(&answer).session
@@ -50,14 +50,14 @@ impl Shop {
         self.api.page(request.body(Body::from(body)).unwrap()).await
     }
 
-    /// Time goes by here and at the provider, and what is due is asked.
+    /// Lets time pass here and at the provider, and runs the due checks.
     async fn pass(&self, fake: &FakeProvider, seconds: u64) -> usize {
         self.api.clock.pass(seconds);
         fake.says().now += seconds.cast_signed();
         self.api.control.check_providers().await.unwrap()
     }
 
-    /// The owner's: the first one has run out by now.
+    /// A fresh token of the owner, because the first one has expired.
     async fn fresh_token(&self) -> String {
         self.api.login("owner@example.com").await.access_token.expose().to_owned()
     }
@@ -79,7 +79,7 @@ async fn a_provider_tells_that_a_login_has_ended_there() {
     fake.says().claims = json!({"sid": "s-3", "sub": "u-2"});
     let other = shop.in_browser(&mut Browser::default(), &fake).await;
 
-    // Whatever is wrong with a token ends nothing.
+    // A token with any fault ends nothing.
     for (claims, says) in [
         (json!({"iss": "https://evil.test"}), "`iss`"),
         (json!({"aud": "someone"}), "`aud`"),
@@ -92,9 +92,9 @@ async fn a_provider_tells_that_a_login_has_ended_there() {
         let refused = shop.back_channel(&provider, &token(claims)).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text);
         assert_eq!(refused.header("cache-control"), Some("no-store"));
-        let said = refused.json();
-        assert_eq!(said["error"], "invalid_request");
-        assert!(said["error_description"].as_str().unwrap().contains(says), "{said}");
+        let body = refused.json();
+        assert_eq!(body["error"], "invalid_request");
+        assert!(body["error_description"].as_str().unwrap().contains(says), "{body}");
     }
     for nonsense in ["", "a.b.c", &"x".repeat(70_000)] {
         let refused = shop.back_channel(&provider, nonsense).await;
@@ -110,23 +110,23 @@ async fn a_provider_tells_that_a_login_has_ended_there() {
     assert_eq!(shop.back_channel(&elsewhere, &token(json!({}))).await.status, StatusCode::BAD_REQUEST);
     assert!(shop.is_in(first) && shop.is_in(second) && shop.is_in(other));
 
-    // One login of the person, by the name that the provider has for it.
+    // One login of the person, by the provider's session id.
     let one = token(json!({"sid": "s-1"}));
     let ended = shop.back_channel(&provider, &one).await;
     assert_eq!((ended.status, ended.json()["ended"].clone()), (StatusCode::OK, json!(1)), "{}", ended.text);
     assert!(!shop.is_in(first) && shop.is_in(second) && shop.is_in(other));
     assert!(shop.reasons().await.iter().any(|reason| reason == "logged out at the provider"));
-    // The same token is taken once.
+    // The same token counts once.
     let replayed = shop.back_channel(&provider, &one).await;
     assert!(replayed.is_refusal("has come before"), "{}", replayed.text);
 
-    // All of the person, and nobody else's.
+    // All logins of the person, and no others.
     let ended = shop.back_channel(&provider, &token(json!({"jti": "j-2"}))).await;
     assert_eq!((ended.status, shop.is_in(second), shop.is_in(other)), (StatusCode::OK, false, true));
-    // Whom the provider means is not here: that is no mistake.
+    // An unknown person is no error.
     let nobody = shop.back_channel(&provider, &token(json!({"jti": "j-3", "sub": "u-9"}))).await;
     assert_eq!((nobody.status, nobody.json()["ended"].clone()), (StatusCode::OK, json!(0)));
-    // By the login alone.
+    // By the session id alone.
     let ended = shop.back_channel(&provider, &token(json!({"jti": "j-4", "sub": null, "sid": "s-3"}))).await;
     assert_eq!((ended.status, shop.is_in(other)), (StatusCode::OK, false));
 }
@@ -167,21 +167,21 @@ async fn a_login_lasts_as_long_as_its_refresh_token() {
     assert_eq!(shop.pass(&fake, 60).await, 0, "it is not time yet");
     assert_eq!((shop.pass(&fake, 60).await, shop.is_in(session)), (1, true));
     assert_eq!(fake.says().refresh_token.as_deref(), Some("r+"));
-    // The next token is the one that came; and what the provider says of the person now counts.
+    // The next refresh uses the new token, and the provider's new description counts.
     fake.says().refreshed = Some(json!({"groups": ["leavers"]}));
     assert_eq!((shop.pass(&fake, 120).await, shop.is_in(session)), (1, true));
     assert_eq!(shop.api.identities.session(session).unwrap().person.groups, ["leavers"]);
-    // A token without groups does not say that there are none, as long as userinfo does not say so.
+    // A token without groups does not remove groups, unless userinfo removes them.
     fake.says().refreshed = Some(json!({"groups": null}));
     shop.pass(&fake, 120).await;
     assert_eq!(shop.api.identities.session(session).unwrap().person.groups, ["leavers"]);
     fake.says().userinfo = json!({"sub": "u-1"});
     shop.pass(&fake, 120).await;
     assert!(shop.api.identities.session(session).unwrap().person.groups.is_empty(), "none are left");
-    // What is asked with is nowhere in what edges know, and sealed in the store.
+    // The tokens for checks are not in what edges know, and are sealed in the store.
     let stored = shop.api.store.provider_tokens(session).await.unwrap().unwrap();
     assert!(!stored.contains("r+"), "{stored}");
-    // A provider that is down throws nobody out.
+    // A provider that is down ends no login.
     fake.says().refresh_answer = Some((503, "down".to_owned()));
     for _ in 0..5 {
         shop.pass(&fake, 1_000).await;
@@ -192,7 +192,7 @@ async fn a_login_lasts_as_long_as_its_refresh_token() {
     assert!(shop.is_in(session), "that is about us, and not about the person");
     fake.says().refresh_answer = None;
     assert_eq!((shop.pass(&fake, 1_000).await, shop.is_in(session)), (1, true));
-    // Somebody who is disabled there is out.
+    // A person who is disabled at the provider is out.
     fake.says().refresh_token = None;
     assert_eq!((shop.pass(&fake, 120).await, shop.is_in(session)), (1, false));
     assert!(shop.reasons().await.iter().any(|reason| reason.contains("invalid_grant (no such token)")));
@@ -219,7 +219,7 @@ async fn a_provider_is_asked_about_its_access_token_where_there_is_no_other() {
     fake.says().introspection = (500, json!({}));
     assert_eq!((shop.pass(&fake, 300).await, shop.is_in(session)), (1, true));
     fake.says().introspection = (200, json!({"active": true}));
-    // When the token is over by itself, nobody can tell any more.
+    // After the end of the token, no check is possible.
     shop.pass(&fake, 900).await;
     fake.says().introspection = (200, json!({"active": false}));
     shop.pass(&fake, 2_000).await;
@@ -249,7 +249,7 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
     let (shop, fake, provider) = Shop::with(json!({}), json!({}), json!({})).await;
     let mut browser = Browser::default();
     let session = shop.in_browser(&mut browser, &fake).await;
-    let ticket = LogoutTicket { session, socket: shop.socket.id, at: shop.at };
+    let ticket = LogoutRequest { session, socket: shop.socket.id, at: shop.at };
     let ticket = shop.api.sealer.seal(Purpose::Logout, &ticket, [3; 12]).unwrap();
     let out = browser.get(&shop.api, &format!("/logout?ticket={ticket}")).await;
     assert_eq!(out.status, StatusCode::OK, "{}", out.text);
@@ -260,7 +260,7 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
     let link = led.iter().find(|to| to.starts_with(&format!("{}/end?", fake.issuer))).unwrap();
     let asked = crate::login::parameters(link.split_once('?').unwrap().1);
     assert_eq!(asked["post_logout_redirect_uri"], provider.post_logout_redirect_uri);
-    // The provider sends the browser back.
+    // The provider returns the browser.
     let state = &asked["state"];
     let back = browser.get(&shop.api, &format!("/logged-out?state={state}")).await;
     assert_eq!(back.status, StatusCode::OK);
@@ -269,16 +269,16 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
     assert_eq!((bare.status, ways(&bare)), (StatusCode::OK, vec!["/logout".to_owned()]), "{}", bare.text);
     assert!(!bare.text.contains("You are logged out"), "nothing is claimed that is not known: {}", bare.text);
 
-    // The next visit does not come straight back in: it asks, and so does the provider.
+    // The next visit asks the person, and so does the provider.
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;
     assert_page(&page, 200, "You have logged out in this browser");
     let asked = browser.get(&shop.api, &ways(&page)[0]).await;
     let to = asked.header("location").unwrap().to_owned();
     assert!(to.contains("prompt=login"), "{to}");
-    // Another browser is sent on as ever.
+    // Another browser is redirected as before.
     let (to, _) = shop.begin(&mut Browser::default(), &shop.request()).await;
     assert!(!to.contains("prompt="), "{to}");
-    // After a login all is as before.
+    // After a login everything is as before.
     let parameters = crate::login::parameters(asked.header("location").unwrap().split_once('?').unwrap().1);
     let code = fake.log_in(&parameters);
     let session = shop.grant(&browser.get(&shop.api, &Shop::back(&parameters, &code)).await).session;

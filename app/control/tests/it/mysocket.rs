@@ -33,7 +33,7 @@ async fn post(api: &Api, path: &str, token: &str, body: Value) -> Value {
     call(api, "POST", path, token, Some(body)).await.read(StatusCode::OK)
 }
 
-/// The answer is an error in the form of these clients; gives its message.
+/// Asserts an error in the form of these clients, and returns its message.
 #[track_caller]
 fn assert_error(answer: &Answer, status: StatusCode) -> String {
     assert_eq!(answer.status, status, "{}", answer.text);
@@ -47,8 +47,8 @@ fn new_user(email: &str) -> Value {
     json!({"name": "Ann", "email": email, "password": PASSWORD, "sshkey": format!("{KEY}\n")})
 }
 
-/// What the client's `connect` sends.
-fn wish(name: &str, socket_type: &str) -> Value {
+/// The body of the client's `connect`.
+fn connect_body(name: &str, socket_type: &str) -> Value {
     json!({
         "name": name, "protected_socket": false, "protected_username": "", "protected_password": "",
         "socket_type": socket_type, "cloud_authentication_enabled": false,
@@ -63,7 +63,7 @@ async fn login(api: &Api, email: &str) -> String {
     token["token"].as_str().unwrap().to_owned()
 }
 
-/// The claim `user_id`, read without a look at the signature, as the client does.
+/// The claim `user_id`, read unverified as by the client.
 fn user_id(token: &str) -> String {
     use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
     let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
@@ -97,14 +97,14 @@ async fn an_account_is_made_and_logs_in() {
 async fn connect_makes_a_socket_and_its_tunnel() {
     let api = Api::start().await;
     let token = login(&api, "ann@example.com").await;
-    let made = post(&api, "/connect", &token, wish("Local port 8000", "http")).await;
+    let made = post(&api, "/connect", &token, connect_body("Local port 8000", "http")).await;
     let socket = api.routes.by_name(made["dnsname"].as_str().unwrap().strip_suffix(".localhost").unwrap()).unwrap();
     assert_eq!((&made["socket_type"], &made["socket_tcp_ports"]), (&json!("http"), &json!([8443])));
     assert_eq!((&made["protected_socket"], &made["cloud_authentication_enabled"]), (&json!(false), &json!(false)));
     assert_eq!(made["user_name"], json!(ssh_login_name(socket.account)));
     let tunnel = &made["tunnels"][0];
     assert_eq!((&tunnel["tunnel_server"], &tunnel["tunnel_server_port"]), (&json!("tunnel.localhost"), &json!(2222)));
-    // What ssh asks for then is this tunnel.
+    // The port for ssh leads to this tunnel.
     let port = u32::try_from(tunnel["local_port"].as_u64().unwrap()).unwrap();
     let target = api.control.ssh_forward_target(&client(socket.account), "localhost", port).await.unwrap();
     assert_eq!(json!(target.tunnel), tunnel["tunnel_id"]);
@@ -124,13 +124,13 @@ async fn sockets_of_every_type_are_made_and_changed() {
     let api = Api::start().await;
     let token = login(&api, "ann@example.com").await;
     for (kind, ports) in [("https", json!([8443])), ("tcp", json!([20_000])), ("tls", json!([8443, 20_001]))] {
-        let made = post(&api, "/socket", &token, wish("s", kind)).await;
+        let made = post(&api, "/socket", &token, connect_body("s", kind)).await;
         assert_eq!(
             (&made["socket_type"], &made["socket_tcp_ports"], &made["tunnels"]),
             (&json!(kind), &ports, &json!([]))
         );
     }
-    let mut protected = wish("secret", "http");
+    let mut protected = connect_body("secret", "http");
     protected["protected_socket"] = json!(true);
     protected["protected_username"] = json!("u");
     protected["protected_password"] = json!("pass word");
@@ -150,7 +150,7 @@ async fn sockets_of_every_type_are_made_and_changed() {
     assert!(hash().is_some() && hash() != former);
     let kept = put(json!({"socket_type": "https"})).await;
     assert_eq!((&kept["socket_type"], &kept["protected_socket"]), (&json!("https"), &json!(true)));
-    put(wish("open", "https")).await;
+    put(connect_body("open", "https")).await;
     assert_eq!(hash(), None);
 }
 
@@ -158,7 +158,7 @@ async fn sockets_of_every_type_are_made_and_changed() {
 async fn tunnels_are_made_listed_and_removed() {
     let api = Api::start().await;
     let token = login(&api, "ann@example.com").await;
-    let socket = post(&api, "/socket", &token, wish("s", "http")).await;
+    let socket = post(&api, "/socket", &token, connect_body("s", "http")).await;
     let path = format!("/socket/{}/tunnel", socket["socket_id"].as_str().unwrap());
     let first = post(&api, &path, &token, json!({})).await;
     let second = post(&api, &path, &token, json!({})).await;
@@ -176,7 +176,7 @@ async fn tunnels_are_made_listed_and_removed() {
 async fn a_key_is_signed_for_a_tunnel_of_the_caller_alone() {
     let api = Api::start().await;
     let token = login(&api, "ann@example.com").await;
-    let socket = post(&api, "/connect", &token, wish("s", "http")).await;
+    let socket = post(&api, "/connect", &token, connect_body("s", "http")).await;
     let (id, tunnel) = (socket["socket_id"].as_str().unwrap(), socket["tunnels"][0]["tunnel_id"].as_str().unwrap());
     let path = format!("/socket/{id}/tunnel/{tunnel}/signkey");
     let signed = post(&api, &path, &token, json!({"ssh_public_key": format!("{KEY}\n")})).await;
@@ -214,27 +214,27 @@ async fn errors_have_the_form_that_these_clients_print() {
     let no_key = json!({"name": "b", "email": "b@example.com", "password": PASSWORD, "sshkey": "no key"});
     assert_error(&call(&api, "POST", "/user", "", Some(no_key)).await, StatusCode::UNPROCESSABLE_ENTITY);
 
-    let mut cloud = wish("s", "http");
+    let mut cloud = connect_body("s", "http");
     cloud["cloud_authentication_enabled"] = json!(true);
     let says =
         assert_error(&call(&api, "POST", "/connect", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(says.contains("nobody could enter"), "{says}");
-    let mut no_password = wish("s", "http");
+    let mut no_password = connect_body("s", "http");
     no_password["protected_socket"] = json!(true);
-    for body in [json!({}), wish("", "http"), wish("s", "gopher"), no_password] {
+    for body in [json!({}), connect_body("", "http"), connect_body("s", "gopher"), no_password] {
         assert_error(&call(&api, "POST", "/socket", &token, Some(body)).await, StatusCode::UNPROCESSABLE_ENTITY);
     }
     assert_error(&call(&api, "PATCH", "/socket", &token, None).await, StatusCode::METHOD_NOT_ALLOWED);
-    // The Go clients log in only where there is a version.
+    // The Go clients log in only with a version.
     let version = api.get("/latest_version.txt", None).await;
     assert_eq!((version.status, version.header("content-type")), (StatusCode::OK, Some("text/plain; charset=utf-8")));
     assert_eq!(version.text.trim(), env!("CARGO_PKG_VERSION"));
     assert_error(&call(&api, "GET", "/mtls-ca/socket/x/other", &token, None).await, StatusCode::NOT_FOUND);
     assert_eq!(get(&api, "/socket", &token).await, json!([]), "nothing was made");
     for _ in 0..5 {
-        post(&api, "/socket", &token, wish("s", "tcp")).await;
+        post(&api, "/socket", &token, connect_body("s", "tcp")).await;
     }
-    let full = call(&api, "POST", "/connect", &token, Some(wish("s", "tcp"))).await;
+    let full = call(&api, "POST", "/connect", &token, Some(connect_body("s", "tcp"))).await;
     assert!(assert_error(&full, StatusCode::CONFLICT).contains("all ports from 20000 to 20004"));
     let types: Vec<_> = api.routes.all().iter().map(|route| route.socket_type).collect();
     assert_eq!(types, [SocketType::Tcp; 5]);
@@ -244,7 +244,7 @@ async fn errors_have_the_form_that_these_clients_print() {
 async fn cloud_authentication_is_what_the_socket_asks_of_those_who_come() {
     let api = Api::start().await;
     let token = login(&api, "cloud@example.com").await;
-    let mut cloud = wish("s", "http");
+    let mut cloud = connect_body("s", "http");
     cloud["cloud_authentication_enabled"] = json!(true);
     cloud["cloud_authentication_email_allowed_addressses"] = json!(["Ann@Example.com", ""]);
     cloud["cloud_authentication_email_allowed_domains"] = json!("mycorp.com, other.org");

@@ -30,7 +30,7 @@ async fn a_socket_goes_by_its_name_in_every_path() {
         let refused = api.post("/v1/sockets", Some(&ann), json!({ "name": bad })).await;
         refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     }
-    // The name of one cannot be the public name of another: that goes first.
+    // A name cannot be another socket's public name, which takes precedence.
     let label = other.label().unwrap().to_string();
     let path = format!("/v1/sockets/{}", socket.id);
     let refused = api.send("PATCH", &path, Some(&ann), Some(json!({ "name": label }))).await;

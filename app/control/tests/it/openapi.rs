@@ -1,4 +1,4 @@
-//! The committed description of the API is the one that the code gives.
+//! The committed description of the API is current.
 
 use std::{collections::BTreeSet, fs};
 
@@ -46,7 +46,7 @@ async fn it_is_served() {
     assert_eq!(answer.text, sallyport_control::openapi_json());
 }
 
-/// Every path of the description is a path of the router: without a token it asks for one, or answers.
+/// Every described path exists: without a token it answers, or requires one.
 #[tokio::test]
 async fn every_described_path_is_served() {
     let api = Api::start().await;
@@ -76,7 +76,7 @@ async fn every_described_path_is_served() {
     }
 }
 
-/// A request without the body that its description asks for changes nothing.
+/// A request without its required body changes nothing.
 #[tokio::test]
 async fn a_body_that_is_needed_is_asked_for() {
     let api = Api::start().await;

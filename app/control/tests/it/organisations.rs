@@ -1,4 +1,4 @@
-//! Organisations: who belongs to one, what each role may do there, and that nobody else reaches anything of it.
+//! Organisations: members, roles, and isolation from others.
 
 use axum::body::Body;
 use http::{Request, StatusCode, header};
@@ -48,7 +48,7 @@ impl Api {
         self.post("/v1/account/invitations/accept", Some(token), json!({ "code": code })).await
     }
 
-    /// Makes an account that belongs to the organisation, and gives its access token.
+    /// Makes an account in the organisation. Returns its access token.
     pub(crate) async fn member(&self, owner: &str, organisation: &str, email: &str, role: &str) -> String {
         let token = self.account(email).await;
         let invited = self.invite(owner, organisation, email, role).await;
@@ -78,7 +78,7 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
     let code = invited.code.expose().to_owned();
     assert!(code.starts_with("spi_") && code.len() == 47, "{code}");
     assert!(!api.get("/v1/invitations", Some(&ann)).await.text.contains(&code));
-    // Nobody is put in against their will.
+    // An invitation alone does not make a member.
     api.get_for("/v1/sockets", &bob, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
     let received = api.received(&bob).await;
     assert_eq!(
@@ -92,14 +92,14 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
     let both = [("ann@example.com", "owner"), ("bob@example.com", "member")];
     assert_eq!(api.members(&bob, &house).await, both.map(|(email, role)| (email.to_owned(), role.to_owned())));
 
-    // What he makes is the organisation's, and there for its others; his own stays apart.
+    // What he makes belongs to the organisation; his own things stay separate.
     let body = Some(json!({"name": "shop"}));
     let made: sallyport_api::Socket =
         api.send_for("POST", "/v1/sockets", &bob, &house, body).await.read(StatusCode::CREATED);
     assert_eq!(api.get(&format!("/v1/sockets/{}", made.id), Some(&ann)).await.status, StatusCode::OK);
     api.get(&format!("/v1/sockets/{}", made.id), Some(&bob)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
-    // His token for the organisation needs no header, and takes only the one that fits.
+    // His token for the organisation needs no header, and refuses another one.
     let body = json!({"name": "ci", "scopes": ["sockets:write", "account:read"]});
     let token: CreatedToken =
         api.send_for("POST", "/v1/tokens", &bob, &house, Some(body)).await.read(StatusCode::CREATED);
@@ -116,7 +116,7 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
     }
     let seen: Page<Organisation> = api.get("/v1/organisations", Some(ci)).await.read(StatusCode::OK);
     assert_eq!(seen.items.iter().map(|one| one.id.to_string()).collect::<Vec<_>>(), std::slice::from_ref(&house));
-    // The list of his tokens is one for each organisation.
+    // Each organisation has its own list of his tokens.
     assert!(api.get("/v1/tokens", Some(&bob)).await.json()["items"].as_array().unwrap().is_empty());
     assert_eq!(api.get_for("/v1/tokens", &bob, &house).await.json()["items"].as_array().unwrap().len(), 1);
 
@@ -137,7 +137,7 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
     let house = api.id_of(&ann).await;
     let bob = api.account("bob@example.com").await;
     let eve = api.account("eve@example.com").await;
-    // Whether there is such an account cannot be seen.
+    // The response does not reveal whether the account exists.
     let to = |email: &str| json!({"email": email, "role": "admin"});
     let known = api.post("/v1/invitations", Some(&ann), to("bob@example.com")).await;
     let unknown = api.post("/v1/invitations", Some(&ann), to("zoe@example.com")).await;
@@ -148,17 +148,17 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
         shown.items.iter().map(|one| one.email.as_str()).collect::<Vec<_>>(),
         ["bob@example.com", "zoe@example.com"]
     );
-    // Who takes the address later still needs the code.
+    // A later account with the address still needs the code.
     let zoe = api.account("zoe@example.com").await;
     for wrong in ["", "spi_x", known.json()["id"].as_str().unwrap()] {
         api.accept(&zoe, wrong).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     }
-    // And who has the code needs the address.
+    // The code alone does not suffice without the address.
     let code = known.json()["code"].as_str().unwrap().to_owned();
     api.accept(&eve, &code).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let path = format!("/v1/account/invitations/{}", known.json()["id"].as_str().unwrap());
     api.send("DELETE", &path, Some(&eve), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
-    // Another invitation takes the place of the former.
+    // A new invitation replaces the former one.
     let again = api.invite(&ann, &house, "bob@example.com", "viewer").await;
     api.accept(&bob, &code).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert_eq!(api.received(&bob).await.len(), 1);
@@ -168,7 +168,7 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
     assert!(api.received(&bob).await.is_empty());
     api.accept(&bob, again.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
-    // One is declined, one is taken back.
+    // One is declined, one is withdrawn.
     let declined = api.invite(&ann, &house, "bob@example.com", "viewer").await;
     let path = format!("/v1/account/invitations/{}", declined.details.id);
     assert_eq!(api.send("DELETE", &path, Some(&bob), None).await.status, StatusCode::NO_CONTENT);
@@ -206,7 +206,7 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
             api.send_for("PATCH", &path, &token, &house, Some(json!({ "role": role }))).await
         }
     };
-    // An admin neither makes nor unmakes owners, nor becomes one.
+    // An admin cannot make or remove owners, or become one.
     for (who, role) in [("kim@example.com", "viewer"), ("bob@example.com", "owner"), ("max@example.com", "owner")] {
         edit(who, max.clone(), role).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     }
@@ -214,7 +214,7 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
     api.send_for("POST", "/v1/invitations", &max, &house, body)
         .await
         .assert_problem(StatusCode::FORBIDDEN, "missing-role");
-    // Nor does one end what an owner has sent for an owner.
+    // Nor withdraw an invitation for an owner.
     let heir = api.invite(&ann, &house, "heir@example.com", "owner").await;
     let body = Some(json!({"email": "Heir@example.com", "role": "viewer"}));
     api.send_for("POST", "/v1/invitations", &max, &house, body)
@@ -225,7 +225,7 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
     assert_eq!(api.send_for("DELETE", &heirs, &kim, &house, None).await.status, StatusCode::NO_CONTENT);
     let kims = "/v1/members/kim@example.com";
     api.send_for("DELETE", kims, &max, &house, None).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
-    // The founder stays an owner, whoever asks.
+    // The founder stays an owner.
     for token in [&ann, &kim, &max] {
         let founder = edit("ann@example.com", token.clone(), "viewer").await;
         founder.assert_problem(StatusCode::CONFLICT, "founder");
@@ -234,7 +234,7 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
     }
     api.post("/v1/organisation/leave", Some(&ann), json!({})).await.assert_problem(StatusCode::CONFLICT, "founder");
 
-    // A role that is taken away is gone with the next request, for tokens too; and what was invited meanwhile.
+    // A changed role applies to the next request, for tokens too; invitations sent meanwhile end.
     let body = json!({"name": "t", "scopes": ["identity:write", "sockets:write"]});
     let token: CreatedToken =
         api.send_for("POST", "/v1/tokens", &max, &house, Some(body)).await.read(StatusCode::CREATED);
@@ -248,17 +248,17 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
     let refused = api.send_for("POST", "/v1/policies", &max, &house, Some(policy)).await;
     refused.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     api.accept(&friend, invited.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
-    // A token for more than the role is not made.
+    // A token cannot have more than the role.
     let body = Some(json!({"name": "t", "scopes": ["identity:write"]}));
     api.send_for("POST", "/v1/tokens", &bob, &house, body).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
 
-    // One owner unmakes another, and whoever wants to leaves.
+    // One owner demotes another, and members may leave.
     assert_eq!(edit("kim@example.com", ann.clone(), "viewer").await.status, StatusCode::OK);
     edit("bob@example.com", kim.clone(), "admin").await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     let left = api.send_for("POST", "/v1/organisation/leave", &kim, &house, None).await;
     assert_eq!(left.status, StatusCode::NO_CONTENT);
     api.get_for("/v1/members", &kim, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
-    // An account whose organisation has others in it is not deleted by mistake.
+    // An account with others in its organisation is not deleted.
     api.send("DELETE", "/v1/account", Some(&ann), None).await.assert_problem(StatusCode::CONFLICT, "has-members");
     for who in ["max", "bob"] {
         let path = format!("/v1/members/{who}@example.com");
@@ -275,7 +275,7 @@ async fn an_organisation_is_named_by_its_id_or_its_name() {
     let house = api.id_of(&ann).await;
     let bob = api.member(&ann, &house, "bob@example.com", "member").await;
     let max = api.member(&ann, &house, "max@example.com", "admin").await;
-    // Both accounts are called Ann, and so are their organisations.
+    // Both accounts and both organisations are called Ann.
     api.get_for("/v1/sockets", &bob, "Ann").await.assert_problem(StatusCode::CONFLICT, "ambiguous-organisation");
     let rename = |token: String, name: &'static str| {
         let (api, house) = (&api, house.clone());
@@ -295,17 +295,17 @@ async fn an_organisation_is_named_by_its_id_or_its_name() {
     for bad in ["", " ", &"x".repeat(401)] {
         api.get_for("/v1/sockets", &bob, bad).await.assert_problem(StatusCode::BAD_REQUEST, "bad-organisation");
     }
-    // What does not exist and what others have are one thing.
+    // Missing things and things of others look the same.
     let eve = api.account("eve@example.com").await;
     let sentences = [house.as_str(), "Zürich Ltd", "nothing", "00000000-0000-4000-8000-000000000000"];
-    let mut said = std::collections::BTreeSet::new();
+    let mut distinct = std::collections::BTreeSet::new();
     for name in sentences {
         let refused = api.get_for("/v1/sockets", &eve, name).await;
         let sentence = refused.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
         assert!(sentence.ends_with(name), "{sentence}");
-        said.insert(sentence.replace(name, ""));
+        distinct.insert(sentence.replace(name, ""));
     }
-    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(distinct.len(), 1, "{distinct:?}");
 }
 
 #[tokio::test]
@@ -320,17 +320,17 @@ async fn what_members_do_stands_in_the_log_of_the_organisation() {
     let body = Some(json!({"role": "viewer"}));
     api.send_for("PATCH", "/v1/members/bob@example.com", &ann, &house, body).await;
     api.send_for("DELETE", "/v1/members/bob@example.com", &ann, &house, None).await;
-    // What strangers try is none of its affairs.
+    // Attempts of strangers are not in its log.
     api.send_for("POST", "/v1/sockets", &bob, &house, Some(json!({"name": "s"}))).await;
     api.audit.flush().unwrap();
     let events = api.get("/v1/audit?order=oldest&kind=admin&limit=100", Some(&ann)).await.json();
     let events: Vec<_> = events["items"].as_array().unwrap().iter().map(|event| event["admin"].clone()).collect();
-    let said: Vec<_> = events
+    let recorded: Vec<_> = events
         .iter()
         .map(|event| ["actor", "action", "outcome"].map(|field| event[field].as_str().unwrap().to_owned()).join(" "))
         .collect();
     assert_eq!(
-        said,
+        recorded,
         [
             "ann@example.com account.create done",
             "ann@example.com invitation.create done",
@@ -362,7 +362,7 @@ async fn tokens_that_are_not_taken_leave_events_and_not_many() {
     let refused: Vec<_> = log.lines().filter(|line| line.contains("\"token.refused\"")).collect();
     assert_eq!(refused.len(), 7, "six of one address, one of another: {refused:#?}");
     assert!(refused[0].contains("token:short") && refused[6].contains("198.51.100.7"), "{refused:#?}");
-    // The organisation sees what was its own token.
+    // The organisation sees events of its own token.
     let seen = api.get("/v1/audit?kind=admin&limit=100", Some(&ann)).await.text;
     assert_eq!(seen.matches("\"token.refused\"").count(), 1, "{seen}");
 }

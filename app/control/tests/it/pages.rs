@@ -1,4 +1,4 @@
-//! What people see on the pages where they log in: whose page it is, what went wrong, and where it goes on.
+//! The login pages: the installation's name, errors, and links.
 
 use http::{StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -22,7 +22,7 @@ fn url(shop: &Shop) -> String {
     format!("https://{}:8443/", shop.socket.dns_name)
 }
 
-/// The addresses that a page leads to, but for the name of the installation.
+/// The links of a page, without the installation's own.
 pub(crate) fn ways(page: &Answer) -> Vec<String> {
     let main = page.text.split("<main>").nth(1).unwrap();
     let hrefs = main.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
@@ -34,7 +34,7 @@ fn field<'a>(page: &'a Answer, name: &str) -> &'a str {
     field.split('>').next().unwrap()
 }
 
-/// Whether the number of the status is on the page.
+/// Whether the page shows the number of the status.
 fn shows_status(page: &Answer) -> bool {
     page.text.split("<footer>").nth(1).unwrap().starts_with(page.status.as_str())
 }
@@ -113,7 +113,7 @@ async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
     let page = browser.get(&shop.api, "/account").await;
     assert_page(&page, 403, "Nobody is logged in");
     assert!(!shows_status(&page) && page.text.contains("<form action=\"/sign-on\">"), "{}", page.text);
-    // The form leads to an identity provider, which is another host.
+    // The form leads to an identity provider on another host.
     assert!(!page.header("content-security-policy").unwrap().contains("form-action"));
     assert!(field(&page, "to").contains("value=\"/account\"") && field(&page, "socket").contains("required"));
 
@@ -139,7 +139,7 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     let mut browser = Browser::default();
-    // From a socket at which this browser is not known.
+    // From a socket without a login in this browser.
     let from = &format!("/logout?from={}", shop.socket.dns_name);
     let page = browser.get(&shop.api, from).await;
     assert_page(&page, 200, "Nobody is logged in here");
@@ -147,7 +147,7 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     for elsewhere in ["/logout", "/logout?from=evil.test", "/logout?from=nobody.localhost"] {
         assert_eq!(ways(&browser.get(&shop.api, elsewhere).await), ["/account"], "{elsewhere}");
     }
-    // Known by the login of another socket.
+    // With the login of another socket.
     shop.grant(&shop.log_in(&mut browser, &provider).await);
     let page = browser.get(&shop.api, from).await;
     assert_page(&page, 200, "<button>Log out everywhere</button>");
@@ -156,7 +156,7 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     let out = browser.send(&shop.api, form(from, &[])).await;
     assert_page(&out, 200, "The login has ended");
     assert_eq!(ways(&out), [url(&shop)]);
-    // The next visit is asked before it leads to the provider.
+    // The next visit asks before it redirects to the provider.
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;
     assert_page(&page, 200, "You have logged out in this browser");
     let asked = browser.get(&shop.api, &ways(&page)[0]).await;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Shop {
-    /// With a provider of kind local, and more of it.
+    /// An API with a provider of kind local, with these settings.
     pub(crate) async fn with_local(self, more: Value) -> Self {
         let mut body = json!({"name": "local", "kind": "local"});
         for (field, value) in more.as_object().unwrap() {
@@ -43,7 +43,7 @@ impl Shop {
         self.api.send("PATCH", &format!("/v1/persons/{email}"), Some(&self.token), Some(body)).await
     }
 
-    /// A person with a password.
+    /// Makes a person with a password.
     pub(crate) async fn active(&self, email: &str, password: &str) {
         let invited = self.invite(email).await;
         let link = path_of(invited.link.as_ref().map(Secret::expose).unwrap());
@@ -67,7 +67,7 @@ async fn persons_are_added_shown_changed_and_removed() {
     assert_eq!(invited.expires_at.unix_timestamp(), START + 86_400);
     let link = invited.link.unwrap();
     assert!(link.expose().starts_with("https://login.localhost:8443/local/link?key=spl_"), "{}", link.expose());
-    // Addresses are compared in one form: capitals are the same, a tag is another.
+    // Addresses are compared without case, but with their tags.
     let again = api.post("/v1/persons", token, json!({"email": "ANN+X@example.com"})).await;
     again.assert_problem(StatusCode::CONFLICT, "person-taken");
     shop.invite("ann@example.com").await;
@@ -147,7 +147,7 @@ async fn a_local_provider_is_one_and_has_nothing_of_others() {
     let body = json!({"hook": "https://mail.example/", "client_secret": SECRET, "require_totp": true});
     let set: Provider = api.send("PATCH", "/v1/providers/local", token, Some(body)).await.read(StatusCode::OK);
     assert!(set.has_secret && set.require_totp && set.hook.as_deref() == Some("https://mail.example/"));
-    // The secret stays when the hook moves, and is not needed when it goes.
+    // The secret stays when the hook moves, and is not needed when the hook goes.
     for hook in [json!("https://mail.example/other"), Value::Null] {
         let answer = api.send("PATCH", "/v1/providers/local", token, Some(json!({"hook": hook}))).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
@@ -193,7 +193,7 @@ async fn a_hook_that_does_not_take_a_link_leaves_it_to_the_owner() {
     hook.answers(&format!("307 Temporary Redirect\r\nLocation: {}", elsewhere.url));
     let invited = shop.invite("a@example.com").await;
     assert!(!invited.sent && invited.link.is_some());
-    assert!(invited.problem.unwrap().contains("sends on to another address"));
+    assert!(invited.problem.unwrap().contains("is a redirect"));
     assert!(elsewhere.told().is_empty(), "redirects are not followed");
     hook.answers("400 Bad Request");
     let before = hook.told().len();
@@ -215,14 +215,14 @@ async fn a_hook_inside_is_not_asked_where_anybody_may_configure_one() {
     let hook = FakeHook::start().await;
     let shop = Shop::open_in(Api::start_public().await, START).await.with_hook(&hook).await;
     let invited = shop.invite("a@example.com").await;
-    assert!(invited.problem.unwrap().contains("private network") && !invited.sent);
+    assert!(invited.problem.unwrap().contains("private address") && !invited.sent);
     let localhost = hook.url.replace("127.0.0.1", "localhost");
     let body = json!({"hook": localhost});
     assert_eq!(
         shop.api.send("PATCH", "/v1/providers/local", Some(&shop.token), Some(body)).await.status,
         StatusCode::OK
     );
-    assert!(shop.invite("b@example.com").await.problem.unwrap().contains("private network"));
+    assert!(shop.invite("b@example.com").await.problem.unwrap().contains("private address"));
     assert!(hook.told().is_empty());
 }
 
@@ -266,7 +266,7 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
     assert_page(&walk.password("ann@example.com", PASSWORD).await, 403, "is wrong");
     shop.grant(&walk.password("ann@example.com", "another green bicycle").await);
 
-    // No more than a few messages go to one person, and one client asks for no more than a few.
+    // Messages to one person, and of one client, are limited.
     let mut asked = 4;
     let mut walk = Walk::begin(&shop).await;
     while walk.post("/local/forgot", &[("email", "ann@example.com")]).await.status == StatusCode::OK {

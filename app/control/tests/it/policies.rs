@@ -1,4 +1,4 @@
-//! Policies: written, attached, asked, and known to edges when the API has answered.
+//! Policies: written, attached, tested, and at edges once the API has answered.
 
 use http::StatusCode;
 use sallyport_api::{Page, Policy, PolicyTest, Socket};
@@ -78,7 +78,7 @@ async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
         (
             json!({"allow": [{"who": {"groups": ["a"]}}], "deny": [{"who": {"anyone": true}}]}),
             "document",
-            "nobody could meet",
+            "denies everybody that it allows",
         ),
         (
             json!({"deny": [{"where": ["::1"]}], "allow": [{"where": ["::1"]}]}),
@@ -133,14 +133,14 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
     }
     act("attach", json!({"socket": "calm-bay-1000"})).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
-    // A socket that asks nobody who they are knows no people: they would all stay outside.
+    // A socket without an identity setting knows no persons: none could enter.
     let says = act("attach", json!({"everywhere": true})).await.assert_problem(StatusCode::CONFLICT, "closes-sockets");
     assert!(says.contains(&open.dns_name) && !says.contains(&app.dns_name), "{says}");
     assert!(names(&api, &open).is_empty(), "nothing was changed");
     let forced: Policy = act("attach", json!({"everywhere": true, "force": true})).await.read(StatusCode::OK);
     assert!(forced.everywhere && forced.id == policy.id);
     assert_eq!((names(&api, &open), names(&api, &app)), (vec!["staff".to_owned()], vec!["staff".to_owned()]));
-    // And a new one like it is refused.
+    // A new socket like it is refused too.
     let answer = api.post("/v1/sockets", Some(&token), json!({"name": "new"})).await;
     let says = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert!(says.contains("(staff) let nobody in who has not logged in"), "{says}");
@@ -188,7 +188,7 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
     let says = send(&api, &token, "POST", "/v1/policies/staff/detach", json!({"socket": made.id})).await;
     let says = says.assert_problem(StatusCode::CONFLICT, "closes-sockets");
     assert!(says.contains("nobody could use"), "{says}");
-    // Rules that only deny leave nobody, either.
+    // Rules that only deny admit no client either.
     let update = json!({"document": {"deny": [{"where": ["::1"]}]}});
     let says = send(&api, &token, "PATCH", "/v1/policies/staff", update).await;
     says.assert_problem(StatusCode::CONFLICT, "closes-sockets");
@@ -246,7 +246,7 @@ async fn a_test_says_which_rule_decides() {
     let bob = test(json!({"socket": socket.id, "email": "bob@other.org", "address": "::1"})).await;
     assert_eq!((bob.allowed, bob.by.as_str()), (true, "the socket's allowed e-mail addresses"));
     let nobody = test(json!({"socket": socket.dns_name, "address": "::1"})).await;
-    assert_eq!((nobody.allowed, nobody.by.as_str()), (false, "nobody has logged in"));
+    assert_eq!((nobody.allowed, nobody.by.as_str()), (false, "no login"));
 
     for (body, field) in [
         (json!({}), "policy"),
@@ -331,7 +331,7 @@ async fn tokens_need_the_scope_of_identity() {
             assert!(says.assert_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
         }
     }
-    // Who may change sockets does not say who may come to them.
+    // A token for sockets alone may not change their identity setting.
     let asks = json!({"name": "a", "type": "http", "identity": {"email_domains": ["example.com"]}});
     let made = api.send("POST", "/v1/sockets", Some(&sockets), Some(asks)).await;
     let path = format!("/v1/sockets/{}", made.read::<sallyport_api::Socket>(StatusCode::CREATED).id);
@@ -358,7 +358,7 @@ async fn the_last_gate_is_not_taken_off_unasked() {
     let made = send(&api, &owner, "POST", "/v1/sockets", json!({"name": "app", "protected": password})).await;
     let path = format!("/v1/sockets/{}", made.read::<sallyport_api::Socket>(StatusCode::CREATED).id);
     let patch = async |token: &str, body: Value| api.send("PATCH", &path, Some(token), Some(body)).await;
-    // Who serves a socket sets another password, and takes none away, by force neither.
+    // A token for serving sockets may set another password, but not remove it, even with force.
     let another = json!({"protected": {"username": "v", "password": "open barley"}});
     assert_eq!(patch(&serves, another).await.status, StatusCode::OK);
     for force in [false, true] {
@@ -366,20 +366,20 @@ async fn the_last_gate_is_not_taken_off_unasked() {
         assert!(says.assert_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
     }
     patch(&owner, json!({"protected": null})).await.assert_problem(StatusCode::CONFLICT, "opens-sockets");
-    // In two steps it is the same.
+    // The same in two steps.
     let asks = json!({"identity": {"email_domains": ["example.com"]}, "protected": null});
     assert_eq!(patch(&owner, asks).await.status, StatusCode::OK);
     assert_eq!(patch(&owner, json!({"identity": null, "protected": password})).await.status, StatusCode::OK);
     let says = patch(&owner, json!({"protected": null})).await;
     assert!(says.assert_problem(StatusCode::CONFLICT, "opens-sockets").contains("to everybody"));
-    // A policy that says who may come in is a gate, too.
+    // A policy is a gate, too.
     let document = json!({"allow": [{"who": {"anyone": true}}]});
     create(&api, &owner, "office", document).await;
     let attach = json!({"socket": path.rsplit('/').next().unwrap()});
     let attached = send(&api, &owner, "POST", "/v1/policies/office/attach", attach.clone()).await;
     assert!(attached.status.is_success(), "{}", attached.text);
     assert_eq!(patch(&owner, json!({"protected": null})).await.status, StatusCode::OK);
-    // Where there was no gate there is nothing to ask.
+    // Without a gate there is nothing to confirm.
     let plain = send(&api, &owner, "POST", "/v1/sockets", json!({"name": "plain"})).await;
     let plain = format!("/v1/sockets/{}", plain.json()["id"].as_str().unwrap());
     assert_eq!(send(&api, &owner, "PATCH", &plain, json!({"protected": null})).await.status, StatusCode::OK);
@@ -402,7 +402,7 @@ async fn a_socket_believes_only_providers_that_there_are() {
     let refused = send(&api, &owner, "PATCH", &path, json!({"identity": asks(json!(["google", "goggle"]))})).await;
     assert_eq!(refused.field(), "identity.providers[1]");
     assert!(refused.text.contains("there is google"), "{}", refused.text);
-    // One that went stays where it was named: it is in nobody's way.
+    // A deleted provider may stay in a socket's settings.
     let gone = api.send("DELETE", "/v1/providers/google?force=true", Some(&owner), None).await;
     assert_eq!(gone.status, StatusCode::NO_CONTENT);
     let kept = send(&api, &owner, "PATCH", &path, json!({"identity": asks(json!(["google"]))})).await;

@@ -23,7 +23,7 @@ use crate::{
 /// The client secret, with characters that have to be encoded.
 const SECRET: &str = "s3cret+with/signs";
 
-/// What `scripts/tools` has; `None`, with the reason printed, where it cannot be had outside of CI.
+/// A program of `scripts/tools`; `None` with a message if it is missing outside of CI.
 fn tool(name: &str) -> Option<PathBuf> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/tools");
     let output = Command::new(scripts).arg(name).output().unwrap();
@@ -50,7 +50,7 @@ fn now() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
 }
 
-/// A person's browser at the provider: plain HTTP, cookies, and forms filled in.
+/// A person's browser at the provider: plain HTTP, cookies, and filled forms.
 struct Visitor {
     port: u16,
     cookies: BTreeMap<String, String>,
@@ -99,7 +99,7 @@ impl Visitor {
         Some(PlainAnswer { status, location, body: body.to_owned() })
     }
 
-    /// Follows and fills in what the provider asks, until it sends the browser back; gives the path of the login host.
+    /// Follows the provider's pages until the browser returns. Gives the path at the login host.
     async fn log_in(&mut self, to: &str, form: impl Fn(&str) -> String) -> String {
         let mut url = to.to_owned();
         for _ in 0..15 {
@@ -130,7 +130,7 @@ async fn wait_for(port: u16, path: &str) {
     panic!("nobody answers on port {port}");
 }
 
-/// Adds the provider, which is to be told where browsers come back.
+/// Adds the provider, and tells it the redirect URI.
 async fn add(shop: &Shop, issuer: &str, more: serde_json::Value) -> String {
     let mut body =
         json!({"name": "real", "kind": "oidc", "issuer": issuer, "client_id": "edge", "client_secret": SECRET});
@@ -179,7 +179,7 @@ async fn a_person_logs_in_at_dex() {
     assert_eq!(session.person.email.as_str(), "alice@example.com");
     assert_eq!(session.person.name.as_deref(), Some("alice"));
 
-    // The same answer again, from the history of a browser.
+    // The same response again, from the browser's history.
     assert_eq!(browser.get(&shop.api, &back).await.status, StatusCode::BAD_REQUEST);
 
     let mut browser = Browser::default();
@@ -248,7 +248,7 @@ provider.listen({port}, '127.0.0.1');
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.text);
 }
 
-/// The pages where people log in, at a port of their own: providers speak to them. Ends with the test.
+/// The login pages at a port of their own, for providers. Ends with the test.
 fn serve(shop: &Shop) -> (u16, tokio::task::JoinHandle<()>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -320,7 +320,7 @@ const provider = new Provider('{issuer}', {{
   cookies: {{ keys: ['a key for tests'] }},
   features: {{ backchannelLogout: {{ enabled: true }} }},
   issueRefreshToken: async () => true,
-  // By itself it speaks to no address of this machine.
+  // By default it does not connect to addresses of this machine.
   fetch: (url, {{ dispatcher, ...options }}) => globalThis.fetch(url, options),
   findAccount: (_, id) => id === 'carol' && fs.existsSync('{gone}') ? undefined : ({{
     accountId: id, claims: () => ({{ sub: id, email: id + '@example.com', email_verified: true }}) }}),
@@ -358,8 +358,8 @@ provider.listen({port}, '127.0.0.1');
     let second = log_in(&mut visitor, &mut there, "bob").await;
     let carol = log_in(&mut Visitor::new(port), &mut Browser::default(), "carol").await;
 
-    // Bob logs out here, and by the button at the provider, which tells of it: the other browser is out, too.
-    let ticket = sallyport_identity::LogoutTicket { session: first, socket: shop.socket.id, at: shop.at };
+    // Bob logs out here and at the provider, which reports that: the other browser is logged out, too.
+    let ticket = sallyport_identity::LogoutRequest { session: first, socket: shop.socket.id, at: shop.at };
     let ticket = shop.api.sealer.seal(sallyport_identity::Purpose::Logout, &ticket, [5; 12]).unwrap();
     let page = here.get(&shop.api, &format!("/logout?ticket={ticket}")).await;
     assert!(!is_in(first) && is_in(second) && is_in(carol));
@@ -380,12 +380,12 @@ provider.listen({port}, '127.0.0.1');
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let said = std::fs::read_to_string(&log_file).unwrap();
-    assert!(!is_in(second) && is_in(carol), "{said}");
+    let log = std::fs::read_to_string(&log_file).unwrap();
+    assert!(!is_in(second) && is_in(carol), "{log}");
 
-    // Carol is asked about, and is disabled there.
+    // Carol's login is checked, after she was disabled there.
     shop.api.clock.pass(300);
-    assert_eq!((shop.api.control.check_providers().await.unwrap(), is_in(carol)), (1, true), "{said}");
+    assert_eq!((shop.api.control.check_providers().await.unwrap(), is_in(carol)), (1, true), "{log}");
     std::fs::write(&gone, "").unwrap();
     shop.api.clock.pass(300);
     assert_eq!((shop.api.control.check_providers().await.unwrap(), is_in(carol)), (1, false));

@@ -1,8 +1,7 @@
-//! Every endpoint of the description, asked by those who may not: nothing of an organisation is reached by anybody who
-//! does not belong to it, and nothing is changed by somebody who may only look.
+//! Every endpoint of the description, called without the right: strangers reach nothing of an organisation, and viewers
+//! change nothing.
 //!
-//! The endpoints come from the description of the API. One that is new is looked at without being named here; if it is
-//! an exception, it has to be named.
+//! The endpoints come from the description of the API. New ones are covered automatically; exceptions must be named.
 
 use std::time::SystemTime;
 
@@ -17,7 +16,7 @@ use crate::{
     ssh::KEY,
 };
 
-/// Asked by nobody in particular, or by persons' programs, whose tokens belong to no account.
+/// Endpoints without an account: for everyone, or for persons' programs.
 const NOT_OF_ACCOUNTS: [&str; 14] = [
     "get_info",
     "create_account",
@@ -34,7 +33,7 @@ const NOT_OF_ACCOUNTS: [&str; 14] = [
     "create_client_certificate",
     "create_client_ssh_certificate",
 ];
-/// What a person owns, wherever they are.
+/// Endpoints about the account itself.
 const OF_PERSONS: [&str; 17] = [
     "get_account",
     "delete_account",
@@ -54,7 +53,7 @@ const OF_PERSONS: [&str; 17] = [
     "decline_invitation",
     "list_organisations",
 ];
-/// What belongs to the installation, and so to the account that owns it: everybody else is refused by name.
+/// Endpoints for the account that owns the installation.
 const OF_THE_INSTALLATION: [&str; 9] = [
     "reset_account",
     "list_edges",
@@ -66,12 +65,12 @@ const OF_THE_INSTALLATION: [&str; 9] = [
     "delete_edge_token",
     "hand_installation_over",
 ];
-/// What those who may only look may do all the same: it is about themselves, or changes nothing.
+/// What viewers may do: things about themselves, or without a change.
 const FOR_VIEWERS: [&str; 4] = ["create_token", "delete_token", "leave_organisation", "test_policy"];
-/// What those who may only look may not see: it names who came, and from where.
+/// What viewers may not read: it names persons and addresses.
 const NOT_SHOWN: [&str; 5] = ["list_audit_events", "verify_audit_log", "list_flows", "list_persons", "get_person"];
 
-/// One endpoint, with the things of the organisation in its path.
+/// One endpoint, with ids of the organisation in its path.
 struct Endpoint {
     id: String,
     method: String,
@@ -176,7 +175,7 @@ impl House {
         }
     }
 
-    /// Every endpoint of the description that accounts ask.
+    /// Every endpoint for accounts.
     fn endpoints(&self) -> Vec<Endpoint> {
         let description: Value = serde_json::from_str(&sallyport_control::openapi_json()).unwrap();
         let mut endpoints = Vec::new();
@@ -199,7 +198,7 @@ impl House {
         endpoints
     }
 
-    /// The path, with what the organisation has in the place of its variables.
+    /// The path with ids of the organisation.
     fn path(&self, path: &str) -> String {
         let noun = path.trim_start_matches("/v1/").split("/{id}").next().unwrap();
         let id = match noun {
@@ -211,12 +210,12 @@ impl House {
             "service-tokens" => &self.service_token,
             "login-sessions" => &self.login_session,
             "invitations" | "account/invitations" => &self.invitation,
-            // Nobody else is told whether there is such a session.
+            // Strangers do not learn whether the session exists.
             "account/sessions" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d12",
             "members" => &self.viewer_id,
             "flows" => "secret-flow",
             "persons" => "secret@example.com",
-            // Whether there is such an edge is told to nobody else.
+            // Strangers do not learn whether the edge exists.
             "edges" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11",
             "edge-tokens" => "0f1e2d3c4b5a6978",
             other if path.contains("{id}") => panic!("what is {{id}} of {other}? name it here"),
@@ -225,7 +224,7 @@ impl House {
         path.replace("{id}", id).replace("{tunnel_id}", &self.tunnel).replace("{origin_id}", &self.origin)
     }
 
-    /// A body that would be taken from somebody who may.
+    /// A body that would be accepted from a permitted caller.
     fn body(&self, operation: &str) -> Value {
         match operation {
             "change_account_password" => json!({"current_password": PASSWORD, "new_password": "another horse battery"}),
@@ -262,13 +261,13 @@ impl House {
         }
     }
 
-    /// All that can be read of the organisation.
+    /// Everything that can be read of the organisation.
     async fn whole(&self) -> Vec<String> {
         let mut whole = Vec::new();
         let lists = self.endpoints().into_iter().filter(|endpoint| endpoint.method == "GET");
         for endpoint in lists.filter(|endpoint| !["list_audit_events", "verify_audit_log"].contains(&&*endpoint.id)) {
             let answer = self.api.get(&endpoint.path, Some(&self.owner)).await;
-            // Of a viewer's token only the viewer has a list, and an invitation is seen by whom it is for.
+            // A viewer's token is only in the viewer's list, and an invitation only in its recipient's.
             assert_eq!(answer.status, StatusCode::OK, "{}: {}", endpoint.path, answer.text);
             whole.push(answer.text);
         }
@@ -289,7 +288,7 @@ async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
     let before = house.whole().await;
     let of_stranger = house.token_of(&house.stranger).await;
     for Endpoint { id, method, path, body, names_something } in house.endpoints() {
-        // By name or id of the organisation: it does not exist.
+        // By name or id, the organisation does not exist.
         for organisation in [house.id.as_str(), "Secret House"] {
             let asked = house.api.send_for(&method, &path, &house.stranger, organisation, body.clone()).await;
             assert_eq!(asked.status, StatusCode::NOT_FOUND, "{id} {method} {path}: {}", asked.text);
@@ -298,7 +297,7 @@ async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
             assert_eq!(asked.status, StatusCode::FORBIDDEN, "{id} {method} {path}: {}", asked.text);
             asked.assert_problem(StatusCode::FORBIDDEN, "wrong-organisation");
         }
-        // By the ids and names of what it has: neither does that.
+        // By ids and names, its things do not exist.
         if OF_THE_INSTALLATION.contains(&&*id) {
             let asked = house.api.send(&method, &path, Some(&house.stranger), body.clone()).await;
             asked.assert_problem(StatusCode::FORBIDDEN, "not-owner");
@@ -309,7 +308,7 @@ async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
             let asked = house.api.get(&path, Some(&house.stranger)).await;
             assert!(asked.status.is_success(), "{id}: {}", asked.text);
             for secret in ["secret", &house.socket, &house.tunnel, &house.id] {
-                // The log says what was asked for, in the words of who asked.
+                // The log has the request with the words of its caller.
                 let is_told = asked.text.contains(secret) && id != "list_audit_events";
                 assert!(!is_told, "{id} tells {secret}: {}", asked.text);
             }
@@ -327,7 +326,7 @@ async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
         ("/v1/policy-test", json!({"socket": house.socket, "email": "a@example.com"})),
     ] {
         let asked = house.api.post(path, Some(&house.stranger), body.clone()).await;
-        // A provider that is not there (yet) may be named; it is looked for among one's own.
+        // An unknown provider may be named; it is looked up in the own organisation.
         if body["identity"].is_null() {
             assert!(asked.status.is_client_error(), "{path} {body}: {}", asked.text);
         }
@@ -373,7 +372,7 @@ async fn whoever_may_only_look_changes_nothing() {
                     assert!(allowed || FOR_VIEWERS.contains(&id), "{told}");
                 }
                 (StatusCode::CREATED, _) => assert_eq!(id, "create_token", "{told}"),
-                // The owner's token and keys are not theirs, in whichever organisation.
+                // The owner's tokens and keys belong to no other account.
                 (StatusCode::NOT_FOUND, "not-found") => assert_eq!(id, "delete_token", "{told}"),
                 _ => panic!("{told}"),
             }

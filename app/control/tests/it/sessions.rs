@@ -143,7 +143,7 @@ async fn nobody_locks_the_owner_of_an_account_out() {
     }
     let guesser = api.client_at("198.51.100.1:4000").post("/v1/login", guess.clone()).await;
     guesser.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
-    // A client that has logged in before may even mistype, and one that never failed is listened to.
+    // A client that has logged in before may mistype; a client without failures is not delayed.
     assert_eq!(home.post("/v1/login", guess.clone()).await.status, StatusCode::UNAUTHORIZED);
     assert_eq!(home.post("/v1/login", right.clone()).await.status, StatusCode::OK);
     let cafe = api.client_at("192.0.2.9:1");

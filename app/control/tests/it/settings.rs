@@ -119,7 +119,7 @@ async fn settings_that_make_no_sense_are_refused_by_field() {
         (json!({"limits": {"max_connections": 0}}), "limits", "1 to"),
         (json!({"limits": {"max_conns": 1}}), "limits.max_conns", "no such field"),
         (json!({"access": {"deny": ["192.0.2.0/24", "10.1.2.3/8"]}}), "access.deny[1]", "10.0.0.0/8"),
-        (json!({"access": {"allow": ["CH"]}}), "access.allow[0]", "no access rule"),
+        (json!({"access": {"allow": ["CH"]}}), "access.allow[0]", "not an access rule"),
         (json!({"access": {"deny": ["0.0.0.0/0", "::/0"]}}), "access", "nobody"),
         (json!({"type": "tcp", "protected": {"username": "u", "password": "p"}}), "protected", "access rules"),
         (json!({"type": "udp", "origin_protocol": "http2"}), "origin_protocol", "http and https"),

@@ -249,7 +249,7 @@ async fn what_another_process_changed_in_the_store_is_told_to_edges_by_a_reload(
     api.tunnel(&token, &same).await;
     api.tunnel(&token, &changed).await;
     let (untouched, stored) = (api.routes.get(same.id).unwrap(), api.routes.get(changed.id).unwrap());
-    // Edges know what was there before the other process made one, changed one and deleted one.
+    // Edges have the state before the other process made, changed and deleted a socket.
     api.routes.remove(made.id);
     api.routes.put(sallyport_model::SocketRoute { tunnels: Vec::new(), ..(*stored).clone() });
     assert!(api.store.delete_socket(stored.account, gone.id).await.unwrap());

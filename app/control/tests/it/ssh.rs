@@ -1,4 +1,4 @@
-//! Stock ssh clients: keys, what a forward means, what goes with it.
+//! Stock ssh clients: keys, forwards, and temporary sockets.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -19,12 +19,12 @@ async fn account_id(api: &Api, token: &str) -> AccountId {
     api.get("/v1/account", Some(token)).await.read::<Account>(StatusCode::OK).id
 }
 
-/// An ssh client of this account that has shown no key.
+/// An ssh client of this account without a key.
 pub(crate) fn client(account: AccountId) -> SshClient {
     SshClient { account, key: None, only: None, address: Ipv4Addr::LOCALHOST.into(), holder: None }
 }
 
-/// How many keys let the account's ssh clients in.
+/// How many keys admit the account's ssh clients.
 fn keys(api: &Api, account: AccountId) -> usize {
     api.ssh_logins.get(&ssh_login_name(account)).map_or(0, |login| login.keys.len())
 }
@@ -90,7 +90,7 @@ async fn a_socket_says_how_ssh_serves_it() {
     let (label, user) = (socket.label().unwrap(), ssh_login_name(account));
     assert_eq!(ssh.command, format!("ssh -p 2222 -R {label}:80:localhost:PORT {user}@tunnel.localhost"));
     assert_eq!((ssh.host.as_str(), ssh.port, ssh.user, ssh.known_hosts.len()), ("tunnel.localhost", 2222, user, 1));
-    // What the command asks for is this socket.
+    // The forward in the command leads to this socket.
     let target = api.control.ssh_forward_target(&client(account), label.as_str(), 80).await.unwrap();
     assert_eq!((target.socket, target.temporary, target.url), (socket.id, true, socket.url));
 }
@@ -240,7 +240,7 @@ async fn ports_make_sockets_for_as_long_as_the_forward() {
         let says = refused(&api, account, address, port).await;
         assert!(!says.contains('\u{7}') && says.len() < 400, "{says}");
     }
-    // A crash leaves it behind; the next start does not.
+    // A crash leaves it behind; the next start removes it.
     let api = api.restart().await;
     assert!(api.routes.get(held.socket).is_none());
     assert_eq!(api.store.temporary_sockets().await.unwrap(), []);
@@ -263,7 +263,7 @@ async fn the_same_key_gets_the_same_name_and_port_when_they_are_free() {
     for target in &first {
         api.control.ssh_forward_ended(target).await;
     }
-    // Whoever else comes meanwhile gets something else: another key, no key, another account with the same key.
+    // Others get another name: another key, no key, another account with the same key.
     for stranger in [work, client(account), with_key(other, "SHA256:home")] {
         for port in [80, 0] {
             let target = api.control.ssh_forward_target(&stranger, "", port).await.unwrap();
@@ -275,7 +275,7 @@ async fn the_same_key_gets_the_same_name_and_port_when_they_are_free() {
         let again = api.control.ssh_forward_target(&home, "*", port).await.unwrap();
         assert_eq!((&again.url, again.port), (&first.url, first.port), "{kind}");
     }
-    // Somebody who asks for just this port has it; it is not missed.
+    // A client that asks for this port gets it; it is not reserved.
     let held = api.control.ssh_forward_target(&home, "", 0).await.unwrap();
     api.control.ssh_forward_ended(&held).await;
     let port = held.port.unwrap();
@@ -314,7 +314,7 @@ async fn guests_have_temporary_sockets_and_no_account() {
     assert!(says.contains("no more than 100 sockets for guests"), "{says}");
     api.control.ssh_forward_ended(&target).await;
     api.control.ssh_forward_target(&client(guests), "", 80).await.unwrap();
-    // The first account can still be made, and nobody logs in as the guests.
+    // The first account can still be made, and no login as the guests' account is possible.
     let login = json!({"email": "guests@guests.invalid", "password": "!"});
     api.post("/v1/login", None, login).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     assert_eq!(api.create_account("ann@example.com").await.status, StatusCode::CREATED);
@@ -345,7 +345,7 @@ async fn guests_of_one_address_have_few_sockets_and_few_ports() {
     ask(&neighbour, 80).await.unwrap();
     assert!(ask(&here, 80).await.is_err());
 
-    // Who has an account is bounded by that, and by the ports that it may have.
+    // An account has its own bound, and the bound on ports.
     let token = api.account("ann@example.com").await;
     let ann = SshClient { address: here.address, ..client(account_id(&api, &token).await) };
     for port in [80, 80, 80, 80, 80, 80, 0, 20_003] {

@@ -1,4 +1,4 @@
-//! A stock sshd that trusts an organisation's authority, and a stock ssh with certificates that the API gave.
+//! A stock sshd that trusts an organisation's authority, and a stock ssh with certificates from the API.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// A running sshd; ended by its id when the test ends.
+/// A running sshd, ended by its process id with the test.
 struct Sshd {
     child: Child,
     dir: PathBuf,
@@ -50,7 +50,7 @@ fn make_key(file: &Path) -> String {
 }
 
 impl Sshd {
-    /// An sshd whose only user are we, for those with one of these principals; with this host certificate.
+    /// An sshd for the current user, for certificates with these principals, with this host certificate.
     fn start(dir: &Path, authority: &str, principals: &str, host_certificate: &str) -> Self {
         let user = run("id", &["-un"]).trim().to_owned();
         fs::write(dir.join("ca.pub"), format!("{authority}\n")).unwrap();
@@ -65,7 +65,7 @@ impl Sshd {
              PermitRootLogin prohibit-password\n"
         );
         fs::write(dir.join("sshd_config"), config).unwrap();
-        // Where it drops privileges; root's sshd asks for it.
+        // The privilege separation directory, which sshd needs as root.
         drop(fs::create_dir_all("/run/sshd"));
         let config = dir.join("sshd_config");
         let child = Command::new(SSHD)
@@ -81,7 +81,7 @@ impl Sshd {
         Self { child, dir: dir.to_owned(), port, user }
     }
 
-    /// Runs a command there with this certificate; the host must show the certificate of this name.
+    /// Runs a command with this certificate; the host must show the certificate of this name.
     fn ssh(&self, certificate: &Path, host: &str, command: &str) -> Output {
         let known_hosts = format!("UserKnownHostsFile={}", self.dir.join("known_hosts").display());
         let identity = format!("IdentityFile={}", self.dir.join("id").display());
@@ -106,11 +106,11 @@ impl Sshd {
     }
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Whether there is an sshd to be asked; where there is none outside of CI, the reason is printed.
+/// Whether there is an sshd; outside of CI a missing one is only reported.
 fn has_sshd() -> bool {
     let is_there = Path::new(SSHD).exists();
     assert!(is_there || std::env::var_os("CI").is_none(), "sshd must be there in CI");
@@ -154,18 +154,18 @@ async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
 
     let by_signed = Sshd::start(dir, &authority, "sallyport_ssh_signed", &host.certificate);
     let output = by_signed.ssh(&good, world.host(), "echo entered");
-    assert!(output.status.success() && said(&output).contains("entered"), "{}", said(&output));
+    assert!(output.status.success() && output_text(&output).contains("entered"), "{}", output_text(&output));
     assert!(fs::read_to_string(dir.join("log")).unwrap().contains("ID \"ann@example.com\" (serial "), "who it was");
     let other_name = by_signed.ssh(&good, "other.localhost", "echo entered");
-    assert!(said(&other_name).contains("Host key verification failed"), "{}", said(&other_name));
+    assert!(output_text(&other_name).contains("Host key verification failed"), "{}", output_text(&other_name));
 
-    // The clock of the API is ten minutes behind, then ten minutes ahead: the host takes neither certificate.
+    // The clock of the API is ten minutes behind, then ten minutes ahead: the host refuses both certificates.
     for (ahead, name, why) in [(-600, "late", "expired"), (600, "early", "not yet valid")] {
         world.api.clock.jump(ahead);
         let certificate = certificate(&world, &token, dir, name).await;
         world.api.clock.jump(-ahead);
         let refused = by_signed.ssh(&certificate, world.host(), "echo entered");
-        assert!(said(&refused).contains("Permission denied"), "{name}: {}", said(&refused));
+        assert!(output_text(&refused).contains("Permission denied"), "{name}: {}", output_text(&refused));
         let log = fs::read_to_string(dir.join("log")).unwrap();
         assert!(log.contains(why), "{why}: {log}");
     }
@@ -176,7 +176,7 @@ async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
     drop(by_email);
     let wrong = Sshd::start(dir, &authority, "bob@example.com\nroot\nmysocket_ssh_signed", &host.certificate);
     let refused = wrong.ssh(&good, world.host(), "echo entered");
-    assert!(said(&refused).contains("Permission denied"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("Permission denied"), "{}", output_text(&refused));
     drop(wrong);
 
     // A host of another organisation trusts another authority.
@@ -185,17 +185,21 @@ async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
     let foreign = foreign["public_key"].as_str().unwrap().to_owned();
     assert_ne!(foreign, authority);
     let foreign = Sshd::start(dir, &foreign, "sallyport_ssh_signed", &host.certificate);
-    assert!(said(&foreign.ssh(&good, world.host(), "echo entered")).contains("Permission denied"));
+    assert!(output_text(&foreign.ssh(&good, world.host(), "echo entered")).contains("Permission denied"));
     drop(foreign);
 
-    // What the owner forces is all that can be run.
+    // Only the forced command runs.
     let change = json!({"force_command": "echo forced", "extensions": []});
     let changed = world.api.send("PATCH", "/v1/ssh-authority", Some(&world.token), Some(change)).await;
     assert_eq!(changed.status, StatusCode::OK);
     let forced = certificate(&world, &token, dir, "forced").await;
     let host_again = Sshd::start(dir, &authority, "sallyport_ssh_signed", &host.certificate);
     let output = host_again.ssh(&forced, world.host(), "echo entered");
-    assert!(said(&output).contains("forced") && !said(&output).contains("entered"), "{}", said(&output));
+    assert!(
+        output_text(&output).contains("forced") && !output_text(&output).contains("entered"),
+        "{}",
+        output_text(&output)
+    );
 }
 
 #[tokio::test]
@@ -238,7 +242,7 @@ async fn the_rule_that_lets_somebody_in_says_what_their_certificate_allows() {
     let attached = world.api.post("/v1/policies/operators/attach", Some(&world.token), attach).await;
     assert!(attached.status.is_success(), "{}", attached.text);
 
-    // While the socket's own list lets her in, what the authority says holds.
+    // If the socket's own list admits her, the authority's settings apply.
     let usual = certificate(&world, &token, dir, "usual").await;
     let shown = run("ssh-keygen", &["-L", "-f", usual.to_str().unwrap()]);
     assert!(shown.contains("permit-port-forwarding") && !shown.contains("force-command"), "{shown}");
@@ -255,5 +259,9 @@ async fn the_rule_that_lets_somebody_in_says_what_their_certificate_allows() {
     assert_eq!(principals.split_whitespace().collect::<Vec<_>>(), ["ann@example.com", "sallyport_ssh_signed"]);
     let sshd = Sshd::start(dir, &authority, "sallyport_ssh_signed", &host.certificate);
     let output = sshd.ssh(&ruled, world.host(), "echo entered");
-    assert!(said(&output).contains("by rule") && !said(&output).contains("entered"), "{}", said(&output));
+    assert!(
+        output_text(&output).contains("by rule") && !output_text(&output).contains("entered"),
+        "{}",
+        output_text(&output)
+    );
 }

@@ -14,7 +14,7 @@ fn hash(credential: &sallyport_api::Secret) -> CredentialHash {
     CredentialHash(Sha256::digest(credential.expose()).into())
 }
 
-/// The tunnels that edges would let in, and by which credentials.
+/// The tunnels that edges would admit, with their credentials.
 fn credentials(api: &Api, socket: SocketId) -> Vec<(TunnelId, CredentialHash)> {
     let route = api.routes.get(socket).unwrap();
     route.tunnels.iter().map(|tunnel| (tunnel.id, tunnel.credential)).collect()

@@ -1,4 +1,4 @@
-//! Who may enter a socket, and how much of it one may use.
+//! Admission of flows: the access list, the policies and the limits of a socket.
 
 use std::{
     net::IpAddr,
@@ -18,14 +18,14 @@ use crate::{
     record::flow::FlowContext,
 };
 
-/// Why a flow may not enter.
+/// Why a flow is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionError {
-    /// Its address is not let in, or its policies do not let in who it is.
+    /// The access list or the policies refuse it.
     Denied,
-    /// The socket has used what it may.
+    /// A limit of the socket is reached.
     Limited {
-        /// After how long it may be worth trying again.
+        /// After how long another try may succeed.
         retry_after: Duration,
     },
 }
@@ -45,7 +45,7 @@ impl From<AdmissionError> for Verdict {
     }
 }
 
-/// What a flow got when it was let in; given back when dropped.
+/// An admitted flow's place among the socket's limits, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Pass {
     _place: Option<Place>,
@@ -54,22 +54,22 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// Which origin it should go to.
+    /// Which origin the flow prefers.
     pub(crate) fn hint(&self) -> &AffinityHint {
         &self.hint
     }
 
-    /// What counts its bytes.
+    /// Counts the flow's bytes against the socket's limits.
     pub(crate) fn meter(&self) -> &Meter {
         &self.meter
     }
 }
 
-/// Whether a flow from this address may enter the socket now.
+/// Admits a flow: access list, then policies, then a place within the limits, which may be waited for.
 ///
 /// # Errors
-/// Why not.
-pub(crate) async fn may_enter(
+/// [`AdmissionError::Denied`] or [`AdmissionError::Limited`].
+pub(crate) async fn admit_flow(
     access: &Access,
     route: &Arc<SocketRoute>,
     pool: &Arc<SocketPool>,
@@ -88,14 +88,14 @@ pub(crate) async fn may_enter(
     take_place(pool, AffinityHint::of_flow(&rules, &access.state.config.affinity_key, client)).await
 }
 
-/// What the socket's policies say of a flow that is not HTTP; `None`: it has none.
+/// The decision of the socket's policies on a flow that is not HTTP; `None` if the socket has no policies.
 pub(crate) fn judge(access: &Access, rules: &Rules, client: IpAddr, identity: Option<&Identity>) -> Option<Ruling> {
     let port = rules.route().port.unwrap_or(access.state.config.public_port);
     let asked = AccessRequest { client, method: None, path: None, port };
     Some(rules.judge()?.decide(identity, &asked, access.state.config.geo.as_deref(), access::now()))
 }
 
-/// Whether the access list lets this address in.
+/// Checks the access list of the socket, and returns its rules.
 ///
 /// # Errors
 /// [`AdmissionError::Denied`].
@@ -109,7 +109,8 @@ pub(crate) fn check_address(
     if rules.admit(client, access.state.config.geo.as_deref()) { Ok(rules) } else { Err(AdmissionError::Denied) }
 }
 
-/// A place among the flows of the socket, for one whose address is let in; it may be waited for.
+/// Takes a place among the flows of the socket, and waits for one if the limits say so. The caller has checked the
+/// address.
 ///
 /// # Errors
 /// [`AdmissionError::Limited`].
@@ -118,8 +119,8 @@ pub(crate) async fn take_place(pool: &SocketPool, hint: AffinityHint) -> Result<
     Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), hint })
 }
 
-/// A place among the flows of the socket at once, for one whose address is let in. Where all are taken, `make_way` may give
-/// one back.
+/// Takes a place among the flows of the socket without waiting. If all are taken, `make_way` may release one. The
+/// caller has checked the address.
 ///
 /// # Errors
 /// [`AdmissionError::Limited`].

@@ -1,4 +1,4 @@
-//! Who comes with a client certificate: persons and machines to a `tls` socket, machines to those of HTTP.
+//! Client certificates: of persons and machines at `tls` sockets, of machines at HTTP sockets.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -12,24 +12,24 @@ use super::{Access, AccessRequest, now};
 
 use crate::{origins::rules::Rules, policy::judge};
 
-/// What begins the URI that names a login.
+/// The prefix of the URI that names a login.
 const LOGIN_URI: &str = "urn:uuid:";
 
-/// What became of the certificates that were shown in one handshake.
+/// The valid certificate that policies refused in one handshake, if any.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedCertificate {
     refused: Mutex<Option<(Identity, String)>>,
 }
 
 impl RefusedCertificate {
-    /// Who showed a good certificate and may not come in nevertheless, and what decided so.
+    /// The identity in the refused certificate, and the rule that refused it.
     pub(crate) fn refused(&self) -> Option<(Identity, String)> {
         self.refused.lock().clone()
     }
 }
 
-/// Who shows this certificate, which the socket's authority has signed and which is good now. `None`: it is for another
-/// socket, or its login is over or of another organisation.
+/// The identity in this certificate, whose signature and dates are checked. `None` if the certificate is for another
+/// socket, or its login has ended or belongs to another organisation.
 pub(crate) fn holder(access: &Access, route: &SocketRoute, der: &[u8]) -> Option<Identity> {
     let asks = route.settings.identity.as_ref()?;
     if let Some(machine) = machine(access, route, der) {
@@ -45,15 +45,16 @@ pub(crate) fn holder(access: &Access, route: &SocketRoute, der: &[u8]) -> Option
     (is_theirs && judge::is_good_session(&session, route, asks, now())).then_some(Identity::Person(session))
 }
 
-/// The machine that shows this certificate, whose token is good at this socket.
+/// The machine in this certificate, if its token is valid at this socket.
 fn machine(access: &Access, route: &SocketRoute, der: &[u8]) -> Option<Identity> {
     let holder = ServiceHolder::from_der(der)?;
     let token = access.identity.parts()?.identities.token(holder.token.parse().ok()?)?;
     (holder.not_after > now() && judge::is_good_token(&token, route, now())).then_some(Identity::Service(token))
 }
 
-/// TLS for the socket of HTTP with this name, where machines come with certificates; `None`: nobody is asked for one there.
-/// A certificate that is not a good one of a machine does not come in, so that nobody wonders why it does not help.
+/// TLS for the HTTP socket of this name, if machines may show certificates there; `None` if not.
+///
+/// A certificate that is not a valid one of a machine fails the handshake, so that the error shows at once.
 pub(crate) fn http_server_config(
     access: &Arc<Access>,
     base: &ServerConfig,
@@ -73,14 +74,14 @@ pub(crate) fn http_server_config(
     match server_config_for_some_holders(base, certificates.clone(), server_name.to_owned(), &authority, welcome) {
         Ok(config) => Some((config, route)),
         Err(error) => {
-            tracing::warn!(socket = %route.id, %error, "a socket's authority is of no use: nobody comes by certificate");
+            tracing::warn!(socket = %route.id, %error, "the authority of a socket's organisation cannot be used: client certificates are not accepted");
             None
         }
     }
 }
 
-/// TLS for this socket, to which nobody comes without a certificate of its organisation's authority and a login that its
-/// policies let in. `None`: nobody comes at all.
+/// TLS for this `tls` socket. The client must show a certificate of the organisation's authority, of a login that the
+/// policies admit. `None` if no certificate can be checked.
 pub(crate) fn server_config(
     access: &Arc<Access>,
     base: &ServerConfig,
@@ -110,7 +111,7 @@ pub(crate) fn server_config(
     match server_config_for_holders(base, certificates, name, &route.settings.alpn, authority, welcome) {
         Ok(config) => Some(config),
         Err(error) => {
-            tracing::warn!(socket = %route.id, %error, "a socket's authority is of no use: it lets nobody in");
+            tracing::warn!(socket = %route.id, %error, "the authority of a socket's organisation cannot be used: no client can enter");
             None
         }
     }

@@ -1,13 +1,13 @@
-//! Our cookies: taken out of what goes to an origin, and put into answers.
+//! The edge's own cookies: removed from requests to origins, and set in responses.
 //!
-//! Their names begin with `__Host-`: a browser takes them from the very host alone, over TLS, and sends them to no other.
+//! Their names begin with `__Host-`: browsers accept such cookies only over TLS, from and for one host (RFC 6265bis).
 
 use http::{
     HeaderMap, HeaderValue,
     header::{COOKIE, HeaderName, SET_COOKIE},
 };
 
-/// What a browser is to forget (W3C Clear Site Data section 3.1).
+/// Tells a browser what to delete (W3C Clear Site Data section 3.1).
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// The login at this socket.
@@ -15,7 +15,7 @@ pub(super) const LOGIN: &str = "__Host-sallyport";
 /// Ties a login that has begun to this browser.
 pub(super) const BINDING: &str = "__Host-sallyport-login";
 
-/// What a request carries of ours.
+/// The edge's own cookies in a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OurCookies {
     /// The value of [`LOGIN`].
@@ -24,7 +24,7 @@ pub(super) struct OurCookies {
     pub(super) binding: Option<String>,
 }
 
-/// Takes our cookies out of a request, and leaves all others. Of a name that comes twice the first one counts.
+/// Removes the edge's own cookies from a request, and leaves all others. If a name occurs twice, the first counts.
 pub(super) fn take(headers: &mut HeaderMap) -> OurCookies {
     let mut ours = OurCookies::default();
     if !headers.get_all(COOKIE).iter().any(|field| pairs(field).any(|pair| is_ours(name_of(pair)))) {
@@ -60,13 +60,14 @@ fn is_ours(name: &[u8]) -> bool {
     name == LOGIN.as_bytes() || name == BINDING.as_bytes()
 }
 
-/// What begins the names of our cookies, whatever stands before.
+/// The start of the edge's own cookie names, after any prefix.
 const OUR_NAMES: &[u8] = b"sallyport";
 
-/// Drops the cookies that an origin sets under a name of ours, or one that could be taken for it. Whether there were any.
+/// Drops cookies of an origin under the edge's own names, and under names that browsers could confuse with them.
+/// Returns whether there were any.
 pub(super) fn drop_ours(headers: &mut HeaderMap) -> bool {
     let is_foreign = |field: &HeaderValue| {
-        // What is set without a name is sent back as if its value began with one.
+        // A browser returns a nameless cookie by its value alone, which could look like a name.
         let start = field.as_bytes().trim_ascii_start();
         let mut name = &start[start.iter().take_while(|byte| **byte == b'=' || byte.is_ascii_whitespace()).count()..];
         for prefix in [&b"__host-"[..], b"__secure-", b"__http-", b"__host-http-"] {
@@ -80,7 +81,7 @@ pub(super) fn drop_ours(headers: &mut HeaderMap) -> bool {
     keep_cookies(headers, is_foreign)
 }
 
-/// Keeps those cookies of an answer of which this holds. Whether there were others.
+/// Keeps the `Set-Cookie` fields that `is_kept` accepts. Returns whether any was dropped.
 fn keep_cookies(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderValue) -> bool) -> bool {
     if headers.get_all(SET_COOKIE).iter().all(&is_kept) {
         return false;
@@ -93,15 +94,15 @@ fn keep_cookies(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderValue) -> bool)
     true
 }
 
-/// Drops from an answer what would reach beyond the socket's own host, `host`: a browser takes cookies with a wider
-/// `Domain`, and clears those of the whole installation where it is told to clear cookies. Whether there was anything.
+/// Drops from a response what would reach beyond the socket's own host, `host`. Browsers accept cookies with a wider
+/// `Domain`, and apply `Clear-Site-Data: "cookies"` to the whole domain. Returns whether anything was dropped.
 pub(super) fn keep_to_own_host(headers: &mut HeaderMap, host: &str) -> bool {
     let cookies = keep_cookies(headers, |field| is_for(host, field));
     drop_clearing(headers) || cookies
 }
 
-/// Whether a cookie is for this host alone. What is no such name at all is dropped, too: browsers read names in more
-/// than one spelling (RFC 6265 section 5.2.3 ignores one dot before it).
+/// Whether a cookie is for this host alone. A `Domain` that is no valid name is refused too, because browsers differ in
+/// reading it (RFC 6265 section 5.2.3 ignores one leading dot).
 fn is_for(host: &str, field: &HeaderValue) -> bool {
     field.as_bytes().split(|byte| *byte == b';').skip(1).all(|attribute| {
         let name = name_of(attribute);
@@ -114,7 +115,7 @@ fn is_for(host: &str, field: &HeaderValue) -> bool {
     })
 }
 
-/// Drops `"cookies"` and `"*"` from Clear-Site-Data, and leaves what is about the socket's own origin.
+/// Drops `"cookies"` and `"*"` from Clear-Site-Data, and keeps what concerns the socket's own origin.
 fn drop_clearing(headers: &mut HeaderMap) -> bool {
     if !headers.contains_key(CLEAR_SITE_DATA) {
         return false;
@@ -137,7 +138,7 @@ fn drop_clearing(headers: &mut HeaderMap) -> bool {
     true
 }
 
-/// A cookie that lasts so long, in seconds; 0 takes it away.
+/// A cookie with this lifetime in seconds; 0 deletes it.
 pub(super) fn set(name: &str, value: &str, seconds: i64) -> Option<HeaderValue> {
     let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={seconds}");
     let mut value = HeaderValue::try_from(cookie).ok()?;

@@ -1,17 +1,17 @@
-//! Why a request may not come in.
+//! Why a request is not admitted.
 
 use super::AccessPage;
 
-/// Why a request to a socket that asks who comes does not go on to an origin.
+/// Why a request to a socket with an identity or policies does not reach an origin.
 #[derive(Debug)]
 pub(crate) enum Denial {
-    /// The policies of the socket do not let it in.
+    /// The policies refuse it.
     Denied,
-    /// Who comes has to be known, and this edge cannot know anybody.
+    /// The policies need an identity, and this edge has no data of logins.
     NobodyKnown,
-    /// There is no page of ours under this path.
+    /// No page exists under this path of `/.sallyport/`.
     UnknownPath,
-    /// A page, a redirect or a problem of ours is the answer.
+    /// The edge answers with a page, a redirect or a problem document.
     Page(AccessPage),
 }
 

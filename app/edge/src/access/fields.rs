@@ -1,4 +1,4 @@
-//! What an origin is told of who comes.
+//! The header fields that tell an origin the identity of its client.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,20 +15,20 @@ const X_AUTH_NAME: HeaderName = HeaderName::from_static("x-auth-name");
 const X_AUTH_GROUPS: HeaderName = HeaderName::from_static("x-auth-groups");
 const X_AUTH_PROVIDER: HeaderName = HeaderName::from_static("x-auth-provider");
 const X_SALLYPORT_ASSERTION: HeaderName = HeaderName::from_static("x-sallyport-assertion");
-/// What stands for the provider of machines.
+/// Stands for the identity provider of machines.
 const SERVICE: &str = "service";
-/// How long an assertion is sent again before another one is made, in seconds.
+/// How long an assertion is sent again before a new one is signed, in seconds.
 const MAX_REUSE_SECONDS: i64 = 30;
-/// How many are kept.
-const MAX_KEPT: usize = 4_096;
+/// How many assertions are cached.
+const MAX_CACHED: usize = 4_096;
 
 /// Header fields for an origin.
 pub(crate) type Fields = Arc<[(HeaderName, HeaderValue)]>;
 
-/// What origins were told lately.
+/// The assertions that were signed lately.
 #[derive(Debug, Default)]
 pub(super) struct AssertionCache {
-    kept: HashMap<(SocketId, [u8; 16]), CachedAssertion>,
+    by_login: HashMap<(SocketId, [u8; 16]), CachedAssertion>,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl CachedAssertion {
         (0..MAX_REUSE_SECONDS).contains(&(now - self.at))
     }
 
-    /// Whether it was made of the very same login: one that was made anew may say something else.
+    /// Whether the assertion belongs to this very login object: a replaced object may have other contents.
     fn is_of(&self, who: &Identity) -> bool {
         match (&self.who, who) {
             (Identity::Person(one), Identity::Person(other)) => Arc::ptr_eq(one, other),
@@ -54,7 +54,7 @@ impl CachedAssertion {
 }
 
 impl IdentityState {
-    /// The fields that tell the origin of this socket who comes. `None`: they cannot be made.
+    /// The header fields with the identity for the origin of this socket. `None` if they cannot be made.
     pub(super) fn fields(&self, who: &Identity, route: &SocketRoute, url: &str, now: i64) -> Option<Fields> {
         let id = match who {
             Identity::Person(session) => *session.id.as_bytes(),
@@ -62,20 +62,20 @@ impl IdentityState {
         };
         let key = (route.id, id);
         {
-            let told = self.told.lock();
-            if let Some(kept) = told.kept.get(&key).filter(|kept| kept.is_fresh(now) && kept.is_of(who)) {
-                return Some(kept.fields.clone());
+            let cache = self.assertions.lock();
+            if let Some(cached) = cache.by_login.get(&key).filter(|cached| cached.is_fresh(now) && cached.is_of(who)) {
+                return Some(cached.fields.clone());
             }
         }
         let fields = self.make(who, url, now)?;
-        let mut told = self.told.lock();
-        if told.kept.len() >= MAX_KEPT {
-            told.kept.retain(|_, kept| kept.is_fresh(now));
-            if told.kept.len() >= MAX_KEPT {
-                told.kept.clear();
+        let mut cache = self.assertions.lock();
+        if cache.by_login.len() >= MAX_CACHED {
+            cache.by_login.retain(|_, cached| cached.is_fresh(now));
+            if cache.by_login.len() >= MAX_CACHED {
+                cache.by_login.clear();
             }
         }
-        told.kept.insert(key, CachedAssertion { who: who.clone(), fields: fields.clone(), at: now });
+        cache.by_login.insert(key, CachedAssertion { who: who.clone(), fields: fields.clone(), at: now });
         Some(fields)
     }
 

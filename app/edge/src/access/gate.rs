@@ -1,4 +1,4 @@
-//! Who asks for something by HTTP, and whether they may.
+//! The identity and the policies of HTTP requests.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -32,17 +32,17 @@ use crate::{
     util::ids,
 };
 
-/// What begins every path that is ours at a socket that asks who comes.
+/// The prefix of the edge's own paths at a socket with an identity or policies.
 const OWN_PATHS: &str = "/.sallyport/";
 const TOKEN_ID: HeaderName = HeaderName::from_static("sallyport-token-id");
 const TOKEN_SECRET: HeaderName = HeaderName::from_static("sallyport-token-secret");
 const X_REQUESTED_WITH: HeaderName = HeaderName::from_static("x-requested-with");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// The longest secret of a token that is looked at, in bytes.
+/// Longer service tokens are refused unread, in bytes.
 const MAX_SECRET_BYTES: usize = 256;
 
-/// One who was let in.
+/// The identity of an admitted request.
 pub(crate) struct Principal {
     fields: Option<Fields>,
     renewal: Option<HeaderValue>,
@@ -50,14 +50,15 @@ pub(crate) struct Principal {
 }
 
 impl Principal {
-    /// Tells the origin who it is. To be called when everything that a client may not say has been dropped.
+    /// Adds the identity to the header fields for the origin. To be called after the same fields of the client were
+    /// dropped.
     pub(crate) fn announce(&self, headers: &mut HeaderMap) {
         for (name, value) in self.fields.iter().flat_map(|fields| fields.iter()) {
             headers.insert(name.clone(), value.clone());
         }
     }
 
-    /// Renews the cookie where it is time for that, in an answer that is for this browser alone.
+    /// Renews the login cookie in a response that is for this browser alone, when a renewal is due.
     pub(crate) fn renew(&mut self, headers: &mut HeaderMap) {
         let is_shared = |value: &HeaderValue| {
             let directives = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
@@ -72,13 +73,13 @@ impl Principal {
         }
     }
 
-    /// What is looked at again for as long as the request lasts.
+    /// Takes the check that repeats the decision while the request lasts.
     pub(crate) fn take_revalidation(&mut self) -> Option<AccessRevalidation> {
         self.revalidation.take()
     }
 }
 
-/// An origin has answered: nothing in that reaches cookies that only we set, or those of other hosts.
+/// Drops cookies of an origin's response that carry the edge's own names, or that reach other hosts.
 pub(crate) fn filter_answer_cookies(
     access: &Access,
     principal: Option<&Principal>,
@@ -92,27 +93,27 @@ pub(crate) fn filter_answer_cookies(
     }
 }
 
-/// Who it is, and by what.
+/// An identity, and how it was shown.
 pub(super) struct KnownIdentity {
     pub(super) identity: Identity,
-    /// The cookie, when it is by a cookie.
+    /// The cookie, if a cookie showed it.
     pub(super) cookie: Option<SocketCookie>,
-    /// Whether a browser shows it by itself, whichever page sends the request.
+    /// Whether browsers send it on their own, whichever page sends the request.
     is_ambient: bool,
 }
 
-/// Who made a browser send a request.
+/// What made the browser send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
     /// A page of the socket itself.
     Itself,
     /// A page of another origin.
     Other,
-    /// A person, or a program that is no browser.
+    /// No page: a person's navigation, or a program that is no browser.
     Nobody,
 }
 
-/// A request to a socket that asks who comes.
+/// A request to a socket with an identity or policies.
 pub(super) struct Visit<'a> {
     pub(super) access: &'a Access,
     pub(super) parts: &'a EdgeIdentity,
@@ -126,24 +127,24 @@ pub(super) struct Visit<'a> {
     pub(super) now: i64,
 }
 
-/// From where a request comes.
-pub(crate) struct Arrival<'a> {
+/// The source of a request.
+pub(crate) struct RequestSource<'a> {
     /// The address of the client.
     pub(crate) address: IpAddr,
-    /// The client certificate that its connection was opened with.
+    /// The client certificate of its connection.
     pub(crate) certificate: Option<&'a ClientCertificate>,
     /// The id of the request.
     pub(crate) id: RequestId,
 }
 
-/// Step 4 of a request's path, as far as identity and policies go. Takes our cookies out of every request. `record` learns
-/// who it is and which rule decided.
+/// Admits a request by identity and policies. Removes the edge's own cookies from every request. `record` receives the
+/// identity and the rule that decided.
 ///
 /// # Errors
-/// What the client is told instead: where to log in, that it may not, or a page of ours.
-pub(crate) fn may_enter(
+/// The response instead: a login page, a refusal, or a page of the edge.
+pub(crate) fn authorize_request(
     access: &Arc<Access>,
-    arrival: &Arrival<'_>,
+    source: &RequestSource<'_>,
     pool: &Arc<SocketPool>,
     rules: &Rules,
     host: &RequestHost,
@@ -152,14 +153,14 @@ pub(crate) fn may_enter(
 ) -> Result<Option<Box<Principal>>, Denial> {
     let cookies = cookies::take(&mut head.headers);
     let is_upgrade = head.headers.contains_key(UPGRADE);
-    let (address, port) = (arrival.address, rules.route().port.unwrap_or(access.state.config.public_port));
+    let (address, port) = (source.address, rules.route().port.unwrap_or(access.state.config.public_port));
     let revalidation = || {
         let mut revalidation = AccessRevalidation::new(access, pool, address, port);
         revalidation.set_request(&head.method, head.uri.path());
         revalidation
     };
     let Some(judge) = rules.judge() else {
-        // A connection that outlives its request may meet a judge later.
+        // The connection may outlive the request, and the socket may get policies later.
         return Ok(
             is_upgrade.then(|| Box::new(Principal { fields: None, renewal: None, revalidation: Some(revalidation()) }))
         );
@@ -184,8 +185,8 @@ pub(crate) fn may_enter(
     };
     let Some(parts) = access.identity.parts() else { return Err(Denial::NobodyKnown) };
     let route = rules.route();
-    let shown = arrival.certificate;
-    let visit = Visit { access, parts, route, asks, host, head, cookies, shown, id: arrival.id, now };
+    let shown = source.certificate;
+    let visit = Visit { access, parts, route, asks, host, head, cookies, shown, id: source.id, now };
     let known = visit.who()?;
     if head.uri.path().starts_with(OWN_PATHS) {
         if let Some(known) = &known {
@@ -218,7 +219,7 @@ pub(crate) fn may_enter(
 }
 
 impl Visit<'_> {
-    /// Who asks: by a machine's token, by its certificate, or else by the cookie of this socket.
+    /// The identity of the request: by a service token, by the client certificate, or by the cookie of this socket.
     fn who(&self) -> Result<Option<KnownIdentity>, Denial> {
         let fields = &self.head.headers;
         let (machine, is_ambient) = if fields.contains_key(TOKEN_ID) || fields.contains_key(TOKEN_SECRET) {
@@ -237,7 +238,8 @@ impl Visit<'_> {
         }
     }
 
-    /// The machine whose certificate the connection was opened with, looked at again: its token may have ended since.
+    /// The machine of the connection's client certificate. Looked up for every request, because its token may have
+    /// ended.
     fn certified(&self, shown: &ClientCertificate) -> Option<Identity> {
         let token = self.parts.identities.token(shown.token?)?;
         let is_good = !shown.is_over(self.now) && judge::is_good_token(&token, self.route, self.now);
@@ -281,14 +283,14 @@ impl Visit<'_> {
         })
     }
 
-    /// The cookie in its new form, where it is time for that.
+    /// The renewed cookie, if a renewal is due.
     fn renewal(&self, known: &KnownIdentity) -> Option<HeaderValue> {
         let (Some(cookie), Identity::Person(session)) = (&known.cookie, &known.identity) else { return None };
         let idle = i64::from(self.asks.session_idle_minutes) * 60;
         cookie.wants_renewal(idle, self.now).then(|| self.login_cookie(session)).flatten()
     }
 
-    /// The cookie of somebody who is here now.
+    /// The cookie of a login that begins or continues.
     pub(super) fn login_cookie(&self, session: &sallyport_model::LoginSession) -> Option<HeaderValue> {
         let cookie = SocketCookie { socket: self.route.id, session: session.id, seen_at: self.now };
         let idle = i64::from(self.asks.session_idle_minutes) * 60;
@@ -296,12 +298,12 @@ impl Visit<'_> {
         cookies::set(cookies::LOGIN, &self.parts.seal(Purpose::SocketCookie, &cookie)?, seconds.max(0))
     }
 
-    /// `https://` and the host as the client knows it.
+    /// `https://` and the host as the client names it.
     pub(super) fn own_url(&self) -> String {
         self.route.url(&self.access.state.config.domain, self.access.state.config.public_port)
     }
 
-    /// Whether a browser wants to show what it gets to a person.
+    /// Whether a browser will show the response to a person.
     fn is_navigation(&self) -> bool {
         let fields = &self.head.headers;
         (self.head.method == Method::GET || self.head.method == Method::HEAD)
@@ -311,15 +313,15 @@ impl Visit<'_> {
             && fields.get(SEC_FETCH_MODE).is_none_or(|mode| mode == "navigate")
     }
 
-    /// Whether a page of another origin sent a request that may change something. Sockets of others are the same site to
-    /// a browser, so that `SameSite` does not hold them back.
+    /// Whether a page of another origin sent a request that may change something. `SameSite` does not protect here,
+    /// because all sockets of the domain are one site to a browser.
     fn is_from_elsewhere(&self, is_upgrade: bool) -> bool {
         let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&self.head.method);
         (!is_safe || is_upgrade) && self.sender() == Sender::Other
     }
 
-    /// Whose page sent the request, as far as the browser says. A page that hides where it is says `null` for its origin
-    /// (Referrer-Policy); then, and where there is none, Sec-Fetch-Site tells, which no page can set.
+    /// What sent the request, as far as the browser says. A page that hides its location sends the origin `null`
+    /// (Referrer-Policy). For `null` and for no origin at all, Sec-Fetch-Site decides, which no page can set.
     pub(super) fn sender(&self) -> Sender {
         let fields = &self.head.headers;
         let own = format!("https://{}", self.host.as_str());
@@ -334,7 +336,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Nobody is known: a browser goes and logs in, a program is told where that could be done.
+    /// The response to a request without an identity: browsers are redirected to the login, programs get its URL.
     fn login_wanted(&self) -> Denial {
         self.access.state.metrics.identity("login-wanted");
         if self.is_navigation() {
@@ -354,7 +356,7 @@ impl Visit<'_> {
         refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site()).into()
     }
 
-    /// Sends the browser to where people log in.
+    /// Redirects the browser to the login.
     pub(super) fn login(&self, return_to: &str, switch: bool) -> Denial {
         let begun = self.binding();
         let secret = begun.map_or_else(ids::random, |binding| binding.secret);
@@ -375,7 +377,7 @@ impl Visit<'_> {
             .into()
     }
 
-    /// What ties logins to this browser, while it is good.
+    /// What ties a login to this browser, unless expired.
     pub(super) fn binding(&self) -> Option<Binding> {
         let text = self.cookies.binding.as_deref()?;
         self.parts.sealer.open(Purpose::Binding, text).filter(|binding: &Binding| binding.is_fresh(self.now))

@@ -1,19 +1,20 @@
-//! Which grants were used: each brings one browser in, once.
+//! The grants that were used: a grant logs in one browser, once.
 
 use std::collections::HashMap;
 
-/// How many used grants are remembered. Where there are more within a minute, no login comes through until some are old.
+/// How many used grants are remembered. With more than this in a minute, logins fail until some grants expire.
 const MAX_USED_GRANTS: usize = 65_536;
 
-/// The grants that were used and would still be good otherwise.
+/// The used grants that have not expired.
 #[derive(Debug, Default)]
 pub(super) struct UsedGrants {
-    /// Until when each is remembered, in seconds since 1970.
+    /// When each expires, in seconds since 1970.
     until: HashMap<[u8; 16], i64>,
 }
 
 impl UsedGrants {
-    /// Uses this grant, which is good until then. Gives whether it may be: it was not used before.
+    /// Marks this grant as used until it expires at `good_until`. Returns false if it was used before, or if there is
+    /// no room.
     pub(super) fn uses(&mut self, id: [u8; 16], good_until: i64, now: i64) -> bool {
         if self.until.len() >= MAX_USED_GRANTS {
             self.until.retain(|_, until| *until >= now);

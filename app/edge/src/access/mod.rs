@@ -1,4 +1,4 @@
-//! Admission: who comes to a socket, whether they may enter, and for how long.
+//! Admission: the identity of clients, whether they may enter a socket, and for how long.
 //!
 //! May use `util`, `lifecycle`, `config`, `metrics`, `client`, `policy`, `origins`, `state`, `record`.
 //!
@@ -7,11 +7,11 @@
 //! | `admit` | the access list and the limits of a socket, for requests and flows alike |
 //! | `gate` | a request to a socket with an identity or policies: a cookie, a service token, a certificate |
 //! | `cookies`, `fields`, `page` | cookies that only this edge sets, header fields for origins, pages for visitors |
-//! | `own_paths`, `grants` | `/.sallyport/…`, where a browser comes back from its login; grants that were used |
+//! | `own_paths`, `grants` | `/.sallyport/…`, to which a browser returns from its login; grants that were used |
 //! | `certificates`, `refused_addresses` | client certificates in a TLS handshake, and what is recorded of refused ones |
 //! | `revalidation`, `revocation` | the same decision again while a flow lasts, and where a request keeps it |
 //!
-//! Nobody enters where something is missing or cannot be read.
+//! Access fails closed: where data is missing or unreadable, no client enters.
 
 pub(crate) mod admit;
 mod certificates;
@@ -42,60 +42,60 @@ use crate::{
 
 pub(crate) use certificates::{RefusedCertificate, holder, http_server_config, server_config};
 pub(crate) use denial::Denial;
-pub(crate) use gate::{Arrival, filter_answer_cookies, may_enter};
+pub(crate) use gate::{RequestSource, authorize_request, filter_answer_cookies};
 pub(crate) use own_paths::let_login_arrive;
 pub(crate) use page::AccessPage;
 pub(crate) use refused_addresses::refusal;
 pub(crate) use revalidation::{AccessRevalidation, follow};
 pub(crate) use revocation::{RevocationCheck, RevocationSlot, UncheckedRequest};
 
-/// Who may come in: the state of the edge, and what it knows of logins.
+/// Admission to the sockets of this edge: the state of the edge, and the logins.
 pub(crate) struct Access {
-    /// The state that all share.
+    /// The state that all rooms share.
     pub(crate) state: Arc<EdgeState>,
-    /// What is known of logins.
+    /// The logins.
     pub(crate) identity: IdentityState,
 }
 
 impl Access {
-    /// Access to the sockets of this edge; nothing is known of logins yet.
+    /// Access to the sockets of this edge, without any login yet.
     pub(crate) fn new(state: Arc<EdgeState>) -> Arc<Self> {
         let identity = IdentityState::new(&state.config);
         Arc::new(Self { state, identity })
     }
 }
 
-/// What an edge remembers of logins, beside its configuration.
+/// What an edge remembers of logins, besides its configuration.
 #[derive(Debug)]
 pub(crate) struct IdentityState {
     parts: Option<EdgeIdentity>,
-    /// `https://login.example.com`, with the port where it is another than 443.
+    /// `https://login.example.com`, with the port if it is not 443.
     login_url: String,
     grants: Mutex<grants::UsedGrants>,
-    told: Mutex<fields::AssertionCache>,
-    strangers: Mutex<refused_addresses::RefusedAddresses>,
+    assertions: Mutex<fields::AssertionCache>,
+    refused_addresses: Mutex<refused_addresses::RefusedAddresses>,
 }
 
 impl IdentityState {
-    /// One that remembers nothing yet.
+    /// An empty state.
     pub(crate) fn new(config: &EdgeConfig) -> Self {
         let port = if config.public_port == 443 { String::new() } else { format!(":{}", config.public_port) };
         Self {
             parts: config.identity.clone(),
             login_url: format!("https://login.{}{port}", config.domain),
             grants: Mutex::default(),
-            told: Mutex::default(),
-            strangers: Mutex::default(),
+            assertions: Mutex::default(),
+            refused_addresses: Mutex::default(),
         }
     }
 
-    /// Whether it is recorded that a certificate of this address was refused: a few times for each.
-    pub(crate) fn tells_of_stranger(&self, address: IpAddr) -> bool {
-        let mut strangers = self.strangers.lock();
-        strangers.may_be_told(address, Instant::now())
+    /// Whether a refused certificate of this address is recorded: only a few of each address are.
+    pub(crate) fn may_record_refusal(&self, address: IpAddr) -> bool {
+        let mut addresses = self.refused_addresses.lock();
+        addresses.may_record(address, Instant::now())
     }
 
-    /// What it needs; `None`: nobody enters where somebody has to be known.
+    /// The keys and logins. `None`: no identity can be known, so sockets that need one admit no client.
     fn parts(&self) -> Option<&EdgeIdentity> {
         self.parts.as_ref()
     }

@@ -1,11 +1,12 @@
-//! What we answer ourselves under `/.sallyport/` at a socket that asks who comes. None of it reaches an origin.
+//! The paths under `/.sallyport/` at a socket with an identity or policies. The edge answers them; none reaches an
+//! origin.
 
 use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderValue, Method, StatusCode, header::CACHE_CONTROL, request::Parts};
 use sallyport_http::page::Action;
-use sallyport_identity::{CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LogoutTicket, Purpose, safe_return_to};
+use sallyport_identity::{CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LogoutRequest, Purpose, safe_return_to};
 use sallyport_model::{Identity, LoginSession};
 use serde::Serialize;
 
@@ -16,21 +17,21 @@ use super::{
 
 use crate::policy::judge;
 
-/// Where browsers come back with a grant.
+/// The path to which browsers return with a grant.
 const CALLBACK: &str = "/.sallyport/callback";
-/// How long the login of a grant may be on its way, and how often it is looked for.
+/// How long to wait for the login of a grant, and how often to look for it.
 const MAX_WAIT_FOR_LOGIN: Duration = Duration::from_secs(2);
 const WAIT_FOR_LOGIN: Duration = Duration::from_millis(10);
 const JSON: &str = "application/json";
-/// How long those who check assertions may keep our keys.
+/// How long verifiers of assertions may cache the keys.
 const KEYS_CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
 
-/// The answer to a request under `/.sallyport/`. `may` says whether somebody may use the socket now.
+/// The response to a request under `/.sallyport/`. `may` decides whether an identity may use the socket now.
 pub(super) fn answer(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> Denial {
     let is_read = visit.head.method == Method::GET || visit.head.method == Method::HEAD;
     let name = visit.head.uri.path().strip_prefix("/.sallyport/").unwrap_or_default();
     match (name, &visit.head.method) {
-        // Not HEAD: it would use the grant up.
+        // Not for HEAD, which would use up the grant.
         ("callback", &Method::GET) => callback(visit, known).into(),
         ("login", _) if is_read => login(visit, known),
         ("logout", _) if is_read => ask_logout(visit).into(),
@@ -45,8 +46,8 @@ pub(super) fn answer(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl
     }
 }
 
-/// Waits for the login that a grant stands for, where control has just begun it and the word of it is on its way here. Nobody but
-/// who was sent back by control has such a grant.
+/// Waits until the login of a grant has arrived from control, which announces logins to edges in its own time. Only a
+/// browser that control has redirected has such a grant.
 pub(crate) async fn let_login_arrive(access: &Access, head: &Parts) {
     if head.uri.path() != CALLBACK {
         return;
@@ -61,13 +62,13 @@ pub(crate) async fn let_login_arrive(access: &Access, head: &Parts) {
     }
 }
 
-/// The path of ours that begins a login and brings the person to `wanted` afterwards.
+/// The path that begins a login and returns to `wanted` afterwards.
 pub(super) fn login_path(wanted: &str, switch: bool) -> String {
     let to = URL_SAFE_NO_PAD.encode(safe_return_to(wanted));
     format!("/.sallyport/login?to={to}{}", if switch { "&switch=1" } else { "" })
 }
 
-/// A parameter of the query, as it stands there.
+/// A parameter of the query, undecoded.
 fn parameter<'a>(visit: &'a Visit<'_>, name: &str) -> Option<&'a str> {
     parameter_of(visit.head.uri.query()?, name)
 }
@@ -90,20 +91,20 @@ fn login(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> Denial {
     }
 }
 
-/// The browser comes back with a grant. What is wrong with one that is not taken is not told: only whoever plays with it
-/// would want to know.
+/// Accepts the grant with which a browser returns. The page does not say why a grant is refused, because only an
+/// attacker could use the reason.
 fn callback(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     let grant: Option<Grant> = parameter(visit, "grant").and_then(|text| visit.parts.sealer.open(Purpose::Grant, text));
     let return_to = grant.as_ref().map_or("/", |grant| safe_return_to(&grant.return_to)).to_owned();
     if let Some(session) = grant.as_ref().and_then(|grant| accept(visit, grant)) {
         visit.access.state.metrics.identity("login-granted");
-        tracing::debug!(id = %visit.id, socket = %visit.route.id, email = %session.person.email, "a person came in");
+        tracing::debug!(id = %visit.id, socket = %visit.route.id, email = %session.person.email, "a person logged in");
         return AccessPage::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id)
             .with_cookies([visit.login_cookie(&session)]);
     }
     visit.access.state.metrics.identity("grant-refused");
     if grant.is_some() && known.is_some() {
-        // Another tab was faster: this browser is logged in, and nothing is taken from the grant.
+        // Another tab logged in first: the browser keeps that login, and the grant stays unused.
         return AccessPage::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id);
     }
     let paragraphs = [
@@ -116,7 +117,7 @@ fn callback(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     AccessPage::page("bad-grant", StatusCode::BAD_REQUEST, "Not logged in", &paragraphs, actions, by)
 }
 
-/// The login that a grant stands for, when it is good in this browser at this socket and was not used before.
+/// The login of a grant, if the grant is valid in this browser at this socket and unused.
 fn accept(visit: &Visit<'_>, grant: &Grant) -> Option<std::sync::Arc<LoginSession>> {
     let binding = visit.binding()?;
     if !grant.is_for(visit.route.id, &binding, visit.now) {
@@ -149,7 +150,8 @@ fn ask_logout(visit: &Visit<'_>) -> AccessPage {
     )
 }
 
-/// Ends the login here, and goes on to where it is ended everywhere. Only a page of this very host may ask for it.
+/// Ends the login at this socket and redirects to control, which ends the login everywhere. Only a page of this host
+/// may send this request.
 fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     if visit.sender() != Sender::Itself {
         let paragraphs = ["This did not come from the page of this site that asks whether you want to log out."];
@@ -160,19 +162,19 @@ fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     }
     let ticket = match known.map(|known| &known.identity) {
         Some(Identity::Person(session)) => {
-            let ticket = LogoutTicket { session: session.id, socket: visit.route.id, at: visit.now };
+            let ticket = LogoutRequest { session: session.id, socket: visit.route.id, at: visit.now };
             visit.parts.seal(Purpose::Logout, &ticket)
         }
         _ => None,
     };
-    // Whoever is not known here may be known elsewhere, and wants to come back here in the end.
+    // A browser without a login here may have one at control; it returns here at the end.
     let says = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
     let to = format!("{}/logout?{says}", visit.access.identity.login_url);
     let gone = [cookies::LOGIN, cookies::BINDING].map(|name| cookies::set(name, "", 0));
     AccessPage::redirect("own-page", StatusCode::SEE_OTHER, &to, visit.id).with_cookies(gone)
 }
 
-/// Who it is, for programs of the page: JSON that no other origin can read.
+/// The identity as JSON for scripts of the socket's own pages. No other origin can read the response.
 fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> AccessPage {
     #[derive(Serialize)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! What we say ourselves at a socket that asks who comes.
+//! Responses of the edge itself at a socket with an identity or policies.
 
 use bytes::Bytes;
 use http::{
@@ -12,24 +12,24 @@ use sallyport_http::{
 };
 use serde::Serialize;
 
-/// An answer of ours: a page, a redirect, a problem.
+/// A response of the edge: a page, a redirect, or a problem document.
 #[derive(Debug)]
 pub(crate) struct AccessPage {
     reason: &'static str,
     response: Box<Response<Bytes>>,
 }
 
-/// What programs are told when they may not come in.
+/// A refusal, in the form that programs read.
 pub(super) struct Refusal<'a> {
-    /// The status of the answer.
+    /// The status of the response.
     pub(super) status: StatusCode,
-    /// The word that programs look at, and under which it is counted.
+    /// The `code` of the problem document, and the label of the metric.
     pub(super) code: &'static str,
-    /// What it is, in a few words.
+    /// A short title.
     pub(super) title: &'static str,
     /// What happened, in one sentence.
     pub(super) detail: String,
-    /// Where a person logs in, when that helps.
+    /// The URL where a person logs in, if a login would help.
     pub(super) login_url: Option<&'a str>,
 }
 
@@ -38,17 +38,17 @@ impl AccessPage {
         Self { reason, response: Box::new(response) }
     }
 
-    /// The word under which it is counted.
+    /// The label of the metric.
     pub(crate) fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// The answer.
+    /// The response.
     pub(crate) fn response(&self) -> Response<Bytes> {
         (*self.response).clone()
     }
 
-    /// The same with this field too.
+    /// Adds this header field, if there is a value.
     pub(super) fn with(mut self, name: HeaderName, value: Option<HeaderValue>) -> Self {
         if let Some(value) = value {
             self.response.headers_mut().append(name, value);
@@ -56,24 +56,24 @@ impl AccessPage {
         self
     }
 
-    /// The same with this value of a field, and no other.
+    /// Sets this header field, and drops other values of it.
     pub(super) fn replacing(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.response.headers_mut().insert(name, value);
         self
     }
 
-    /// The same, with these cookies.
+    /// Adds these cookies.
     pub(super) fn with_cookies(self, cookies: impl IntoIterator<Item = Option<HeaderValue>>) -> Self {
         cookies.into_iter().fold(self, |answer, cookie| answer.with(SET_COOKIE, cookie))
     }
 
-    /// Sends the browser there. It is not to be remembered.
+    /// A redirect that browsers must not cache.
     pub(super) fn redirect(reason: &'static str, status: StatusCode, to: &str, id: RequestId) -> Self {
         Self::plain(reason, status, "text/plain; charset=utf-8", format!("go to {to}\n"), id)
             .with(LOCATION, HeaderValue::try_from(to).ok())
     }
 
-    /// A short answer that is not to be remembered.
+    /// A short plain text response that browsers must not cache.
     pub(super) fn plain(
         reason: &'static str,
         status: StatusCode,
@@ -92,7 +92,7 @@ impl AccessPage {
         Self::new(reason, response)
     }
 
-    /// A page for people, of this installation.
+    /// An HTML page for people, in the look of this installation.
     pub(super) fn page(
         reason: &'static str,
         status: StatusCode,
@@ -108,7 +108,7 @@ impl AccessPage {
 }
 
 impl Refusal<'_> {
-    /// The refusal as programs read it: a status for gRPC, `application/problem+json` (RFC 9457) for all others.
+    /// The refusal for programs: a gRPC status for gRPC, `application/problem+json` (RFC 9457) for everything else.
     pub(super) fn answer(&self, format: Format, id: RequestId, site: &Site) -> AccessPage {
         let answer = if format == Format::Grpc {
             let problem = Problem {

@@ -1,4 +1,4 @@
-//! Whether who was let in still may, for as long as a flow lasts.
+//! Repeats the admission decision for as long as a flow lasts.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -9,10 +9,10 @@ use super::{Access, AccessRequest, now};
 
 use crate::{origins::pool::SocketPool, policy::judge};
 
-/// How often flows are judged again where nothing has changed but the time: logins, tokens and policies end.
+/// How often flows are evaluated again without an event: logins, tokens and policies expire.
 const JUDGE_AGAIN: Duration = Duration::from_secs(5);
 
-/// What a flow was let in with.
+/// What a flow was admitted with.
 pub(crate) struct AccessRevalidation {
     access: Arc<Access>,
     pool: Arc<SocketPool>,
@@ -21,44 +21,44 @@ pub(crate) struct AccessRevalidation {
     request: Option<Box<(http::Method, String)>>,
     port: u16,
     identity: Option<Identity>,
-    /// Whether it was let in when nothing was asked, and is judged for the first time now.
+    /// The flow was admitted before the socket had policies, and is evaluated for the first time now.
     is_late: bool,
     calls: watch::Receiver<()>,
 }
 
 impl AccessRevalidation {
-    /// A flow to this socket. To be made before the flow is judged for the first time, so that nothing is missed.
+    /// For a flow to this socket. To be made before the first decision, so that no change is missed.
     pub(crate) fn new(access: &Arc<Access>, pool: &Arc<SocketPool>, client: IpAddr, port: u16) -> Self {
         let (socket, calls) = (pool.socket(), pool.calls());
         let (access, pool) = (access.clone(), pool.clone());
         Self { access, pool, socket, client, request: None, port, identity: None, is_late: false, calls }
     }
 
-    /// It is a request for this.
+    /// Sets the method and path, which policies may look at.
     pub(crate) fn set_request(&mut self, method: &http::Method, path: &str) {
         self.request = Some(Box::new((method.clone(), path.to_owned())));
     }
 
-    /// It was let in before the socket asked anything.
+    /// Marks a flow that was admitted before the socket had policies.
     pub(crate) fn set_due(&mut self) {
         self.is_late = true;
     }
 
-    /// It belongs to them.
+    /// Sets the identity that the flow was admitted with.
     pub(crate) fn set_identity(&mut self, identity: Option<Identity>) {
         self.identity = identity;
     }
 
-    /// Resolves when the flow may not go on.
+    /// Resolves when the flow is no longer admitted.
     pub(crate) async fn over(mut self) {
         self.until_over().await;
     }
 
-    /// The same for who keeps it: what a future takes in is held twice. Cancel safe.
+    /// The same by reference, which keeps the future small: a future holds moved arguments twice. Cancel safe.
     pub(crate) async fn until_over(&mut self) {
         loop {
             if !std::mem::take(&mut self.is_late) && self.calls.changed().await.is_err() {
-                // Nobody calls any more: the socket's pool is gone.
+                // The socket's pool is gone, and with it every later event.
                 std::future::pending::<()>().await;
             }
             if !self.holds() {
@@ -68,15 +68,15 @@ impl AccessRevalidation {
         }
     }
 
-    /// Whether the flow would be let in now.
+    /// Whether the flow would be admitted now.
     fn holds(&self) -> bool {
-        // Nobody may go on at a socket that is gone.
+        // The socket was deleted.
         let Some(route) = self.access.state.routes.get(self.socket) else { return false };
         let rules = self.pool.rules(&route);
         let Some(judge) = rules.judge() else { return true };
         let now = now();
         let identity = match (judge.asks(), &self.identity) {
-            // What the socket does not ask for, it does not know.
+            // Without an identity setting, the identity does not count.
             (None, _) | (_, None) => None,
             (Some(asks), Some(identity)) => {
                 let identities = self.access.identity.parts().map(|parts| &parts.identities);
@@ -105,7 +105,7 @@ impl AccessRevalidation {
     }
 }
 
-/// Has the flows judged again whenever somebody may be nobody now, and every few seconds, for as long as the access serves.
+/// Starts new evaluations when logins change, and every [`JUDGE_AGAIN`]. Ends with the access.
 pub(crate) async fn follow(access: &Access) {
     let mut changes = access.identity.parts().map(|parts| parts.identities.subscribe());
     let mut ticks = tokio::time::interval(JUDGE_AGAIN);

@@ -1,7 +1,7 @@
-//! The revocation check of a request whose answer is under way, kept where its bytes are written.
+//! The revocation check of a request whose response is under way, kept where bytes are written.
 //!
-//! The body of an answer is polled only while the client takes something. So the check does not lie in the body alone. For
-//! HTTP/1 it lies where the connection is written to, and for HTTP/2 where the stream is run.
+//! A response body is polled only while the client takes bytes, so the check cannot live in the body alone. HTTP/1
+//! polls it where the connection is written, HTTP/2 where the stream runs.
 
 use std::{
     sync::{
@@ -19,25 +19,25 @@ use super::AccessRevalidation;
 
 use crate::{access::Access, origins::pool::SocketPool, util::wake_gated::WakeGated};
 
-/// How long somebody who may not go on has to take the page that says so.
+/// How long a revoked client has to take the page that says so.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Resolves when whose request it is may not go on with it.
+/// Resolves when the request is revoked.
 pub(crate) type Over = WakeGated<()>;
 
-/// What decides whether a request may go on.
+/// What can revoke a request.
 #[derive(Default)]
 pub(crate) enum RevocationCheck {
     /// Nothing.
     #[default]
     Nothing,
-    /// Nothing was asked when it came: that is all that a short request has. One that has to wait gets a revalidation.
+    /// The request came before the socket had policies. If it has to wait, it is evaluated again.
     UncheckedRequest(UncheckedRequest),
-    /// It goes on until this resolves.
+    /// This future, which resolves when the request is revoked.
     Stands(Over),
 }
 
-/// A request to a socket that asked nothing.
+/// A request that was admitted without a decision, because the socket had no policies.
 pub(crate) struct UncheckedRequest {
     pub(crate) access: Arc<Access>,
     pub(crate) pool: Arc<SocketPool>,
@@ -57,17 +57,17 @@ impl UncheckedRequest {
 }
 
 impl RevocationCheck {
-    /// It goes on for as long as this says.
+    /// Revoked when this revalidation says so.
     pub(crate) fn of(revalidation: AccessRevalidation) -> Self {
         Self::Stands(WakeGated::new(revalidation.over()))
     }
 
-    /// It is over, but for a page that says so.
+    /// Revoked, with time left for the page that says so.
     pub(crate) fn last_words() -> Self {
         Self::Stands(WakeGated::new(tokio::time::sleep(LAST_WORDS)))
     }
 
-    /// To be asked while the request waits: ready when it may not go on.
+    /// Ready when the request is revoked. For a request that waits: it starts the evaluation of an unchecked request.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Self::UncheckedRequest(unasked) = self {
             *self = Self::of(unasked.revalidation());
@@ -75,7 +75,7 @@ impl RevocationCheck {
         self.poll_known(cx)
     }
 
-    /// Ready when it is known that it may not go on.
+    /// Like `poll_over`, without starting an evaluation.
     fn poll_known(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Stands(over) => std::pin::Pin::new(over).poll(cx),
@@ -84,7 +84,7 @@ impl RevocationCheck {
     }
 }
 
-/// Where the revocation of the answer under way lies.
+/// Holds the revocation check of the response under way.
 #[derive(Default)]
 pub(crate) struct RevocationSlot {
     revocation: Mutex<RevocationCheck>,
@@ -92,25 +92,25 @@ pub(crate) struct RevocationSlot {
 }
 
 impl RevocationSlot {
-    /// This is under way now.
+    /// Sets the check of a response that begins.
     pub(crate) fn put(&self, revocation: RevocationCheck) {
         self.is_over.store(false, Ordering::Relaxed);
         *self.revocation.lock() = revocation;
     }
 
-    /// What was under way has ended. Whether that was because it might not go on.
+    /// Clears the check of a response that ended. Returns whether the request was revoked.
     pub(crate) fn clear(&self) -> bool {
         *self.revocation.lock() = RevocationCheck::Nothing;
         self.is_over.swap(false, Ordering::Relaxed)
     }
 
-    /// To be asked while the answer waits, for its origin or its client: ready when it may not go on.
+    /// Ready when the request is revoked. To be polled while the response waits for its origin or its client.
     pub(crate) fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.revocation.lock().poll_over(cx);
         self.judged(polled)
     }
 
-    /// To be asked while the answer flows: ready when it is known that it may not go on.
+    /// Ready when the request is known to be revoked. To be polled while the response flows.
     pub(crate) fn poll_known(&self, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.revocation.lock().poll_known(cx);
         self.judged(polled)

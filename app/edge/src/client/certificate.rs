@@ -1,21 +1,21 @@
-//! The certificate that a client of HTTP showed in its TLS handshake.
+//! The certificate of an HTTP client, from its TLS handshake.
 
 use rustls::ServerConnection;
 use sallyport_model::ServiceTokenId;
 use sallyport_pki::ServiceHolder;
 
-/// A client certificate of a machine that a connection for HTTP was opened with. It counts for the name that the connection
-/// was opened for and for no other (RFC 9113 section 9.1.1: a connection may be used for several).
+/// The client certificate of a machine, with which an HTTP connection was opened. Valid only for the host of the
+/// handshake, because one connection may carry requests for several hosts (RFC 9113 section 9.1.1).
 #[derive(Debug)]
 pub(crate) struct ClientCertificate {
-    /// The name, in small letters.
+    /// The host name in lower case.
     host: String,
     pub(crate) token: Option<ServiceTokenId>,
     not_after: i64,
 }
 
 impl ClientCertificate {
-    /// What was shown in this handshake, if anything: its verifier has looked at the chain and at the token.
+    /// The certificate of this handshake, if any. The verifier of the handshake has checked the chain and the token.
     pub(crate) fn of(connection: &ServerConnection) -> Option<Box<Self>> {
         let der = connection.peer_certificates()?.first()?;
         let holder = ServiceHolder::from_der(der);
@@ -26,12 +26,12 @@ impl ClientCertificate {
         }))
     }
 
-    /// Whether it was shown to this host.
+    /// Whether the certificate was shown to this host.
     pub(crate) fn is_for(&self, host: &str) -> bool {
         self.host == host
     }
 
-    /// Whether its time is over: connections may last longer than certificates.
+    /// Whether the certificate has expired: connections may outlive it.
     pub(crate) fn is_over(&self, now: i64) -> bool {
         self.not_after <= now
     }

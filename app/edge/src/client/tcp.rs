@@ -4,12 +4,12 @@ use sallyport_net::{ReadAhead, RelayEnd, ReplayStream, ShardTcpStream};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// A client's TCP connection below TLS: its first bytes can be read again.
+/// A client's TCP connection below TLS, whose first bytes can be read again.
 pub(crate) type ClientTcp = ReplayStream<ReadAhead<ShardTcpStream>>;
 
-/// A client's connection that is passed on as it is.
+/// A client's connection that can be passed through to an origin.
 pub(crate) trait ClientIo: RelayEnd + Send + 'static {
-    /// The connection underneath, for what concerns TCP alone.
+    /// The TCP connection below.
     fn socket(&self) -> &TcpStream;
 }
 

@@ -1,4 +1,4 @@
-//! TLS with the clients of HTTP.
+//! TLS connections of HTTP clients.
 
 use std::{
     io::{self, IoSlice},
@@ -18,27 +18,27 @@ use crate::client::{
     tcp::{ClientIo as _, ClientTcp},
 };
 
-/// A client that comes for HTTP, the API or a WebSocket.
+/// A client of HTTP, the API or a WebSocket, after its handshake.
 pub(crate) struct HttpClient {
-    /// What it sends, and is sent.
+    /// The decrypted stream.
     pub(crate) stream: ClientTls,
-    /// What it speaks.
+    /// The protocol of its ALPN.
     pub(crate) negotiated: Negotiated,
-    /// The certificate that it was opened with, where there was one.
+    /// The client certificate, if one was shown.
     pub(crate) shown: Option<Box<ClientCertificate>>,
 }
 
-/// A client's connection with TLS.
+/// A client's TLS connection.
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 pub(crate) enum ClientTls {
-    /// TLS 1.3: it holds no buffer while it rests, and most of the time it does.
+    /// TLS 1.3, without a buffer while the connection is idle.
     Unbuffered(UnbufferedTlsStream<ClientTcp>),
-    /// TLS 1.2, or with a client that may show a certificate.
+    /// TLS 1.2, or a client that may show a certificate.
     Buffered(Box<TlsStream<ClientTcp>>),
 }
 
 impl ClientTls {
-    /// The socket below.
+    /// The TCP connection below.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Unbuffered(stream) => stream.get_ref().socket(),
@@ -53,7 +53,7 @@ impl RelayEnd for ClientTls {
     }
 }
 
-/// Does the same with either of them.
+/// Calls the same method on either variant.
 macro_rules! with_either {
     ($stream:expr, $method:ident($($argument:expr),*)) => {
         match $stream.get_mut() {

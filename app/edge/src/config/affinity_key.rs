@@ -1,4 +1,4 @@
-//! The secret behind which origin a client meets.
+//! The secret of client affinity.
 
 use sallyport_balance::HashKey;
 use sha2::{Digest, Sha256};

@@ -1,15 +1,15 @@
-//! Where an edge records who used what.
+//! The audit settings of an edge.
 
 use std::{fmt, sync::Arc};
 
 use sallyport_audit::AuditSink;
 
-/// Where it is recorded who used what.
+/// Where an edge records the use of sockets.
 #[derive(Clone)]
 pub struct EdgeAudit {
-    /// Where events go.
+    /// Receives the events.
     pub sink: Arc<dyn AuditSink>,
-    /// Whether the use of every socket is recorded, or only of those that ask who comes.
+    /// Whether the use of every socket is recorded, or only of sockets with an identity or policies.
     pub all: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an edge needs to know who comes.
+//! The keys and logins that an edge needs to identify clients.
 
 use std::sync::Arc;
 
@@ -8,19 +8,20 @@ use serde::Serialize;
 
 use crate::util::ids;
 
-/// What an edge needs to know who comes. An edge without it lets nobody into sockets that ask.
+/// The keys and logins by which an edge identifies clients. Without them, sockets with an identity setting admit no
+/// client.
 #[derive(Debug, Clone)]
 pub struct EdgeIdentity {
-    /// Seals and opens what browsers carry; control has the same.
+    /// Seals and opens the values that browsers carry; control has the same key.
     pub sealer: Arc<Sealer>,
-    /// Who has logged in, and which tokens are good.
+    /// The valid logins and tokens.
     pub identities: Identities,
-    /// Signs what origins are told.
+    /// Signs the assertions for origins.
     pub assertions: Arc<AssertionKey>,
 }
 
 impl EdgeIdentity {
-    /// Seals this value for this purpose; `None` when it is too long for a browser.
+    /// Seals this value for this purpose; `None` if the result is too long for a browser.
     pub(crate) fn seal(&self, purpose: Purpose, value: &impl Serialize) -> Option<String> {
         self.sealer.seal(purpose, value, ids::random())
     }

@@ -1,4 +1,4 @@
-//! What can be set of an edge.
+//! The configuration of an edge.
 //!
 //! May use `util`.
 
@@ -22,75 +22,75 @@ pub use self::{affinity_key::AffinityKey, audit::EdgeAudit, identity::EdgeIdenti
 
 use crate::util::ids;
 
-/// How long a client may take nothing of what waits for it, when nothing else is said.
+/// The default of [`EdgeConfig::send_timeout`].
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How an edge behaves. [`EdgeConfig::new`] gives the defaults.
+/// The configuration of an edge. [`EdgeConfig::new`] gives the defaults.
 #[derive(Debug, Clone)]
 pub struct EdgeConfig {
     /// The domain that sockets' names are under, in lower case, without dots around it.
     pub domain: String,
-    /// The port that clients know us by; for addresses that we hand out.
+    /// The port of the edge in URLs that the edge hands out.
     pub public_port: u16,
-    /// Whose pages visitors see where no origin answers.
+    /// Name and look of the pages that visitors see when no origin answers.
     pub site: watch::Receiver<Arc<Site>>,
-    /// The region that the edge is in, where there are regions.
+    /// The region of the edge, in installations with regions.
     pub region: Option<RegionName>,
-    /// How long an origin may take to accept a connection before another is tried.
+    /// How long an origin may take to accept a connection before another origin is tried.
     pub connect_timeout: Duration,
-    /// How long a client may take to send a request's header.
+    /// How long a client may take to send the header section of a request.
     pub header_timeout: Duration,
-    /// How long a client's connection is kept without requests.
+    /// How long an idle client connection is kept open.
     pub idle_timeout: Duration,
-    /// How long an origin may take to begin its answer, counted from the last byte of the request that it got.
+    /// How long an origin may take from the last byte of the request to the first byte of the response.
     pub response_timeout: Duration,
-    /// How long a client may take nothing of what waits for it before its connection, or in HTTP/2 its stream, is ended; and
-    /// how long one may send nothing of a request's body whose answer it has.
+    /// How long a client may take no byte of a response before its connection, in HTTP/2 its stream, is ended. The same
+    /// bound applies to a client that sends no byte of a request body after its response has come.
     pub send_timeout: Duration,
-    /// How often a quiet HTTP/2 client is asked whether it is there, and how long it may take to say so.
+    /// How long an HTTP/2 client may be silent before a PING, and how long the answer may take.
     pub ping_interval: Duration,
-    /// How long a flow of datagrams lasts in which nothing moves; those in which little has moved end sooner.
+    /// How long an idle datagram flow lasts; flows with little traffic end sooner.
     pub udp_idle_timeout: Duration,
-    /// How long a shutdown waits for what runs.
-    pub drain: Duration,
+    /// How long a shutdown waits for running work.
+    pub shutdown_grace: Duration,
     /// Keepalive and windows of the connectors' sessions.
     pub session: SessionConfig,
-    /// What this edge is called and which others serve, for connectors; nothing where it is alone.
+    /// The name of this edge and the addresses of its neighbours, for connectors; empty for a lone edge.
     pub neighbours: watch::Receiver<Arc<Neighbours>>,
-    /// Until when what runs may go on, when the edge is to be drain_until; `None`: it serves.
+    /// The end of a drain that has been ordered; `None` without a drain.
     pub drain_until: watch::Receiver<Option<Instant>>,
-    /// How congestion of the connectors' TCP connections is controlled; `None`: as the kernel does it.
+    /// The congestion control of the connectors' TCP connections; `None` for that of the kernel.
     pub tunnel_congestion: Option<Congestion>,
-    /// How many legs of each connector stand ready.
+    /// How many legs of each connector are kept ready.
     pub ready_legs: usize,
     /// How many connectors may be connected.
     pub max_sessions: usize,
     /// How many legs one connector may have.
     pub max_legs_per_session: usize,
-    /// How many connections may be open; as many again as legs of tunnels.
+    /// How many connections may be open, and how many legs of tunnels besides.
     pub max_connections: usize,
-    /// How many connections one address may have open (in IPv6, one network of 64 bits); as many again as legs.
+    /// How many connections one address may have open (in IPv6, one network of 64 bits), and how many legs besides.
     pub max_connections_per_address: usize,
-    /// How many requests are served on one client connection.
+    /// How many requests one client connection may carry.
     pub max_requests_per_connection: u64,
-    /// From which networks connections begin with a PROXY protocol header that is believed.
+    /// The networks of balancers, whose connections begin with a PROXY protocol header.
     pub trusted_proxies: Vec<Network>,
-    /// Which networks may be dialed for direct origins.
+    /// The networks in which direct origins may be.
     pub direct_origins: DialedNetworks,
-    /// Where addresses are, for access lists that ask for countries or autonomous systems. A list that asks for what is
-    /// not here lets nobody in.
+    /// The database of countries and autonomous systems for access lists. Without it, access lists that need it refuse
+    /// every client.
     pub geo: Option<Arc<Geo>>,
-    /// The secret behind which origin a client meets, where it meets the same again. Kept for as long as clients shall.
+    /// The secret by which a client meets the same origin again. A new secret moves clients to other origins.
     pub affinity_key: AffinityKey,
-    /// What it takes to know who comes. Without it, nobody enters a socket that asks.
+    /// The keys and logins that identify clients. Without it, sockets with an identity admit no client.
     pub identity: Option<EdgeIdentity>,
     /// Whether each request is logged, under the target `access`.
     pub access_log: bool,
-    /// Where it is recorded who used what.
+    /// Where the use of sockets is recorded.
     pub audit: Option<EdgeAudit>,
-    /// The flows that run.
+    /// The running flows.
     pub flows: LiveFlows,
-    /// Where connections are served; what else the edge does stays in the caller's scheduler.
+    /// The threads that serve connections. Everything else runs on the caller's runtime.
     pub shards: Shards,
 }
 
@@ -111,7 +111,7 @@ impl EdgeConfig {
             send_timeout: SEND_TIMEOUT,
             ping_interval: Duration::from_secs(20),
             udp_idle_timeout: Duration::from_secs(60),
-            drain: Duration::from_secs(30),
+            shutdown_grace: Duration::from_secs(30),
             session: SessionConfig::default(),
             neighbours: watch::Sender::default().subscribe(),
             drain_until: watch::Sender::default().subscribe(),

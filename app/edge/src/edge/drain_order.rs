@@ -1,8 +1,8 @@
-//! The drain of an edge that goes on running: for a newer program, or for work on its machine.
+//! The drain of an edge that keeps running, for an upgrade or for work on its machine.
 //!
-//! From the order on, `/readyz` reports "not ready", and the edge's card sends connectors elsewhere. Each answer is the last on
-//! its connection. The edge serves new clients all the same. When the time is over, the edge cuts off what still runs, as at a
-//! shutdown.
+//! From the order on, `/readyz` reports "not ready", and the edge's card sends connectors elsewhere. Each response
+//! closes its connection. The edge still serves new clients. At the end of the drain, the edge cuts off what still
+//! runs, as at a shutdown.
 
 use std::sync::atomic::Ordering;
 
@@ -14,16 +14,16 @@ use super::Edge;
 use crate::lifecycle::phase::{MAX_LINGER, Phase};
 
 impl Edge {
-    /// Does as it is told about being emptied, until the shutdown.
+    /// Follows drain orders until the shutdown.
     pub(crate) async fn follow_drain_order(&self, shutdown: &Shutdown) {
-        let mut told = self.state.config.drain_until.clone();
-        let mut until = *told.borrow_and_update();
+        let mut orders = self.state.config.drain_until.clone();
+        let mut until = *orders.borrow_and_update();
         self.begin_or_end(until);
         loop {
             tokio::select! {
                 () = shutdown.wait() => return,
-                Ok(()) = told.changed() => {
-                    until = *told.borrow_and_update();
+                Ok(()) = orders.changed() => {
+                    until = *orders.borrow_and_update();
                     self.begin_or_end(until);
                 }
                 () = over(until) => {
@@ -35,14 +35,14 @@ impl Edge {
     }
 
     fn begin_or_end(&self, until: Option<Instant>) {
-        let was_emptied = self.state.drain_ordered.swap(until.is_some(), Ordering::Relaxed);
-        match (was_emptied, until) {
+        let was_draining = self.state.drain_ordered.swap(until.is_some(), Ordering::Relaxed);
+        match (was_draining, until) {
             (false, Some(until)) => {
                 let within = until.saturating_duration_since(Instant::now());
                 tracing::info!(
                     ?within,
                     running = self.state.running.count(),
-                    "this edge is emptied: clients and connectors are sent elsewhere"
+                    "this edge drains: clients and connectors are sent elsewhere"
                 );
                 self.state.phase.turn(Phase::Lingering);
             }
@@ -53,10 +53,10 @@ impl Edge {
 
     async fn cut_what_runs(&self) {
         let running = self.state.running.count();
-        self.state.phase.turn(Phase::Draining);
+        self.state.phase.turn(Phase::Closing);
         let _ = tokio::time::timeout(MAX_LINGER, self.state.running.none_left()).await;
         self.state.phase.turned(Phase::Cut);
-        tracing::info!(running, "the time is over: what still ran is cut off, and this edge is empty");
+        tracing::info!(running, "the drain has ended: running work was cut off, and this edge is empty");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `/metrics` looks at when it is asked for: figures of this moment, from every room.
+//! The gauges of `/metrics`: figures of all rooms, read at the time of a scrape.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,7 @@ use crate::{
     metrics::ReasonLabel,
 };
 
-/// What is looked at when it is asked for.
+/// The gauges, read when a scrape comes.
 #[derive(Debug)]
 pub(crate) struct Gauges {
     pub(crate) tunnels: TunnelsInDebug,
@@ -34,7 +34,7 @@ pub(crate) struct Gauges {
     pub(crate) shards: Shards,
 }
 
-/// The tunnels, in a coat that can be printed.
+/// The tunnels, with an implementation of `Debug`.
 pub(crate) struct TunnelsInDebug(pub(crate) EdgeTunnels);
 
 impl std::fmt::Debug for TunnelsInDebug {
@@ -47,15 +47,15 @@ impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let stats = self.tunnels.0.stats();
         let gauges = [
-            ("sallyport_edge_tunnels_up", "Tunnels that are attached", stats.tunnels),
+            ("sallyport_edge_tunnels_up", "Attached tunnels", stats.tunnels),
             ("sallyport_edge_sessions", "Connectors' sessions", stats.sessions),
-            ("sallyport_edge_legs_idle", "Legs that wait for a stream", stats.legs_idle),
-            ("sallyport_edge_legs_busy", "Legs that carry a stream", stats.legs_busy),
+            ("sallyport_edge_legs_idle", "Legs without a stream", stats.legs_idle),
+            ("sallyport_edge_legs_busy", "Legs with a stream", stats.legs_busy),
             ("sallyport_edge_streams_multiplexed", "Streams on control connections", stats.mux_streams),
             ("sallyport_edge_connections_open", "Open TLS connections", self.connections.open()),
             (
                 "sallyport_edge_connections_bulk",
-                "Connections that carry bulk, in threads for it",
+                "Connections with bulk transfers, in threads for them",
                 self.shards.carrying_bulk(),
             ),
             ("sallyport_edge_udp_flows", "Flows of UDP sockets", self.udp_flows.all()),
@@ -67,7 +67,7 @@ impl Collector for Gauges {
             ),
             (
                 "sallyport_edge_draining",
-                "Whether this edge is to be emptied",
+                "Whether this edge is ordered to drain",
                 usize::from(self.drain_ordered.load(Ordering::Relaxed)),
             ),
         ];
@@ -78,7 +78,7 @@ impl Collector for Gauges {
         let datagrams = stats.datagrams;
         let counters = [
             ("sallyport_edge_tunnel_datagrams_sent", "Datagrams sent to connectors", datagrams.sent),
-            ("sallyport_edge_tunnel_datagrams_received", "Datagrams that came from connectors", datagrams.received),
+            ("sallyport_edge_tunnel_datagrams_received", "Datagrams received from connectors", datagrams.received),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);

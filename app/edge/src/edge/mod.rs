@@ -1,4 +1,4 @@
-//! The edge of one process: [`Edge`] composes the rooms below, and answers what control asks of it.
+//! The edge of one process: [`Edge`] composes the rooms below, and answers queries of control.
 //!
 //! May use every room but `listener` and `serve`.
 
@@ -22,7 +22,7 @@ use crate::{
     http::server::{ApiService, HealthNotes, HttpServer},
     lifecycle::{
         counts::{Connections, Handshakes},
-        readiness::{Asker, Readiness},
+        readiness::{Readiness, ReadinessCheck},
     },
     mesh::{Mesh, MeshSettings},
     ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
@@ -34,7 +34,7 @@ use crate::{
     udp::ports::UdpPorts,
 };
 
-/// An edge. Made once for a process.
+/// The edge of a process.
 pub struct Edge {
     pub(crate) state: Arc<EdgeState>,
     pub(crate) access: Arc<Access>,
@@ -49,7 +49,7 @@ pub struct Edge {
     pub(crate) connections: Arc<Connections>,
 }
 
-/// The server for stock ssh clients, and the tunnels that they hold up.
+/// The server for stock ssh clients, and their tunnels.
 pub(crate) struct Ssh {
     pub(crate) server: sallyport_ssh::SshServer,
     pub(crate) tunnels: Arc<SshTunnels>,
@@ -63,10 +63,11 @@ impl std::fmt::Debug for Edge {
 }
 
 impl Edge {
-    /// An edge for these routes, which tells the directory of its tunnels. It takes nothing before [`Edge::serve`].
+    /// An edge for these routes, which publishes its tunnels in the directory. It accepts nothing before
+    /// [`Edge::serve`].
     ///
     /// # Panics
-    /// When the operating system gives no random bytes: nothing here would be safe then.
+    /// The operating system gives no random bytes.
     #[must_use]
     pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
         let state = EdgeState::new(config, routes, directory);
@@ -105,17 +106,18 @@ impl Edge {
         })
     }
 
-    /// Relays for other edges from now on, and has them relay. To be called before [`Edge::serve`]; only the first call counts.
+    /// Joins the mesh: relays for other edges, and through them. To be called before [`Edge::serve`]; only the first
+    /// call counts.
     pub fn join_mesh(&self, settings: MeshSettings) {
         self.state.sockets.shared().dialer.set_fleet(settings.fleet.clone());
         let mesh = Mesh::new(&self.state, &self.tunnels, settings);
-        let told = mesh.clone();
-        let _ = self.http.mesh_health.set(Arc::new(move || told.notes()));
+        let noted = mesh.clone();
+        let _ = self.http.mesh_health.set(Arc::new(move || noted.notes()));
         let _ = self.mesh.set(mesh);
     }
 
-    /// Makes the edge's metrics known to the registry, those of ssh clients only after [`Edge::serve_ssh`], and those of the
-    /// mesh after [`Edge::join_mesh`].
+    /// Registers the edge's metrics; those of ssh clients only after [`Edge::serve_ssh`], and those of the mesh only
+    /// after [`Edge::join_mesh`].
     pub fn register_metrics(&self, registry: &mut Registry) {
         let sockets = &self.state.sockets;
         self.state.metrics.register(registry);
@@ -139,15 +141,15 @@ impl Edge {
         }
     }
 
-    /// What `/metrics` shows from now on: a registry in which [`Edge::register_metrics`] and whoever else counts in
-    /// this process has been. Only the first call counts; before it there is no `/metrics`.
+    /// Publishes a registry at `/metrics`, after [`Edge::register_metrics`] and all other metrics of the process. Only
+    /// the first call counts; before it there is no `/metrics`.
     pub fn publish_metrics(&self, registry: Registry) {
         self.http.exposition.publish(registry);
     }
 
-    /// Whom `/readyz` asks from now on, beside the edge itself, and what it says when that cannot. Only the first call counts.
-    pub fn ask_readiness(&self, told: &'static str, ask: Readiness) {
-        let _ = self.http.readiness.set(Asker::new(told, ask));
+    /// Sets a further check for `/readyz`, and the public reason if it fails. Only the first call counts.
+    pub fn ask_readiness(&self, reason: &'static str, ask: Readiness) {
+        let _ = self.http.readiness.set(ReadinessCheck::new(reason, ask));
     }
 
     /// Sets how the edge asks control about a tunnel that the edge does not know. Only the first call counts.
@@ -156,16 +158,15 @@ impl Edge {
         self.gate.ask(TunnelLookup::new(ask, move |status| metrics.tunnel_asked(status.as_str())));
     }
 
-    /// What `/healthz` says from now on besides that it is well: lines of what is not as it should be, and is served on
-    /// without. Only the first call counts.
+    /// Sets further lines for `/healthz`, about faults that do not stop the service. Only the first call counts.
     pub fn tell_health(&self, notes: HealthNotes) {
         let _ = self.http.health.set(notes);
     }
 
-    /// Serves stock ssh clients from now on: on the port that all share, and on one of their own where there is one.
-    /// To be called before [`Edge::serve`]; only the first call counts.
+    /// Serves stock ssh clients: on the shared port, and on a port of their own if there is one. To be called before
+    /// [`Edge::serve`]; only the first call counts.
     pub fn serve_ssh(&self, mut settings: SshSettings) {
-        // Those that make room take a moment to be gone.
+        // Displaced clients take a moment to disconnect.
         settings.config.max_unauthenticated = 2 * self.ssh_logins.max();
         let listener = Mutex::new(settings.listener.take());
         let (server, tunnels) = ssh::server(&self.state, &self.tunnels, settings);
@@ -173,8 +174,8 @@ impl Edge {
         let _ = self.ssh.set(Ssh { server, tunnels, listener });
     }
 
-    /// The published metrics in the OpenMetrics text format; `None` when none are published. Reads files where there are
-    /// UDP sockets.
+    /// The published metrics in the OpenMetrics text format; `None` without a published registry. Reads files if there
+    /// are UDP sockets.
     #[must_use]
     pub fn metrics_text(&self) -> Option<String> {
         self.http.exposition.text()

@@ -1,4 +1,4 @@
-//! What control asks this edge, and what it answers: what only an edge knows of flows that run or have ended.
+//! Answers queries of control about flows and tunnels of this edge.
 
 use std::{
     collections::BTreeMap,
@@ -6,13 +6,13 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_bus::{Answer, Ask, EdgeFigures, EndedList, HeldTunnel, MAX_ANSWER_ITEMS, Responder, SocketUse};
+use sallyport_bus::{Answer, Ask, EdgeFigures, EndedList, MAX_ANSWER_ITEMS, Responder, SocketUse, TunnelFigures};
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_net::process_figures;
 
 use crate::{edge::Edge, origins::transport::OriginTransport};
 
-/// Answers for the edge for as long as that is there.
+/// Answers for as long as the edge exists.
 struct Answers(Weak<Edge>);
 
 impl Responder for Answers {
@@ -22,7 +22,7 @@ impl Responder for Answers {
 }
 
 impl Edge {
-    /// What answers for this edge.
+    /// The responder of this edge.
     #[must_use]
     pub fn answers(self: &Arc<Self>) -> Arc<dyn Responder> {
         Arc::new(Answers(Arc::downgrade(self)))
@@ -37,40 +37,40 @@ impl Edge {
             Ask::Ended { organisation, socket, after, limit } => {
                 Answer::Ended(self.ended(organisation, socket, after, limit.min(MAX_ANSWER_ITEMS)))
             }
-            Ask::Tunnels { organisation, socket } => {
-                Answer::Tunnels(self.route_of(organisation, socket).map(|_| self.held(socket)).unwrap_or_default())
-            }
+            Ask::Tunnels { organisation, socket } => Answer::Tunnels(
+                self.route_of(organisation, socket).map(|_| self.attached_tunnels(socket)).unwrap_or_default(),
+            ),
             Ask::Figures => Answer::Figures(self.figures()),
         }
     }
 
-    /// The socket, when it is the organisation's.
+    /// The route of the socket, if the organisation owns it.
     fn route_of(&self, organisation: AccountId, socket: SocketId) -> Option<Arc<SocketRoute>> {
         self.state.routes.get(socket).filter(|route| route.account == organisation)
     }
 
-    /// What was counted of the socket since this edge began.
+    /// The counts of the socket since this edge started.
     fn use_of(&self, socket: SocketId) -> SocketUse {
         let since = SystemTime::now().checked_sub(self.state.sockets.started().elapsed()).unwrap_or(UNIX_EPOCH);
         let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut told =
+        let mut counted =
             SocketUse { since_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX), ..SocketUse::default() };
-        let Some(pool) = self.state.sockets.known(socket) else { return told };
-        told.live = pool.origins().iter().map(|origin| u64::from(origin.own_load())).sum();
-        let Some(metrics) = pool.counted() else { return told };
-        (told.requests, (told.bytes_in, told.bytes_out)) = metrics.read();
+        let Some(pool) = self.state.sockets.known(socket) else { return counted };
+        counted.live = pool.origins().iter().map(|origin| u64::from(origin.own_load())).sum();
+        let Some(metrics) = pool.counted() else { return counted };
+        (counted.requests, (counted.bytes_in, counted.bytes_out)) = metrics.read();
         let counts = &metrics.counts;
-        (told.flows, told.refusals) = (counts.flows(), counts.refusals());
-        (told.last_minute, told.minute_seconds) = counts.last_minute(Instant::now());
+        (counted.flows, counted.refusals) = (counts.flows(), counts.refusals());
+        (counted.last_minute, counted.minute_seconds) = counts.last_minute(Instant::now());
         let (durations, first_bytes) = counts.spans();
-        (told.durations, told.duration_bounds) = (durations.counts, durations.bounds);
-        (told.first_bytes, told.first_byte_bounds) = (first_bytes.counts, first_bytes.bounds);
-        told.origins = counts.origins();
-        told.origins.sort_unstable_by_key(|one| std::cmp::Reverse(one.uses));
-        told
+        (counted.durations, counted.duration_bounds) = (durations.counts, durations.bounds);
+        (counted.first_bytes, counted.first_byte_bounds) = (first_bytes.counts, first_bytes.bounds);
+        counted.origins = counts.origins();
+        counted.origins.sort_unstable_by_key(|one| std::cmp::Reverse(one.uses));
+        counted
     }
 
-    /// What ended lately at the organisation's sockets, or at this one of them.
+    /// The flows that ended lately at the organisation's sockets, or at one of them.
     fn ended(&self, organisation: AccountId, socket: Option<SocketId>, after: Option<u64>, limit: usize) -> EndedList {
         let mut found = BTreeMap::new();
         let pools = match socket {
@@ -86,24 +86,24 @@ impl Edge {
         EndedList { entries: found.into_values().collect() }
     }
 
-    /// The socket's tunnels that this edge holds itself.
-    fn held(&self, socket: SocketId) -> Vec<HeldTunnel> {
+    /// The tunnels of the socket that are attached here.
+    fn attached_tunnels(&self, socket: SocketId) -> Vec<TunnelFigures> {
         let Some(pool) = self.state.sockets.known(socket) else { return Vec::new() };
         let origins = pool.origins();
-        // Those of other edges are for these to tell of.
+        // Relayed ones are left to the edges that hold them.
         let own = origins
             .iter()
             .filter(|origin| matches!(origin.handle(), OriginTransport::Tunnel(_) | OriginTransport::Ssh(_)));
-        let held = own.filter_map(|origin| {
+        let attached = own.filter_map(|origin| {
             let tunnel = origin.handle().tunnel()?;
-            Some(HeldTunnel {
+            Some(TunnelFigures {
                 tunnel,
                 is_well: self.state.directory.health(tunnel),
                 rtt_us: origin.handle().round_trip().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
                 live: u64::from(origin.load()),
             })
         });
-        held.take(MAX_ANSWER_ITEMS).collect()
+        attached.take(MAX_ANSWER_ITEMS).collect()
     }
 
     fn figures(&self) -> EdgeFigures {

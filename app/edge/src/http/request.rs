@@ -95,11 +95,14 @@ pub(crate) async fn serve(
         // 4. Check access.
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
         access::let_login_arrive(&server.access, &head).await;
-        let arrival =
-            access::Arrival { address: client.addr.ip(), certificate: client.certificate.as_deref(), id: context.id() };
+        let source = access::RequestSource {
+            address: client.addr.ip(),
+            certificate: client.certificate.as_deref(),
+            id: context.id(),
+        };
         let mut record = |who: Option<&Identity>, rule| context.record_decision(who, rule);
         let access = &server.access;
-        let mut principal = access::may_enter(access, &arrival, &pool, &rules, &host, &mut head, &mut record)?;
+        let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;
         check_access(&server, &client, &route, &mut head).await?;
         if forward::decrement_max_forwards(&head.method, &mut head.headers)? == Recipient::Edge {
             return Ok(error_page::final_recipient_response(&head));
@@ -506,7 +509,7 @@ async fn open_or_reuse(
     match outgoing.hop {
         NextHop::Http1 => {
             let has_own = delivery.wants_new_connection() || outgoing.websocket;
-            let shared = !has_own && outgoing.upload.is_none() && origin.shares_well();
+            let shared = !has_own && outgoing.upload.is_none() && origin.prefers_shared();
             let idle = if has_own { None } else { origin.take_idle(client.addr, delivery.may_repeat(), shared) };
             match idle {
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),

@@ -16,7 +16,7 @@ use crate::{
         upload::{ApiBody, ApiRequestBody},
         upload_meter::UploadBudget,
     },
-    lifecycle::{counts::Connections, readiness::Asker},
+    lifecycle::{counts::Connections, readiness::ReadinessCheck},
     metrics::{SocketMetrics, exposition::Exposition},
     policy::basic_auth::BasicAuthenticator,
     state::EdgeState,
@@ -59,7 +59,7 @@ pub(crate) struct HttpServer {
     /// the other.
     pub(crate) legs: Arc<Connections>,
     /// The check behind `/readyz`, in addition to the state of the edge.
-    pub(crate) readiness: OnceLock<Asker>,
+    pub(crate) readiness: OnceLock<ReadinessCheck>,
     /// Further lines of `/healthz`.
     pub(crate) health: OnceLock<HealthNotes>,
     /// The lines of `/healthz` about other edges.

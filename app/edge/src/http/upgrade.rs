@@ -9,7 +9,7 @@ use std::{
 
 use bytes::BytesMut;
 use sallyport_bus::LiveFlow;
-use sallyport_net::{Carried, Pace, relay};
+use sallyport_net::{Pace, RelayCounts, relay};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
@@ -90,7 +90,7 @@ impl Relay {
         let shards = &server.state.config.shards;
         sallyport_shards::spawn_near(shards.by_weight(Box::pin(async move {
             let (_running, _client) = (running, client);
-            let mut carried = Carried::default();
+            let mut carried = RelayCounts::default();
             let pace = context.pass().map(|pass| pass.meter().clone());
             let mut revocation = context.take_revocation();
             let revoked = poll_fn(|cx| revocation.poll_over(cx));
@@ -127,7 +127,7 @@ impl Relay {
         (mut client, early_data): (ClientStream, BytesMut),
         pace: Option<Meter>,
         live: Option<Arc<LiveFlow>>,
-        carried: &mut Carried,
+        carried: &mut RelayCounts,
     ) -> io::Result<()> {
         let _origin = self.origin;
         let (mut origin, early_response) = self.connection.into_stream();

@@ -1,4 +1,4 @@
-//! Bounds on who may hold how much of the edge: connections, and handshakes that have not finished.
+//! Bounds on connections and on unfinished handshakes, in all and for each address.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,17 +12,17 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-/// How many handshakes may be unfinished at once, from everywhere.
+/// How many handshakes may be unfinished at once, in all.
 const MAX_HANDSHAKES: usize = 8_192;
-/// How many handshakes may be unfinished at once from one address. Past it the oldest is let go: one that is meant
-/// finishes within milliseconds, so that silent connections only ever push out one another.
+/// How many handshakes of one address may be unfinished at once. Beyond, the oldest is dropped: an honest handshake
+/// takes milliseconds, so silent connections displace only each other.
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 1_024;
-/// How many ssh clients may not have logged in, and how many of one address. The oldest is let go past it as above: less than
-/// the connections that the ssh server takes, so that those who only knock take no place of those who have logged in.
+/// How many ssh clients may be logging in, in all and from one address; beyond, the oldest is dropped. Fewer than the
+/// connections that the ssh server accepts, so that such clients cannot displace those that have logged in.
 const MAX_SSH_LOGINS: usize = 512;
 const MAX_SSH_LOGINS_PER_ADDRESS: usize = 32;
 
-/// The part of an address that one party controls: all of an IPv4 address, the first 64 bits of an IPv6 one.
+/// The part of an address that one party controls: an IPv4 address, or the first 64 bits of an IPv6 address.
 pub(crate) fn party(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => {
@@ -33,13 +33,13 @@ pub(crate) fn party(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The handshakes that have not finished.
+/// The unfinished handshakes.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     max: usize,
     max_per_address: usize,
     waiting: Mutex<Waiting>,
-    /// Told when the last one ends.
+    /// Notified when the last one ends.
     ended: Notify,
 }
 
@@ -50,7 +50,7 @@ struct Waiting {
     next: u64,
 }
 
-/// A place among the unfinished handshakes; given back when dropped.
+/// The place of an unfinished handshake, released when dropped.
 #[derive(Debug)]
 pub(crate) struct HandshakePlace {
     list: Arc<Handshakes>,
@@ -70,17 +70,17 @@ impl Handshakes {
         Self { max, max_per_address, waiting: Mutex::default(), ended: Notify::new() }
     }
 
-    /// The same of ssh clients, whose handshakes end with the login.
+    /// For ssh clients, whose handshake ends with the login.
     pub(crate) fn of_ssh() -> Self {
         Self::new(MAX_SSH_LOGINS, MAX_SSH_LOGINS_PER_ADDRESS)
     }
 
-    /// How many there are at most.
+    /// The bound in all.
     pub(crate) fn max(&self) -> usize {
         self.max
     }
 
-    /// A place for one more handshake, if need be at the cost of the oldest one.
+    /// A place for one more handshake; the oldest one gives way if a bound is reached.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> HandshakePlace {
         let party = party(address);
         let (sender, pushed_out) = oneshot::channel();
@@ -100,7 +100,7 @@ impl Handshakes {
         HandshakePlace { list: self.clone(), party, number, pushed_out }
     }
 
-    /// Resolves when none is unfinished.
+    /// Resolves when no handshake is unfinished.
     pub(crate) async fn none_left(&self) {
         loop {
             let ended = self.ended.notified();
@@ -127,7 +127,7 @@ impl Waiting {
 }
 
 impl HandshakePlace {
-    /// Resolves when the place was given to a newer handshake.
+    /// Resolves when a newer handshake has displaced this one.
     pub(crate) async fn pushed_out(&mut self) {
         let _ = (&mut self.pushed_out).await;
     }
@@ -160,7 +160,7 @@ pub(crate) struct Connections {
     open: AtomicUsize,
 }
 
-/// One open connection's place; given back when dropped.
+/// The place of an open connection, released when dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPlace {
     list: Arc<Connections>,
@@ -168,12 +168,12 @@ pub(crate) struct ConnectionPlace {
 }
 
 impl Connections {
-    /// Room for so many connections, and so many of one address.
+    /// Room for `max` connections, and for `max_per_party` of one address.
     pub(crate) fn new(max: usize, max_per_party: usize) -> Arc<Self> {
         Arc::new(Self { max, max_per_party, by_party: Mutex::default(), open: AtomicUsize::new(0) })
     }
 
-    /// A place for one more connection, when there is room.
+    /// A place for one more connection; `None` if a bound is reached.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPlace> {
         let party = party(address);
         let mut by_party = self.by_party.lock();
@@ -186,7 +186,7 @@ impl Connections {
         Some(ConnectionPlace { list: self.clone(), party })
     }
 
-    /// How many are open.
+    /// How many connections are open.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -205,7 +205,7 @@ impl Drop for ConnectionPlace {
     }
 }
 
-/// Counts what runs, so that a drain can wait for its end.
+/// Counts running work, so that a shutdown can wait for its end.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Running {
     shared: Arc<RunningShared>,
@@ -217,12 +217,12 @@ struct RunningShared {
     ended: Notify,
 }
 
-/// Something that runs; counted until dropped.
+/// A piece of running work, counted until dropped.
 #[derive(Debug)]
 pub(crate) struct RunningGuard(Arc<RunningShared>);
 
 impl Running {
-    /// One more runs.
+    /// Counts one more.
     pub(crate) fn enter(&self) -> RunningGuard {
         self.shared.count.fetch_add(1, Ordering::AcqRel);
         RunningGuard(self.shared.clone())

@@ -1,4 +1,4 @@
-//! How many flows of datagrams there are, on the ports of an account and on all together.
+//! Bounds on datagram flows, for each account and for the edge.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use sallyport_model::AccountId;
 
 /// How many flows all UDP ports of an edge have together.
 pub(crate) const MAX_FLOWS: usize = 65_536;
-/// How many of them are on the ports of one account: others must not go short for its sake.
+/// How many flows the ports of one account have, so that other accounts do not run short.
 pub(crate) const MAX_FLOWS_PER_ACCOUNT: usize = MAX_FLOWS / 2;
 
 /// The counts of an edge.
@@ -24,7 +24,7 @@ pub(crate) struct FlowCounts {
 }
 
 impl FlowCounts {
-    /// What counts the flows of a port of this account.
+    /// The count for one port of this account.
     pub(crate) fn of(&self, account: AccountId) -> FlowCount {
         let mut by_account = self.by_account.lock();
         by_account.retain(|_, count| count.strong_count() > 0);
@@ -39,7 +39,7 @@ impl FlowCounts {
     }
 }
 
-/// What counts the flows of one port.
+/// The count for one port.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FlowCount {
     all: Arc<AtomicUsize>,
@@ -47,19 +47,19 @@ pub(crate) struct FlowCount {
 }
 
 impl FlowCount {
-    /// One more flow.
+    /// Counts one more flow.
     pub(crate) fn begun(&self) {
         self.all.fetch_add(1, Ordering::Relaxed);
         self.of_account.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many flows fewer.
+    /// Counts this many flows fewer.
     pub(crate) fn ended(&self, flows: usize) {
         self.all.fetch_sub(flows, Ordering::Relaxed);
         self.of_account.fetch_sub(flows, Ordering::Relaxed);
     }
 
-    /// Whether there are as many as there may be, of the account or in all.
+    /// Whether the bound of the account or of the edge is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.all.load(Ordering::Relaxed) >= MAX_FLOWS
             || self.of_account.load(Ordering::Relaxed) >= MAX_FLOWS_PER_ACCOUNT

@@ -1,4 +1,5 @@
-//! What this edge serves at this moment: phases of a shutdown, readiness, counts of connections, handshakes and flows.
+//! What this edge serves at this moment: the phases of shutdown and drain, readiness, and counts of connections,
+//! handshakes and flows.
 //!
 //! May use `util`.
 

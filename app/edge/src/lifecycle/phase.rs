@@ -1,53 +1,53 @@
-//! The end of connections, phase by phase: of all when the edge ends, of those that there are when it is emptied.
+//! The phases in which connections end: all connections at a shutdown, existing ones at a drain.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How long clients that keep their connections get to hear that they should not.
+/// How long clients with kept-alive connections have to see that the connection will close.
 pub(crate) const MAX_LINGER: Duration = Duration::from_secs(1);
 
-/// Where the edge is between start and end.
+/// Where a connection is between its start and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It serves.
+    /// The connection is served.
     Serving,
-    /// It takes no new connections; each answer on those that stand says that it is the last.
+    /// The edge accepts no further connections, and each response closes its connection.
     Lingering,
     /// Connectors are sent away, and idle connections are closed.
-    Draining,
-    /// Whatever still runs is cut off.
+    Closing,
+    /// Everything that still runs is cut off.
     Cut,
 }
 
-/// In which phase connections are: those that came at one time together. An edge that is emptied serves who comes all the same,
-/// while those who came before are asked to go.
+/// The phases of all connections, by cohort: the connections that came between two drains. At a drain, the edge ends
+/// the earlier cohorts and serves new connections.
 #[derive(Debug)]
 pub(crate) struct Phases {
-    /// The last one is that of connections that come.
+    /// The last cohort is that of new connections.
     cohorts: Mutex<Vec<watch::Sender<Phase>>>,
 }
 
 impl Phases {
-    /// All is served.
+    /// One cohort, which is served.
     pub(crate) fn new() -> Self {
         Self { cohorts: Mutex::new(vec![watch::Sender::new(Phase::Serving)]) }
     }
 
-    /// The phase of a connection that comes now.
+    /// The phase of a new connection.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Phase> {
         let cohorts = self.cohorts.lock();
         cohorts.last().map_or_else(|| watch::Sender::new(Phase::Cut).subscribe(), watch::Sender::subscribe)
     }
 
-    /// All connections, those to come among them, are in this phase.
+    /// Moves all cohorts into this phase, that of new connections included.
     pub(crate) fn all(&self, phase: Phase) {
         let cohorts = self.cohorts.lock();
         cohorts.iter().for_each(|cohort| forward(cohort, phase));
     }
 
-    /// The connections that there are are in this phase; those to come are served.
+    /// Moves existing connections into this phase, and begins a cohort that is served.
     pub(crate) fn turn(&self, phase: Phase) {
         let mut cohorts = self.cohorts.lock();
         cohorts.iter().for_each(|cohort| forward(cohort, phase));
@@ -55,20 +55,20 @@ impl Phases {
         cohorts.push(watch::Sender::new(Phase::Serving));
     }
 
-    /// The connections that were there at the last turn are in this phase.
+    /// Moves the connections before the last [`Phases::turn`] into this phase.
     pub(crate) fn turned(&self, phase: Phase) {
         let cohorts = self.cohorts.lock();
         let before = cohorts.len().saturating_sub(1);
         cohorts.iter().take(before).for_each(|cohort| forward(cohort, phase));
     }
 
-    /// Resolves when a connection on which nothing was asked yet is to end. One that is among those who are asked to go, while others
-    /// that come are served, is one of these from then on.
+    /// Resolves when a connection without a request should close. At a drain, such a connection joins the new cohort
+    /// instead.
     pub(crate) async fn unasked_ends(&self, phase: &mut watch::Receiver<Phase>) {
         loop {
-            reached(phase, Phase::Draining).await;
+            reached(phase, Phase::Closing).await;
             let of_those_to_come = self.subscribe();
-            if *of_those_to_come.borrow() >= Phase::Draining {
+            if *of_those_to_come.borrow() >= Phase::Closing {
                 return;
             }
             *phase = of_those_to_come;
@@ -76,7 +76,7 @@ impl Phases {
     }
 }
 
-/// Nobody goes back.
+/// Moves a cohort forward; a cohort never goes back to an earlier phase.
 fn forward(cohort: &watch::Sender<Phase>, wanted: Phase) {
     cohort.send_if_modified(|phase| {
         let is_later = wanted > *phase;
@@ -85,24 +85,24 @@ fn forward(cohort: &watch::Sender<Phase>, wanted: Phase) {
     });
 }
 
-/// What a drain came to.
+/// The outcome of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DrainReport {
+pub struct ShutdownReport {
     /// How many connections and WebSockets ended by themselves.
     pub finished: usize,
-    /// How many were cut off because the time was over.
+    /// How many were cut off at the end of the grace period.
     pub cut: usize,
 }
 
-/// Resolves when the edge is in this phase or a later one.
+/// Resolves when the connection is in this phase or a later one.
 pub(crate) async fn reached(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
     if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
-        // The edge is gone altogether; nobody is left to tell.
+        // The edge is gone, and with it every later phase.
         std::future::pending::<()>().await;
     }
 }
 
-/// Resolves when whatever still runs is to be cut off.
+/// Resolves when the connection is to be cut off.
 pub(crate) async fn cut(phase: &mut watch::Receiver<Phase>) {
     reached(phase, Phase::Cut).await;
 }
@@ -123,15 +123,15 @@ mod tests {
         phases.turn(Phase::Lingering);
         let late = phases.subscribe();
         assert_eq!((*early.borrow(), *late.borrow()), (Phase::Lingering, Phase::Serving));
-        phases.turn(Phase::Draining);
+        phases.turn(Phase::Closing);
         let last = phases.subscribe();
         phases.turned(Phase::Cut);
         assert_eq!((*early.borrow(), *late.borrow(), *last.borrow()), (Phase::Cut, Phase::Cut, Phase::Serving));
         drop((early, late));
         phases.turn(Phase::Lingering);
         assert_eq!(phases.cohorts.lock().len(), 2, "those that are empty are forgotten");
-        phases.all(Phase::Draining);
-        assert_eq!((*last.borrow(), *phases.subscribe().borrow()), (Phase::Draining, Phase::Draining));
+        phases.all(Phase::Closing);
+        assert_eq!((*last.borrow(), *phases.subscribe().borrow()), (Phase::Closing, Phase::Closing));
     }
 
     #[tokio::test]
@@ -140,11 +140,11 @@ mod tests {
         let mut phase = phases.subscribe();
         let mut ends = std::pin::pin!(phases.unasked_ends(&mut phase));
         for _ in 0..2 {
-            phases.turn(Phase::Draining);
+            phases.turn(Phase::Closing);
             phases.turned(Phase::Cut);
             assert!(ends.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
-        phases.all(Phase::Draining);
+        phases.all(Phase::Closing);
         ends.await;
     }
 }

@@ -1,33 +1,33 @@
-//! Whether this process can do its work: what `/readyz` says.
+//! Whether this process can do its work, for `/readyz`.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{sync::Mutex, time::Instant};
 
-/// Asks whoever shares this process with the edge whether it can do its work. An error is for the log: it may hold
-/// what strangers should not read.
+/// Checks whether the other parts of this process can work, such as control. The error is for the log only, because it
+/// may have internals.
 pub type Readiness = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
-/// How long an answer may take.
+/// How long the check may take.
 const MAX_ASKING: Duration = Duration::from_secs(2);
-/// How long an answer is good for: `/readyz` is open to everybody, so it asks no more often.
+/// How long a result is reused. `/readyz` is open to everyone, so this bounds the rate of checks.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// Asks, within bounds of time and rate, and remembers the answer for a moment.
-pub(crate) struct Asker {
+/// Runs the readiness check within bounds of time and rate.
+pub(crate) struct ReadinessCheck {
     ask: Readiness,
-    /// What everybody is told when it cannot.
-    told: &'static str,
-    /// Held while it is asked, so that one asks for all.
+    /// The public reason for a failed check.
+    public_reason: &'static str,
+    /// Locked during a check, so that concurrent requests share its result.
     last: Mutex<Option<(Instant, Result<(), &'static str>)>>,
 }
 
-impl Asker {
-    pub(crate) fn new(told: &'static str, ask: Readiness) -> Self {
-        Self { ask, told, last: Mutex::new(None) }
+impl ReadinessCheck {
+    pub(crate) fn new(public_reason: &'static str, ask: Readiness) -> Self {
+        Self { ask, public_reason, last: Mutex::new(None) }
     }
 
-    /// What stands in the way, in words for everybody.
+    /// The result of the check. The error is the public reason.
     pub(crate) async fn ready(&self) -> Result<(), &'static str> {
         let mut last = self.last.lock().await;
         if let Some((at, answer)) = *last
@@ -39,11 +39,11 @@ impl Asker {
         let asked = tokio::time::timeout(MAX_ASKING, (self.ask)()).await;
         let (answer, why) = match asked {
             Ok(Ok(())) => (Ok(()), String::new()),
-            Ok(Err(why)) => (Err(self.told), why),
+            Ok(Err(why)) => (Err(self.public_reason), why),
             Err(_) => (Err("control does not answer"), format!("no answer within {MAX_ASKING:?}")),
         };
         match answer {
-            Err(told) if was_ready => tracing::warn!(why, "not ready: {told}"),
+            Err(reason) if was_ready => tracing::warn!(why, "not ready: {reason}"),
             Ok(()) if !was_ready => tracing::info!("ready again"),
             _ => {}
         }
@@ -62,7 +62,7 @@ mod tests {
     async fn many_who_ask_at_once_share_one_answer() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counter = asked.clone();
-        let asker = Arc::new(Asker::new(
+        let check = Arc::new(ReadinessCheck::new(
             "control cannot use its database",
             Arc::new(move || {
                 let counter = counter.clone();
@@ -76,20 +76,20 @@ mod tests {
         let began = Instant::now();
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..100 {
-            let asker = asker.clone();
-            asking.spawn(async move { asker.ready().await });
+            let check = check.clone();
+            asking.spawn(async move { check.ready().await });
         }
         for answer in asking.join_all().await {
             assert_eq!(answer, Err("control cannot use its database"), "and nothing of why");
         }
-        // A machine that is very busy may need more than the second that an answer is good for.
+        // On a busy machine the test may take longer than [`GOOD_FOR`], which allows further checks.
         let most = began.elapsed().as_millis() / GOOD_FOR.as_millis() + 1;
         assert!(asked.load(Ordering::SeqCst) as u128 <= most);
     }
 
     #[tokio::test]
     async fn silence_is_an_answer_too() {
-        let asker = Asker::new("it cannot", Arc::new(|| Box::pin(std::future::pending())));
-        assert_eq!(asker.ready().await, Err("control does not answer"));
+        let check = ReadinessCheck::new("it cannot", Arc::new(|| Box::pin(std::future::pending())));
+        assert_eq!(check.ready().await, Err("control does not answer"));
     }
 }

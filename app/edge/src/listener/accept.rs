@@ -1,4 +1,4 @@
-//! The public port: connections come in, end their TLS in a task of their own, and go where their ALPN says.
+//! The public ports: each accepted connection gets a task, a handshake, and the room that its ALPN selects.
 
 use std::{
     future::poll_fn,
@@ -27,17 +27,17 @@ use crate::{
     tcp::flow,
 };
 
-/// How long nothing is accepted after the system had no room for another connection.
+/// How long accepting pauses after the system had no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often at most it is logged that nothing can be accepted.
+/// At most one log line in this time says that nothing can be accepted.
 const ACCEPT_LOG_PERIOD: Duration = Duration::from_secs(1);
 
-/// Where connections come from.
+/// A source of connections.
 pub(crate) trait Source {
-    /// What comes.
+    /// The stream of a connection.
     type Stream;
 
-    /// The next connection, and whom it comes from.
+    /// The next connection and the address of its peer.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Self::Stream, SocketAddr)>>;
 }
 
@@ -57,7 +57,7 @@ impl Source for Acceptor {
     }
 }
 
-/// Takes connections until the shutdown, each into a task of its own.
+/// Accepts connections until the shutdown, and passes each to `take`.
 pub(crate) async fn accept<S: Source>(mut source: S, shutdown: Shutdown, mut take: impl FnMut(S::Stream, SocketAddr)) {
     let mut log = Occasionally::default();
     loop {
@@ -79,20 +79,20 @@ pub(crate) async fn accept<S: Source>(mut source: S, shutdown: Shutdown, mut tak
     }
 }
 
-/// The same in a shard: what is served there too was woken for once, and is watched once. The others are handed to
-/// theirs. Dropped early, it stops soon, and not at once.
+/// Like [`accept`], in a shard. The shard serves its own share of the connections without another wake-up, and hands
+/// the rest to other shards. If the future is dropped, accepting stops soon, but not at once.
 ///
 /// # Errors
-/// The system does not watch the listener, or what takes a connection panicked: nobody listens any more.
+/// The listener cannot be registered with the reactor, or `take` panicked. Nothing is accepted any more then.
 pub(crate) async fn accept_in_shard(
     shards: &Shards,
     listener: TcpListener,
     shutdown: Shutdown,
     take: impl FnMut(net::TcpStream, SocketAddr) + Send + 'static,
 ) -> io::Result<()> {
-    // It is watched by the shard, and no longer here.
+    // Taken from this runtime's reactor: the shard registers the listener again.
     let listener = listener.into_std()?;
-    // Dropped with this, which ends what is in it.
+    // Dropped with this future, which aborts the task.
     let mut tasks = JoinSet::new();
     shards.spawn_among(&mut tasks, async move {
         accept(Acceptor::new(listener)?, shutdown, take).await;
@@ -105,7 +105,7 @@ pub(crate) async fn accept_in_shard(
     }
 }
 
-/// Lets something happen at most once in each [`ACCEPT_LOG_PERIOD`].
+/// Lets an event pass at most once in each [`ACCEPT_LOG_PERIOD`].
 #[derive(Debug, Default)]
 struct Occasionally {
     last: Option<Instant>,
@@ -121,13 +121,13 @@ impl Occasionally {
     }
 }
 
-/// Whether the error concerns only the connection that was to be accepted.
+/// Whether the error concerns only the connection that was being accepted.
 fn is_of_peer(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(error.kind(), K::ConnectionAborted | K::ConnectionReset | K::ConnectionRefused | K::Interrupted)
 }
 
-/// A TCP connection to the TLS port.
+/// Serves a TCP connection to the TLS port.
 pub(crate) fn take_tls(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
         edge.state.metrics.handshake_failed("too-many-connections");
@@ -139,7 +139,8 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, stream:
         let mut place = Some(place);
         let opened = Box::pin(open(&edge, &router, stream, peer, &mut handshake)).await;
         let served = opened.map(|opened| dispatch(edge, opened, &mut place));
-        // Only now, when what came of it runs: a drain waits for the one and then for the other.
+        // Released only now, when the connection's own count is taken: the shutdown waits for handshakes, then for
+        // connections.
         drop(handshake);
         if let Some(served) = served {
             served.await;
@@ -148,7 +149,7 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, stream:
     });
 }
 
-/// A TCP connection to the port that is for ssh alone.
+/// Serves a TCP connection to the port that is for ssh alone.
 pub(crate) fn take_ssh(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else { return };
     let (edge, router, shards) = (edge.clone(), router.clone(), edge.state.config.shards.clone());
@@ -160,7 +161,7 @@ pub(crate) fn take_ssh(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, stream:
     });
 }
 
-/// What the connection is, once its handshake is over.
+/// Does the handshake, and says what the connection is for.
 async fn open(
     edge: &Arc<Edge>,
     router: &ConnectionRouter,
@@ -172,8 +173,8 @@ async fn open(
     router.open(edge, stream, ends, None, handshake).await
 }
 
-/// Goes to the socket that the client's name says, or where its ALPN says. HTTP takes the connection's place along,
-/// since a WebSocket outlives what is returned here.
+/// Serves the connection by the socket of its server name, or by its ALPN. HTTP takes the connection's place, because a
+/// WebSocket outlives the future that is returned here.
 fn dispatch(
     edge: Arc<Edge>,
     opened: Accepted,
@@ -196,21 +197,21 @@ fn dispatch(
         Accepted::Tunnel(stream, client) => {
             Box::pin(async move { tunnel_websocket::serve_native(&edge.http, stream, client).await })
         }
-        Accepted::Shared(client, peer) => dispatch_shared(edge, client, peer, place),
-        Accepted::Ended(arrival) => {
+        Accepted::Http(client, peer) => dispatch_http(edge, client, peer, place),
+        Accepted::TlsTerminated(flow) => {
             let running = edge.state.running.enter();
-            Box::pin(flow::serve(edge.access.clone(), *arrival, running))
+            Box::pin(flow::serve(edge.access.clone(), *flow, running))
         }
-        Accepted::Passed(arrival) => {
+        Accepted::TlsPassthrough(flow) => {
             let running = edge.state.running.enter();
-            Box::pin(flow::serve(edge.access.clone(), *arrival, running))
+            Box::pin(flow::serve(edge.access.clone(), *flow, running))
         }
     }
 }
 
-/// Goes where the client's ALPN says. Each way has a future of its own size: what a connection of one kind needs, those
-/// of the others do not hold.
-fn dispatch_shared(
+/// Serves the connection by its ALPN. Each protocol has a boxed future of its own, so that no connection holds memory
+/// for the others.
+fn dispatch_http(
     edge: Arc<Edge>,
     client: HttpClient,
     peer: SocketAddr,
@@ -219,7 +220,7 @@ fn dispatch_shared(
     let HttpClient { stream, negotiated, shown } = client;
     let stream = SendBound::new(stream, edge.state.config.send_timeout, ClientTls::socket);
     match negotiated {
-        // Whoever offers to speak it gets no other handshake than that of tunnels.
+        // A client that offers this ALPN got the tunnel's handshake before, and never arrives here.
         Negotiated::Tunnel | Negotiated::TunnelTooOld => Box::pin(std::future::ready(())),
         Negotiated::Http2 => {
             let (running, place, stream) = (edge.state.running.enter(), place.take(), stream);
@@ -255,7 +256,7 @@ mod tests {
     fn a_port_that_cannot_accept_says_so_once_a_second() {
         let mut log = Occasionally::default();
         let start = Instant::now();
-        let said = (0..60).filter(|round| log.is_due(start + ACCEPT_PAUSE * *round)).count();
-        assert_eq!(said, 3, "three seconds");
+        let logged = (0..60).filter(|round| log.is_due(start + ACCEPT_PAUSE * *round)).count();
+        assert_eq!(logged, 3, "three seconds");
     }
 }

@@ -1,4 +1,4 @@
-//! From a TCP connection to what it is for: whom it comes from, which name its ClientHello has, who ends its TLS.
+//! The start of a connection: PROXY protocol, ClientHello, TLS handshake, and the choice of the protocol.
 
 use std::{
     future::Future,
@@ -34,10 +34,10 @@ use crate::{
     mesh::Mesh,
     metrics::verdict::Verdict,
     record::flow::FlowContext,
-    tcp::flow::{self, Arrival, ends_of},
+    tcp::flow::{self, AcceptedFlow, ends_of},
 };
 
-/// How long a TLS handshake may take; and, from a balancer, the header before it.
+/// How long a TLS handshake may take, and how long the PROXY protocol header before it.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The fatal alert `unrecognized_name` (RFC 6066 section 3), as a whole record.
@@ -49,16 +49,16 @@ const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
 /// The fatal alert `access_denied` (RFC 8446 section 6.2), as a whole record.
 const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
-/// The client spoke plain HTTP, and was told so.
+/// The client spoke plain HTTP, and was answered in plain HTTP.
 #[derive(Debug, thiserror::Error)]
 #[error("the client speaks plain HTTP, and this port speaks HTTPS")]
 struct PlainHttp;
 
-/// What every connection that comes in passes.
+/// Reads the start of every incoming connection and decides how it is served.
 pub(crate) struct ConnectionRouter {
     base: Arc<ServerConfig>,
     returning: Arc<ServerConfig>,
-    /// Both for clients that speak TLS 1.3 and show no certificates.
+    /// For clients that speak TLS 1.3 and show no certificate; so is `unbuffered_returning`.
     unbuffered: Arc<ServerConfig>,
     unbuffered_returning: Arc<ServerConfig>,
     tunnels: Arc<ServerConfig>,
@@ -66,24 +66,24 @@ pub(crate) struct ConnectionRouter {
     trusted_proxies: Vec<Network>,
 }
 
-/// A connection behind its door.
+/// A connection whose protocol is known.
 pub(crate) enum Accepted {
     /// A stock ssh client.
     Ssh(TcpStream, SocketAddr),
-    /// Another edge, by its machine certificate.
+    /// Another edge, identified by its machine certificate.
     Mesh(Box<TlsStream<ClientTcp>>, EdgeId, SocketAddr),
-    /// A connector, with our protocol.
+    /// A connector that speaks the tunnel protocol.
     Tunnel(UnbufferedTlsStream<ClientTcp>, SocketAddr),
-    /// TLS ended here, for HTTP, the API or a WebSocket.
-    Shared(HttpClient, SocketAddr),
-    /// TLS ended here, for a `tls` socket.
-    Ended(Box<Arrival<TlsStream<ClientTcp>>>),
-    /// TLS goes on to the origin, from the first byte.
-    Passed(Box<Arrival<ClientTcp>>),
+    /// TLS terminated here, for HTTP, the API or a WebSocket.
+    Http(HttpClient, SocketAddr),
+    /// TLS terminated here, for a `tls` socket.
+    TlsTerminated(Box<AcceptedFlow<TlsStream<ClientTcp>>>),
+    /// TLS passed through to the origin from the first byte.
+    TlsPassthrough(Box<AcceptedFlow<ClientTcp>>),
 }
 
 impl ConnectionRouter {
-    /// A router that uses these certificates and believes the PROXY protocol of these networks.
+    /// A router with these certificates, which reads the PROXY protocol from these networks.
     pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
         let base = server_config(certificates.clone(), sallyport_wire::ALPN);
         let returning = server_config_for_returning(&base);
@@ -93,8 +93,8 @@ impl ConnectionRouter {
         Arc::new(Self { base, returning, unbuffered, unbuffered_returning, tunnels, certificates, trusted_proxies })
     }
 
-    /// Who the client is: the peer, or whom a trusted balancer names in the PROXY protocol. `None`: the balancer said
-    /// nothing that can be used, and the connection is of no use.
+    /// The addresses of client and destination: those of the connection, or those in a trusted balancer's PROXY
+    /// protocol header. `None` if the header is missing or malformed; the connection is then closed.
     pub(crate) async fn proxied(
         &self,
         edge: &Edge,
@@ -106,27 +106,27 @@ impl ConnectionRouter {
         }
         let direct = ends_of(&stream, peer);
         let why = match tokio::time::timeout(MAX_HANDSHAKE, read_header(&mut stream)).await {
-            Ok(Ok(said)) => return Some((stream, said.unwrap_or(direct))),
+            Ok(Ok(proxied)) => return Some((stream, proxied.unwrap_or(direct))),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "it sent no PROXY protocol header in time".to_owned(),
+            Err(_) => "no PROXY protocol header came in time".to_owned(),
         };
         tracing::warn!(why, "a connection from a trusted balancer was closed");
         edge.state.metrics.handshake_failed("proxy-header");
         None
     }
 
-    /// Both ends of a connection that comes from no trusted balancer: nothing needs to be read to know them.
+    /// The addresses of a connection that comes from no trusted balancer, where nothing needs to be read.
     pub(crate) fn direct(&self, stream: &TcpStream, peer: SocketAddr) -> Option<ProxiedAddresses> {
         (!self.is_trusted(peer.ip())).then(|| ends_of(stream, peer))
     }
 
-    /// Whether this is a balancer that says whom its connections come from.
+    /// Whether this address is a trusted balancer, which sends a PROXY protocol header.
     pub(crate) fn is_trusted(&self, peer: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|network| network.contains(peer))
     }
 
-    /// Reads the ClientHello and does what it calls for: bounded in time, and given up when newer handshakes need the
-    /// place. `socket`: the port says already which socket is meant.
+    /// Reads the ClientHello and does the handshake. Ends after [`MAX_HANDSHAKE`], and earlier if newer handshakes need
+    /// the place. `socket` is the socket of the port, if the port has one.
     pub(crate) async fn open(
         &self,
         edge: &Arc<Edge>,
@@ -135,7 +135,7 @@ impl ConnectionRouter {
         socket: Option<Arc<SocketRoute>>,
         place: &mut HandshakePlace,
     ) -> Option<Accepted> {
-        // Pinned here, since `select!` would move it.
+        // Pinned here, because `select!` would move the future.
         let mut handshake = pin!(self.handshake(edge, stream, ends, socket));
         let reason = tokio::select! {
             biased;
@@ -184,7 +184,7 @@ impl ConnectionRouter {
             let refused = match &*server_name {
                 "" => Some((&MISSING_EXTENSION, "the client names no host")),
                 name if !self.certificates.covers(name) => {
-                    Some((&UNRECOGNIZED_NAME, "the client wants a name that is not of this edge"))
+                    Some((&UNRECOGNIZED_NAME, "the client names a host that this edge does not serve"))
                 }
                 _ => None,
             };
@@ -204,7 +204,7 @@ impl ConnectionRouter {
             }
             let asking = access::http_server_config(&edge.access, base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
-                return Ok(Accepted::Shared(self.end_for_http(start).await?, ends.client));
+                return Ok(Accepted::Http(self.end_for_http(start).await?, ends.client));
             };
             start.io.stop();
             let opened = Box::pin(start.into_stream(config)).await;
@@ -212,11 +212,17 @@ impl ConnectionRouter {
                 refused_certificate(edge, &route, ends.client, &error, None);
                 error
             };
-            return Ok(Accepted::Shared(buffered(opened.map_err(refused)?), ends.client));
+            return Ok(Accepted::Http(buffered(opened.map_err(refused)?), ends.client));
         };
         if route.settings.tls_mode == TlsMode::Passthrough {
             start.io.replay();
-            return Ok(Accepted::Passed(Box::new(Arrival { io: start.io, route, ends, server_name, identity: None })));
+            return Ok(Accepted::TlsPassthrough(Box::new(AcceptedFlow {
+                io: start.io,
+                route,
+                ends,
+                server_name,
+                identity: None,
+            })));
         }
         start.io.stop();
         if route.settings.identity.is_some() {
@@ -225,11 +231,13 @@ impl ConnectionRouter {
         let own_name = format!("{}.{}", route.name, edge.state.config.domain);
         let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
         let io = Box::pin(start.into_stream(config)).await?;
-        Ok(Accepted::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
+        Ok(Accepted::TlsTerminated(Box::new(AcceptedFlow { io, route, ends, server_name, identity: None })))
     }
 
-    /// Ends TLS for HTTP, where nobody shows a certificate. A future of its own size for each way: the usual one needs
-    /// nothing more of the ClientHello, and what it does not hold is not moved.
+    /// Terminates TLS for HTTP without client certificates.
+    ///
+    /// Each variant is a boxed future of its own: the common one needs nothing more of the ClientHello, and holds no
+    /// memory for the others.
     fn end_for_http(
         &self,
         mut start: StartHandshake<ClientTcp>,
@@ -243,7 +251,7 @@ impl ConnectionRouter {
         Box::pin(end_unbuffered(start.io, config.clone()))
     }
 
-    /// Ends TLS for one who has to show a certificate.
+    /// Terminates TLS and demands a client certificate.
     async fn ask_certificate(
         &self,
         edge: &Arc<Edge>,
@@ -260,7 +268,7 @@ impl ConnectionRouter {
         let Some(config) = config else {
             tokio::io::AsyncWriteExt::write_all(&mut start.io, &ACCESS_DENIED).await?;
             tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
-            return Err(refuse("the socket asks for certificates, and there is no authority for them"));
+            return Err(refuse("the socket demands client certificates, and its organisation has no authority"));
         };
         match start.into_stream(config).await {
             Ok(io) => {
@@ -268,7 +276,7 @@ impl ConnectionRouter {
                 let identity = der.and_then(|der| access::holder(&edge.access, &route, der));
                 let identity = identity.ok_or_else(|| refuse("the login of the certificate has ended"))?;
                 let identity = Some(identity);
-                Ok(Accepted::Ended(Box::new(Arrival { io, route, ends, server_name, identity })))
+                Ok(Accepted::TlsTerminated(Box::new(AcceptedFlow { io, route, ends, server_name, identity })))
             }
             Err(error) => {
                 refused_certificate(edge, &route, ends.client, &error, shown.refused());
@@ -278,7 +286,7 @@ impl ConnectionRouter {
     }
 }
 
-/// Why there was no handshake, for the metric.
+/// Why the handshake failed, as the label of the metric.
 fn reason(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::InvalidData => "tls",
@@ -304,8 +312,8 @@ async fn client_hello(edge: &Arc<Edge>, stream: TcpStream, is_shared: bool) -> i
     }
 }
 
-/// Answers a client whose words are no TLS: one that speaks plain HTTP to the port that all share is told how to come, and
-/// the others get the alert that is due.
+/// Answers a client that does not speak TLS. Plain HTTP at the shared port gets an HTTP response; everything else gets
+/// the TLS alert.
 async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io::Result<StartHandshake<ClientTcp>> {
     let mut is_http = if is_shared { redirect::is_request(io.recorded()) } else { Some(false) };
     while is_http.is_none() {
@@ -320,7 +328,7 @@ async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io
     LazyConfigAcceptor::new(Acceptor::default(), io).await
 }
 
-/// Ends TLS 1.3 for HTTP.
+/// Terminates TLS 1.3 for HTTP.
 async fn end_unbuffered(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
     io.replay();
     let (mut stream, alpn) = UnbufferedTlsStream::accept(io, config).await?;
@@ -330,7 +338,7 @@ async fn end_unbuffered(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Res
     Ok(HttpClient { stream: ClientTls::Unbuffered(stream), negotiated, shown: None })
 }
 
-/// Ends TLS for HTTP with an older client.
+/// Terminates TLS for HTTP with a client that does not offer TLS 1.3.
 async fn end_with_buffers(mut start: StartHandshake<ClientTcp>, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
     start.io.stop();
     let mut stream = start.into_stream(config).await?;
@@ -339,7 +347,7 @@ async fn end_with_buffers(mut start: StartHandshake<ClientTcp>, config: Arc<Serv
     Ok(buffered(stream))
 }
 
-/// A client whose handshake is over.
+/// A client with a finished handshake on a buffered TLS stream.
 fn buffered(stream: TlsStream<ClientTcp>) -> HttpClient {
     let tls = stream.get_ref().1;
     let negotiated = negotiated(tls.alpn_protocol(), tls.protocol_version(), sallyport_wire::ALPN);
@@ -347,16 +355,17 @@ fn buffered(stream: TlsStream<ClientTcp>) -> HttpClient {
     HttpClient { stream: ClientTls::Buffered(Box::new(stream)), negotiated, shown }
 }
 
-/// The connection itself, where tickets wait for what is written next: the answer, or the settings of HTTP/2.
+/// The TCP stream below, which holds session tickets back until the next write: the response, or the settings of
+/// HTTP/2.
 fn near(io: &mut ClientTcp) -> &mut ShardTcpStream {
     io.get_mut().get_mut()
 }
 
-/// Ends TLS for another edge, which has to show that it is one.
+/// Terminates TLS for another edge, which must show its machine certificate.
 async fn mesh_link(mesh: &Arc<Mesh>, start: StartHandshake<ClientTcp>, client: SocketAddr) -> io::Result<Accepted> {
     let refused = |error| {
         mesh.metrics().failed("refused");
-        tracing::debug!(%client, %error, "a link is refused: who made it has not shown to be an edge of this installation");
+        tracing::debug!(%client, %error, "a link is refused: the peer has no certificate of an edge of this installation");
         error
     };
     let stream = start.into_stream(mesh.tls().server()).await.map_err(refused)?;
@@ -370,8 +379,10 @@ async fn mesh_link(mesh: &Arc<Mesh>, start: StartHandshake<ClientTcp>, client: S
     Ok(Accepted::Mesh(Box::new(stream), edge, client))
 }
 
-/// A handshake failed where a certificate was asked for. Whoever showed a good one and may not come in nevertheless is
-/// recorded; others a few times for each address.
+/// Records a handshake that failed because of the client certificate.
+///
+/// A valid certificate that policies refuse is always recorded. Other failures are recorded a few times for each
+/// address.
 fn refused_certificate(
     edge: &Edge,
     route: &Arc<SocketRoute>,
@@ -383,7 +394,7 @@ fn refused_certificate(
     edge.state.metrics.identity("certificate-refused");
     let (who, rule) = match known {
         Some((who, rule)) => (Some(who), rule),
-        None if edge.access.identity.tells_of_stranger(client.ip()) => (None, why.to_owned()),
+        None if edge.access.identity.may_record_refusal(client.ip()) => (None, why.to_owned()),
         None => return,
     };
     let pool = edge.state.sockets.pool(route.id);
@@ -392,19 +403,19 @@ fn refused_certificate(
     context.ended_in(&pool, Verdict::Denied);
 }
 
-/// Whether it is a connector, which offers our protocol.
+/// Whether the client is a connector, which offers the ALPN of the tunnel protocol.
 fn is_tunnel(start: &StartHandshake<ClientTcp>) -> bool {
     start.client_hello().alpn().is_some_and(|mut offered| offered.any(|protocol| protocol == sallyport_wire::ALPN))
 }
 
-/// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849): it is what counts,
-/// so that nobody gets somebody else's certificate or origin.
+/// The `tls` socket of this name. Of an encrypted ClientHello only the outer name counts (RFC 9849), so a client cannot
+/// reach the certificate or origin of another name.
 fn tls_socket(edge: &Edge, server_name: &str) -> Option<Arc<SocketRoute>> {
     let label = server_name.strip_suffix(&edge.state.config.domain)?.strip_suffix('.')?;
     edge.state.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)
 }
 
-/// Serves a connection to the own port of a `tls` socket: clients that send no name reach it there too.
+/// Serves a connection to the own port of a `tls` socket, which clients reach without a server name too.
 pub(crate) async fn serve_tls_port(
     edge: Arc<Edge>,
     router: Arc<ConnectionRouter>,
@@ -413,7 +424,7 @@ pub(crate) async fn serve_tls_port(
     ends: ProxiedAddresses,
 ) {
     let mut place = edge.handshakes.enter(ends.client.ip());
-    // What the handshake needs goes with a box of its own.
+    // Boxed: the state of the handshake is freed before the flow begins.
     let Some(opened) = Box::pin(router.open(&edge, stream, ends, Some(route), &mut place)).await else { return };
     let served = serve_opened(edge, opened);
     drop(place);
@@ -425,8 +436,8 @@ pub(crate) async fn serve_tls_port(
 fn serve_opened(edge: Arc<Edge>, opened: Accepted) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
     let running = edge.state.running.enter();
     match opened {
-        Accepted::Ended(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
-        Accepted::Passed(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
-        Accepted::Tunnel(..) | Accepted::Shared(..) | Accepted::Ssh(..) | Accepted::Mesh(..) => None,
+        Accepted::TlsTerminated(accepted) => Some(Box::pin(flow::serve(edge.access.clone(), *accepted, running))),
+        Accepted::TlsPassthrough(accepted) => Some(Box::pin(flow::serve(edge.access.clone(), *accepted, running))),
+        Accepted::Tunnel(..) | Accepted::Http(..) | Accepted::Ssh(..) | Accepted::Mesh(..) => None,
     }
 }

@@ -1,9 +1,9 @@
-//! Ports: accepting connections, reading what each is for, and handing it to the room that serves it.
+//! The ports: accepts connections, reads what each is for, and hands it to the room that serves it.
 //!
 //! May use every room but `serve`.
 //!
-//! A connection is served in a shard (`io/shards`), a thread in which all of it stays. A connection that carries bulk moves to
-//! a thread for bulk, and back.
+//! A connection is served in a shard (`io/shards`), one thread for its whole life. Bulk transfers move to a thread for
+//! bulk, and back.
 
 pub(crate) mod accept;
 pub(crate) mod handshake;

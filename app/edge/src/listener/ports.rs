@@ -1,7 +1,6 @@
-//! The ports that sockets have for themselves: opened and closed as the routes change.
+//! The ports of single sockets, opened and closed as the routes change.
 //!
-//! A port's connections are accepted in a shard: every other one (with two shards) is served there too, and costs no
-//! wake-up of another thread.
+//! One shard accepts a port's connections. The shard serves its own share of them without a wake-up of another thread.
 
 use std::{
     collections::HashMap,
@@ -25,15 +24,15 @@ use crate::{
         accept,
         handshake::{self, ConnectionRouter},
     },
-    tcp::flow::{self, Arrival},
+    tcp::flow::{self, AcceptedFlow},
     udp,
 };
 
-/// How long after a port could not be opened it is tried again.
+/// How long to wait before a port that could not be opened is tried again.
 const RETRY_PERIOD: Duration = Duration::from_secs(5);
-/// How long the first times: the port may be one that is just being closed here.
+/// The same for the first [`MAX_QUICK_RETRIES`] tries: the port may still be closing in this process.
 const QUICK_RETRY_PERIOD: Duration = Duration::from_millis(20);
-/// How many times it is tried again so soon.
+/// How many tries follow each other quickly.
 const MAX_QUICK_RETRIES: u32 = 5;
 
 /// The open ports.
@@ -46,12 +45,12 @@ pub(crate) struct Ports {
     open: HashMap<SocketId, OpenPort>,
 }
 
-/// A port that is open, or waits until it can be.
+/// A port that is open, or is being tried until it opens.
 struct OpenPort {
     port: u16,
     socket_type: SocketType,
     task: JoinHandle<()>,
-    /// The edge is shut down: the task ends by itself when it has done what is left to do.
+    /// The edge shuts down: the task ends by itself once its flows have ended.
     is_finishing: bool,
 }
 
@@ -64,7 +63,7 @@ impl Drop for OpenPort {
 }
 
 impl Ports {
-    /// No port yet; they will be opened on this address, or are taken from those that a former process had open.
+    /// No port yet. Ports are opened on this address, or inherited from the process that ran before.
     pub(crate) fn new(
         edge: Arc<Edge>,
         router: Arc<ConnectionRouter>,
@@ -75,7 +74,7 @@ impl Ports {
         Self { edge, router, ip, own, shutdown, open: HashMap::new() }
     }
 
-    /// Follows the routes until the shutdown; then every port is closed.
+    /// Follows the routes until the shutdown, which closes every port.
     pub(crate) async fn follow(mut self, mut changes: RouteChanges) {
         self.look_at_all();
         self.own.forget_inherited();
@@ -114,7 +113,7 @@ impl Ports {
         if is_open {
             return;
         }
-        // The former one is closed first: it may be the same port.
+        // The former port is closed first, because the new one may have the same number.
         self.open.remove(&route.id);
         let place = Place {
             edge: self.edge.clone(),
@@ -145,7 +144,7 @@ struct Place {
 }
 
 impl Place {
-    /// Opens the port, as soon as that can be done.
+    /// Opens the port, and tries again until that succeeds.
     async fn open<T>(&self, open: impl Fn(SocketAddr, &'static str) -> Result<T, ListenError>) -> T {
         let mut tries = 0;
         loop {
@@ -155,7 +154,7 @@ impl Place {
                 Err(error) => {
                     if tries == MAX_QUICK_RETRIES {
                         let socket = self.socket;
-                        tracing::warn!(%socket, %error, "a socket's port cannot be opened; it is tried again every few seconds");
+                        tracing::warn!(%socket, %error, "the port of a socket cannot be opened; retrying every few seconds");
                     }
                     tokio::time::sleep(RETRY_PERIOD).await;
                 }
@@ -165,11 +164,11 @@ impl Place {
     }
 
     fn say_open(&self) {
-        tracing::info!(socket = %self.socket, port = self.address.port(), "a socket's port is open");
+        tracing::info!(socket = %self.socket, port = self.address.port(), "the port of a socket is open");
     }
 }
 
-/// Opens the port and takes its connections.
+/// Opens the port and serves its connections.
 async fn serve_tcp(place: Place, router: Arc<ConnectionRouter>, inherited: Option<TcpListener>) {
     let listener = match inherited {
         Some(listener) => listener,
@@ -181,11 +180,11 @@ async fn serve_tcp(place: Place, router: Arc<ConnectionRouter>, inherited: Optio
     let shards = edge.state.config.shards.clone();
     let take = move |stream, peer| take(&edge, &router, socket, stream, peer);
     if let Err(error) = accept::accept_in_shard(&shards, listener, shutdown, take).await {
-        tracing::error!(%socket, %error, "a socket's port takes no more connections");
+        tracing::error!(%socket, %error, "the port of a socket accepts no more connections");
     }
 }
 
-/// Opens the port and takes its datagrams.
+/// Opens the port and serves its datagrams.
 async fn serve_udp(place: Place, inherited: Option<UdpPort>) {
     let port = match inherited {
         Some(port) => port,
@@ -197,7 +196,7 @@ async fn serve_udp(place: Place, inherited: Option<UdpPort>) {
     udp::serve(place.edge.udp.clone(), place.socket, port, opened, place.shutdown).await;
 }
 
-/// A connection to a port of its own: the port says which socket is meant.
+/// Serves a connection to a socket's own port; the port determines the socket.
 fn take(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, socket: SocketId, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
         edge.state.metrics.flow_ended("tcp", "too-many-connections");
@@ -206,7 +205,7 @@ fn take(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, socket: SocketId, stre
     let Some(route) = edge.state.routes.get(socket) else { return };
     let (edge, router) = (edge.clone(), router.clone());
     if !router.is_trusted(peer.ip()) {
-        // A connection that is gone has no address; nothing will come of the flow then.
+        // A closed connection has no local address; its flow ends at once.
         let destination = stream.local_addr().unwrap_or(peer);
         serve(edge, router, route, stream, ProxiedAddresses { client: peer, destination }, place);
         return;
@@ -221,7 +220,7 @@ fn take(edge: &Arc<Edge>, router: &Arc<ConnectionRouter>, socket: SocketId, stre
     });
 }
 
-/// Serves the connection in a task of its own, which holds nothing beside what it serves: connections idle for long.
+/// Serves the connection in a task that captures only what it needs: many connections stay idle for long.
 fn serve(
     edge: Arc<Edge>,
     router: Arc<ConnectionRouter>,
@@ -237,11 +236,16 @@ fn serve(
             drop(place);
         });
     } else {
-        let held = (edge.state.running.enter(), place);
+        let guards = (edge.state.running.enter(), place);
         shards.spawn_unwatched(stream, move |stream| {
-            let arrival =
-                Arrival { io: ShardTcpStream::new(stream), route, ends, server_name: String::new(), identity: None };
-            flow::serve(edge.access.clone(), arrival, held)
+            let accepted = AcceptedFlow {
+                io: ShardTcpStream::new(stream),
+                route,
+                ends,
+                server_name: String::new(),
+                identity: None,
+            };
+            flow::serve(edge.access.clone(), accepted, guards)
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Connectors that come over QUIC: each connection is a session, each of its streams a carrier.
+//! Connectors over QUIC: each connection is a session, and each of its streams a carrier.
 
 use std::{
     io,
@@ -18,17 +18,17 @@ use crate::{
 
 /// How long a handshake may take.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
-/// From how many handshakes on, of all kinds together, a client has to prove its address first: over UDP addresses are
-/// easy to forge.
+/// From this many handshakes of all kinds on, a client must prove its address first (RFC 9000 section 8.1): source
+/// addresses of UDP are easy to forge.
 const PROVE_FROM_HANDSHAKES: usize = 256;
-/// How many streams a connection may have besides its legs: control, datagrams, and those that are about to end.
+/// How many streams a connection may have besides its legs: control, datagrams, and streams that are closing.
 const SPARE_STREAMS: u32 = 64;
-/// How long connectors may take to hear, at the end of a shutdown, that the edge stops.
+/// How long the close frames to connectors may take at the end of a shutdown.
 const MAX_FAREWELL: Duration = Duration::from_secs(1);
 
 impl Edge {
-    /// Takes connectors that come over QUIC to this socket, beside [`Edge::serve`] and with the same certificates. After the
-    /// shutdown those that are there stay until the drain is over.
+    /// Serves connectors over QUIC at this socket, beside [`Edge::serve`] and with the same certificates. After the
+    /// shutdown begins, existing connections stay until the other connections have ended.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -61,7 +61,7 @@ impl Edge {
     }
 }
 
-/// A connection that came.
+/// Does the handshake of an incoming connection.
 fn take(edge: &Arc<Edge>, incoming: QuicIncoming) {
     let peer = incoming.remote_address();
     let Some(place) = edge.connections.enter(peer.ip()) else {
@@ -97,7 +97,7 @@ async fn shake_hands(edge: &Edge, incoming: QuicIncoming, mut place: HandshakePl
     None
 }
 
-/// Serves the carriers of a connection until it is over.
+/// Serves the carriers of a connection until the connection ends.
 async fn serve(edge: &Arc<Edge>, connection: QuicConnection, peer: SocketAddr) {
     loop {
         match connection.accept_carrier().await {
@@ -105,7 +105,7 @@ async fn serve(edge: &Arc<Edge>, connection: QuicConnection, peer: SocketAddr) {
                 let edge = edge.clone();
                 tokio::spawn(async move { tunnel_websocket::serve(&edge.http, carrier, peer, "quic", |_| None).await });
             }
-            Err(error) => return tracing::debug!(%peer, %error, "a QUIC connection is over"),
+            Err(error) => return tracing::debug!(%peer, %error, "a QUIC connection ended"),
         }
     }
 }

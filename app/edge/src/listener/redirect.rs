@@ -1,5 +1,4 @@
-//! Plain HTTP. At the port for it everything under the domain is sent on to HTTPS; at the port for TLS it is told that this
-//! is the wrong scheme.
+//! Plain HTTP requests: the redirect at the plain port, and the error page at the TLS port.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -26,14 +25,14 @@ use crate::{
     },
 };
 
-/// What requests of HTTP/1 begin with: the methods that are registered for it (RFC 9110 section 9.1, RFC 5789).
+/// The start of an HTTP/1 request line: the registered methods (RFC 9110 section 9.1, RFC 5789).
 const BEGINNINGS: [&[u8]; 9] =
     [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH "];
 
-/// How a request is answered.
+/// Makes the response to a plain HTTP request.
 type Answers = fn(&Edge, &WireState, &Request<ClientBody>) -> Response<ResponseBody>;
 
-/// A TCP connection to the plain port.
+/// Serves a TCP connection to the plain port.
 pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else { return };
     let edge = edge.clone();
@@ -43,7 +42,7 @@ pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) 
     });
 }
 
-/// Whether a request of HTTP/1 begins with these bytes; `None`: they are too few to tell.
+/// Whether these bytes begin an HTTP/1 request. `None` if there are too few bytes to decide.
 pub(crate) fn is_request(bytes: &[u8]) -> Option<bool> {
     if BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning)) {
         return Some(true);
@@ -51,20 +50,22 @@ pub(crate) fn is_request(bytes: &[u8]) -> Option<bool> {
     if BEGINNINGS.iter().any(|beginning| beginning.starts_with(bytes)) { None } else { Some(false) }
 }
 
-/// Tells a client that speaks plain HTTP to the port for TLS how to come. Returns whether it was told: it may have left before.
+/// Answers a plain HTTP request at the TLS port with 400 and the `https` URL. Returns whether the response was written:
+/// the client may have left before.
 pub(crate) async fn answer_at_tls_port(edge: Arc<Edge>, io: impl PlainIo + 'static) -> bool {
     serve(edge, Box::new(io), wrong_scheme).await
 }
 
-/// A connection without TLS, of either port: so few are made that one program serves all kinds.
+/// A connection without TLS, at either port. A trait object, because such connections are rare and need no copy of the
+/// code each.
 pub(crate) trait PlainIo: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
 
-/// Serves a connection to its end. Returns whether it had an answer.
+/// Serves a connection to its end. Returns whether a response was written.
 async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> bool {
     let wire = Arc::<WireState>::default();
-    // A redirect is one request: an idle connection need not be kept.
+    // A redirect takes one request, so the connection is never kept alive.
     let timeouts = ClientTimeouts { idle: edge.state.config.header_timeout, head: edge.state.config.header_timeout };
     let io = ServerIo::new(stream, wire.clone(), timeouts);
     let mut phase = edge.state.phase.subscribe();
@@ -74,8 +75,8 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> b
     }
 }
 
-/// 308 for names under the domain, which keeps method and body (RFC 9110 section 15.4.9); 404 for others, so that
-/// nobody is sent to a place of a stranger's choice.
+/// Redirects names under the domain with 308, which keeps method and body (RFC 9110 section 15.4.9). Other names get
+/// 404, because an open redirect would send browsers to a host of the attacker's choice.
 fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<ResponseBody> {
     if let Some(refusal) = wire.refused() {
         return say(refusal.status(), format!("{refusal}\n"));
@@ -97,7 +98,7 @@ fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Res
     answer
 }
 
-/// 400, which names nothing that the client has said but names of ours.
+/// Answers 400. The body repeats the requested host only if the host is under the domain.
 fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let host = if wire.refused().is_some() { None } else { host_of(request).ok() };
     let text = match host.and_then(|host| place_of(edge, &host)) {
@@ -107,12 +108,12 @@ fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) ->
     say(StatusCode::BAD_REQUEST, text)
 }
 
-/// The host that a request is for.
+/// The host that the request names.
 fn host_of(request: &Request<ClientBody>) -> Result<RequestHost, RequestRefusal> {
     refuse::check_request(request.method(), request.uri(), request.version(), request.headers(), None)
 }
 
-/// Where this host is by HTTPS, without a path; `None`: it is not one of ours.
+/// The `https` URL of this host without a path; `None` if the host is not under the domain.
 fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
     if !host.is(&edge.state.config.domain) && host.label_under(&edge.state.config.domain).is_none() {
         return None;

@@ -1,9 +1,9 @@
-//! What is relayed for other edges counts among what an origin here is busy with, so that what comes here directly goes where
-//! there is less to do.
+//! Counts what this edge relays for other edges in the load of its origins, so that balancing here accounts for relayed
+//! work.
 //!
-//! A connection that is passed on as it is counts from its beginning to its end, and so does a flow of datagrams. One that
-//! carries HTTP is kept by the other edge after its request, for the next one, and this edge does not read what is said on it:
-//! it counts from the request's first byte until the origin has answered and nothing more has moved for a while.
+//! Raw streams and datagram flows count from begin to end. The other edge keeps an HTTP connection open between
+//! requests, and this edge does not parse HTTP. So an HTTP stream counts from the first byte of a request until the
+//! origin has answered and no byte has moved for [`LOOK_PERIOD`].
 
 use std::{
     sync::{
@@ -19,23 +19,23 @@ use tokio::sync::Notify;
 
 use crate::origins::origin::{InFlight, Origin};
 
-/// How often it is looked what has come to rest: what has not moved from one look to the next has.
+/// How often streams are checked. A stream is idle if no byte has moved from one check to the next.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
-/// How an answer begins after which the connection is not HTTP any more (RFC 9112 section 4, RFC 9110 section 15.2.2).
+/// The start of a response after which the connection is no longer HTTP (RFC 9112 section 4, RFC 9110 section 15.2.2).
 const SWITCHES: &[u8] = b"HTTP/1.1 101";
 
-/// One stream that is relayed for another edge, and what it is for its origin.
+/// A stream that is relayed for another edge, with its share of the origin's load.
 pub(super) struct Busy {
     origin: Arc<Origin>,
     protocol: StreamProtocol,
-    /// Whether it counts now.
+    /// Whether the stream counts now.
     counts: AtomicBool,
     counted: Mutex<Option<InFlight>>,
-    /// The origin was asked something, and has said nothing since.
+    /// The origin has a request and has sent no byte of the response.
     awaits: AtomicBool,
-    /// Something has moved since the last look.
+    /// A byte has moved since the last check.
     moved: AtomicBool,
-    /// It counts to its end.
+    /// The stream counts to its end.
     is_flow: AtomicBool,
 }
 
@@ -54,18 +54,17 @@ impl Busy {
         }
     }
 
-    /// The origin.
     pub(super) fn origin(&self) -> &Arc<Origin> {
         &self.origin
     }
 
-    /// The origin is asked something.
+    /// Bytes of a request are on their way to the origin.
     pub(super) fn record_request(&self) {
         if self.is_flow.load(Ordering::Relaxed) {
             return;
         }
         self.moved.store(true, Ordering::Relaxed);
-        // What HTTP/2 says is not always a question.
+        // Bytes of HTTP/2 need not be a request, so no response is expected.
         self.awaits.store(self.protocol == StreamProtocol::Http1, Ordering::Relaxed);
         if !self.counts.load(Ordering::Acquire) {
             let mut counted = self.counted.lock();
@@ -74,7 +73,7 @@ impl Busy {
         }
     }
 
-    /// The origin says this.
+    /// Bytes of a response came from the origin.
     pub(super) fn record_answer(&self, words: &[u8]) {
         if self.is_flow.load(Ordering::Relaxed) {
             return;
@@ -85,14 +84,14 @@ impl Busy {
         }
     }
 
-    /// Counts no more when it rests.
+    /// Stops counting the stream if it is idle.
     fn look(&self) {
         let is_at_rest = !self.moved.swap(false, Ordering::Relaxed)
             && !self.awaits.load(Ordering::Relaxed)
             && !self.is_flow.load(Ordering::Relaxed);
         if is_at_rest && self.counts.load(Ordering::Acquire) {
             let mut counted = self.counted.lock();
-            // Asked again in between: it counts still.
+            // A request may have come in between; the stream still counts then.
             if !self.moved.load(Ordering::Relaxed) {
                 *counted = None;
                 self.counts.store(false, Ordering::Release);
@@ -101,7 +100,7 @@ impl Busy {
     }
 }
 
-/// The streams that are relayed for other edges. As many as there are.
+/// The HTTP streams that are relayed for other edges. Bounded by the number of streams.
 #[derive(Default)]
 pub(super) struct BusyList {
     streams: Mutex<Vec<Weak<Busy>>>,
@@ -109,7 +108,7 @@ pub(super) struct BusyList {
 }
 
 impl BusyList {
-    /// A stream to this origin.
+    /// Adds a stream to this origin.
     pub(super) fn enter(&self, origin: Arc<Origin>, protocol: StreamProtocol) -> Arc<Busy> {
         let busy = Arc::new(Busy::new(origin, protocol));
         if protocol != StreamProtocol::Raw {
@@ -122,7 +121,7 @@ impl BusyList {
         busy
     }
 
-    /// Looks at them for as long as the edge serves.
+    /// Checks the streams for as long as the edge serves.
     pub(super) async fn look(&self) {
         loop {
             if self.look_once() {
@@ -133,7 +132,7 @@ impl BusyList {
         }
     }
 
-    /// Returns whether there are any.
+    /// Checks every stream once. Returns whether there are any.
     fn look_once(&self) -> bool {
         let mut streams = self.streams.lock();
         streams.retain(|stream| stream.upgrade().inspect(|stream| stream.look()).is_some());

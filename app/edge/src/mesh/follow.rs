@@ -1,5 +1,5 @@
-//! The ways to tunnels at other edges, among the origins of sockets: they come and go with what edges say they hold, and with the
-//! routes. A tunnel that is attached here has no such way.
+//! Keeps tunnels at other edges among the origins of sockets, as edges report their tunnels and as routes change. A
+//! tunnel that is attached here is not among them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,7 +17,7 @@ use crate::origins::{
     transport::{Holder, OriginTransport, remote::RemoteTransport},
 };
 
-/// A way to a tunnel.
+/// A tunnel at another edge, as an origin of a socket.
 struct RemoteHolder {
     socket: SocketId,
     card: Arc<EdgeCard>,
@@ -26,11 +26,11 @@ struct RemoteHolder {
 }
 
 impl RemoteHolder {
-    fn new(held: TunnelOnEdge) -> Self {
-        // Where nobody says where the origin is, it counts as in the region of the edge.
-        let region = held.presence.home.clone().unwrap_or_else(|| held.card.region.clone());
+    fn new(tunnel: TunnelOnEdge) -> Self {
+        // A tunnel without a region of its own counts as in the region of its edge.
+        let region = tunnel.presence.home.clone().unwrap_or_else(|| tunnel.card.region.clone());
         let place = Place { region: Some(region), is_local: false };
-        Self { socket: held.presence.socket, card: held.card, place, health: held.presence.health }
+        Self { socket: tunnel.presence.socket, card: tunnel.card, place, health: tunnel.presence.health }
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -38,7 +38,7 @@ impl RemoteHolder {
     }
 }
 
-/// The ways that are among the origins now.
+/// The remote tunnels that are among the origins now.
 #[derive(Default)]
 struct KnownHolders {
     ways: HashMap<TunnelId, Vec<RemoteHolder>>,
@@ -50,7 +50,7 @@ impl KnownHolders {
         self.by_socket.get(&socket).into_iter().flatten().copied().collect()
     }
 
-    /// These are the ways from now on; gives the former ones.
+    /// Replaces the remote holders of a tunnel, and returns the former ones.
     fn replace(&mut self, tunnel: TunnelId, ways: Vec<RemoteHolder>) -> Vec<RemoteHolder> {
         let sockets: Vec<_> = ways.iter().map(|transport| transport.socket).collect();
         let former = if ways.is_empty() { self.ways.remove(&tunnel) } else { self.ways.insert(tunnel, ways) };
@@ -71,7 +71,7 @@ impl KnownHolders {
 }
 
 impl Mesh {
-    /// Follows what other edges hold, for as long as the edge serves.
+    /// Follows the reports of other edges for as long as the edge serves.
     pub(super) async fn follow(&self) {
         let mut news = self.settings.fleet.news();
         let mut own = self.state.directory.subscribe();
@@ -109,7 +109,7 @@ impl Mesh {
         }
     }
 
-    /// An edge came, left, or says something else of itself.
+    /// Handles an edge that came, left, or changed its card.
     fn sees(&self, edge: EdgeId) {
         if let Some(seen) = self.settings.fleet.edge(edge).filter(|_| edge != self.settings.own) {
             self.peer(&seen.card);
@@ -123,7 +123,7 @@ impl Mesh {
         tunnels.into_iter().for_each(|tunnel| self.sync(known, tunnel));
     }
 
-    /// Brings the ways to the tunnel in line with who holds it.
+    /// Updates the origins for this tunnel from the reports of the edges that hold it.
     fn sync(&self, known: &mut KnownHolders, tunnel: TunnelId) {
         let wanted: Vec<_> = self.held_elsewhere(tunnel).into_iter().map(RemoteHolder::new).collect();
         let former = known.ways.get(&tunnel).map(Vec::as_slice).unwrap_or_default();
@@ -143,7 +143,7 @@ impl Mesh {
             );
         }
         for transport in former.iter().filter(|transport| !wanted.iter().any(|wanted| wanted.is(transport))) {
-            // The pool of a socket that is gone is gone too.
+            // A deleted socket has lost its pool, and this origin with it.
             if self.state.routes.get(transport.socket).is_some() {
                 self.state.sockets.pool(transport.socket).left_from(
                     tunnel,
@@ -155,16 +155,16 @@ impl Mesh {
         drop(known.replace(tunnel, wanted));
     }
 
-    /// How other edges of the installation hold the tunnel, when its socket has it and it is not attached here.
+    /// The other edges that hold this tunnel, if its socket lists the tunnel and the tunnel is not attached here.
     fn held_elsewhere(&self, tunnel: TunnelId) -> Vec<TunnelOnEdge> {
         if self.state.directory.get(tunnel).is_some() {
             return Vec::new();
         }
-        let mut held = self.settings.fleet.held(tunnel);
-        held.retain(|held| {
-            let route = self.state.routes.get(held.presence.socket);
-            self.may_link(held.card.edge) && route.is_some_and(|route| route.tunnel(tunnel).is_some())
+        let mut holders = self.settings.fleet.tunnel_on_edges(tunnel);
+        holders.retain(|holder| {
+            let route = self.state.routes.get(holder.presence.socket);
+            self.may_link(holder.card.edge) && route.is_some_and(|route| route.tunnel(tunnel).is_some())
         });
-        held
+        holders
     }
 }

@@ -1,7 +1,7 @@
-//! What other edges have called for: streams and flows to tunnels that are attached here.
+//! Links from other edges: streams and flows to tunnels that are attached here.
 //!
-//! Nothing is asked of a client here: the edge that it came to has let it in. A stream is passed on as it is: what the client
-//! says goes on at once, and what became of the opening comes back.
+//! The client's edge has already admitted the client, so nothing is checked again here. Bytes of a stream are relayed
+//! at once in both directions, and so is the outcome of the open.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use std::{
 use parking_lot::Mutex;
 use sallyport_model::{EdgeId, TunnelId};
 use sallyport_net::{
-    Carried, RelayEnd, RelayError, ShardTcpStream, Side, Unpaced, relay, set_notsent_lowat, start_tls,
+    RelayCounts, RelayEnd, RelayError, ShardTcpStream, Side, Unpaced, relay, set_notsent_lowat, start_tls,
 };
 use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, ConnectorConfig, ConnectorEvent, Dial, Establishment, FlowHandler,
@@ -44,11 +44,11 @@ use crate::{
 
 /// How long the handshake of a leg may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-/// How long it is waited for the directory to say where an edge is that has just come.
+/// How long to wait for the address of an edge that has just joined.
 const MAX_UNKNOWN: Duration = Duration::from_secs(3);
-/// How often that is looked at.
+/// How often the directory is asked for the address meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How many lines for connectors' logs wait to be passed on.
+/// How many lines for connectors' logs may wait.
 const MAX_QUEUED_LINES: usize = 1_024;
 
 /// The links that other edges have made.
@@ -57,7 +57,7 @@ pub(super) struct Inbound {
     by_edge: Mutex<HashMap<EdgeId, usize>>,
 }
 
-/// A place for one link; given back when dropped.
+/// The place of one link among the bounds, released when dropped.
 struct InboundPlace {
     inbound: Arc<Inbound>,
     edge: EdgeId,
@@ -75,7 +75,7 @@ impl Inbound {
         Some(InboundPlace { inbound: self.clone(), edge })
     }
 
-    /// How many there are.
+    /// How many links there are.
     pub(super) fn count(&self) -> usize {
         self.by_edge.lock().values().sum()
     }
@@ -93,25 +93,25 @@ impl Drop for InboundPlace {
     }
 }
 
-/// Serves a link that another edge has made, to its end.
+/// Serves a link of another edge to its end.
 pub(crate) async fn serve(mesh: Arc<Mesh>, stream: Box<TlsStream<ClientTcp>>, from: EdgeId, peer: SocketAddr) {
     let Some(_place) = mesh.inbound.enter(from) else {
         mesh.metrics.failed("too-many-links");
-        return debug!(edge = %from, "a link of another edge is refused: there are too many");
+        return debug!(edge = %from, "a link of another edge is refused: too many links");
     };
     let _ = set_notsent_lowat(stream.socket(), CONTROL_NOTSENT_BYTES);
     let mut config = ConnectorConfig::new(&mesh.settings.agent, crate::util::ids::random(), Vec::new());
     config.ready_legs = mesh.state.config.ready_legs;
     config.shards = mesh.state.config.shards.clone();
-    let (events, mut told) = mpsc::channel(MAX_QUEUED_LINES);
+    let (events, mut lines) = mpsc::channel(MAX_QUEUED_LINES);
     let dial = Arc::new(LegDial { mesh: Arc::downgrade(&mesh), from });
     let origins = Arc::new(LocalOrigins { mesh: Arc::downgrade(&mesh) });
     let mut phase = mesh.state.phase.subscribe();
-    info!(edge = %from, %peer, "another edge has made a link");
-    let leaving = async move { phase::reached(&mut phase, Phase::Draining).await };
+    info!(edge = %from, %peer, "another edge opened a link");
+    let leaving = async move { phase::reached(&mut phase, Phase::Closing).await };
     let answering = answer_link(config, stream, dial, origins, events, leaving);
     let passing_on = async {
-        while let Some(event) = told.recv().await {
+        while let Some(event) = lines.recv().await {
             pass_on_line(&mesh, event);
         }
         std::future::pending().await
@@ -119,14 +119,14 @@ pub(crate) async fn serve(mesh: Arc<Mesh>, stream: Box<TlsStream<ClientTcp>>, fr
     let why = tokio::select! {
         why = answering => why,
         () = passing_on => return,
-        () = mesh.removed(from) => "that edge was removed".to_owned(),
+        () = mesh.removed(from) => "the edge was removed from the installation".to_owned(),
     };
-    info!(edge = %from, why, "the link of another edge is over");
+    info!(edge = %from, why, "the link of another edge ended");
 }
 
-/// Tells the connector whose tunnel it was of a request or flow that another edge has served.
+/// Passes the log line of a request or flow, which another edge has served, to the connector of the tunnel.
 fn pass_on_line(mesh: &Mesh, event: ConnectorEvent) {
-    let transport = |tunnel: Option<TunnelId>| held_here(mesh, tunnel?).map(|held| held.transport);
+    let transport = |tunnel: Option<TunnelId>| held_here(mesh, tunnel?).map(|tunnel| tunnel.transport);
     match event {
         ConnectorEvent::Request(mut record) => {
             let transport = transport(record.tunnel);
@@ -153,18 +153,18 @@ fn pass_on_line(mesh: &Mesh, event: ConnectorEvent) {
 /// A tunnel that is attached here.
 pub(super) struct LocalOrigin {
     pub(super) transport: OriginTransport,
-    /// Its origin among those of its socket, unless it came this very moment.
+    /// Its origin in the pool of its socket; `None` for a moment after the tunnel attached.
     pub(super) origin: Option<(Arc<SocketPool>, Arc<Origin>)>,
 }
 
 impl LocalOrigin {
-    /// Whether its origin takes nothing, by its checks.
+    /// Whether health checks have found its origin unhealthy.
     pub(super) fn is_unwell(&self) -> bool {
         self.origin.as_ref().is_some_and(|(_, origin)| origin.health_state().is_down())
     }
 }
 
-/// The tunnel, when it is attached here.
+/// The tunnel with this id, if it is attached here.
 pub(super) fn held_here(mesh: &Mesh, tunnel: TunnelId) -> Option<LocalOrigin> {
     let attached = mesh.tunnels.attached(tunnel);
     let socket = match &attached {
@@ -173,13 +173,13 @@ pub(super) fn held_here(mesh: &Mesh, tunnel: TunnelId) -> Option<LocalOrigin> {
     };
     mesh.state.routes.get(socket)?;
     let pool = mesh.state.sockets.pool(socket);
-    let origin = pool.held(tunnel).map(|origin| (pool, origin));
+    let origin = pool.attached(tunnel).map(|origin| (pool, origin));
     let transport =
         attached.map(OriginTransport::from).or_else(|| origin.as_ref().map(|(_, origin)| origin.handle().clone()))?;
     Some(LocalOrigin { transport, origin })
 }
 
-/// Dials the edge that has made a link, for legs.
+/// Dials legs to the edge that has made a link.
 struct LegDial {
     mesh: Weak<Mesh>,
     from: EdgeId,
@@ -198,7 +198,7 @@ impl LegDial {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        let unknown = |_| io::Error::new(io::ErrorKind::NotFound, "nobody has said where that edge is");
+        let unknown = |_| io::Error::new(io::ErrorKind::NotFound, "the address of that edge is not known");
         let addresses = tokio::time::timeout(MAX_UNKNOWN, known).await.map_err(unknown)?;
         let tcp = connect_tcp(&addresses).await?;
         let (address, name) = (tcp.peer_addr()?, format!("tunnel.{}", mesh.state.config.domain));
@@ -227,7 +227,7 @@ impl Dial for LegDial {
     }
 }
 
-/// What is attached here, for another edge.
+/// Opens the tunnels that are attached here for another edge.
 struct LocalOrigins {
     mesh: Weak<Mesh>,
 }
@@ -247,25 +247,24 @@ impl OriginHandler for LocalOrigins {
     }
 }
 
-/// Passes a stream on to the tunnel that it is for, when that is attached here. Connections idle for long: what is moved in here
-/// is held once.
+/// Relays a stream to its tunnel, if the tunnel is attached here. Returns a boxed future: many streams stay idle for
+/// long, and an `async fn` would hold its arguments twice.
 fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let metrics = mesh.metrics().clone();
     let (tunnel, protocol) = (open.tunnel, open.protocol);
-    let held = held_here(&mesh, tunnel);
-    if held.as_ref().is_some_and(LocalOrigin::is_unwell) {
-        // The other edge has not heard of it yet.
+    let local = held_here(&mesh, tunnel);
+    if local.as_ref().is_some_and(LocalOrigin::is_unwell) {
+        // The report of the health check has not reached the other edge yet.
         metrics.failed("unwell");
-        let failure = OpenFailure::new(FailureReason::Draining, "the origin is not well, by its health check");
+        let failure = OpenFailure::new(FailureReason::Draining, "the origin is unhealthy");
         return Box::pin(incoming.failed(failure));
     }
-    let opened = held.and_then(|held| Some((held.transport.open_through(open).ok()?, held.origin)));
+    let opened = local.and_then(|local| Some((local.transport.open_through(open).ok()?, local.origin)));
     let Some((mut stream, origin)) = opened else {
         metrics.failed("not-here");
         debug!(%tunnel, "another edge asks for a tunnel that is not attached here");
-        // Nothing was sent: it may be held by another edge by now.
-        let failure =
-            OpenFailure::new(FailureReason::Draining, "the tunnel is not attached to the edge that was asked");
+        // Nothing was sent, so the other edge may try again: the tunnel may have moved to another edge.
+        let failure = OpenFailure::new(FailureReason::Draining, "the tunnel is not attached to this edge");
         return Box::pin(incoming.failed(failure));
     };
     let (pool, origin) = origin.unzip();
@@ -276,7 +275,7 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
     let running = mesh.state.running.enter();
     let mut near = Near { stream: incoming.pass_on(), establishment: stream.establishment(), busy };
     Box::pin(async move {
-        let (mut carried, mut pace) = (Carried::default(), Unpaced);
+        let (mut carried, mut pace) = (RelayCounts::default(), Unpaced);
         let end = tokio::select! {
             end = relay(&mut near, &mut stream, &mut pace, &mut carried) => end.map_err(Some),
             () = &mut cut => Err(None),
@@ -285,12 +284,12 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
         match end {
             Ok(()) => {}
             Err(Some(RelayError { side: Side::First, error, .. })) => {
-                debug!(%tunnel, %error, "a stream of another edge broke off");
+                debug!(%tunnel, %error, "a stream of another edge failed");
                 stream.reset(ResetCode::Cancelled);
                 near.stream.reset(ResetCode::Cancelled);
             }
             Err(Some(RelayError { side: Side::Second, error, .. })) => {
-                debug!(%tunnel, %error, "a stream for another edge broke off");
+                debug!(%tunnel, %error, "a stream for another edge failed");
                 near.broke(pool.as_deref()).await;
             }
             Err(None) => near.stream.reset(ResetCode::Cancelled),
@@ -299,7 +298,7 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
     })
 }
 
-/// The stream of another edge, as a relay uses it: it is answered as soon as the origin's answer is there.
+/// The stream of another edge as an end of a relay. Sends the outcome of the open as soon as the connector reports it.
 struct Near {
     stream: ForwardedStream,
     establishment: Establishment,
@@ -307,7 +306,7 @@ struct Near {
 }
 
 impl Near {
-    /// Says that the origin took the connection, when it did and that was not said yet.
+    /// Reports to the other edge that the origin accepted the connection, once.
     fn answer(&mut self) -> io::Result<()> {
         if !self.stream.is_answered() && matches!(self.establishment.peek(), Some(Ok(()))) {
             self.stream.open()?;
@@ -318,14 +317,14 @@ impl Near {
         Ok(())
     }
 
-    /// So much of what the origin says was taken.
+    /// Records how much of a response the other edge took.
     fn took(&self, words: &[u8], taken: &Poll<io::Result<usize>>) {
         if let (Some(busy), Poll::Ready(Ok(taken))) = (&self.busy, taken) {
             busy.record_answer(&words[..*taken]);
         }
     }
 
-    /// The origin was not reached, or broke off.
+    /// Ends the stream of a relay whose origin was not reached, or whose connection failed.
     async fn broke(self, pool: Option<&SocketPool>) {
         match self.establishment.peek() {
             Some(Err(failure)) if !self.stream.is_answered() && !self.establishment.is_lost() => {
@@ -354,9 +353,9 @@ impl RelayEnd for Near {
     }
 
     fn poll_delayed_write(&mut self, cx: &mut Context<'_>) {
-        // The connector has waited for bytes to travel with; here nothing is waited for again.
+        // The connector has already waited for bytes that travel with its outcome; this edge does not wait again.
         if self.answer().is_ok() && self.stream.holds_opened() {
-            // What does not leave now leaves with what is read or written next, and so does an error show.
+            // Bytes that are not flushed now leave with the next read or write, which also shows any error.
             drop(Pin::new(&mut self.stream).poll_flush(cx));
         }
     }

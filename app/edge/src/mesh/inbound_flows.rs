@@ -1,4 +1,4 @@
-//! Flows of datagrams that another edge has opened, to tunnels that are attached here.
+//! Datagram flows that another edge opens to tunnels that are attached here.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -9,7 +9,7 @@ use super::{Mesh, inbound::held_here};
 
 use crate::origins::origin::InFlight;
 
-/// Takes the flows of one link.
+/// Accepts the flows of one link.
 pub(super) struct InboundFlows {
     mesh: Weak<Mesh>,
 }
@@ -28,12 +28,13 @@ impl FlowHandler for InboundFlows {
             return near;
         };
         let metrics = mesh.metrics().clone();
-        let held = held_here(&mesh, open.tunnel).filter(|held| !held.is_unwell()).ok_or(OpenFlowError::NotUsable);
-        let opened = held.and_then(|held| Ok((held.transport.open_flow_through(open, far.clone())?, held.origin)));
+        let tunnel = held_here(&mesh, open.tunnel).filter(|tunnel| !tunnel.is_unwell()).ok_or(OpenFlowError::NotUsable);
+        let opened =
+            tunnel.and_then(|tunnel| Ok((tunnel.transport.open_flow_through(open, far.clone())?, tunnel.origin)));
         match opened {
             Ok((handle, origin)) => {
                 metrics.relayed("in", "flow");
-                // Whichever side ends first.
+                // Taken by whichever side ends first.
                 let load = origin.map(|(_, origin)| InFlight::enter_relayed(origin));
                 let load = Arc::new(Mutex::new(load));
                 near.set_load(&load);
@@ -42,7 +43,7 @@ impl FlowHandler for InboundFlows {
                 near.leads_to(handle);
             }
             Err(OpenFlowError::TooManyFlows) => flow.close(FlowEnd::Busy),
-            // Its next datagram begins it anew, by this edge or another one.
+            // The next datagram of the client opens the flow again, by this edge or another one.
             Err(_) => {
                 metrics.failed("not-here");
                 flow.close(FlowEnd::Detached);
@@ -52,17 +53,17 @@ impl FlowHandler for InboundFlows {
     }
 }
 
-/// What comes from one side goes to the flow on the other one.
+/// One side of a relayed flow: passes its datagrams to the flow on the other side.
 #[derive(Default)]
 struct End {
     to: Mutex<To>,
-    /// What the flow is for its origin, shared by both ends.
+    /// The flow's share of the origin's load, shared by both ends.
     load: OnceLock<Arc<Mutex<Option<InFlight>>>>,
 }
 
 #[derive(Default)]
 enum To {
-    /// It is being opened.
+    /// The other side is still being opened.
     #[default]
     Opening,
     Flow(FlowHandle),
@@ -86,7 +87,7 @@ impl End {
     fn leads_to(&self, flow: FlowHandle) {
         let mut to = self.to.lock();
         match *to {
-            // It ended before it had begun.
+            // This side ended before the other one was open.
             To::Ended(end) => {
                 drop(to);
                 flow.close(end);
@@ -104,11 +105,11 @@ impl FlowSink for End {
     }
 
     fn closed(&self, end: FlowEnd) {
-        // The other side is there still: what was lost is its way here.
+        // The other side still exists; only the link to this edge was lost.
         let end = if end == FlowEnd::Lost { FlowEnd::Detached } else { end };
         let former = std::mem::replace(&mut *self.to.lock(), To::Ended(end));
         self.end_load();
-        // Closed when nothing is locked: it may lead back here.
+        // Closed without a lock held, because the close may call back into this end.
         if let To::Flow(flow) = former {
             flow.close(end);
         }

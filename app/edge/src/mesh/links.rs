@@ -1,4 +1,4 @@
-//! Links to other edges: made when a stream needs one, shared by all, closed when nothing uses them, and measured.
+//! Links to other edges: made when a stream needs one, shared by all streams, measured, and closed when unused.
 
 use std::{
     future::Future,
@@ -21,30 +21,30 @@ use super::{Mesh, Peer};
 
 use crate::origins::transport::remote::EdgeLinks;
 
-/// How long another edge may take to take a connection: what waits for it has not been sent anywhere, and can go to another
-/// one.
+/// How long a connection to another edge may take. Nothing was sent before, so the waiting streams can go to another
+/// edge.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
-/// How long a link may take to stand, with its handshakes: three round trips and some.
+/// How long a link may take with its handshakes, of three round trips and more.
 const LINK_TIME: Duration = Duration::from_secs(3);
-/// After how long a link that nothing uses is closed.
+/// After how long an unused link is closed.
 const MAX_IDLE: Duration = Duration::from_secs(300);
-/// How often that is looked at.
+/// How often links are checked for that.
 const TEND_PERIOD: Duration = Duration::from_secs(10);
-/// How often the way to an edge is measured to which there is no link.
+/// How often the distance to an edge without a link is measured.
 const MEASURE_PERIOD: Duration = Duration::from_secs(60);
-/// How often it is looked whose time has come.
+/// How often edges are checked for a due measurement.
 const MEASURE_LOOK: Duration = Duration::from_secs(5);
 /// How many edges are measured at once.
 const MAX_MEASURED_AT_ONCE: usize = 16;
-/// After how much silence a link's other end is asked whether it is there, and how often in vain. An edge that is gone is
-/// noticed before its lease is over.
+/// After how much silence a keepalive is sent, and how many may go unanswered. A lost edge is noticed before its lease
+/// ends.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 const MAX_MISSED: u32 = 3;
 
 /// A connection to another edge.
 type Connection = TlsStream<ReadAhead<TcpStream>>;
 
-/// How links behave.
+/// The timeouts and bounds of links.
 fn session_config() -> SessionConfig {
     SessionConfig { keepalive: KEEPALIVE, missed_limit: MAX_MISSED, ..SessionConfig::default() }
 }
@@ -77,10 +77,10 @@ impl EdgeLinks for Mesh {
 }
 
 impl Mesh {
-    /// The link to this edge; it is made when there is none.
+    /// The link to this edge, made if there is none.
     ///
     /// # Errors
-    /// Why the edge is not reached.
+    /// Why the edge cannot be reached.
     async fn link_to(&self, peer: &Arc<Peer>) -> Result<EdgeLink, Arc<str>> {
         let asked = Instant::now();
         let _turn = peer.dialing.lock().await;
@@ -91,20 +91,20 @@ impl Mesh {
             return Err(why);
         }
         let linked = tokio::time::timeout(LINK_TIME, self.make_link(peer)).await;
-        let linked = linked.unwrap_or_else(|_| Err(format!("it begins no session within {LINK_TIME:?}")));
+        let linked = linked.unwrap_or_else(|_| Err(format!("no session began within {LINK_TIME:?}")));
         linked.map_err(|why| {
             self.metrics.failed("unreachable");
-            info!(edge = %peer.name(), why, "another edge is not reached");
+            info!(edge = %peer.name(), why, "another edge cannot be reached");
             peer.record_failure(&why);
             why.into()
         })
     }
 
     async fn make_link(&self, peer: &Arc<Peer>) -> Result<EdgeLink, String> {
-        let mesh = self.me.upgrade().ok_or("this edge ends")?;
-        let (tell, told) = oneshot::channel();
-        self.state.config.shards.spawn(mesh.drive_link(peer.clone(), tell));
-        told.await.unwrap_or_else(|_| Err("the task that was to reach it has ended".to_owned()))
+        let mesh = self.me.upgrade().ok_or("this edge is shutting down")?;
+        let (established, link) = oneshot::channel();
+        self.state.config.shards.spawn(mesh.drive_link(peer.clone(), established));
+        link.await.unwrap_or_else(|_| Err("the task of the link ended early".to_owned()))
     }
 
     /// Makes a link and drives it to its end.
@@ -115,7 +115,7 @@ impl Mesh {
         };
         let mut session = None;
         let linked = peer.clone();
-        let told = |link: Result<EdgeLink, _>| match link {
+        let report = |link: Result<EdgeLink, _>| match link {
             Ok(link) => {
                 session = Some(link.session());
                 linked.set_link(link.clone());
@@ -123,11 +123,11 @@ impl Mesh {
             }
             Err(error) => drop(tell.send(Err(format!("{error}")))),
         };
-        info!(edge = %peer.name(), %address, "a link to another edge is made");
-        let why = self.tunnels.serve_link(stream, address, session_config(), told).await;
+        info!(edge = %peer.name(), %address, "a link to another edge is open");
+        let why = self.tunnels.serve_link(stream, address, session_config(), report).await;
         if let Some(session) = session {
             peer.clear_link(session);
-            info!(edge = %peer.name(), why, "the link to another edge is over");
+            info!(edge = %peer.name(), why, "the link to another edge ended");
         }
     }
 
@@ -141,14 +141,14 @@ impl Mesh {
         Ok((stream, address))
     }
 
-    /// Closes links that nothing uses, and forgets edges that are gone.
+    /// Closes unused links, and forgets edges that are gone.
     pub(super) async fn tend(&self) {
         loop {
             tokio::time::sleep(TEND_PERIOD).await;
             for peer in self.peers() {
                 if let Some(link) = peer.idle_link(MAX_IDLE) {
-                    debug!(edge = %peer.name(), "a link to another edge is closed: nothing uses it");
-                    link.close("nothing uses the link");
+                    debug!(edge = %peer.name(), "a link to another edge is closed, because it is unused");
+                    link.close("the link is unused");
                 }
                 if !peer.has_link() && self.settings.fleet.edge(peer.edge()).is_none() {
                     self.forget(&peer);
@@ -159,13 +159,13 @@ impl Mesh {
 
     fn forget(&self, peer: &Arc<Peer>) {
         let mut peers = self.peers.lock();
-        // A way that still has it has lost its tunnel.
+        // Origins that still refer to this peer have lost their tunnel.
         if peers.get(&peer.edge()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
             peers.remove(&peer.edge());
         }
     }
 
-    /// Measures how far away edges are to which there is no link: by the time that a connection takes.
+    /// Measures the distance to edges without a link, by the time of a TCP handshake.
     pub(super) async fn measure(&self) {
         let mut measuring = JoinSet::new();
         loop {
@@ -186,11 +186,11 @@ impl Mesh {
     }
 }
 
-/// A connection to the first of the addresses that takes one.
+/// Connects to the first address that accepts.
 pub(super) async fn connect_tcp(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let known: Vec<_> = addresses.iter().filter(|address| !address.ip().is_unspecified()).copied().collect();
     if known.is_empty() {
-        let why = "it does not say where it is: start it with --advertise ADDR:PORT";
+        let why = "the edge announces no address: start it with --advertise ADDR:PORT";
         return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
     }
     connect_tcp_to(&known, CONNECT_TIME).await

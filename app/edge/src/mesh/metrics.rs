@@ -1,4 +1,4 @@
-//! What is counted of the mesh, for Prometheus.
+//! The Prometheus metrics of the mesh.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use prometheus_client::{
     metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge},
     registry::{Registry, Unit},
 };
-use sallyport_net::Carried;
+use sallyport_net::RelayCounts;
 
 use super::Mesh;
 
-/// How many edges' round trips are shown; more would fill the page.
+/// For how many edges the round trip is shown, which bounds the size of the page.
 const MAX_LABELLED_EDGES: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -36,7 +36,7 @@ struct EdgeLabel {
     edge: String,
 }
 
-/// What is counted as it happens; clones count the same.
+/// The counters; clones count together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MeshMetrics {
     relayed: Family<RelayLabel, Counter>,
@@ -45,34 +45,34 @@ pub(crate) struct MeshMetrics {
 }
 
 impl MeshMetrics {
-    /// A stream, or a flow of datagrams, was opened to another edge (`out`) or for one (`in`).
+    /// Counts a stream or datagram flow that was opened to another edge (`out`) or for one (`in`).
     pub(super) fn relayed(&self, direction: &'static str, kind: &'static str) {
         self.relayed.get_or_create(&RelayLabel { direction, kind }).inc();
     }
 
-    /// Something did not go, for this reason.
+    /// Counts a failure between edges under this reason.
     pub(crate) fn failed(&self, reason: &'static str) {
         self.failures.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A stream of another edge has ended that carried so much.
-    pub(super) fn carried(&self, carried: Carried) {
+    /// Counts the bytes of a relayed stream that ended.
+    pub(super) fn carried(&self, carried: RelayCounts) {
         self.bytes.inc_by(carried.forth + carried.back);
     }
 
-    /// Makes all of it known to the registry.
+    /// Registers all metrics of the mesh.
     pub(super) fn register(&self, mesh: &Arc<Mesh>, registry: &mut Registry) {
         let sub = registry.sub_registry_with_prefix("sallyport_mesh");
         let help = "Streams and flows of datagrams that were relayed, to other edges (out) and for them (in)";
         sub.register("relayed", help, self.relayed.clone());
-        sub.register("failures", "What did not go between edges, by reason", self.failures.clone());
+        sub.register("failures", "Failures between edges, by reason", self.failures.clone());
         let help = "Bytes carried for other edges, in both directions, of streams that have ended";
         sub.register_with_unit("relayed", help, Unit::Bytes, self.bytes.clone());
         registry.register_collector(Box::new(Gauges(mesh.clone())));
     }
 }
 
-/// What is looked at when it is asked for.
+/// The gauges, read when a scrape comes.
 #[derive(Debug)]
 struct Gauges(Arc<Mesh>);
 
@@ -80,7 +80,7 @@ impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let peers = self.0.peers();
         let made = peers.iter().filter(|peer| peer.has_link()).count();
-        let help = "Links between edges that stand: made by this one (out) and by others (in)";
+        let help = "Open links between edges: made by this one (out) and by others (in)";
         let mut links = encoder.encode_descriptor("sallyport_mesh_links", help, None, MetricType::Gauge)?;
         for (direction, count) in [("out", made), ("in", self.0.inbound.count())] {
             let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));

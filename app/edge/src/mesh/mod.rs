@@ -1,9 +1,9 @@
-//! Relays between edges: a client here, its tunnel at another edge.
+//! Relays between edges: the client is at one edge, and its tunnel at another.
 //!
-//! The edge that the client came to dials the edge that holds the tunnel. Between them runs the tunnel protocol: the first one
-//! is the edge of a session, and the second one its connector. [`links`] makes these connections and keeps them as long as
-//! they are used. [`follow`] puts tunnels at other edges among the origins of sockets. [`inbound`] serves links of other
-//! edges: only tunnels that are attached here, so that there is never more than one relay.
+//! The client's edge dials the edge that holds the tunnel. Between them runs the tunnel protocol: the dialing edge acts
+//! as the edge of a session, and the dialed one as its connector. [`links`] makes these connections and keeps them
+//! while they are used. [`follow`] puts tunnels at other edges among the origins of sockets. [`inbound`] serves links
+//! of other edges, and only for tunnels that are attached here, so a request is relayed at most once.
 //!
 //! May use `state`, `origins`, `client`, `lifecycle`, `util`.
 
@@ -35,24 +35,24 @@ use crate::state::EdgeState;
 
 /// How many links from other edges there may be.
 const MAX_INBOUND_LINKS: usize = 2_048;
-/// How many of them from one edge: it needs one, and another one while that is replaced.
+/// How many links from one edge: one in use, and further ones while that is replaced.
 const MAX_INBOUND_LINKS_PER_EDGE: usize = 4;
 
-/// How long it may take to hear that an edge has joined.
+/// How long to wait for the order of an edge that has just joined.
 const MAX_HEARSAY: Duration = Duration::from_secs(2);
 
-/// What an edge needs to relay.
+/// The settings of an edge's relays.
 #[derive(Debug, Clone)]
 pub struct MeshSettings {
-    /// Its own id.
+    /// The edge's own id.
     pub own: EdgeId,
-    /// How it introduces itself: name and version of the program.
+    /// Name and version of the program.
     pub agent: String,
-    /// Which edges there are, and what they hold.
+    /// The other edges and their tunnels.
     pub fleet: Fleet,
-    /// Which edges are of the installation.
+    /// The edges of the installation.
     pub orders: Orders,
-    /// By which other edges know it, and it them.
+    /// The certificates by which edges know each other.
     pub tls: MeshTls,
     /// The TLS configuration that verifies the ordinary port of another edge, for the legs that this edge opens.
     pub legs: Arc<rustls::ClientConfig>,
@@ -90,29 +90,30 @@ impl Mesh {
         })
     }
 
-    /// Does what is to be done for as long as the edge serves: keeps the ways to tunnels at other edges, looks after links.
+    /// Runs the mesh for as long as the edge serves: follows other edges, tends links, and measures distances.
     pub(crate) async fn run(&self) {
         tokio::join!(self.follow(), self.tend(), self.measure(), self.busy.look());
     }
 
-    /// By which other edges know this one.
+    /// The certificates by which edges know each other.
     pub(crate) fn tls(&self) -> &MeshTls {
         &self.settings.tls
     }
 
-    /// Whether this edge may make a link, which has shown its certificate: that is good for days after it was removed.
+    /// Whether this edge is of the installation. Checked besides the certificate, which stays valid for days after a
+    /// removal.
     pub(crate) fn may_link(&self, edge: EdgeId) -> bool {
         edge != self.settings.own && self.settings.orders.is_known(edge)
     }
 
-    /// Whether this edge may make a link, or may in a moment: one that has just joined is told of like every change.
+    /// Like [`Mesh::may_link`], but waits [`MAX_HEARSAY`] for an edge that has just joined and is not known here yet.
     pub(crate) async fn may_link_soon(&self, edge: EdgeId) -> bool {
         let mut changes = self.settings.orders.subscribe();
         let known = async { while !self.may_link(edge) && changes.changed().await.is_ok() {} };
         edge != self.settings.own && tokio::time::timeout(MAX_HEARSAY, known).await.is_ok()
     }
 
-    /// Resolves when the edge is not of the installation any more.
+    /// Resolves when the edge is removed from the installation.
     async fn removed(&self, edge: EdgeId) {
         let mut changes = self.settings.orders.subscribe();
         while self.may_link(edge) {
@@ -126,7 +127,7 @@ impl Mesh {
         &self.metrics
     }
 
-    /// What is known of the edge with this card.
+    /// The state of the edge with this card.
     fn peer(&self, card: &Arc<EdgeCard>) -> Arc<Peer> {
         let mut peers = self.peers.lock();
         let peer = peers.entry(card.edge).or_insert_with(|| Arc::new(Peer::new(card.clone()))).clone();
@@ -139,7 +140,7 @@ impl Mesh {
         self.peers.lock().values().cloned().collect()
     }
 
-    /// Lines for `/healthz`: the edges that could not be reached of late.
+    /// Lines for `/healthz`: the edges that could not be reached lately.
     pub(crate) fn notes(&self) -> String {
         let unreached = self.peers().into_iter().filter_map(|peer| {
             let seconds = peer.unreached_for()?.as_secs();

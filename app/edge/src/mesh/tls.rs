@@ -5,16 +5,16 @@ use std::{fmt, sync::Arc};
 use parking_lot::RwLock;
 use rustls::{ClientConfig, ServerConfig};
 
-/// One set of certificates: for being called and for calling.
+/// The certificates of an edge, for links that it accepts and links that it makes.
 #[derive(Clone)]
 pub struct MeshTlsPair {
-    /// TLS 1.3 with [`sallyport_wire::MESH_ALPN`], in which whoever calls has to show a certificate of a machine.
+    /// TLS 1.3 with [`sallyport_wire::MESH_ALPN`], which requires a machine certificate of the client.
     pub server: Arc<ServerConfig>,
     /// TLS 1.3 with [`sallyport_wire::MESH_ALPN`] and a certificate of this machine.
     pub client: Arc<ClientConfig>,
 }
 
-/// By which other edges know this one, and it them. Clones share it.
+/// The current certificates of an edge; clones share them.
 #[derive(Clone)]
 pub struct MeshTls(Arc<RwLock<MeshTlsPair>>);
 
@@ -25,13 +25,13 @@ impl fmt::Debug for MeshTls {
 }
 
 impl MeshTls {
-    /// With these certificates.
+    /// Holds these certificates.
     #[must_use]
     pub fn new(pair: MeshTlsPair) -> Self {
         Self(Arc::new(RwLock::new(pair)))
     }
 
-    /// These certificates from the next connection on.
+    /// Uses these certificates from the next connection on.
     pub fn give(&self, pair: MeshTlsPair) {
         *self.0.write() = pair;
     }

@@ -1,4 +1,4 @@
-//! What `/metrics` shows.
+//! The text of `/metrics`.
 
 use std::sync::OnceLock;
 
@@ -7,37 +7,37 @@ use sallyport_net::OwnPorts;
 
 use super::Metrics;
 
-/// The metrics of this process, in the OpenMetrics text format.
+/// The metrics of this process in the OpenMetrics text format.
 #[derive(Debug)]
 pub(crate) struct Exposition {
     metrics: Metrics,
     registry: OnceLock<Registry>,
-    /// The open ports of sockets, once there is one for datagrams.
+    /// The open ports of sockets, set with the first UDP port.
     own_ports: OnceLock<OwnPorts>,
 }
 
 impl Exposition {
-    /// Nothing is shown yet.
+    /// No registry yet.
     pub(crate) fn new(metrics: Metrics) -> Self {
         Self { metrics, registry: OnceLock::new(), own_ports: OnceLock::new() }
     }
 
-    /// Shows this registry from now on. Only the first call counts.
+    /// Publishes this registry. Only the first call counts.
     pub(crate) fn publish(&self, registry: Registry) {
         let _ = self.registry.set(registry);
     }
 
-    /// Counts from now on what the kernel drops at these ports. Only the first call counts.
+    /// Includes the kernel's count of datagrams dropped at these ports. Only the first call counts.
     pub(crate) fn set_own_ports(&self, ports: &OwnPorts) {
         let _ = self.own_ports.set(ports.clone());
     }
 
-    /// The text; `None` when no registry is published. Reads files where there are UDP sockets.
+    /// The text; `None` without a published registry. Reads files if there are UDP sockets.
     pub(crate) fn text(&self) -> Option<String> {
         self.text_after(self.own_ports.get().map_or(0, OwnPorts::new_kernel_drops))
     }
 
-    /// The same where others wait: files are read on a thread for that, one at a time.
+    /// Like [`Self::text`], on a thread for blocking work, one call at a time.
     pub(crate) async fn text_aside(&self) -> Option<String> {
         let drops = match self.own_ports.get().cloned() {
             Some(ports) => tokio::task::spawn_blocking(move || ports.new_kernel_drops()).await.unwrap_or(0),
@@ -46,7 +46,7 @@ impl Exposition {
         self.text_after(drops)
     }
 
-    /// The text, after the kernel has dropped so many more datagrams.
+    /// The text, after the kernel has dropped this many more datagrams.
     fn text_after(&self, drops: u64) -> Option<String> {
         if drops > 0 {
             self.metrics.datagrams_dropped("kernel", usize::try_from(drops).unwrap_or(usize::MAX));

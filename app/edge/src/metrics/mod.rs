@@ -1,4 +1,4 @@
-//! What the edge counts, for Prometheus and for `socket stats`.
+//! The counters of the edge, for Prometheus and for `socket stats`.
 //!
 //! May use `lifecycle`.
 
@@ -26,7 +26,7 @@ use crate::metrics::{
     socket_counts::SocketCounts,
 };
 
-/// How many sockets have labels of their own; all others are counted together as `other`.
+/// How many sockets have labels of their own; all others count as `other`.
 const MAX_LABELLED_SOCKETS: usize = 1_000;
 /// The upper bounds of the duration histogram, in seconds.
 const DURATION_BOUNDS_S: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -47,7 +47,7 @@ struct StatusLabel {
 /// The label of counters by reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ReasonLabel {
-    /// A word of the counter.
+    /// The reason.
     pub(crate) reason: &'static str,
 }
 
@@ -73,7 +73,7 @@ struct CarrierLabel {
     kind: &'static str,
 }
 
-/// Everything that is counted as it happens; clones count the same.
+/// All counters; clones count together.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     shared: Arc<Counters>,
@@ -97,29 +97,29 @@ struct Counters {
     datagrams_in: Counter,
     datagrams_out: Counter,
     datagrams_dropped: Family<ReasonLabel, Counter>,
-    /// What all sockets share of what ended lately.
+    /// The state that the rings of recent flows share.
     ended: Arc<EndedShared>,
-    /// Since when everything is counted.
+    /// When counting began.
     began: Instant,
     /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
     labelled: Mutex<HashMap<String, usize>>,
 }
 
-/// The metrics of one socket, looked up once. With the last of them the socket's own labels are given back.
+/// The metrics of one socket, looked up once. The drop of the last one frees the socket's labels.
 #[derive(Debug)]
 pub(crate) struct SocketMetrics {
-    /// The name in the labels, where it is the socket's own.
+    /// The socket's name in labels, if the socket has its own.
     own: Option<(Metrics, String)>,
     shown: SocketCounters,
-    /// Where labels show it together with others: what is of it alone.
+    /// The socket's own counters, if its labels are shared with others.
     alone: Option<SocketCounters>,
-    /// What else is counted of it.
+    /// Counters for `socket stats` alone.
     pub(crate) counts: SocketCounts,
-    /// What ended lately.
+    /// The requests and flows that ended lately.
     pub(crate) ended: Ended,
 }
 
-/// What the metrics show of a socket.
+/// The counters of a socket in the metrics.
 #[derive(Debug)]
 struct SocketCounters {
     requests: [Counter; 5],
@@ -129,7 +129,7 @@ struct SocketCounters {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Counters at zero.
     pub(crate) fn new() -> Self {
         let shared = Counters {
             requests: Family::default(),
@@ -155,7 +155,7 @@ impl Metrics {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The metrics of the socket with this name, or of all others when too many have their own.
+    /// The metrics of the socket with this name; those of `other` if too many sockets have their own.
     pub(crate) fn of_socket(&self, name: &str) -> Arc<SocketMetrics> {
         let mut labelled = self.shared.labelled.lock();
         if !labelled.contains_key(name) && labelled.len() >= MAX_LABELLED_SOCKETS {
@@ -165,7 +165,7 @@ impl Metrics {
         self.of_label(name, Some((self.clone(), name.to_owned())))
     }
 
-    /// The metrics of requests that belong to no socket: the API, unknown names.
+    /// The metrics of requests without a socket: the API, unknown names.
     pub(crate) fn of_no_socket(&self) -> Arc<SocketMetrics> {
         self.of_label("none", None)
     }
@@ -186,7 +186,7 @@ impl Metrics {
         Arc::new(SocketMetrics { own, shown, alone, counts, ended })
     }
 
-    /// One [`SocketMetrics`] of this socket is gone.
+    /// Drops one [`SocketMetrics`] of this socket.
     fn give_back(&self, name: &str) {
         let mut labelled = self.shared.labelled.lock();
         let Some(count) = labelled.get_mut(name) else { return };
@@ -204,17 +204,17 @@ impl Metrics {
         self.shared.bytes_out.remove(&label);
     }
 
-    /// A request was answered by us with an error, for this reason.
+    /// Counts a request that the edge answered with an error, for this reason.
     pub(crate) fn refused(&self, reason: &'static str) {
         self.shared.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A handshake failed for this reason.
+    /// Counts a handshake that failed for this reason.
     pub(crate) fn handshake_failed(&self, reason: &'static str) {
         self.shared.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A client broke the rules of HTTP/2, or wanted more than it may have, so often.
+    /// Counts violations of HTTP/2 or of its bounds by a client.
     pub(crate) fn http2_fault(&self, fault: Fault, times: u32) {
         let (counted, code) = match fault {
             Fault::Connection(code) => (&self.shared.http2_connections_failed, code),
@@ -223,53 +223,53 @@ impl Metrics {
         counted.get_or_create(&CodeLabel { code: code.name().unwrap_or("other") }).inc_by(times.into());
     }
 
-    /// Somebody came to a socket that asks who comes or has policies, and this became of it.
+    /// Counts an admission decision at a socket with an identity or policies.
     pub(crate) fn identity(&self, outcome: &'static str) {
         self.shared.identity.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// Control was asked about a tunnel that this edge did not know, and said this.
+    /// Counts control's answer about a tunnel that this edge did not know.
     pub(crate) fn tunnel_asked(&self, outcome: &'static str) {
         self.shared.tunnels_asked.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// A connector opened a connection of this kind over this transport.
+    /// Counts a connector's connection of this kind over this transport.
     pub(crate) fn carrier_came(&self, transport: &'static str, kind: &'static str) {
         self.shared.carriers.get_or_create(&CarrierLabel { transport, kind }).inc();
     }
 
-    /// A TCP or TLS connection, or a UDP flow, ended this way.
+    /// Counts a TCP or TLS connection, or a UDP flow, with this verdict.
     pub(crate) fn flow_ended(&self, transport: &'static str, verdict: &'static str) {
         self.shared.flows.get_or_create(&FlowLabel { transport, verdict }).inc();
     }
 
-    /// A request or flow is tried on another origin.
+    /// Counts a request or flow that is tried on another origin.
     pub(crate) fn retried(&self) {
         self.shared.retries.inc();
     }
 
-    /// Datagrams came from clients of UDP sockets.
+    /// Counts datagrams from clients of UDP sockets.
     pub(crate) fn datagrams_in(&self, count: usize) {
         self.shared.datagrams_in.inc_by(count as u64);
     }
 
-    /// Datagrams were sent to clients of UDP sockets.
+    /// Counts datagrams to clients of UDP sockets.
     pub(crate) fn datagrams_out(&self, count: usize) {
         self.shared.datagrams_out.inc_by(count as u64);
     }
 
-    /// Datagrams were dropped here, for this reason.
+    /// Counts datagrams that were dropped here, for this reason.
     pub(crate) fn datagrams_dropped(&self, reason: &'static str, count: usize) {
         self.shared.datagrams_dropped.get_or_create(&ReasonLabel { reason }).inc_by(count as u64);
     }
 
-    /// Makes all of it known to the registry.
+    /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("sallyport_edge");
         registry.register("requests", "Requests answered, by socket and class of status", self.shared.requests.clone());
         registry.register_with_unit(
             "request_duration",
-            "From a request's head to the end of its answer",
+            "From a request's header section to the end of its response",
             Unit::Seconds,
             self.shared.seconds.clone(),
         );
@@ -281,7 +281,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "sent",
-            "Bytes of answers' bodies to clients",
+            "Bytes of response bodies to clients",
             Unit::Bytes,
             self.shared.bytes_out.clone(),
         );
@@ -297,27 +297,27 @@ impl Metrics {
         );
         registry.register(
             "http2_connections_failed",
-            "HTTP/2 connections that the edge ended because of what the client sent, by the code that it was told",
+            "HTTP/2 connections that the edge ended because of the client's frames, by error code",
             self.shared.http2_connections_failed.clone(),
         );
         registry.register(
             "http2_streams_reset",
-            "Requests over HTTP/2 that the edge reset because of what the client sent, by the code that it was told",
+            "Requests over HTTP/2 that the edge reset because of the client's frames, by error code",
             self.shared.http2_streams_reset.clone(),
         );
         registry.register(
             "identity",
-            "What became of those who came to sockets that ask who comes or have policies",
+            "Decisions about clients of sockets with an identity or policies, by outcome",
             self.shared.identity.clone(),
         );
         registry.register(
             "tunnels_asked",
-            "Tunnels of connectors that this edge did not know, by what control said of them",
+            "Tunnels of connectors that this edge did not know, by control's answer",
             self.shared.tunnels_asked.clone(),
         );
         registry.register(
             "flows",
-            "TCP and TLS connections and UDP flows that ended, by how",
+            "TCP and TLS connections and UDP flows that ended, by outcome",
             self.shared.flows.clone(),
         );
         registry.register("carriers", "Connections of connectors, by transport and kind", self.shared.carriers.clone());
@@ -337,7 +337,7 @@ impl Metrics {
 }
 
 impl SocketCounters {
-    /// Of one socket that no label shows.
+    /// The metrics of one socket without labels.
     fn new() -> Self {
         let (bytes_in, bytes_out) = (Counter::default(), Counter::default());
         Self {
@@ -362,7 +362,7 @@ impl SocketCounters {
 }
 
 impl SocketMetrics {
-    /// A request is over.
+    /// Counts a request at its end.
     pub(crate) fn count(&self, status: u16, seconds: f64, bytes_in: u64, bytes_out: u64) {
         self.shown.count(status, seconds);
         if let Some(alone) = &self.alone {
@@ -371,7 +371,7 @@ impl SocketMetrics {
         self.carried(bytes_in, bytes_out);
     }
 
-    /// Bytes were carried from and to clients.
+    /// Counts bytes from and to clients.
     pub(crate) fn carried(&self, bytes_in: u64, bytes_out: u64) {
         self.shown.carried(bytes_in, bytes_out);
         if let Some(alone) = &self.alone {
@@ -379,7 +379,7 @@ impl SocketMetrics {
         }
     }
 
-    /// Requests of this socket alone, by class of status, and the bytes from its clients and to them.
+    /// The socket's own requests by class of status, and the bytes from and to its clients.
     pub(crate) fn read(&self) -> (BTreeMap<String, u64>, (u64, u64)) {
         let shown = self.alone.as_ref().unwrap_or(&self.shown);
         let requests = CLASSES.iter().zip(&shown.requests).map(|(class, count)| ((*class).to_owned(), count.get()));

@@ -1,6 +1,6 @@
-//! The flows and requests of a socket that ended lately, kept in memory for those who ask: a ring with bounds.
+//! The requests and flows of a socket that ended lately: a bounded ring in memory.
 //!
-//! Nobody waits for it: what comes while another thread has it, or faster than anybody could read, is left out and counted.
+//! Writers never wait: an entry that finds the ring locked, or that comes too fast, is omitted and counted.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,14 +24,14 @@ const MAX_ENTRIES: usize = 256;
 const MAX_SOCKET_BYTES: usize = 128 * 1024;
 /// How much memory the entries of all sockets take, in bytes.
 const MAX_ALL_BYTES: usize = 32 * 1024 * 1024;
-/// The longest path that is kept, in bytes.
+/// The longest path in an entry, in bytes.
 const MAX_PATH_BYTES: usize = 256;
 
-/// What the rings of all sockets share.
+/// The state that the rings of all sockets share.
 #[derive(Debug)]
 pub(crate) struct EndedShared {
     bytes: AtomicUsize,
-    /// The number of the last entry. It begins with the clock, so that entries of a later process have greater ones.
+    /// The number of the last entry. Starts from the clock, so that a later process has greater numbers.
     number: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl EndedShared {
     }
 }
 
-/// By what an entry is called.
+/// The id of an entry.
 #[derive(Debug)]
 pub(crate) enum EntryId {
     /// A request.
@@ -52,7 +52,7 @@ pub(crate) enum EntryId {
     Flow(Box<str>),
 }
 
-/// A flow or request that has ended.
+/// A request or flow that has ended.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: EntryId,
@@ -68,7 +68,7 @@ pub(crate) struct Entry {
     pub(crate) http: Option<(Method, Box<str>, u16)>,
 }
 
-/// As much of a path as is kept.
+/// The path, cut to [`MAX_PATH_BYTES`].
 pub(crate) fn kept_path(path: &str) -> Box<str> {
     path[..path.floor_char_boundary(MAX_PATH_BYTES)].into()
 }
@@ -131,12 +131,12 @@ struct Ring {
     budget: LogBudget,
 }
 
-/// What ended lately of one socket.
+/// The ring of one socket.
 #[derive(Debug)]
 pub(crate) struct Ended {
     shared: Arc<EndedShared>,
     ring: Mutex<Ring>,
-    /// What found the ring in other hands.
+    /// How many entries found the ring locked.
     passed_over: AtomicU32,
 }
 
@@ -146,7 +146,7 @@ impl Ended {
         Self { shared, ring: Mutex::new(ring), passed_over: AtomicU32::new(0) }
     }
 
-    /// Keeps the entry, when it is its turn.
+    /// Adds the entry, unless entries come too fast.
     pub(crate) fn keep(&self, now: Instant, entry: impl FnOnce() -> Entry) {
         let Some(mut ring) = self.ring.try_lock() else {
             self.passed_over.fetch_add(1, Relaxed);
@@ -170,7 +170,7 @@ impl Ended {
         }
         self.shared.bytes.fetch_sub(freed, Relaxed);
         if others + bytes > MAX_ALL_BYTES + freed {
-            // The memory is other sockets'.
+            // The memory belongs to the rings of other sockets.
             self.shared.bytes.fetch_sub(bytes, Relaxed);
             self.passed_over.fetch_add(kept.omitted_before.saturating_add(1), Relaxed);
             return;
@@ -179,8 +179,8 @@ impl Ended {
         ring.entries.push_back(kept);
     }
 
-    /// Puts entries into `found`, by their numbers: the first ones behind `after`, or the newest ones where that is absent; no
-    /// more than `limit` stay there.
+    /// Adds at most `limit` entries to `found`, by their numbers: the first ones after `after`, or the newest ones
+    /// without it.
     pub(crate) fn find(
         &self,
         route: &SocketRoute,
@@ -276,7 +276,7 @@ mod tests {
         let shared = EndedShared::new();
         let now = Instant::now();
         let (one, two) = (Ended::new(shared.clone(), now), Ended::new(shared.clone(), now));
-        // As slow as anybody can read.
+        // At a rate that can be read.
         let at = |number: u64| now + Duration::from_secs(number);
         for number in 0..1_000 {
             let ring = if number % 2 == 0 { &one } else { &two };

@@ -1,5 +1,4 @@
-//! What is counted of one socket beside its metrics, for those who ask how it does: times as they were, the last minute,
-//! and what each tunnel took.
+//! Counters of one socket for `socket stats`: durations, the last minute, and the use of each tunnel.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,25 +12,24 @@ use sallyport_model::{MAX_TUNNELS_PER_SOCKET, OriginRef, SPAN_BUCKETS, SpanBound
 
 use crate::metrics::verdict::Verdict;
 
-/// How many tunnels of a socket are counted one by one, those that are gone included; the one that was used the longest ago
-/// makes way.
+/// How many tunnels of a socket are counted separately, former ones included. The least recently used one is replaced.
 const MAX_COUNTED_ORIGINS: usize = 2 * MAX_TUNNELS_PER_SOCKET;
-/// What the last minute is made of.
+/// The last minute is counted in ticks of this length.
 const TICK: Duration = Duration::from_secs(5);
 const TICKS_PER_MINUTE: u64 = 12;
-/// One more than a minute has: the one that runs is not whole.
+/// One tick more than a minute has, because the current one is incomplete.
 const TICKS: usize = 13;
 
-/// What is counted of one socket.
+/// The counters of one socket.
 #[derive(Debug)]
 pub(crate) struct SocketCounts {
     started: Instant,
-    /// From when on it would have been counted: there was nothing until it was.
+    /// Since when the socket could have been counted; before its first use there was nothing to count.
     observed: Instant,
     verdicts: [AtomicU64; Verdict::ALL.len()],
     durations: Spans,
     first_bytes: Spans,
-    /// In each the number of its tick, and how many there were in it, 32 bits each.
+    /// In each entry the number of its tick and the count of the tick, 32 bits each.
     ticks: [AtomicU64; TICKS],
     refusals: Mutex<BTreeMap<&'static str, u64>>,
     origins: RwLock<HashMap<OriginRef, CountedOrigin>>,
@@ -53,7 +51,7 @@ impl Spans {
     fn count(&self, span: Duration) {
         let us = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         self.buckets[span_bucket(us)].fetch_add(1, Relaxed);
-        // Hardly ever, once there are some.
+        // Rare after the first few.
         if us < self.least_us.load(Relaxed) {
             self.least_us.fetch_min(us, Relaxed);
         }
@@ -69,12 +67,12 @@ impl Spans {
     }
 }
 
-/// Times as they were counted.
+/// A histogram of durations.
 #[derive(Debug)]
 pub(crate) struct CountedSpans {
-    /// In their buckets.
+    /// The counts of the buckets.
     pub(crate) counts: SpanCounts,
-    /// The shortest and the longest.
+    /// The shortest and the longest duration.
     pub(crate) bounds: Option<SpanBounds>,
 }
 
@@ -83,27 +81,27 @@ struct CountedOrigin {
     uses: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
-    /// The tick in which it was used last.
+    /// The tick of its last use.
     last: AtomicU64,
 }
 
-/// A request or flow that is over.
+/// A request or flow that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Use {
     /// When it ended.
     pub(crate) ended: Instant,
-    /// How long it took; `None` where that says nothing, as of a WebSocket.
+    /// How long it took; `None` for a WebSocket, whose duration means nothing.
     pub(crate) took: Option<Duration>,
-    /// How long the first byte of its answer took, where it had one.
+    /// The time to the first byte of its response, if it had one.
     pub(crate) first_byte: Option<Duration>,
-    /// The origin that took it, or was asked last.
+    /// The origin that took it, or that was tried last.
     pub(crate) origin: Option<OriginRef>,
     /// Bytes from the client, and to it.
     pub(crate) bytes: (u64, u64),
 }
 
 impl SocketCounts {
-    /// Counts from now on what could have been counted since `observed`.
+    /// Counters for a socket that could have been counted since `observed`.
     pub(crate) fn new(now: Instant, observed: Instant) -> Self {
         Self {
             started: now,
@@ -117,12 +115,12 @@ impl SocketCounts {
         }
     }
 
-    /// The number of the tick of this moment, from 1.
+    /// The number of the tick at this time, from 1.
     fn tick(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.started).as_secs() / TICK.as_secs() + 1
     }
 
-    /// A request or flow is over.
+    /// Counts a request or flow at its end.
     pub(crate) fn used(&self, over: &Use) {
         if let Some(took) = over.took {
             self.durations.count(took);
@@ -137,12 +135,12 @@ impl SocketCounts {
         }
     }
 
-    /// A flow ended in this way.
+    /// Counts a flow with this verdict.
     pub(crate) fn flow_ended(&self, verdict: Verdict) {
         self.verdicts[verdict as usize].fetch_add(1, Relaxed);
     }
 
-    /// A request was answered by us with an error, for this reason.
+    /// Counts a request that the edge answered with an error, for this reason.
     pub(crate) fn refused(&self, reason: &'static str) {
         *self.refusals.lock().entry(reason).or_default() += 1;
     }
@@ -177,11 +175,11 @@ impl SocketCounts {
         count(origins.entry(origin).or_default());
     }
 
-    /// How many ended in the last minute, and how many seconds of it were observed.
+    /// How many ended in the last minute, and for how many seconds of it the socket was observed.
     pub(crate) fn last_minute(&self, now: Instant) -> (u64, u64) {
         let tick = self.tick(now);
         let seen = self.ticks.iter().map(|slot| slot.load(Relaxed));
-        // The one that runs stands for what is missing of the first.
+        // The current tick stands for the missing part of the first one.
         let count = seen.filter(|seen| (seen >> 32) + TICKS_PER_MINUTE > tick).map(|seen| seen & 0xffff_ffff).sum();
         let running = now.saturating_duration_since(self.started).as_secs() % TICK.as_secs();
         let counted = (TICKS_PER_MINUTE - 1) * TICK.as_secs() + running;
@@ -189,25 +187,25 @@ impl SocketCounts {
         (count, counted.min(observed).max(1))
     }
 
-    /// How many flows ended in which way.
+    /// The flows by verdict.
     pub(crate) fn flows(&self) -> BTreeMap<String, u64> {
         let counts = Verdict::ALL.iter().map(|verdict| (verdict.as_str(), &self.verdicts[*verdict as usize]));
         let counts = counts.map(|(verdict, count)| (verdict.to_owned(), count.load(Relaxed)));
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How many requests were answered with an error, by reason.
+    /// The requests that the edge answered with an error, by reason.
     pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
         let refusals = self.refusals.lock();
         refusals.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect()
     }
 
-    /// How long requests and flows took, and the first byte of answers.
+    /// The durations of requests and flows, and the times to the first byte.
     pub(crate) fn spans(&self) -> (CountedSpans, CountedSpans) {
         (self.durations.read(), self.first_bytes.read())
     }
 
-    /// What each origin took.
+    /// The use of each origin.
     pub(crate) fn origins(&self) -> Vec<OriginUse> {
         let origins = self.origins.read();
         let shown = |(origin, counted): (&OriginRef, &CountedOrigin)| OriginUse {
@@ -255,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_of_the_time_that_was_observed() {
-        // The socket is used for the first time when the edge has run for an hour: for the rest of the minute there was nothing.
+        // The first use comes after an hour of the edge: the rest of the last minute was idle.
         let now = Instant::now() + Duration::from_secs(3_600);
         let counts = SocketCounts::new(now, now - Duration::from_secs(3_600));
         for _ in 0..3 {
@@ -263,7 +261,7 @@ mod tests {
         }
         let (count, seconds) = counts.last_minute(now + Duration::from_secs(1));
         assert!(count == 3 && (55..=60).contains(&seconds), "{count} in {seconds} s");
-        // An edge that has just begun knows of no more than that.
+        // An edge that has just started has observed no more than its own time.
         let counts = SocketCounts::new(now, now - Duration::from_secs(4));
         counts.used(&over(&counts, Duration::ZERO, 1));
         assert_eq!(counts.last_minute(now + Duration::from_secs(4)), (1, 8));
@@ -279,7 +277,7 @@ mod tests {
         }
         let (took, first_byte) = counts.spans();
         assert_eq!(took.bounds, Some(SpanBounds { least_us: 1_000_000, most_us: 60_000_000 }));
-        assert!(first_byte.bounds.is_none(), "none was told");
+        assert!(first_byte.bounds.is_none(), "no time was counted");
     }
 
     #[test]

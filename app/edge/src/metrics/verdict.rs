@@ -1,42 +1,42 @@
-//! How a flow ended, as metrics and records say it.
+//! The outcome of a flow in metrics and records.
 
-/// How a flow ended, and who ended it.
+/// The outcome of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Both directions ended in good order.
+    /// Both directions ended in order.
     Complete,
-    /// The client's address is not let in, or its policies do not let in who it is.
+    /// The access list or the policies refused it.
     Denied,
-    /// The socket has used what it may.
+    /// A limit of the socket was reached.
     Limited,
-    /// Tunnels are up, and none of their origins takes anything.
+    /// Tunnels are up, but all their origins are unhealthy.
     NoHealthyOrigin,
-    /// The client broke off.
+    /// The client aborted it.
     ClientLeft,
-    /// The origin or its tunnel broke off.
+    /// The origin or its tunnel aborted it.
     Broken,
     /// No tunnel of the socket is up.
     NoTunnel,
-    /// No origin took the connection.
+    /// No origin accepted the connection.
     OriginRefused,
-    /// No origin took the connection in time.
+    /// No origin accepted the connection in time.
     OriginTimedOut,
-    /// Nothing came back from the origin (UDP).
+    /// No answer came from the origin (UDP).
     Unanswered,
-    /// It made way for newer flows (UDP).
+    /// It was evicted for a newer flow (UDP).
     Evicted,
-    /// There were as many flows as there may be (UDP).
+    /// The number of flows has reached its bound (UDP).
     TooManyFlows,
-    /// Who it belongs to may not come in any more.
+    /// Its client is no longer admitted.
     Revoked,
-    /// Somebody with the right to do so cut it.
+    /// It was ended through the API.
     Killed,
     /// The edge was shut down.
     CutOff,
 }
 
 impl Verdict {
-    /// Every verdict, in their order.
+    /// All verdicts, in order.
     pub(crate) const ALL: [Self; 15] = [
         Self::Complete,
         Self::Denied,
@@ -55,7 +55,7 @@ impl Verdict {
         Self::CutOff,
     ];
 
-    /// The verdict as it stands in the log and in metrics.
+    /// The name in logs and metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Complete => "complete",

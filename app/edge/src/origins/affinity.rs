@@ -1,4 +1,4 @@
-//! Which origin a client comes back to.
+//! Affinity: which origin a client returns to.
 
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
@@ -22,25 +22,25 @@ use crate::{
     },
 };
 
-/// An origin as hashes know it.
+/// The id of an origin in hashes.
 pub(crate) fn origin_id(origin: OriginRef) -> OriginId {
     *origin.as_bytes()
 }
 
-/// Which origin a flow should go to, when that is fit to take it.
+/// Which origin a flow prefers, provided that the origin can take it.
 #[derive(Debug, Default)]
 pub(crate) enum AffinityHint {
-    /// Whichever has the least to do.
+    /// The one with the least load.
     #[default]
     Any,
-    /// The one that the client's cookie for this group names; none when it has no cookie yet.
+    /// The one in the client's cookie for this group; `None` without a cookie.
     Cookie(Option<AffinityCode>, Group),
-    /// The one that clients of this hash meet.
+    /// The one to which this hash of the client's address leads.
     Address(Arc<Rules>, u64),
 }
 
 impl AffinityHint {
-    /// The hint of a flow from this address.
+    /// The hint for a flow from this address.
     pub(crate) fn of_flow(rules: &Arc<Rules>, key: &AffinityKey, client: IpAddr) -> Self {
         match rules.stickiness() {
             Stickiness::Address(_) => Self::Address(rules.clone(), key.hash_key().client(client)),
@@ -48,7 +48,7 @@ impl AffinityHint {
         }
     }
 
-    /// The hint of a request to this group. The cookie is for us alone, and goes no further.
+    /// The hint for a request to this group. Removes the affinity cookie from the request.
     pub(crate) fn of_request(
         rules: &Arc<Rules>,
         key: &AffinityKey,
@@ -62,7 +62,7 @@ impl AffinityHint {
         }
     }
 
-    /// The place of the origin that is wished for, when it is there and fit.
+    /// The position of the preferred origin, if the origin is present and fit.
     pub(crate) fn find<T: OfOrigin>(
         &self,
         origins: &[T],
@@ -77,13 +77,13 @@ impl AffinityHint {
                 let Stickiness::Address(table) = rules.stickiness() else { return None };
                 let is = |origin: &Arc<Origin>, id: &OriginId| origin_id(origin.handle().origin()) == *id;
                 let id = table.lookup_usable(*hash, |id| all.clone().any(|origin| is(origin, id) && fit(origin)))?;
-                // While a tunnel changes connectors it is there twice: the later one stays.
+                // A tunnel that changes connectors is present twice for a moment; the later one counts.
                 all.rposition(|origin| is(origin, id) && fit(origin))
             }
         }
     }
 
-    /// Adds the cookie to the answer of the origin with this code, when the client has to get it.
+    /// Adds the affinity cookie for this origin to a response, unless the client has the cookie already.
     pub(crate) fn set_cookie(&self, code: impl FnOnce() -> AffinityCode, headers: &mut HeaderMap) {
         let Self::Cookie(had, group) = self else { return };
         let code = code();
@@ -97,7 +97,8 @@ impl AffinityHint {
     }
 }
 
-/// The name of the cookie that names an origin of the group: each has its own, so that none takes the place of another.
+/// The name of the affinity cookie of the group. Each group has its own name, so that cookies do not replace each
+/// other.
 fn cookie_name(group: Group) -> Cow<'static, str> {
     if group == Group::ROOT {
         return Cow::Borrowed(COOKIE_NAME);
@@ -105,7 +106,7 @@ fn cookie_name(group: Group) -> Cow<'static, str> {
     Cow::Owned(format!("{COOKIE_NAME}-{:016x}", group.number()))
 }
 
-/// Takes our cookies out of the request, and leaves the others. What is found is that of the group.
+/// Removes affinity cookies from the request, and returns the value for this group.
 fn take_cookie(headers: &mut HeaderMap, group: Group) -> Option<AffinityCode> {
     let is_ours = |pair: &[u8]| {
         let name = pair.trim_ascii_start().split(|byte| *byte == b'=').next().unwrap_or_default();

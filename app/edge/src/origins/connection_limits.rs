@@ -1,7 +1,7 @@
-//! How many connections of one client an origin is asked for at once.
+//! Bounds the connections of one client that an origin has not accepted yet.
 //!
-//! Each takes its connector the processor, a file, and some of the service's patience, in the order in which they were asked
-//! for. A client that asks for thousands has them, a number at a time; whoever comes meanwhile does not wait for the rest.
+//! Each pending connection costs its connector a file and processor time, in the order of arrival. With this bound, a
+//! client with thousands of connections does not delay other clients.
 
 use std::{
     collections::HashMap,
@@ -17,17 +17,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::lifecycle::counts::party;
 
-/// How many connections of one client an origin has been asked for and has not taken, at most.
+/// How many pending connections of one client an origin has at most.
 pub(crate) const MAX_OPENINGS_PER_CLIENT: usize = 128;
 
-/// The connections that one origin is asked for, by client.
+/// The pending connections of one origin, by client.
 #[derive(Debug, Default)]
 pub(crate) struct Openings {
-    /// Those that ask.
+    /// The permits of clients with pending connections.
     by_party: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
 }
 
-/// One connection that the origin is asked for; given back when dropped.
+/// The place of one pending connection, released when dropped.
 #[derive(Debug)]
 pub(crate) struct OpeningPlace {
     openings: Arc<Openings>,
@@ -37,16 +37,16 @@ pub(crate) struct OpeningPlace {
 }
 
 impl Openings {
-    /// A place for one more connection, once the client has not got too many.
+    /// Waits for a place.
     pub(crate) async fn enter(self: &Arc<Self>, address: IpAddr) -> OpeningPlace {
         let party = party(address);
         let of_party = {
             let mut by_party = self.by_party.lock();
             by_party.entry(party).or_insert_with(|| Arc::new(Semaphore::new(MAX_OPENINGS_PER_CLIENT))).clone()
         };
-        // Also whoever gives up waiting leaves nothing behind.
+        // Made before the wait, so that a caller that gives up leaves no entry behind.
         let mut place = OpeningPlace { openings: self.clone(), party, of_party: of_party.clone(), permit: None };
-        // It is never closed.
+        // The semaphore is never closed.
         place.permit = of_party.acquire_owned().await.ok();
         place
     }
@@ -56,31 +56,31 @@ impl Drop for OpeningPlace {
     fn drop(&mut self) {
         drop(self.permit.take());
         let mut by_party = self.openings.by_party.lock();
-        // One is in the map and one is ours.
+        // One reference is in the map, the other is here.
         if Arc::strong_count(&self.of_party) == 2 {
             by_party.remove(&self.party);
         }
     }
 }
 
-/// A place that is kept until the origin has said whether it takes the connection.
+/// A place that is released when the origin accepts or refuses the connection.
 pub(crate) struct UntilTaken {
-    /// Gone when it is not needed any more.
+    /// Released by the drop.
     _place: OpeningPlace,
     establishment: Establishment,
-    /// Told where nobody reads the stream meanwhile.
-    told: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Resolves with the outcome, for callers that do not read the stream meanwhile.
+    outcome: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl UntilTaken {
     pub(crate) fn new(place: OpeningPlace, establishment: Establishment) -> Self {
-        let told = establishment.clone();
-        Self { _place: place, establishment, told: Box::pin(async move { drop(told.wait().await) }) }
+        let outcome = establishment.clone();
+        Self { _place: place, establishment, outcome: Box::pin(async move { drop(outcome.wait().await) }) }
     }
 
-    /// Ready when the origin has said it. To be polled behind whatever reads the stream.
+    /// Ready when the outcome is known. To be polled after whatever reads the stream.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.establishment.peek().is_some() { Poll::Ready(()) } else { self.told.as_mut().poll(cx) }
+        if self.establishment.peek().is_some() { Poll::Ready(()) } else { self.outcome.as_mut().poll(cx) }
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
         let next = next.await;
         drop((next, other, places));
         assert!(openings.by_party.lock().is_empty(), "nothing is kept of who has none");
-        // Nor of who gave up waiting.
+        // Callers that gave up waiting leave no entry either.
         let all: Vec<_> = futures(&openings).await;
         {
             let mut late = pin!(openings.enter(address(1)));

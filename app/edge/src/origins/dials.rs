@@ -1,5 +1,4 @@
-//! Which region's origins take a flow, where the owner of the socket has dialed regions: the groups of one choice, and what is
-//! counted of it.
+//! Regional dials: which region's origins take a flow.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,20 +10,20 @@ use prometheus_client::{
 use sallyport_balance::regions::{self, Dial, Group};
 use sallyport_model::{RegionName, SocketSettings};
 
-/// How many regions are told apart in metrics; others are counted as `other`.
+/// How many regions have labels of their own in metrics; others count as `other`.
 const MAX_LABELLED_REGIONS: usize = 64;
 
-/// The region of origins of which none is known, in metrics.
+/// The label of origins without a known region.
 const UNKNOWN: &str = "unknown";
 
-/// The origins of one region, as far as the choice is concerned.
+/// The origins of one region.
 #[derive(Debug, Clone, Copy, Default)]
 struct OfRegion {
     is_usable: bool,
     round_trip: Option<Duration>,
 }
 
-/// The groups of one choice.
+/// The groups of one selection.
 pub(crate) struct Dials<'a> {
     settings: &'a SocketSettings,
     own: Option<&'a RegionName>,
@@ -34,41 +33,41 @@ pub(crate) struct Dials<'a> {
 /// Why a flow goes to a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It is the nearest that can take it.
+    /// The nearest region that can take it.
     Near,
-    /// A nearer one has passed it on, as its dial says.
+    /// A nearer region has passed it on, by its dial.
     Dialed,
-    /// All that can take it are dialed down to nothing, and others are not there.
+    /// Only regions with a dial of zero can take it.
     Spare,
 }
 
 impl<'a> Dials<'a> {
-    /// The dials of a socket, as an edge in this region sees them; no origin yet.
+    /// The dials of a socket, seen from an edge in this region; no origin yet.
     pub(crate) fn new(settings: &'a SocketSettings, own: Option<&'a RegionName>) -> Self {
         Self { settings, own, groups: BTreeMap::new() }
     }
 
-    /// The region in which an origin counts: where none is known, that of the edge that reaches it.
+    /// The region in which an origin counts: that of its edge if its own is unknown.
     pub(crate) fn region_of(&self, region: Option<&'a RegionName>) -> Option<&'a RegionName> {
         region.or(self.own)
     }
 
-    /// Whether origins of this region keep clients that come back to them.
+    /// Whether origins of this region keep returning clients.
     pub(crate) fn is_open(&self, region: Option<&'a RegionName>) -> bool {
         self.settings.dial(self.region_of(region)) > 0
     }
 
-    /// There is such an origin.
+    /// Adds an origin.
     pub(crate) fn add(&mut self, region: Option<&'a RegionName>, round_trip: Option<Duration>, is_usable: bool) {
         let group = self.groups.entry(self.region_of(region)).or_default();
         group.is_usable |= is_usable;
         group.round_trip = [group.round_trip, round_trip].into_iter().flatten().min();
     }
 
-    /// The region whose origins take the flow with this roll, and why; `None`: no origin can.
+    /// The region for the flow with this roll, and why; `None` if no origin can take it.
     pub(crate) fn choose(&self, roll: u64) -> Option<(Option<&'a RegionName>, Why)> {
         let mut order: Vec<_> = self.groups.iter().map(|(region, group)| (*region, *group)).collect();
-        // The own one first, then by the way that it takes to get there, and by name where that is not known.
+        // The own region first, then by round trip, then by name.
         order.sort_by_key(|(region, group)| (*region != self.own, group.round_trip.unwrap_or(Duration::MAX)));
         let dial = |region| Dial::new(self.settings.dial(region)).unwrap_or_default();
         let groups: Vec<_> =
@@ -84,7 +83,7 @@ impl<'a> Dials<'a> {
     }
 }
 
-/// A roll from a client's hash: the same for the same client, and independent of which origin it meets.
+/// The roll of a client's hash: stable for the client, and independent of the choice of the origin.
 pub(crate) fn roll_of(hash: u64) -> u64 {
     // The finalizer of SplitMix64.
     let mut value = hash.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -99,7 +98,7 @@ struct RegionLabels {
     why: &'static str,
 }
 
-/// What is counted of flows of sockets that have dials.
+/// The metrics of sockets with regional dials.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RegionMetrics {
     flows: Family<RegionLabels, Counter>,
@@ -107,7 +106,7 @@ pub(crate) struct RegionMetrics {
 }
 
 impl RegionMetrics {
-    /// A flow went to this region.
+    /// Counts a flow that went to this region.
     pub(crate) fn went(&self, region: Option<&RegionName>, why: Why) {
         let name = region.map_or(UNKNOWN, RegionName::as_str);
         let region = {
@@ -129,7 +128,7 @@ impl RegionMetrics {
         self.flows.get_or_create(&RegionLabels { region: region.to_owned(), why }).inc();
     }
 
-    /// Makes it known to the registry.
+    /// Registers the metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let edge = registry.sub_registry_with_prefix("sallyport_edge");
         let help = "Requests, connections and flows of sockets that have dials, by the region whose origins took them";

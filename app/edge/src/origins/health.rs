@@ -1,5 +1,5 @@
-//! Active health checks: each origin that is to be checked has a task that asks it, through its tunnel, what its
-//! clients would, and says how it stands.
+//! Active health checks: one task for each checked origin, which sends requests through the same transport as clients'
+//! requests.
 
 use std::{
     future::poll_fn,
@@ -37,29 +37,29 @@ use crate::origins::{
     transport::OriginStream,
 };
 
-/// How many checks of all origins run at once; others wait for their turn.
+/// How many checks run at once, over all origins; others wait.
 pub(crate) const MAX_CHECKS_AT_ONCE: usize = 64;
-/// How origins see who asks.
+/// The `user-agent` of checks.
 const AGENT: &str = concat!("sallyport-health-check/", env!("CARGO_PKG_VERSION"));
-/// A header of the PROXY protocol that says: this is the balancer itself, and no client. In version 1 and in version 2
-/// (`LOCAL`, no addresses).
+/// The PROXY protocol header for the balancer's own connections, without addresses: `UNKNOWN` in version 1, `LOCAL` in
+/// version 2.
 const UNKNOWN_V1: &[u8] = b"PROXY UNKNOWN\r\n";
 const LOCAL_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 
-/// What origins of a socket are asked, and how often.
+/// The health check of a socket's origins.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     config: HealthConfig,
     host: String,
-    /// What origins are told instead.
-    told: Option<HostHeader>,
+    /// The configured `Host` for origins, if it differs from the socket's.
+    host_header: Option<HostHeader>,
     socket_type: SocketType,
     protocol: OriginProtocol,
     proxy_protocol: ProxyProtocol,
 }
 
 impl Probe {
-    /// What the owner of this socket wants to be asked, when anything.
+    /// The health check that the route configures, if any.
     pub(crate) fn of(route: &SocketRoute, domain: &str) -> Option<Self> {
         let wanted = route.settings.health_check.as_ref()?;
         let check = match &wanted.probe {
@@ -80,21 +80,22 @@ impl Probe {
                 unhealthy_threshold: wanted.unhealthy_threshold,
             },
             host: format!("{}.{domain}", route.name),
-            told: route.settings.host_header.clone().filter(|_| route.socket_type.is_http()),
+            host_header: route.settings.host_header.clone().filter(|_| route.socket_type.is_http()),
             socket_type: route.socket_type,
             protocol: route.origin_protocol,
             proxy_protocol: route.settings.proxy_protocol,
         })
     }
 
-    /// The host that this origin is asked by.
-    fn told_host(&self, origin: &Origin) -> String {
-        let told = self.told.as_ref().map(|told| forwarding::origin_host(told, origin.handle(), self.socket_type));
-        told.unwrap_or_else(|| self.host.clone())
+    /// The `Host` for this origin.
+    fn host_for(&self, origin: &Origin) -> String {
+        let changed =
+            self.host_header.as_ref().map(|header| forwarding::origin_host(header, origin.handle(), self.socket_type));
+        changed.unwrap_or_else(|| self.host.clone())
     }
 }
 
-/// The checks of one origin; they end when this is dropped.
+/// The running checks of one origin, which end when dropped.
 #[derive(Debug)]
 pub(crate) struct Checks {
     probe: Arc<Probe>,
@@ -102,13 +103,13 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// Checks the origin from now on.
+    /// Starts the checks.
     pub(crate) fn start(pool: &Arc<SocketPool>, origin: &Arc<Origin>, probe: Arc<Probe>) -> Self {
         let watch = watch(Arc::downgrade(pool), Arc::downgrade(origin), probe.clone());
         Self { probe, task: tokio::spawn(watch).abort_handle() }
     }
 
-    /// What is asked.
+    /// What is checked.
     pub(crate) fn probe(&self) -> &Arc<Probe> {
         &self.probe
     }
@@ -120,7 +121,7 @@ impl Drop for Checks {
     }
 }
 
-/// Checks an origin for as long as it is there.
+/// Checks an origin until the origin is gone.
 async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) {
     let mut state = HealthState::new(probe.config.clone(), Instant::now(), random());
     while let Some(due) = state.next_check() {
@@ -132,7 +133,7 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
         let Ok(turn) = pool.shared().checks.acquire().await else { return };
         let opened = tokio::time::timeout(probe.config.timeout, open(&origin, &probe)).await;
         if !origin.is_up() || matches!(opened, Ok(Err(ConnectError::Tunnel(_)))) {
-            // The tunnel is away, or has no room: that says nothing of the origin behind it.
+            // A tunnel that is away or full says nothing about its origin.
             drop(turn);
             drop((pool, origin));
             tokio::time::sleep(probe.config.interval).await;
@@ -141,7 +142,7 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
         let Some(number) = state.check_started(Instant::now()) else { return };
         let asked = async {
             match opened {
-                Ok(Ok(opened)) => opened.ask(&probe, &probe.told_host(&origin)).await,
+                Ok(Ok(opened)) => opened.ask(&probe, &probe.host_for(&origin)).await,
                 Ok(Err(ConnectError::TimedOut)) | Err(_) => Err(Failed::timed_out(&probe)),
                 Ok(Err(error)) => Err(Failed::new(CheckFailure::BadAnswer, HealthFailureCode::BadAnswer, error)),
             }
@@ -167,7 +168,7 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
     }
 }
 
-/// The wall clock, in seconds since 1970.
+/// The time, in seconds since 1970 (UTC).
 pub(crate) fn wall_seconds() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
@@ -191,7 +192,7 @@ impl Failed {
         Self::new(CheckFailure::TimedOut, HealthFailureCode::TimedOut, text)
     }
 
-    /// Whoever was to reach the origin says why it did not.
+    /// The connector or edge that dialed the origin gives the reason.
     fn not_reached(failure: &OpenFailure) -> Self {
         let (why, code) = match failure.reason {
             FailureReason::TimedOut => (CheckFailure::TimedOut, HealthFailureCode::TimedOut),
@@ -213,13 +214,13 @@ fn random() -> u64 {
     u64::from_be_bytes(crate::util::ids::random())
 }
 
-/// A connection on which an origin is asked.
+/// A connection on which an origin is checked.
 enum Opened {
     Raw(Box<OriginStream>),
     Http(OriginConnection),
 }
 
-/// Who asks: nobody that could be named.
+/// The client address in checks, which have no client.
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
@@ -254,9 +255,9 @@ impl Opened {
                     upload: None,
                     delivery: Delivery::new(true),
                 };
-                let patience = OriginTimeouts { connect: probe.config.timeout, response: probe.config.timeout };
+                let timeouts = OriginTimeouts { connect: probe.config.timeout, response: probe.config.timeout };
                 let (response, _carrier) =
-                    exchange::exchange(connection, question, patience).await.map_err(|failure| why(&failure, probe))?;
+                    exchange::exchange(connection, question, timeouts).await.map_err(|failure| why(&failure, probe))?;
                 let status = response.status().as_u16();
                 if expected_status.contains(status) {
                     return Ok(());
@@ -272,7 +273,7 @@ impl Opened {
     }
 }
 
-/// Whether the origin takes the connection.
+/// Checks that the origin accepts a connection.
 async fn ask_tcp(mut stream: OriginStream, probe: &Probe) -> Result<(), Failed> {
     let greeting = match probe.proxy_protocol {
         ProxyProtocol::Off => &[][..],
@@ -280,7 +281,7 @@ async fn ask_tcp(mut stream: OriginStream, probe: &Probe) -> Result<(), Failed> 
         ProxyProtocol::V2 => LOCAL_V2,
     };
     let establishment = stream.establishment();
-    // A stream that fails says why where it is read.
+    // An error of the write shows in the read that follows.
     let _ = stream.write_all(greeting).await;
     let _ = stream.flush().await;
     poll_fn(|cx| {
@@ -297,12 +298,12 @@ async fn ask_tcp(mut stream: OriginStream, probe: &Probe) -> Result<(), Failed> 
         }
     })
     .await?;
-    // In good order, so that the origin does not log a client that broke off.
+    // An orderly close, so that the origin logs no aborted connection.
     let _ = stream.shutdown().await;
     Ok(())
 }
 
-/// The target and the header fields of what an origin is asked.
+/// The target and the header fields of a check.
 fn request(probe: &Probe, host: &str, path: &str) -> Option<(Uri, HeaderMap)> {
     let mut fields = HeaderMap::new();
     fields.insert(USER_AGENT, HeaderValue::from_static(AGENT));
@@ -327,7 +328,7 @@ fn why(failure: &Failure, probe: &Probe) -> Failed {
     }
 }
 
-/// Tells other edges, control and the connector how this edge finds the origin, where it holds the tunnel to it.
+/// Publishes the health of the origin to other edges, control and the connector, if this edge holds its tunnel.
 pub(crate) fn tell(directory: &Directory, origin: &Origin) {
     let tunnel = origin.handle().tunnel().filter(|_| origin.place().is_local && !origin.has_left());
     if let Some(tunnel) = tunnel
@@ -338,7 +339,7 @@ pub(crate) fn tell(directory: &Directory, origin: &Origin) {
     }
 }
 
-/// Tells so now, and again when the origin is not left out any more.
+/// Like [`tell`], now and again at the end of the ejection.
 pub(crate) fn tell_until(directory: &Directory, origin: &Arc<Origin>, until: Instant) {
     tell(directory, origin);
     let (directory, origin) = (directory.clone(), Arc::downgrade(origin));
@@ -350,14 +351,14 @@ pub(crate) fn tell_until(directory: &Directory, origin: &Arc<Origin>, until: Ins
     });
 }
 
-/// What the log says of an origin whose checks say something new.
+/// Logs a change of an origin's health.
 pub(crate) fn log(pool: &SocketPool, origin: &Origin, event: HealthEvent, failure: Option<&HealthFailure>) {
     let (socket, origin) = (pool.socket(), origin.handle().origin());
     match event {
-        HealthEvent::Up => tracing::info!(%socket, %origin, "an origin is well, by its health check"),
+        HealthEvent::Up => tracing::info!(%socket, %origin, "an origin is healthy again"),
         HealthEvent::Down { why, failures } => {
             let why = failure.map_or_else(|| why.to_string(), |failure| failure.message.clone());
-            tracing::info!(%socket, %origin, why, failures, "an origin is not well, by its health check: it gets nothing");
+            tracing::info!(%socket, %origin, why, failures, "an origin is unhealthy: it gets no new requests");
         }
     }
 }

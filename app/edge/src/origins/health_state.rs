@@ -1,4 +1,4 @@
-//! How an origin stands among those of its socket: its weight, its checks, its failures.
+//! The state of an origin in its pool: weight, checks, failures, ejection.
 
 use std::{
     sync::{
@@ -20,35 +20,35 @@ use crate::origins::{
     http::forwarding::Group,
 };
 
-/// How one origin is.
+/// The state of one origin.
 #[derive(Debug)]
 pub(crate) struct OriginHealthState {
     weight: AtomicU16,
-    /// With which others it serves the same paths.
+    /// The origins that serve the same paths.
     group: AtomicU64,
     is_down: AtomicBool,
-    /// What the edge that holds its tunnel says, where that is another one.
-    is_said_down: AtomicBool,
-    is_said_left_out: AtomicBool,
+    /// What the edge that holds its tunnel reports, if that is another edge.
+    is_reported_down: AtomicBool,
+    is_reported_ejected: AtomicBool,
     checks: Mutex<Option<Checks>>,
-    /// Why it is down, by its checks.
+    /// The last failure of its checks, while the origin is down.
     check_failure: Mutex<Option<HealthFailure>>,
-    /// Whether it ever failed: else there is nothing to look up.
+    /// Whether the origin has ever failed; without a failure, no lock is taken.
     has_failed: AtomicBool,
     failures: Mutex<EjectionState>,
-    /// Why it was left out last.
+    /// The reason of the last ejection.
     ejection: Mutex<Option<HealthFailure>>,
 }
 
 impl Default for OriginHealthState {
-    /// One of which nothing is known: it takes its share.
+    /// Nothing known: the default weight, and healthy.
     fn default() -> Self {
         Self {
             weight: AtomicU16::new(sallyport_model::DEFAULT_WEIGHT),
             group: AtomicU64::new(Group::ROOT.number()),
             is_down: AtomicBool::new(false),
-            is_said_down: AtomicBool::new(false),
-            is_said_left_out: AtomicBool::new(false),
+            is_reported_down: AtomicBool::new(false),
+            is_reported_ejected: AtomicBool::new(false),
             checks: Mutex::default(),
             check_failure: Mutex::default(),
             has_failed: AtomicBool::new(false),
@@ -59,48 +59,48 @@ impl Default for OriginHealthState {
 }
 
 impl OriginHealthState {
-    /// Its share beside the others.
+    /// Its weight.
     pub(crate) fn weight(&self) -> Weight {
         Weight::new(self.weight.load(Ordering::Relaxed)).unwrap_or_default()
     }
 
-    /// Its owner has changed its share.
+    /// Sets the weight.
     pub(crate) fn weighs(&self, weight: u16) {
         self.weight.store(weight, Ordering::Relaxed);
     }
 
-    /// With which others it serves the same paths.
+    /// The group of origins that serve the same paths.
     pub(crate) fn group(&self) -> Group {
         Group::from_number(self.group.load(Ordering::Relaxed))
     }
 
-    /// It serves the same paths as these.
+    /// Sets the group.
     pub(crate) fn set_group(&self, group: Group) {
         self.group.store(group.number(), Ordering::Relaxed);
     }
 
-    /// Whether it takes new flows, as far as its owner and its checks say.
+    /// Whether it takes new flows by its weight and its checks.
     pub(crate) fn is_fit(&self) -> bool {
         !self.is_down() && self.weight() != Weight::ZERO
     }
 
-    /// Whether its checks are bad.
+    /// Whether it is down by its checks.
     pub(crate) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)
     }
 
-    /// Whether it is not well by the checks of the edge that holds its tunnel.
-    pub(crate) fn is_said_down(&self) -> bool {
-        self.is_said_down.load(Ordering::Relaxed)
+    /// Whether the edge that holds its tunnel reports it as down.
+    pub(crate) fn is_reported_down(&self) -> bool {
+        self.is_reported_down.load(Ordering::Relaxed)
     }
 
-    /// The edge that holds its tunnel finds it so.
+    /// Sets the health that the edge of its tunnel reports.
     pub(crate) fn set_reported(&self, health: OriginHealth) {
-        self.is_said_down.store(health == OriginHealth::Unwell, Ordering::Relaxed);
-        self.is_said_left_out.store(health == OriginHealth::LeftOut, Ordering::Relaxed);
+        self.is_reported_down.store(health == OriginHealth::Unwell, Ordering::Relaxed);
+        self.is_reported_ejected.store(health == OriginHealth::LeftOut, Ordering::Relaxed);
     }
 
-    /// How this edge finds it.
+    /// Its health as this edge sees it.
     pub(crate) fn health(&self) -> OriginHealth {
         if self.is_down() {
             OriginHealth::Unwell
@@ -111,7 +111,7 @@ impl OriginHealthState {
         }
     }
 
-    /// How this edge finds it, and why, where it is not well.
+    /// Its health as this edge sees it, with the reason if it is not healthy.
     pub(crate) fn found(&self) -> (OriginHealth, Option<HealthFailure>) {
         let health = self.health();
         let failure = match health {
@@ -122,8 +122,8 @@ impl OriginHealthState {
         (health, failure)
     }
 
-    /// It is checked like this from now on, or not at all. What is checked differently is not known to be down. Returns
-    /// whether that is new.
+    /// Starts these checks, or stops them. A changed check starts without a known failure. Returns whether the check
+    /// changed.
     pub(crate) fn is_checked(&self, probe: Option<&Arc<Probe>>, start: impl FnOnce(Arc<Probe>) -> Checks) -> bool {
         let mut checks = self.checks.lock();
         let is_new = checks.as_ref().map(Checks::probe) != probe;
@@ -135,7 +135,7 @@ impl OriginHealthState {
         is_new
     }
 
-    /// This check says so: why it is down, or that it is not. One that is not made any more says nothing.
+    /// Records the result of a check: a failure, or none. Returns false for a check that has been replaced.
     pub(crate) fn set_failure(&self, probe: &Arc<Probe>, failure: Option<HealthFailure>) -> bool {
         let checks = self.checks.lock();
         let counts = checks.as_ref().is_some_and(|checks| Arc::ptr_eq(checks.probe(), probe));
@@ -146,7 +146,7 @@ impl OriginHealthState {
         counts
     }
 
-    /// It is still down, and this check says why: the failure as it stands now, where that is otherwise than before.
+    /// Records the newest reason of an origin that stays down. Returns the failure if the reason changed.
     pub(crate) fn set_failure_reason(&self, probe: &Arc<Probe>, why: &HealthFailure) -> Option<HealthFailure> {
         let known = self.check_failure.lock().clone()?;
         if known.says_the_same_as(why) {
@@ -156,32 +156,32 @@ impl OriginHealthState {
         self.set_failure(probe, Some(failure.clone())).then_some(failure)
     }
 
-    /// It is left out from now on, for this reason.
+    /// Records the reason of an ejection.
     pub(crate) fn record_ejection(&self, message: &str, since: i64) {
         let failure = HealthFailure::new(HealthFailureCode::Ejected, message, since);
         *self.ejection.lock() = Some(failure);
     }
 
-    /// Whether it is left out for a while, because it took no connection too often: here, or at the edge that holds its tunnel.
+    /// Whether it is ejected after failed connections, here or at the edge that holds its tunnel.
     pub(crate) fn is_ejected(&self) -> bool {
-        self.is_said_left_out.load(Ordering::Relaxed)
+        self.is_reported_ejected.load(Ordering::Relaxed)
             || self.has_failed.load(Ordering::Relaxed) && self.failures().is_ejected(Instant::now())
     }
 
-    /// It took a connection.
+    /// It accepted a connection.
     pub(crate) fn served(&self) {
         if self.has_failed.load(Ordering::Relaxed) {
             self.failures().succeeded();
         }
     }
 
-    /// It took none. Returns whether it is left out from now on.
+    /// A connection failed. Returns the ejection if one begins.
     pub(crate) fn failed(&self, config: &EjectionConfig, failure: Failure, pool: PoolCount) -> Option<Ejected> {
         self.has_failed.store(true, Ordering::Relaxed);
         self.failures().failed(config, failure, pool, Instant::now())
     }
 
-    /// A check was good: it is not left out any more. Returns whether it was.
+    /// A check passed, which ends an ejection. Returns whether there was one.
     pub(crate) fn check_passed(&self, now: Instant) -> bool {
         self.has_failed.load(Ordering::Relaxed) && self.failures().check_passed(now)
     }

@@ -1,24 +1,25 @@
-//! Where an origin is.
+//! The location of an origin.
 
 use sallyport_balance::nearness::Nearness;
 use sallyport_model::RegionName;
 
-/// Where an origin is, as far as this edge knows.
+/// The location of an origin, as far as this edge knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The region that the origin is in; `None`: it is not known, or there are no regions.
+    /// The region of the origin; `None` if unknown or in installations without regions.
     pub(crate) region: Option<RegionName>,
-    /// Whether it is reached from here, and not by another edge.
+    /// Whether this edge reaches the origin itself, and not through another edge.
     pub(crate) is_local: bool,
 }
 
 impl Place {
-    /// Reached from here.
+    /// A location that this edge reaches itself.
     pub(crate) fn local(region: Option<RegionName>) -> Self {
         Self { region, is_local: true }
     }
 
-    /// How near that is to an edge in this region. What is in another region is far also where its tunnel is held here.
+    /// How near the origin is to an edge in this region. The region counts first: an origin elsewhere is far even if
+    /// its tunnel is attached here.
     pub(crate) fn nearness(&self, own: Option<&RegionName>) -> Nearness<&RegionName> {
         match (&self.region, own) {
             (Some(region), Some(own)) if region != own => Nearness::Far(region),

@@ -1,4 +1,4 @@
-//! What is counted of origins, for Prometheus.
+//! The Prometheus metrics of origins.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use prometheus_client::{
 
 use crate::origins::pool::Sockets;
 
-/// How many sockets' origins are shown; more would fill the page.
+/// For how many sockets the origins are shown, which bounds the size of the page.
 const MAX_LABELLED_SOCKETS: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -24,7 +24,7 @@ struct SocketLabel {
     socket: String,
 }
 
-/// What is counted as it happens.
+/// The counters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OriginMetrics {
     ejections: Counter,
@@ -32,23 +32,22 @@ pub(crate) struct OriginMetrics {
 }
 
 impl OriginMetrics {
-    /// An origin is left out for a while.
+    /// Counts an ejection.
     pub(crate) fn ejected(&self) {
         self.ejections.inc();
     }
 
-    /// An origin's checks say something new of it.
+    /// Counts a change of an origin's checks.
     pub(crate) fn changed(&self, is_down: bool) {
         self.changes.get_or_create(&ToLabel { to: if is_down { "down" } else { "up" } }).inc();
     }
 
-    /// Makes all of it known to the registry, with how many origins of each socket are well.
+    /// Registers the metrics, with the number of healthy origins of each socket.
     pub(crate) fn register(&self, sockets: &Arc<Sockets>, registry: &mut Registry) {
         let edge = registry.sub_registry_with_prefix("sallyport_edge");
-        let help =
-            "Origins left out for a while, because they took no connection several times in a row, or not in time";
+        let help = "Origins ejected for a while, because several connections in a row failed or timed out";
         edge.register("origin_ejections", help, self.ejections.clone());
-        edge.register("origin_health_changes", "Changes of what health checks say of origins", self.changes.clone());
+        edge.register("origin_health_changes", "Changes of origins' health by health checks", self.changes.clone());
         registry.register_collector(Box::new(HealthyOrigins(sockets.clone())));
     }
 }

@@ -1,10 +1,10 @@
-//! The origins of a socket: which there are, how they are, which one a request or a flow gets, and how it is reached.
+//! The origins of a socket: their health, the selection of one for a request or flow, and the transport to it.
 //!
 //! May use `util`, `lifecycle`, `config`, `metrics`, `policy`, `body`.
 //!
-//! [`pool`] has all origins of a socket, and [`selection`] chooses among them: by affinity, by region, else the one with the
-//! fewest requests for its weight. [`health`] asks them; [`health_state`] is what is known of one. [`transport`] has the four
-//! ways to an origin.
+//! [`pool`] has all origins of a socket, and [`selection`] chooses among them: by affinity, by region, else by the load
+//! for the weight. [`health`] checks origins, and [`health_state`] has the results. [`transport`] has the four ways to
+//! reach an origin.
 
 pub(crate) mod affinity;
 pub(crate) mod connection_limits;

@@ -1,5 +1,4 @@
-//! Openings that clients do not wait for: an origin that is silent is one also for those who give up before the connect
-//! timeout.
+//! Counts origins that do not answer, even if the client leaves before the connect timeout.
 
 use std::{
     sync::Arc,
@@ -11,12 +10,11 @@ use sallyport_tunnel::Establishment;
 
 use crate::origins::{origin::Origin, pool::SocketPool};
 
-/// How long an opening must have gone unanswered when the client leaves, to speak against the origin: clients that leave
-/// sooner say nothing of it.
+/// How long an open must have been unanswered when the client leaves, to count as a failure of the origin.
 const MIN_SILENCE: Duration = Duration::from_secs(1);
 
-/// The opening of a connection to an origin, for as long as somebody waits for it. Dropped while there is no answer, it counts
-/// as one that the origin did not take.
+/// The open of a connection to an origin. Dropped without an outcome, it counts as a failure of the origin if it lasted
+/// [`MIN_SILENCE`].
 pub(crate) struct Opening<'a> {
     pool: &'a SocketPool,
     origin: &'a Arc<Origin>,
@@ -26,17 +24,17 @@ pub(crate) struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// It begins now.
+    /// An open that begins now.
     pub(crate) fn new(pool: &'a SocketPool, origin: &'a Arc<Origin>, establishment: Establishment) -> Self {
         Self { pool, origin, establishment, began: Instant::now(), is_settled: false }
     }
 
-    /// The attempt has an outcome, which is told elsewhere.
+    /// The open has an outcome, which the caller records.
     pub(crate) fn settle(mut self) {
         self.is_settled = true;
     }
 
-    /// The client left before there was an answer.
+    /// The client left before the outcome.
     pub(crate) fn give_up(mut self) {
         self.is_settled = true;
         self.count();

@@ -1,8 +1,8 @@
-//! One origin: the way to it, and the HTTP connections that stand open through that.
+//! One origin: its transport, and the HTTP connections that are open through it.
 //!
-//! An HTTP/1.1 connection to an origin has no task of its own. Whoever exchanges a request over it polls it, and while
-//! it is idle nobody does: that it ended is noticed when it is taken out again, or by [`Origin::sweep`]. So a request
-//! runs from the client's socket to the tunnel's in one task. An HTTP/2 connection is shared and therefore has a task.
+//! An HTTP/1.1 connection has no task of its own. The request on it polls it, so that a request runs in one task from
+//! client to tunnel. While the connection is idle, it is not polled: its end is noticed when it is taken for a request,
+//! or by [`Origin::sweep`]. An HTTP/2 connection is shared, and therefore has a task.
 
 use std::{
     future::{Future, poll_fn},
@@ -33,40 +33,41 @@ use crate::{
     },
 };
 
-/// How many idle HTTP/1.1 connections are kept for one tunnel: as many as requests share its control connection at most.
+/// How many idle HTTP/1.1 connections are kept for one tunnel: as many as the requests that may share its control
+/// connection.
 const MAX_IDLE_CONNECTIONS: usize = 1_024;
-/// How long an HTTP connection to an origin is kept while nothing is sent over it. Shorter than what common servers
-/// keep theirs, so that ours is the side that lets go.
+/// How long an idle HTTP connection to an origin is kept. Shorter than the keepalive timeout of common servers, so that
+/// the edge closes first.
 const MAX_IDLE: Duration = Duration::from_secs(45);
-/// How long a connection may have been idle that gets a request which cannot be repeated: shorter than after what any
-/// common server ends one, so that such a request does not cross the end of its connection.
+/// How long a connection may have been idle that gets a request which cannot be repeated. Shorter than the keepalive
+/// timeout of any common server, so that the request does not cross a close.
 const MAX_IDLE_UNREPEATABLE: Duration = Duration::from_secs(3);
-/// How lately another shard must have used an idle connection to be thought to want it again.
+/// If another shard used an idle connection within this time, that shard probably needs the connection again.
 const MAX_WANTED_ELSEWHERE: Duration = Duration::from_millis(100);
-/// For how long an idle connection that stood is taken to stand without another look. A request that may be repeated is,
-/// over a new one, when it has ended since.
+/// How long an idle connection counts as open without another check. A repeatable request is sent again if the
+/// connection has closed.
 const MAX_UNSEEN: Duration = Duration::from_millis(2);
-/// The longest answer that shares a connection with others at no loss, in bytes: measured, see
+/// The longest response that shares a connection with others without loss, in bytes: measured, see
 /// docs/adr/0001-legs-and-a-control-connection.md.
 pub(crate) const MAX_SHORT_ANSWER_BYTES: u64 = 16 * 1024;
-/// How many short answers must follow a long one before requests share a connection.
+/// How many short responses must follow a long one before requests share a connection.
 const SHORT_ANSWERS_TO_SHARE: u32 = 64;
 /// How many requests run over one HTTP/2 connection before another is opened.
 const MAX_REQUESTS_PER_H2_CONNECTION: u32 = 100;
 /// How many HTTP/2 connections are opened through one tunnel.
 const MAX_H2_CONNECTIONS: usize = 8;
-/// How much one HTTP/2 stream of an origin may send ahead of the client, in bytes.
+/// The window of one HTTP/2 stream, in bytes: how far the origin may run ahead of the client.
 const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// An origin as requests see it.
+/// An origin with its connections, load and health.
 pub(crate) struct Origin {
     handle: OriginTransport,
     place: Place,
     number: u64,
     in_flight: AtomicU32,
-    /// How many of these came to other edges.
+    /// How many of these are relayed for other edges.
     relayed: AtomicU32,
-    /// How many short answers are to come before requests share connections again; see [`Origin::shares_well`].
+    /// How many short responses must come before requests share connections again; see [`Origin::prefers_shared`].
     long_answers: AtomicU32,
     openings: Arc<Openings>,
     gone: AtomicBool,
@@ -83,7 +84,7 @@ impl std::fmt::Debug for Origin {
     }
 }
 
-/// One request that an origin is busy with, counted until dropped.
+/// One request in the load of an origin, counted until dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     origin: Arc<Origin>,
@@ -91,14 +92,14 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Counts one more request of this origin.
+    /// Counts a request.
     pub(crate) fn enter(origin: Arc<Origin>) -> Self {
         origin.in_flight.fetch_add(1, Ordering::Relaxed);
         origin.handle.request_began();
         Self { origin, is_relayed: false }
     }
 
-    /// The same, of a request that came to another edge.
+    /// Counts a request that is relayed for another edge.
     pub(crate) fn enter_relayed(origin: Arc<Origin>) -> Self {
         origin.relayed.fetch_add(1, Ordering::Relaxed);
         let mut entered = Self::enter(origin);
@@ -106,7 +107,6 @@ impl InFlight {
         entered
     }
 
-    /// The origin.
     pub(crate) fn origin(&self) -> &Arc<Origin> {
         &self.origin
     }
@@ -131,13 +131,13 @@ pub(crate) enum ConnectError {
     /// HTTP/2 did not start.
     #[error("HTTP/2 did not start with the origin: {0}")]
     Http2(hyper::Error),
-    /// The connector did not answer in time.
+    /// The origin did not accept in time.
     #[error("the origin did not take the connection in time")]
     TimedOut,
 }
 
 impl Origin {
-    /// The origin behind this tunnel.
+    /// The origin behind this transport.
     pub(crate) fn new(handle: OriginTransport, place: Place) -> Arc<Self> {
         static ARRIVALS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
@@ -156,53 +156,53 @@ impl Origin {
         })
     }
 
-    /// Its place in the order of arrivals at this edge; no other origin has it.
+    /// Its unique number, in the order of arrival at this edge.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The way to it.
+    /// Its transport.
     pub(crate) fn handle(&self) -> &OriginTransport {
         &self.handle
     }
 
-    /// Where it is.
+    /// Its location.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// How it stands among the others.
+    /// Its weight, checks and failures.
     pub(crate) fn health_state(&self) -> &OriginHealthState {
         &self.health_state
     }
 
-    /// What it answered to a greeting of TLS.
+    /// Whether the origin speaks TLS, as found out by a ClientHello.
     pub(crate) fn greeted(&self) -> &TlsDetection {
         &self.greeted
     }
 
-    /// How many requests it is busy with, as far as this edge knows: those included that came to others and are relayed here.
+    /// Its load: the requests that this edge knows of, relayed ones included.
     pub(crate) fn load(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// How many of these came to this edge.
+    /// The requests that came to this edge.
     pub(crate) fn own_load(&self) -> u32 {
         self.load().saturating_sub(self.relayed.load(Ordering::Relaxed))
     }
 
-    /// Whether new requests may go to it.
+    /// Whether new requests may go to the origin.
     pub(crate) fn is_usable(&self) -> bool {
-        self.is_up() && self.health_state.is_fit() && !self.is_said_down()
+        self.is_up() && self.health_state.is_fit() && !self.is_reported_down()
     }
 
-    /// Whether the edge that holds its tunnel says that it is not well. What was said before the bus was lost may be otherwise by
-    /// now: that edge is asked then.
-    fn is_said_down(&self) -> bool {
-        self.health_state.is_said_down() && !self.handle.is_hearsay()
+    /// Whether the edge that holds its tunnel reports it as down. Reports from before a loss of the bus do not count:
+    /// they may be outdated, and that edge decides.
+    fn is_reported_down(&self) -> bool {
+        self.health_state.is_reported_down() && !self.handle.is_hearsay()
     }
 
-    /// Whether its tunnel is up; one that the edge dials itself is, as far as is known.
+    /// Whether its tunnel is up. A direct origin counts as up.
     pub(crate) fn is_up(&self) -> bool {
         !self.gone.load(Ordering::Acquire) && self.handle.is_usable()
     }
@@ -212,7 +212,7 @@ impl Origin {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// The tunnel left: idle connections are let go at once, busy ones when they are done.
+    /// The tunnel left: idle connections close at once, busy ones after their requests.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
         if let OriginTransport::Direct(transport) = &self.handle {
@@ -225,7 +225,7 @@ impl Origin {
         }
     }
 
-    /// A place among the connections that the origin is asked for, once the client has not got too many there.
+    /// Waits for a place among the client's connections that this origin has not accepted yet.
     pub(crate) async fn opening_place(&self, client: std::net::IpAddr) -> OpeningPlace {
         self.openings.enter(client).await
     }
@@ -242,13 +242,13 @@ impl Origin {
         Ok(if shared { self.handle.open_shared(wanted) } else { self.handle.open(wanted) }?)
     }
 
-    /// A stream for a client's connection that is passed on as it is. Nothing waits for the origin yet.
+    /// Opens a stream for a client's connection. Does not wait for the origin.
     pub(crate) fn open_flow(&self, ends: ProxiedAddresses, server_name: &str) -> Result<OriginStream, ConnectError> {
         self.open_stream(StreamProtocol::Raw, ends.client, Some(ends.destination), server_name, false)
     }
 
-    /// The most recently used idle connection that still stands, of this shard if there is one. `repeatable`: the request
-    /// may be sent again when the connection turns out to end just now; otherwise those that were idle for long are left
+    /// Takes the most recently used idle connection that is open, preferably one of this shard. `repeatable` requests
+    /// may be sent again if the connection closes meanwhile; for others, connections that were idle for long are left
     /// alone.
     pub(crate) fn take_idle(
         &self,
@@ -274,7 +274,7 @@ impl Origin {
             };
             let is_fresh = repeatable && connection.idle_since().elapsed() < MAX_UNSEEN;
             match if is_fresh { Idleness::Ready } else { connection.check_idle() } {
-                // One that was opened while legs were on their way: this request is better off on a leg of its own.
+                // The connection was opened while no leg was ready: this request is better off on a leg of its own.
                 Idleness::Ready if !shared && !connection.is_on_leg() && may_have_leg && self.handle.has_idle_leg() => {
                 }
                 Idleness::Ready => {
@@ -287,8 +287,8 @@ impl Origin {
         }
     }
 
-    /// Whether a new connection is better than this idle one: it was used in another shard just now, and will be again.
-    /// Each shard has its own then, and none moves back and forth.
+    /// Whether a new connection is better than this idle one, because another shard has just used it. Each shard then
+    /// gets its own, and none moves back and forth.
     fn has_better(&self, connection: &H1Connection) -> bool {
         let here = ShardId::here();
         connection.is_on_leg()
@@ -298,27 +298,28 @@ impl Origin {
             && self.handle.has_idle_leg()
     }
 
-    /// Whether a request that brings no body had better share a connection of the tunnel with others than have a leg: there
-    /// are many at once, and the answers were short lately.
-    pub(crate) fn shares_well(&self) -> bool {
-        self.long_answers.load(Ordering::Relaxed) == 0 && self.handle.shares_well()
+    /// Whether a request without a body should share a connection of the tunnel instead of taking a leg: many run at
+    /// once, and recent responses were short.
+    pub(crate) fn prefers_shared(&self) -> bool {
+        self.long_answers.load(Ordering::Relaxed) == 0 && self.handle.prefers_shared()
     }
 
-    /// A long answer came. Those that follow have legs for a while.
+    /// A long response came: the requests that follow get legs for a while.
     pub(crate) fn answers_long(&self) {
         self.long_answers.store(SHORT_ANSWERS_TO_SHARE, Ordering::Relaxed);
     }
 
-    /// A short answer came to its end.
+    /// A short response has ended.
     pub(crate) fn answered_short(&self) {
-        // Two that come at once may count as one.
+        // Two at once may count as one, which does no harm.
         let left = self.long_answers.load(Ordering::Relaxed);
         if left > 0 {
             self.long_answers.store(left - 1, Ordering::Relaxed);
         }
     }
 
-    /// A new HTTP/1.1 connection through the tunnel, `shared`: multiplexed with others. Nothing waits for the origin yet.
+    /// Opens an HTTP/1.1 connection through the tunnel. `shared` multiplexes it with others on one connection. Does not
+    /// wait for the origin.
     pub(crate) fn connect_h1(
         &self,
         client: std::net::SocketAddr,
@@ -329,7 +330,7 @@ impl Origin {
         Ok(Box::new(H1Connection::new(stream, shared)))
     }
 
-    /// Keeps the connection for the next request, when it can carry one.
+    /// Keeps the connection for the next request, if it can carry one.
     pub(crate) fn put_back(&self, mut connection: Box<H1Connection>) {
         // As in `take_idle`.
         let has_better = || !connection.is_shared() && !connection.is_on_leg() && self.handle.has_idle_leg();
@@ -341,13 +342,13 @@ impl Origin {
         connection.rest();
         connection.set_client(None);
         let mut idle = self.idle.lock();
-        // Looked at again under the lock, so that `leave` cannot have emptied the list in between.
+        // Checked again under the lock, because `leave` may have emptied the list meanwhile.
         if idle.len() < MAX_IDLE_CONNECTIONS && !self.gone.load(Ordering::Acquire) {
             idle.push(connection);
         }
     }
 
-    /// A place on an HTTP/2 connection: on one that stands and has room, else on a new one.
+    /// A place on an HTTP/2 connection: on an open one with room, else on a new one.
     pub(crate) async fn connect_h2(
         &self,
         client: std::net::SocketAddr,
@@ -386,7 +387,7 @@ impl Origin {
         Ok(place)
     }
 
-    /// Lets go of connections that ended or were idle for long.
+    /// Removes connections that have closed or were idle for too long.
     pub(crate) fn sweep(&self, now: Instant) {
         let gone = self.gone.load(Ordering::Acquire);
         let mut over = Vec::new();
@@ -412,15 +413,15 @@ impl Origin {
     }
 }
 
-/// The place of the last one that fits and is near, else of the last one that fits.
+/// The position of the last element that fits and is near, else of the last that fits.
 fn best<T>(all: &[T], fits: impl Fn(&T) -> bool, is_near: impl Fn(&T) -> bool) -> Option<usize> {
     all.iter().rposition(|one| fits(one) && is_near(one)).or_else(|| all.iter().rposition(fits))
 }
 
-/// Runs what an HTTP/2 connection starts beside itself, for each request: what sends its body, and what waits for its answer.
+/// Runs the tasks that an HTTP/2 connection starts for each request: one sends the body, one waits for the response.
 ///
-/// What sends a body waits for room that the origin gives, and notices nothing else meanwhile. An origin that reads nothing of a
-/// body would not hear that the request is over, and nor would its client, whose body is kept.
+/// A task that sends a body waits for flow control, and notices nothing else. Without this executor, a request to an
+/// origin that reads no body could not end early.
 #[derive(Debug, Clone)]
 struct BodyExecutor;
 
@@ -443,8 +444,8 @@ where
     }
 }
 
-/// What is looked at in one turn of this work and taken by nobody in it is none of the next one's business: which work is tied to
-/// which body would otherwise rest on the order in which hyper does things.
+/// Clears the upload that this work has registered in its own poll and that the work has not taken. The assignment of
+/// uploads to tasks then does not depend on hyper's order of polls.
 async fn looks_at_its_own<F: Future>(work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|cx| {
@@ -480,7 +481,7 @@ impl H2Connection {
     }
 }
 
-/// A place for one request on a shared HTTP/2 connection; given back when dropped.
+/// The place of one request on a shared HTTP/2 connection, released when dropped.
 pub(crate) struct H2Place {
     sender: http2::SendRequest<Upload>,
     establishment: Establishment,
@@ -489,17 +490,17 @@ pub(crate) struct H2Place {
 }
 
 impl H2Place {
-    /// The half that requests go into.
+    /// The half that sends requests.
     pub(crate) fn sender(&mut self) -> &mut http2::SendRequest<Upload> {
         &mut self.sender
     }
 
-    /// Whether the origin took the connection.
+    /// Whether the origin accepted the connection.
     pub(crate) fn establishment(&self) -> &Establishment {
         &self.establishment
     }
 
-    /// Whether the connection stood before this request came.
+    /// Whether the connection was open before this request.
     pub(crate) fn is_reused(&self) -> bool {
         self.reused
     }

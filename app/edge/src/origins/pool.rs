@@ -1,4 +1,4 @@
-//! The origins of each socket, and the choice among them.
+//! The origins of each socket, and the selection among them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -47,53 +47,53 @@ use crate::{
     util::ids,
 };
 
-/// How many requests may wait for a tunnel to come back, on all sockets together.
+/// How many requests may wait for a tunnel to return, over all sockets.
 const MAX_HELD_REQUESTS: usize = 1_024;
-/// How long a request waits for a tunnel to come back.
+/// How long a request waits for a tunnel to return.
 const MAX_HOLD: Duration = Duration::from_secs(5);
-/// How long after a socket's last tunnel left, or after the edge started, a tunnel is believed to come (back).
+/// How long a tunnel is expected (back) after the socket's last tunnel left, or after the edge started.
 const MAX_ABSENCE: Duration = Duration::from_secs(10);
 
-/// Every socket that has, or had, tunnels here.
+/// The pool of every socket that has, or had, tunnels here.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     shared: Arc<PoolContext>,
     pools: RwLock<HashMap<SocketId, Arc<SocketPool>>>,
     started: Instant,
-    held: Semaphore,
+    waiting: Semaphore,
 }
 
-/// What all pools need to know.
+/// What all pools share.
 #[derive(Debug)]
 pub(crate) struct PoolContext {
-    /// The sockets that there are.
+    /// The sockets.
     pub(crate) routes: Routes,
-    /// Where it is told how origins are.
+    /// Where the health of origins is published.
     pub(crate) directory: Directory,
-    /// Where addresses are.
+    /// The database of countries and autonomous systems.
     pub(crate) geo: Option<Arc<Geo>>,
-    /// The secret behind which origin a client meets.
+    /// The secret of client affinity.
     pub(crate) key: AffinityKey,
-    /// Whether this edge can know who comes.
+    /// Whether this edge can identify clients.
     pub(crate) knows_identities: bool,
-    /// The domain that sockets' names are under.
+    /// The domain of the sockets' names.
     pub(crate) domain: String,
-    /// When origins are left out for a while.
+    /// When origins are ejected.
     pub(crate) ejection: EjectionConfig,
     /// The region of this edge.
     pub(crate) region: Option<RegionName>,
-    /// Turns for health checks.
+    /// Permits for health checks.
     pub(crate) checks: Semaphore,
-    /// What is counted of origins.
+    /// The metrics of origins.
     pub(crate) metrics: OriginMetrics,
     /// Dials direct origins.
     pub(crate) dialer: Arc<Dialer>,
-    /// What is counted of flows of sockets that have dials.
+    /// The metrics of sockets with regional dials.
     pub(crate) regions: RegionMetrics,
 }
 
 impl PoolContext {
-    /// What an edge of this configuration says.
+    /// The context of an edge with this configuration.
     pub(crate) fn new(config: &EdgeConfig, routes: Routes, directory: Directory) -> Self {
         Self {
             dialer: Dialer::new(config, routes.clone()),
@@ -118,25 +118,25 @@ pub(crate) struct SocketPool {
     socket: SocketId,
     shared: Arc<PoolContext>,
     rules: RwLock<Option<Arc<Rules>>>,
-    /// Held while origins are told the rules: what they are told last is what holds.
+    /// Locked while origins get new rules, so that the newest rules win.
     telling: Mutex<()>,
     bounds: Arc<Bounds>,
     origins: RwLock<Origins>,
     rotations: Mutex<Rotations>,
     rolls: Mutex<Rolls>,
-    /// When the last tunnel of a group has left, of those of which that was a moment ago.
+    /// When the last tunnel of each group left, for groups that lost it within [`MAX_ABSENCE`].
     lost: Mutex<Vec<(Group, Instant)>>,
     arrival: Notify,
-    /// Called when its flows are to be judged again.
+    /// Notified when flows are to be evaluated again.
     calls: watch::Sender<()>,
-    /// Whether its rules judge anybody.
+    /// Whether the socket has an identity or policies.
     judges: AtomicBool,
-    /// Whether dials of regions decide where flows go.
+    /// Whether regional dials apply.
     has_dials: AtomicBool,
     metrics: OnceLock<Arc<SocketMetrics>>,
 }
 
-/// Whose turn it is: in each group by itself.
+/// The rotations of round robin, one for each group.
 #[derive(Debug, Default)]
 struct Rotations {
     root: Rotation<u64>,
@@ -173,11 +173,11 @@ impl SocketPool {
 impl Sockets {
     /// No sockets yet.
     pub(crate) fn new(shared: PoolContext) -> Self {
-        let (started, held) = (Instant::now(), Semaphore::new(MAX_HELD_REQUESTS));
-        Self { shared: Arc::new(shared), pools: RwLock::default(), started, held }
+        let (started, waiting) = (Instant::now(), Semaphore::new(MAX_HELD_REQUESTS));
+        Self { shared: Arc::new(shared), pools: RwLock::default(), started, waiting }
     }
 
-    /// The pool of this socket. Only for sockets that exist, so that there are no more pools than routes.
+    /// The pool of this socket, made if there is none. Only for sockets with a route, which bounds the number of pools.
     pub(crate) fn pool(&self, socket: SocketId) -> Arc<SocketPool> {
         if let Some(pool) = self.pools.read().get(&socket) {
             return pool.clone();
@@ -186,12 +186,12 @@ impl Sockets {
         pools.entry(socket).or_insert_with(|| Arc::new(SocketPool::new(socket, self.shared.clone()))).clone()
     }
 
-    /// The pool of this socket, where there is one.
+    /// The pool of this socket, if there is one.
     pub(crate) fn known(&self, socket: SocketId) -> Option<Arc<SocketPool>> {
         self.pools.read().get(&socket).cloned()
     }
 
-    /// When this edge began.
+    /// When this edge started.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
@@ -199,18 +199,18 @@ impl Sockets {
     /// The socket's route has changed.
     pub(crate) fn changed(&self, route: &Arc<SocketRoute>) {
         let known = self.pools.read().get(&route.id).cloned();
-        // Direct origins are checked whether anybody has come or not.
+        // Direct origins are checked before any client comes.
         if let Some(pool) = known.or_else(|| (!route.origins.is_empty()).then(|| self.pool(route.id))) {
             pool.rules(route);
         }
     }
 
-    /// What all pools need to know.
+    /// What all pools share.
     pub(crate) fn shared(&self) -> &PoolContext {
         &self.shared
     }
 
-    /// The socket is gone for good.
+    /// The socket was deleted.
     pub(crate) fn forget(&self, socket: SocketId) {
         let forgotten = self.pools.write().remove(&socket);
         if let Some(pool) = forgotten {
@@ -218,7 +218,7 @@ impl Sockets {
         }
     }
 
-    /// Forgets every socket that is not wanted any more.
+    /// Forgets the sockets for which `is_wanted` is false.
     pub(crate) fn retain(&self, is_wanted: impl Fn(SocketId) -> bool) {
         let mut pools = self.pools.write();
         let forgotten: Vec<_> = pools.extract_if(|socket, _| !is_wanted(*socket)).map(|(_, pool)| pool).collect();
@@ -226,7 +226,7 @@ impl Sockets {
         forgotten.iter().for_each(|pool| pool.mark_removed());
     }
 
-    /// A tunnel left. Returns whether the same tunnel is still here by another one.
+    /// A tunnel left. Returns whether another holder still has it here.
     pub(crate) fn left(&self, tunnel: TunnelId, holder: Holder) -> bool {
         let mut is_still_here = false;
         for pool in self.all() {
@@ -235,23 +235,23 @@ impl Sockets {
         is_still_here
     }
 
-    /// Every pool, in no order.
+    /// All pools, in no order.
     pub(crate) fn all(&self) -> Vec<Arc<SocketPool>> {
         self.pools.read().values().cloned().collect()
     }
 
-    /// Whether a tunnel of the group may be expected to come (back) in a moment.
+    /// Whether a tunnel of the group is expected (back) soon.
     pub(crate) fn expects(&self, pool: &SocketPool, group: Group) -> bool {
         self.started.elapsed() < MAX_ABSENCE || pool.lost_within(MAX_ABSENCE, group)
     }
 
-    /// Waits a little for an origin of the group that is usable and was not tried yet, where one may be expected: after
-    /// a restart on either side. Returns whether one came.
+    /// Waits up to [`MAX_HOLD`] for a usable, untried origin of the group, if one is expected: after a restart of edge
+    /// or connector. Returns whether one came.
     pub(crate) async fn hold(&self, pool: &SocketPool, group: Group, tried: &Attempts<u64>, since: Instant) -> bool {
         if !self.expects(pool, group) || since.elapsed() >= MAX_HOLD {
             return false;
         }
-        let Ok(_place) = self.held.try_acquire() else { return false };
+        let Ok(_place) = self.waiting.try_acquire() else { return false };
         let wait = async {
             loop {
                 let arrival = pool.arrival.notified();
@@ -266,7 +266,7 @@ impl Sockets {
 }
 
 impl SocketPool {
-    /// The rules of this route, which is the socket's as it is now.
+    /// The rules of this route, which is the socket's current one.
     pub(crate) fn rules(self: &Arc<Self>, route: &Arc<SocketRoute>) -> Arc<Rules> {
         let known = self.rules.read().clone();
         if let Some(rules) = known.filter(|rules| rules.are_of(route)) {
@@ -277,7 +277,7 @@ impl SocketPool {
         let former = self.rules.write().replace(rules.clone());
         let has_dials = self.shared.region.is_some() && !route.settings.regions.is_empty();
         self.has_dials.store(has_dials, Ordering::Release);
-        // Groups that are gone have no turns any more.
+        // Removed groups lose their rotations.
         self.rotations.lock().others.clear();
         self.keep_direct(route, &rules);
         self.tell_origins();
@@ -288,17 +288,17 @@ impl SocketPool {
         rules
     }
 
-    /// Whether the socket judges anybody, as far as its rules are known.
+    /// Whether the socket has an identity or policies, as far as its rules are known.
     pub(crate) fn judges(&self) -> bool {
         self.judges.load(Ordering::Acquire)
     }
 
-    /// Sees a change whenever the socket's flows are to be judged again, from now on.
+    /// Changes whenever the socket's flows are to be evaluated again.
     pub(crate) fn calls(&self) -> watch::Receiver<()> {
         self.calls.subscribe()
     }
 
-    /// Has the socket's flows judged again, when it judges anybody.
+    /// Asks for a new evaluation of the socket's flows, if the socket has an identity or policies.
     pub(crate) fn call_judged(&self) {
         let is_judged = || {
             let rules = self.rules.read();
@@ -309,7 +309,7 @@ impl SocketPool {
         }
     }
 
-    /// Tells the origins what the rules say of them.
+    /// Applies the rules to the origins.
     fn tell_origins(self: &Arc<Self>) {
         let _telling = self.telling.lock();
         let Some(rules) = self.rules.read().clone() else { return };
@@ -327,10 +327,10 @@ impl SocketPool {
                 health::tell(&self.shared.directory, &origin);
             }
         }
-        self.origins.read().were_told_weights();
+        self.origins.read().update_weights();
     }
 
-    /// A check of this origin says something new; where it is down, why.
+    /// Records a change of an origin's health, with the reason if the origin is down.
     pub(crate) fn checked(
         &self,
         origin: &Origin,
@@ -350,7 +350,7 @@ impl SocketPool {
         }
     }
 
-    /// A check of this origin, which is down, failed for this reason: those that ask are told the newest one.
+    /// Records the newest reason of an origin that stays down.
     pub(crate) fn fails_as(&self, origin: &Origin, probe: &Arc<Probe>, why: &HealthFailure) {
         if let Some(failure) = origin.health_state().set_failure_reason(probe, why) {
             self.shared.directory.check_failed(origin.handle().origin(), failure);
@@ -358,8 +358,8 @@ impl SocketPool {
         }
     }
 
-    /// The origin took no connection. When that happens too often, or took too long once, it is left out for a while, unless
-    /// it is the last.
+    /// The origin did not accept a connection. After several failures in a row, or one timeout, the origin is ejected
+    /// for a while, unless it is the last.
     pub(crate) fn failed(&self, origin: &Arc<Origin>, failure: ejection::Failure) {
         let origins = self.origins();
         let group = origin.health_state().group();
@@ -373,7 +373,7 @@ impl SocketPool {
                 origin = %origin.handle().origin(),
                 failures = ejected.failures,
                 seconds,
-                "an origin took no connection several times in a row, or not in time: it is left out for a while"
+                "an origin is ejected for a while: several connections in a row failed, or one timed out"
             );
             let what = match failure {
                 ejection::Failure::Connect => "took no connection",
@@ -389,7 +389,7 @@ impl SocketPool {
         }
     }
 
-    /// The origin was not reached for a client of another edge, for this reason.
+    /// A connection to the origin failed, for a client of another edge.
     pub(crate) fn not_reached(&self, origin: &Arc<Origin>, reason: FailureReason) {
         match reason {
             FailureReason::Draining => {}
@@ -398,14 +398,14 @@ impl SocketPool {
         }
     }
 
-    /// Whether tunnels of the group are up, and none of their origins takes anything: by their checks, or by their weights.
+    /// Whether the group has tunnels, but no origin that takes flows: all are down, ejected or without weight.
     pub(crate) fn is_unwell(&self, group: Group) -> bool {
         let origins = self.origins.read();
         let of_group = || origins.iter().filter(|origin| origin.health_state().group() == group);
         of_group().any(|origin| origin.is_up()) && !of_group().any(|origin| origin.is_usable())
     }
 
-    /// A way that is up and by which the owner learns of flows, whether its origin takes anything or not.
+    /// A transport that is up and can pass log lines to the owner, whether or not its origin is healthy.
     pub(crate) fn any_up(&self) -> Option<OriginTransport> {
         let origins = self.origins.read();
         let tells = |origin: &&Arc<Origin>| origin.is_up() && origin.handle().has_owner();
@@ -416,32 +416,31 @@ impl SocketPool {
     pub(crate) fn healthy(&self) -> usize {
         let origins = self.origins.read();
         let well = origins.iter().filter(|origin| origin.is_usable() && !origin.health_state().is_ejected());
-        // One that several edges hold is one origin.
+        // An origin that several edges hold counts once.
         well.map(|origin| origin.handle().origin()).collect::<HashSet<_>>().len()
     }
 
-    /// The socket's name, once it is known.
+    /// The socket's name, once a route is known.
     pub(crate) fn name(&self) -> Option<String> {
         let rules = self.rules.read();
         rules.as_ref().map(|rules| rules.route().name.as_str().to_owned())
     }
 
-    /// The socket.
     pub(crate) fn socket(&self) -> SocketId {
         self.socket
     }
 
-    /// What all pools need to know.
+    /// What all pools share.
     pub(crate) fn shared(&self) -> &PoolContext {
         &self.shared
     }
 
-    /// What the socket may use.
+    /// The limits of the socket.
     pub(crate) fn bounds(&self) -> &Arc<Bounds> {
         &self.bounds
     }
 
-    /// A tunnel came to this edge.
+    /// A tunnel attached to this edge.
     pub(crate) fn arrived(self: &Arc<Self>, transport: OriginTransport) {
         let presence = transport.tunnel().and_then(|tunnel| self.shared.directory.get(tunnel));
         let home = presence.and_then(|presence| presence.home);
@@ -449,13 +448,13 @@ impl SocketPool {
         self.arrived_at(transport, Place::local(region));
     }
 
-    /// A tunnel came, to this edge or another one.
+    /// A tunnel attached, to this edge or another one.
     pub(crate) fn arrived_at(self: &Arc<Self>, transport: OriginTransport, place: Place) {
         if let Some(route) = self.shared.routes.get(self.socket) {
             self.rules(&route);
         }
         let origin = Origin::new(transport, place);
-        // Before anything is sent to it: what it is told later is what has changed since.
+        // Before the origin is used, so that later changes come after these.
         if let Some(rules) = self.rules.read().as_ref() {
             origin.health_state().set_group(rules.group_of(origin.handle().origin()));
         }
@@ -466,13 +465,13 @@ impl SocketPool {
         self.arrival.notify_waiters();
     }
 
-    /// Has the direct origins that this route says, and no others.
+    /// Adds the direct origins of this route, and removes all others.
     fn keep_direct(&self, route: &SocketRoute, rules: &Rules) {
         let is_allowed = self.shared.dialer.is_allowed();
         if !is_allowed && !route.origins.is_empty() {
             tracing::warn!(
                 socket = %route.id,
-                "a socket has direct origins, and this edge may dial none: name networks with --direct-origins"
+                "a socket has direct origins, and this edge may dial no network: allow networks with --direct-origins"
             );
         }
         let wanted = if is_allowed { route.origins.as_slice() } else { &[] };
@@ -499,7 +498,7 @@ impl SocketPool {
         self.arrival.notify_waiters();
     }
 
-    /// The socket is gone, and with it its direct origins and its flows.
+    /// The socket was deleted: its direct origins and its flows end.
     fn mark_removed(&self) {
         self.calls.send_replace(());
         let is_direct = |origin: &Origin| matches!(origin.handle(), OriginTransport::Direct(_));
@@ -509,7 +508,7 @@ impl SocketPool {
         self.went(&gone);
     }
 
-    /// These direct origins are not the socket's any more.
+    /// These direct origins were removed from the socket.
     fn went(&self, gone: &[Arc<Origin>]) {
         for origin in gone {
             origin.leave();
@@ -517,7 +516,7 @@ impl SocketPool {
         }
     }
 
-    /// Drops the tunnel that this one holds up, when it is here. Returns whether it is still here by another one.
+    /// Removes this holder's tunnel. Returns whether another holder still has the tunnel here.
     fn left(&self, tunnel: TunnelId, holder: Holder) -> bool {
         let mut origins = self.origins.write();
         let is_it = |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder;
@@ -528,7 +527,7 @@ impl SocketPool {
         origins.iter().any(|origin| origin.place().is_local && origin.handle().tunnel() == Some(tunnel))
     }
 
-    /// Drops the tunnel that another edge holds, as the one that was in this place.
+    /// Removes the tunnel of another edge with this place.
     pub(crate) fn left_from(&self, tunnel: TunnelId, holder: Holder, place: &Place) {
         let mut origins = self.origins.write();
         let is_it =
@@ -539,7 +538,7 @@ impl SocketPool {
         }
     }
 
-    /// The other edge that holds the tunnel finds its origin so.
+    /// Applies the health that the other edge reports for the tunnel's origin.
     pub(crate) fn set_reported_health(&self, tunnel: TunnelId, holder: Holder, place: &Place, health: OriginHealth) {
         let is_it = |o: &&Arc<Origin>| {
             o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place
@@ -550,35 +549,36 @@ impl SocketPool {
         self.arrival.notify_waiters();
     }
 
-    /// When the last one of a group has left is remembered.
+    /// Remembers when the last tunnel of a group left.
     fn note_loss(&self, origins: &[Arc<Origin>], group: Group) {
         if !has_tunnels(origins, group) {
             let now = Instant::now();
             let mut lost = self.lost.lock();
-            // As many as the socket has groups at most, and a moment later fewer.
+            // Bounded by the number of the socket's groups.
             lost.retain(|(of, at)| *of != group && now.saturating_duration_since(*at) < MAX_ABSENCE);
             lost.push((group, now));
         }
     }
 
-    /// The origin behind a tunnel that is held here.
-    pub(crate) fn held(&self, tunnel: TunnelId) -> Option<Arc<Origin>> {
+    /// The origin behind a tunnel that is attached here.
+    pub(crate) fn attached(&self, tunnel: TunnelId) -> Option<Arc<Origin>> {
         let origins = self.origins.read();
         let is_it = |o: &&Arc<Origin>| o.place().is_local && o.handle().tunnel() == Some(tunnel) && o.is_up();
         origins.iter().rfind(is_it).cloned()
     }
 
-    /// What names this origin in a cookie.
+    /// The name of this origin in affinity cookies.
     pub(crate) fn code(&self, origin: &Origin) -> AffinityCode {
         let socket = self.socket.as_bytes();
         AffinityCode::new(self.shared.key.hash_key(), socket, &origin_id(origin.handle().origin()))
     }
 
-    /// Of the nearest origins of the group that are usable the one that is wished for, else the one with the least to do for its weight, in
-    /// turn where several have the same; and none of those already tried. It counts as tried, and as busy, from here on.
+    /// Selects an origin of the group that is usable and untried. Among the nearest, the hinted origin wins, else the
+    /// one with the least load for its weight, in rotation if several are equal. The origin counts as tried and as
+    /// loaded from here on.
     pub(crate) fn choose(&self, group: Group, tried: &mut Attempts<u64>, hint: &AffinityHint) -> Option<InFlight> {
         let origins = self.origins.read();
-        // The count goes up under the rotation's lock: requests that come at once see one another.
+        // The load rises under the lock of the rotation, so that concurrent requests see each other.
         let mut rotations = self.rotations.lock();
         let rotation = rotations.of(group);
         let own = self.shared.region.as_ref();
@@ -586,7 +586,7 @@ impl SocketPool {
         let dialed = dialing.as_ref().map(|rules| (&rules.route().settings, self.roll(hint)));
         let choice = Choice { origins: &origins, own, hint, code: |origin: &Origin| self.code(origin), dialed };
         let usable = |o: &Arc<Origin>| o.health_state().group() == group && o.is_usable() && tried.may_try(&o.number());
-        // Rather one that has failed than none.
+        // A failed origin is better than none.
         let Chosen { origin, why } = choice
             .make(rotation, |o| usable(o) && !o.health_state().is_ejected() && !o.handle().is_doubtful())
             .or_else(|| choice.make(rotation, usable))?;
@@ -597,7 +597,7 @@ impl SocketPool {
         Some(InFlight::enter(origin))
     }
 
-    /// The rules, where dials of regions decide: they have some, and this edge is in a region.
+    /// The rules, if regional dials apply: the socket has some, and this edge has a region.
     fn dialing(&self) -> Option<Arc<Rules>> {
         if !self.has_dials.load(Ordering::Acquire) {
             return None;
@@ -605,7 +605,7 @@ impl SocketPool {
         self.rules.read().clone()
     }
 
-    /// What decides where one flow of many goes: the same for a client that is to meet the same origin again.
+    /// The number that distributes flows over regions; the same for a client with affinity.
     fn roll(&self, hint: &AffinityHint) -> u64 {
         match hint {
             AffinityHint::Address(_, hash) => dials::roll_of(*hash),
@@ -613,7 +613,7 @@ impl SocketPool {
         }
     }
 
-    /// Whether it has an origin for every path that is usable.
+    /// Whether every path has a usable origin.
     pub(crate) fn is_reachable(&self) -> bool {
         self.has_usable(Group::ROOT, &Attempts::default())
     }
@@ -625,30 +625,30 @@ impl SocketPool {
     }
 
     fn lost_within(&self, absence: Duration, group: Group) -> bool {
-        // A tunnel whose session goes away is unusable before it has left.
+        // A tunnel whose session is closing is unusable before it has left.
         has_tunnels(&self.origins.read(), group) || {
             let lost = self.lost.lock();
             lost.iter().any(|(of, at)| *of == group && at.elapsed() < absence)
         }
     }
 
-    /// Every origin.
+    /// All origins.
     pub(crate) fn origins(&self) -> Vec<Arc<Origin>> {
         self.origins.read().to_vec()
     }
 
-    /// The socket's metrics, where it was used.
+    /// The socket's metrics, if the socket was used.
     pub(crate) fn counted(&self) -> Option<&Arc<SocketMetrics>> {
         self.metrics.get()
     }
 
-    /// The socket's metrics; made at first use.
+    /// The socket's metrics, made at first use.
     pub(crate) fn metrics(&self, make: impl FnOnce() -> Arc<SocketMetrics>) -> Arc<SocketMetrics> {
         self.metrics.get_or_init(make).clone()
     }
 }
 
-/// Whether tunnels of the group are among them.
+/// Whether the group has tunnels.
 fn has_tunnels(origins: &[Arc<Origin>], group: Group) -> bool {
     origins.iter().any(|origin| origin.handle().tunnel().is_some() && origin.health_state().group() == group)
 }

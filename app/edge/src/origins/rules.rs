@@ -1,5 +1,4 @@
-//! What a socket's owner has set, in the form in which it is asked on every arrival: made once for each change of the
-//! route.
+//! The settings of a socket in compiled form, made once for each change of the route.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -30,30 +29,30 @@ pub(crate) struct Rules {
     forwarding: Option<Box<Forwarding>>,
 }
 
-/// Whether a client comes back to the same origin.
+/// Whether a client returns to the same origin.
 #[derive(Debug)]
 pub(crate) enum Stickiness {
-    /// It does not.
+    /// No.
     None,
     /// By a cookie.
     Cookie,
-    /// By its address, with this table of all the origins that the socket has, whether they are up or not.
+    /// By its address, with this table of all the socket's origins, up or not.
     Address(Box<Maglev>),
 }
 
-/// From where clients may come.
+/// The compiled access list.
 #[derive(Debug)]
 enum Access {
-    /// From everywhere.
+    /// Every address is admitted.
     Everyone,
-    /// From where the list says.
+    /// The list decides.
     Listed(CompiledList),
-    /// From nowhere: the list cannot be kept to, and nobody may slip through.
+    /// No address is admitted, because the list cannot be evaluated.
     Nobody,
 }
 
 impl Rules {
-    /// The rules that this route says.
+    /// The rules of this route.
     pub(crate) fn new(route: Arc<SocketRoute>, shared: &PoolContext) -> Self {
         let access = Access::of(&route, shared.geo.as_deref());
         let judge = Judge::of(&route, shared.geo.as_deref(), shared.knows_identities);
@@ -63,7 +62,7 @@ impl Rules {
         Self { route, access, judge, stickiness, probe, forwarding }
     }
 
-    /// Whether they were made of this very route.
+    /// Whether they were made of this very route object.
     pub(crate) fn are_of(&self, route: &Arc<SocketRoute>) -> bool {
         Arc::ptr_eq(&self.route, route)
     }
@@ -73,17 +72,17 @@ impl Rules {
         &self.route
     }
 
-    /// Who may come, where that is more than a matter of the access list.
+    /// The identity and policies, if the socket has any.
     pub(crate) fn judge(&self) -> Option<&Judge> {
         self.judge.as_ref()
     }
 
-    /// What its origins are asked, when anything.
+    /// The health check, if any.
     pub(crate) fn probe(&self) -> Option<&Arc<Probe>> {
         self.probe.as_ref()
     }
 
-    /// What is changed of requests and their answers, when anything.
+    /// The changes of requests and responses, if any.
     pub(crate) fn forwarding(&self) -> Option<&Forwarding> {
         self.forwarding.as_deref()
     }
@@ -93,12 +92,13 @@ impl Rules {
         self.forwarding().and_then(|forwarding| forwarding.group_of(origin)).unwrap_or_default()
     }
 
-    /// Whether a client comes back to the same origin.
+    /// Whether a client returns to the same origin.
     pub(crate) fn stickiness(&self) -> &Stickiness {
         &self.stickiness
     }
 
-    /// Whether a client of this address may come in. Its country and system are looked up where a rule asks for them.
+    /// Whether the access list admits this address. Country and autonomous system are looked up only if a rule needs
+    /// them.
     pub(crate) fn admit(&self, client: IpAddr, geo: Option<&Geo>) -> bool {
         match &self.access {
             Access::Everyone => true,
@@ -139,16 +139,16 @@ impl Access {
         let list = parse(&rules.allow).and_then(|allow| Ok(AccessList { allow, deny: parse(&rules.deny)? }));
         let reason = match list.map(|list| list.compile()) {
             Ok(Ok(list)) if list.needs_country() && !geo.is_some_and(Geo::has_country) => {
-                "it asks for countries, and there is no database of these (--geoip-country)".to_owned()
+                "it names countries, and there is no database of countries (--geoip-country)".to_owned()
             }
             Ok(Ok(list)) if list.needs_asn() && !geo.is_some_and(Geo::has_asn) => {
-                "it asks for autonomous systems, and there is no database of these (--geoip-asn)".to_owned()
+                "it names autonomous systems, and there is no database of them (--geoip-asn)".to_owned()
             }
             Ok(Ok(list)) => return Self::Listed(list),
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
-        tracing::warn!(socket = %route.id, reason, "a socket's access list cannot be kept to: it lets nobody in");
+        tracing::warn!(socket = %route.id, reason, "the access list of a socket cannot be evaluated: no client is admitted");
         Self::Nobody
     }
 }

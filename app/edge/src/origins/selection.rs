@@ -1,5 +1,5 @@
-//! The choice among the origins of a socket: those that can be used, of them the nearest, and among these the one that is
-//! wished for or has the least to do.
+//! The selection of an origin: the usable ones, of these the nearest, and of these the hinted one or the one with the
+//! least load.
 
 use std::{cmp::Ordering, sync::Arc, time::Duration};
 
@@ -17,25 +17,24 @@ use crate::origins::{
     set::Origins,
 };
 
-/// What a choice is made by.
+/// The input of a selection.
 pub(crate) struct Choice<'a, C> {
     /// The origins of the socket.
     pub(crate) origins: &'a Origins,
     /// The region of this edge.
     pub(crate) own: Option<&'a RegionName>,
-    /// Where the client wants to go.
+    /// The origin that the client prefers.
     pub(crate) hint: &'a AffinityHint,
-    /// What names an origin in a cookie.
+    /// The name of an origin in affinity cookies.
     pub(crate) code: C,
-    /// The settings of a socket that has dials for regions, and the roll that decides.
+    /// The settings of a socket with regional dials, and the number that distributes its flows.
     pub(crate) dialed: Option<(&'a SocketSettings, u64)>,
 }
 
-/// The outcome of a choice.
+/// The outcome of a selection.
 pub(crate) struct Chosen {
-    /// The origin.
     pub(crate) origin: Arc<Origin>,
-    /// Why it is one of its region, where dials have decided that.
+    /// Why its region was selected, if regional dials apply.
     pub(crate) why: Option<Why>,
 }
 
@@ -45,7 +44,7 @@ impl From<Arc<Origin>> for Chosen {
     }
 }
 
-/// One that may be chosen.
+/// An origin that may be selected.
 struct Candidate<'a> {
     origin: &'a Arc<Origin>,
     nearness: Nearness<&'a RegionName>,
@@ -53,7 +52,7 @@ struct Candidate<'a> {
 }
 
 impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
-    /// The one that is chosen of those that are fit.
+    /// Selects one of the origins for which `fit` is true.
     pub(crate) fn make(&self, rotation: &mut Rotation<u64>, fit: impl Fn(&Arc<Origin>) -> bool) -> Option<Chosen> {
         if let Some((settings, roll)) = self.dialed {
             return self.make_dialed(rotation, settings, roll, fit);
@@ -64,7 +63,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
             return self.origins.get(at).cloned().map(Chosen::from);
         }
         let candidates = self.candidates(fit);
-        // A cookie leads back to its origin wherever that is.
+        // A cookie leads back to its origin in any region.
         if let AffinityHint::Cookie(Some(_), _) = self.hint
             && let Some(at) = self.find(&candidates)
         {
@@ -73,7 +72,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         self.of_nearest(rotation, candidates).map(Chosen::from)
     }
 
-    /// The same, of the region that the dials say.
+    /// Selects one in the region that the dials determine.
     fn make_dialed(
         &self,
         rotation: &mut Rotation<u64>,
@@ -86,7 +85,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
             dials.add(origin.place().region.as_ref(), origin.handle().round_trip(), fit(origin));
         }
         let mut candidates = self.candidates(fit);
-        // Whoever comes back stays, unless the region is closed.
+        // A client with a cookie keeps its origin, unless the region is closed.
         if let AffinityHint::Cookie(Some(_), _) = self.hint
             && let Some(found) = self.find(&candidates).and_then(|at| candidates.get(at))
             && dials.is_open(found.origin.place().region.as_ref())
@@ -99,7 +98,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         Some(Chosen { origin, why: Some(why) })
     }
 
-    /// Of the nearest of these the one that is wished for, or has the least to do.
+    /// Selects among the nearest: the hinted one, or the one with the least load.
     fn of_nearest(&self, rotation: &mut Rotation<u64>, mut candidates: Vec<Candidate<'_>>) -> Option<Arc<Origin>> {
         merge_by_weights(&mut candidates);
         let nearest = nearest(candidates.iter().map(|one| (one.nearness, one.round_trip)))?;
@@ -110,7 +109,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         candidates.get(at).map(|candidate| candidate.origin.clone())
     }
 
-    /// Those that are fit, each origin once: by its best way.
+    /// The fit origins, each once, by its best transport.
     fn candidates(&self, fit: impl Fn(&Arc<Origin>) -> bool) -> Vec<Candidate<'_>> {
         let candidate = |origin| Candidate {
             origin,
@@ -127,7 +126,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         self.hint.find(candidates, &self.code, |_| true)
     }
 
-    /// The one with the least to do for its weight, in turn where several have the same.
+    /// The one with the least load for its weight, in rotation if several are equal.
     fn take_turn<T: OfOrigin>(
         &self,
         rotation: &mut Rotation<u64>,
@@ -136,7 +135,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
     ) -> Option<usize> {
         let (number, load) = (|one: &T| one.origin().number(), |one: &T| one.origin().load());
         let is_fit = |one: &T| fit(one.origin());
-        // What differs in nothing needs no look at every weight.
+        // With equal weights, the rotation needs no look at each weight.
         if !self.origins.have_weights() {
             return rotation.choose(candidates, number, load, is_fit);
         }
@@ -145,7 +144,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
 }
 
 impl Candidate<'_> {
-    /// By which several ways lead to the same origin.
+    /// The id by which several transports of one origin are recognized.
     fn id(&self) -> OriginRef {
         self.origin.handle().origin()
     }
@@ -154,14 +153,13 @@ impl Candidate<'_> {
         let transport = |one: &Self| (one.origin.place().is_local, one.round_trip);
         let ((is_local, round_trip), (other_is_local, other_round_trip)) = (transport(self), transport(other));
         compare_ways((&self.nearness, is_local, round_trip), (&other.nearness, other_is_local, other_round_trip))
-            // While a tunnel changes connectors it is there twice: the later one stays.
+            // A tunnel that changes connectors is present twice for a moment; the later one counts.
             .then_with(|| other.origin.number().cmp(&self.origin.number()))
     }
 }
 
-/// What stands for an origin.
+/// Something that stands for an origin.
 pub(crate) trait OfOrigin {
-    /// The origin.
     fn origin(&self) -> &Arc<Origin>;
 }
 
@@ -177,7 +175,7 @@ impl OfOrigin for Candidate<'_> {
     }
 }
 
-/// Where the owner gave weights that differ, what is here and what is in the region share by them.
+/// With different weights, origins here and elsewhere in the region share flows by weight, as one group.
 fn merge_by_weights(candidates: &mut [Candidate<'_>]) {
     let mut weights = candidates.iter().map(|candidate| candidate.origin.health_state().weight());
     let Some(first) = weights.next() else { return };

@@ -1,4 +1,4 @@
-//! The origins of one socket that this edge knows, and what a choice among them would otherwise find out each time.
+//! The origins of one socket, with figures that a selection would otherwise compute each time.
 
 use std::{
     ops::Deref,
@@ -23,20 +23,20 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// Another one came, to an edge in this region.
+    /// Adds an origin; `own` is the region of this edge.
     pub(crate) fn push(&mut self, origin: Arc<Origin>, own: Option<&RegionName>) {
         self.all.push(origin);
         self.count(own);
     }
 
-    /// Takes those out that are of this kind.
+    /// Removes and returns the origins for which `is_it` is true.
     pub(crate) fn take(&mut self, is_it: impl Fn(&Origin) -> bool, own: Option<&RegionName>) -> Vec<Arc<Origin>> {
         let taken = self.all.extract_if(.., |origin| is_it(origin)).collect();
         self.count(own);
         taken
     }
 
-    /// Takes the first one out that is this.
+    /// Removes and returns the first origin for which `is_it` is true.
     pub(crate) fn take_one(
         &mut self,
         is_it: impl Fn(&Origin) -> bool,
@@ -58,14 +58,14 @@ impl Origins {
         self.elsewhere == 0
     }
 
-    /// They were told their weights.
-    pub(crate) fn were_told_weights(&self) {
+    /// Reads the weights of the origins again, after they have changed.
+    pub(crate) fn update_weights(&self) {
         let mut weights = self.all.iter().map(|origin| origin.health_state().weight());
         let first = weights.next();
         self.has_weights.store(weights.any(|weight| Some(weight) != first), Ordering::Relaxed);
     }
 
-    /// Whether the owner gave weights that differ.
+    /// Whether the weights differ.
     pub(crate) fn have_weights(&self) -> bool {
         self.has_weights.load(Ordering::Relaxed)
     }

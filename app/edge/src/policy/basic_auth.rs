@@ -1,7 +1,7 @@
-//! Step 4 of the path: user names and passwords of protected sockets.
+//! Step 4 of a request's path: user names and passwords of protected sockets (RFC 7617).
 //!
-//! A password is checked with argon2id, which is slow on purpose, so good ones are remembered by a keyed hash. Checks
-//! run apart from requests, a few at a time, and an address that keeps failing is not listened to for a while.
+//! A password is checked with argon2id, which is slow on purpose, so valid credentials are remembered by a keyed hash.
+//! Checks run on threads of their own, a few at a time. An address with many failures is blocked for a while.
 
 use std::{
     collections::HashMap,
@@ -19,31 +19,31 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::lifecycle::counts::party;
 
-/// How many good credentials are remembered.
+/// How many valid credentials are remembered.
 const MAX_REMEMBERED: usize = 4_096;
-/// How long good credentials are remembered.
+/// How long valid credentials are remembered.
 const MAX_REMEMBERED_AGE: Duration = Duration::from_secs(600);
 /// How many checks run at once.
 const MAX_CHECKS: usize = 2;
-/// How many checks may run or wait, on all sockets together.
+/// How many checks may run or wait, over all sockets.
 const MAX_CHECKS_QUEUED: usize = 64;
 /// How many failures an address may have at one socket within [`FAILURE_WINDOW`].
 const MAX_FAILURES: u32 = 10;
 /// How long failures count.
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Of how many addresses, counted for each socket apart, failures are remembered.
+/// For how many pairs of address and socket failures are remembered.
 const MAX_FAILING_ADDRESSES: usize = 10_000;
 
-/// What became of a request's credentials.
+/// The outcome for a request's credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// They are good.
+    /// They are valid.
     Granted,
     /// They are missing or wrong.
     Denied,
-    /// The address failed too often at this socket; it may try again after so many seconds.
+    /// The address failed too often at this socket, and is blocked for this many seconds.
     TooManyFailures(u64),
-    /// Too many checks are under way.
+    /// Too many checks run or wait.
     Busy,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct BasicAuthenticator {
     memory: Arc<PasswordMemory>,
 }
 
-/// A place in the queue, what computes, and a turn.
+/// A place in the queue, the hasher, and a permit to run.
 type Permits = (OwnedSemaphorePermit, PasswordUser, OwnedSemaphorePermit);
 
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +68,7 @@ struct Failures {
 }
 
 impl BasicAuthenticator {
-    /// A gatekeeper that remembers under this random key.
+    /// A checker that remembers credentials under this random key.
     pub(crate) fn new(key: [u8; 32]) -> Self {
         Self {
             key,
@@ -80,7 +80,7 @@ impl BasicAuthenticator {
         }
     }
 
-    /// Whether whoever gave these credentials (or none) may pass the rule.
+    /// Checks the credentials of a request, or their absence, against the rule.
     pub(crate) async fn check(
         &self,
         rule: &BasicAuth,
@@ -89,7 +89,7 @@ impl BasicAuthenticator {
         client: IpAddr,
     ) -> Access {
         let party = (socket, party(client));
-        // What is known to be good passes whoever else fails from the same address: many may share it.
+        // Remembered credentials pass even from a blocked address, which many clients may share.
         let mark = given.as_ref().map(|given| self.mark(rule, socket, given));
         if mark.is_some_and(|mark| self.is_remembered(&mark, Instant::now())) {
             return Access::Granted;
@@ -101,7 +101,7 @@ impl BasicAuthenticator {
         let Ok(place) = self.queue.clone().try_acquire_owned() else { return Access::Busy };
         let user = self.memory.enter();
         let Ok(turn) = self.checks.clone().acquire_owned().await else { return Access::Busy };
-        // Many may have come at once. What the first of them showed holds for those that waited behind.
+        // Others of this address may have failed while this check waited.
         if let Some(seconds) = self.blocked_for(party, Instant::now()) {
             return Access::TooManyFailures(seconds);
         }
@@ -116,13 +116,13 @@ impl BasicAuthenticator {
             self.failed(party, Instant::now());
             Access::Denied
         };
-        // Only now, so that whoever gets its turn next sees this outcome.
+        // Released only now, so that the next check sees this outcome.
         drop(permits);
         access
     }
 
-    /// Runs argon2id apart, and holds the permits as long as it runs, even when nobody waits for it any more; `None` when
-    /// it cannot be run.
+    /// Runs argon2id on a thread for blocking work. The permits are kept until it ends, even if the caller has gone.
+    /// `None` if it cannot be run.
     async fn verify(&self, rule: &BasicAuth, given: Credentials, permits: Permits) -> Option<(bool, Permits)> {
         let rule = rule.clone();
         tokio::task::spawn_blocking(move || {
@@ -134,7 +134,7 @@ impl BasicAuthenticator {
         .ok()
     }
 
-    /// Under which good credentials are remembered. The rule is part of it: a new password forgets the old one.
+    /// The key of remembered credentials. The rule is part of it, so a changed password invalidates them.
     fn mark(&self, rule: &BasicAuth, socket: SocketId, given: &Credentials) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.key);
@@ -270,7 +270,7 @@ mod tests {
         }
         let outcomes = guesses.join_all().await;
         let judged = outcomes.iter().filter(|outcome| **outcome == Access::Denied).count();
-        // Beside those that reach the bound, those that run when it is reached.
+        // The failures up to the bound, and the checks that ran when it was reached.
         assert!(judged < MAX_FAILURES as usize + MAX_CHECKS, "{judged} of {} were judged", outcomes.len());
         assert_eq!(basic_auth.memory.spare_bytes(), 0, "nothing is kept when nobody waits");
     }

@@ -1,4 +1,4 @@
-//! What a socket's owner asks of those who come: made once for each change of the route.
+//! Identity and policies of a socket in compiled form, made once for each change of the route.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use sallyport_identity::validate_session;
 use sallyport_model::{Identity, IdentitySettings, LoginSession, ServiceTokenRoute, SocketRoute, SocketType};
 use sallyport_policy::{PolicySet, Question, Reached, scope_permits};
 
-/// What is said to have decided where a service token does not reach so far.
+/// The deciding rule in records when the scope of a service token does not cover the request.
 pub(crate) const OUT_OF_SCOPE: &str = "the scope of the service token";
 
-/// The policies of one socket, and whether it asks who comes.
+/// The identity setting and the policies of one socket.
 #[derive(Debug)]
 pub(crate) struct Judge {
     policies: PolicySet,
@@ -18,30 +18,30 @@ pub(crate) struct Judge {
     socket_type: SocketType,
 }
 
-/// What somebody wants of a socket.
+/// A request or flow, as policies see it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AccessRequest<'a> {
-    /// From where.
+    /// The address of the client.
     pub(crate) client: IpAddr,
-    /// The HTTP method; none below HTTP.
+    /// The HTTP method; `None` for flows other than HTTP.
     pub(crate) method: Option<&'a str>,
-    /// The path, without its query; none below HTTP.
+    /// The path without its query; `None` for flows other than HTTP.
     pub(crate) path: Option<&'a str>,
-    /// By which port.
+    /// The port at which the client came.
     pub(crate) port: u16,
 }
 
-/// What was decided.
+/// A decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ruling {
-    /// Whether they may.
+    /// Whether the request is admitted.
     pub(crate) allowed: bool,
-    /// What decided, in words.
+    /// The rule that decided, in words.
     pub(crate) rule: String,
 }
 
 impl Judge {
-    /// What this route says; `None`: nothing is asked of anybody. What cannot be kept to lets nobody in.
+    /// The judge of this route; `None` without identity and policies. A judge that cannot be compiled admits no client.
     pub(crate) fn of(route: &SocketRoute, geo: Option<&Geo>, knows_identities: bool) -> Option<Self> {
         let asks = route.settings.identity.clone();
         if asks.is_none() && route.policies.is_empty() {
@@ -49,25 +49,25 @@ impl Judge {
         }
         let reason = match PolicySet::of_route(route) {
             Ok(set) if set.needs_country() && !geo.is_some_and(Geo::has_country) => {
-                "a policy asks for countries, and there is no database of these (--geoip-country)".to_owned()
+                "a policy names countries, and there is no database of countries (--geoip-country)".to_owned()
             }
             Ok(set) if set.needs_asn() && !geo.is_some_and(Geo::has_asn) => {
-                "a policy asks for autonomous systems, and there is no database of these (--geoip-asn)".to_owned()
+                "a policy names autonomous systems, and there is no database of them (--geoip-asn)".to_owned()
             }
-            Ok(_) if asks.is_some() && !knows_identities => "this edge cannot know who comes".to_owned(),
+            Ok(_) if asks.is_some() && !knows_identities => "this edge has no data of logins".to_owned(),
             Ok(policies) => return Some(Self { policies, asks, socket_type: route.socket_type }),
             Err(error) => error.to_string(),
         };
-        tracing::warn!(socket = %route.id, reason, "a socket's policies cannot be kept to: it lets nobody in");
+        tracing::warn!(socket = %route.id, reason, "the policies of a socket cannot be evaluated: no client is admitted");
         Some(Self { policies: PolicySet::nobody(), asks, socket_type: route.socket_type })
     }
 
-    /// How the socket asks who comes; `None`: it does not, and nobody is known there.
+    /// The identity setting; `None` if the socket does not identify clients.
     pub(crate) fn asks(&self) -> Option<&IdentitySettings> {
         self.asks.as_ref()
     }
 
-    /// Whether it depends on the method or the path of a request who may come in.
+    /// Whether policies depend on the method or the path of a request.
     pub(crate) fn has_requests(&self) -> bool {
         self.policies.has_requests()
     }
@@ -76,7 +76,7 @@ impl Judge {
         Reached { socket_type: self.socket_type, method: asked.method, path: asked.path, port: asked.port }
     }
 
-    /// Whether they may: the scope of a service token is asked first, and then the policies.
+    /// Decides by the scope of the service token, then by the policies.
     pub(crate) fn decide(
         &self,
         who: Option<&Identity>,
@@ -105,18 +105,18 @@ impl Judge {
             path: asked.path,
             port: asked.port,
         });
-        // Nobody enters unknown where the socket asks, whatever its policies say.
+        // With an identity setting, no client enters without an identity, whatever the policies say.
         let allowed = decision.allowed && (who.is_some() || self.asks.is_none());
         Ruling { allowed, rule: decision.by.to_string() }
     }
 }
 
-/// Whether the login is good at this socket now.
+/// Whether the login is valid at this socket now.
 pub(crate) fn is_good_session(session: &LoginSession, route: &SocketRoute, asks: &IdentitySettings, now: i64) -> bool {
     validate_session(session, route.account, asks, now).is_ok()
 }
 
-/// Whether the token is good at this socket now.
+/// Whether the token is valid at this socket now.
 pub(crate) fn is_good_token(token: &ServiceTokenRoute, route: &SocketRoute, now: i64) -> bool {
     token.organisation == route.account
         && token.expires_at.is_none_or(|end| end > now)

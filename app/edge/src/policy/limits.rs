@@ -1,4 +1,4 @@
-//! What one socket may use: flows at a time, flows in a second, bytes in a second, and a queue of those beyond.
+//! The limits of one socket: concurrent flows, flows a second, bytes a second, and a queue for flows beyond.
 
 use std::{
     collections::HashMap,
@@ -18,15 +18,15 @@ use sallyport_model::Limits;
 use sallyport_net::Pace;
 use tokio::{sync::oneshot, time::Sleep};
 
-/// How long one waits at most for a turn.
+/// How long a flow waits in the queue.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The bounds of one socket, and what is used of them.
+/// The limits of one socket, and their use.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
-    /// Whether flows are counted; else nothing is looked at.
+    /// Whether flows are limited; if not, no lock is taken.
     counts_flows: AtomicBool,
-    /// Whether bytes are.
+    /// Whether bytes are limited.
     counts_bytes: AtomicBool,
     state: Mutex<State>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Bounds {
 #[derive(Debug, Default)]
 struct State {
     limits: Limits,
-    /// Kept when its bound is taken away, since those that it counts give their places back.
+    /// Kept when its limit is removed, because running flows still release their places.
     places: Option<Queue>,
     waiting: HashMap<Ticket, oneshot::Sender<()>>,
     flows: Option<TokenBucket>,
@@ -44,16 +44,16 @@ struct State {
 /// There is no room now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full {
-    /// After how long it may be worth trying again.
+    /// After how long another try may succeed.
     pub(crate) retry_after: Duration,
 }
 
-/// One of the flows at a time; given back when dropped.
+/// The place of one flow, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Place(Arc<Bounds>);
 
 impl Bounds {
-    /// These are the limits from here on. What runs goes on.
+    /// Sets the limits. Running flows continue.
     pub(crate) fn set(&self, limits: Limits) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -85,10 +85,10 @@ impl Bounds {
         }
     }
 
-    /// A place for one more flow: at once, after a while in the queue, or none.
+    /// A place for one more flow, perhaps after a wait in the queue. `None` without a limit.
     ///
     /// # Errors
-    /// When there is no room and the queue is full, or too slow.
+    /// There is no room, and the queue is full or too slow.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<Option<Place>, Full> {
         if !self.counts_flows.load(Ordering::Relaxed) {
             return Ok(None);
@@ -112,11 +112,11 @@ impl Bounds {
         Ok(place)
     }
 
-    /// A place for one more flow that waits for none: at once, or not at all. Nothing is charged for one that does not
-    /// enter because too many did in this second. Where all places are taken, `make_way` may give one back.
+    /// A place for one more flow, without waiting. A flow that the rate limit refuses is not charged. If all places are
+    /// taken, `make_way` may release one.
     ///
     /// # Errors
-    /// When there is no room.
+    /// There is no room.
     pub(crate) fn enter_now(self: &Arc<Self>, make_way: impl FnOnce() -> bool) -> Result<Option<Place>, Full> {
         if !self.counts_flows.load(Ordering::Relaxed) {
             return Ok(None);
@@ -173,14 +173,14 @@ impl Bounds {
         }
     }
 
-    /// So many bytes were carried.
+    /// Charges this many bytes.
     fn charge(&self, bytes: usize) {
         if let Some(bucket) = &mut self.lock().bytes {
             bucket.charge(bytes as u64, Instant::now());
         }
     }
 
-    /// How long until what was carried is paid for.
+    /// How long until the rate limit covers the charged bytes.
     fn owed(&self) -> Duration {
         self.lock().bytes.as_mut().map_or(Duration::ZERO, |bucket| bucket.charge(0, Instant::now()))
     }
@@ -191,7 +191,7 @@ impl Bounds {
 }
 
 impl State {
-    /// Tells one who waits that it has a place. It may just have gone: then its [`Waiting`] gives the place back.
+    /// Gives a place to a flow that waits. If the flow has just gone, its [`Waiting`] releases the place.
     fn call(&mut self, ticket: Ticket) {
         if let Some(sender) = self.waiting.remove(&ticket) {
             let _ = sender.send(());
@@ -205,7 +205,7 @@ impl Drop for Place {
     }
 }
 
-/// One who waits in the queue.
+/// A flow that waits in the queue.
 struct Waiting<'a> {
     bounds: &'a Bounds,
     ticket: Ticket,
@@ -228,7 +228,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Counts the bytes of one flow, and holds them back while the socket has used what it may.
+/// Counts the bytes of one flow, and delays them while the limit is exceeded.
 #[derive(Debug)]
 pub(crate) struct Meter {
     bounds: Arc<Bounds>,
@@ -236,7 +236,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// For a flow of the socket with these bounds.
+    /// For a flow of the socket with these limits.
     pub(crate) fn new(bounds: Arc<Bounds>) -> Self {
         Self { bounds, pause: None }
     }
@@ -258,7 +258,7 @@ impl Pace for Meter {
             if !self.bounds.counts_bytes.load(Ordering::Relaxed) {
                 return Poll::Ready(());
             }
-            // Others may have carried theirs meanwhile.
+            // Other flows may have been charged meanwhile.
             let owed = self.bounds.owed();
             if owed.is_zero() {
                 return Poll::Ready(());

@@ -1,4 +1,4 @@
-//! What a socket's owner lets in, as decisions: policies, limits, user names and passwords.
+//! Decisions by a socket's settings: policies, limits, user names and passwords.
 //!
 //! May use `lifecycle`.
 

@@ -1,4 +1,4 @@
-//! Who used what: what an edge records of a flow or request when it is over, and what others see of it while it runs.
+//! The audit event of a request or flow that has ended, and the entry of a running one in the list of live flows.
 
 use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
@@ -9,12 +9,12 @@ use sallyport_model::{OriginRef, SocketRoute};
 
 use crate::{origins::transport::OriginTransport, state::EdgeState};
 
-/// The longest path that is recorded, in characters.
+/// The longest path in a record, in characters.
 const MAX_PATH_CHARS: usize = 1_024;
-/// The longest method that is recorded, in characters.
+/// The longest method in a record, in characters.
 const MAX_METHOD_CHARS: usize = 32;
 
-/// A flow or request whose end is recorded.
+/// A request or flow whose end is recorded.
 pub(crate) struct Audited {
     sink: Arc<dyn AuditSink>,
     directory: Directory,
@@ -22,7 +22,7 @@ pub(crate) struct Audited {
     began: SystemTime,
 }
 
-/// What is known of a flow or request when it is over.
+/// What is known of a request or flow at its end.
 pub(crate) struct Use<'a> {
     pub(crate) id: &'a str,
     pub(crate) client: SocketAddr,
@@ -30,7 +30,7 @@ pub(crate) struct Use<'a> {
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) verdict: &'a str,
-    /// Who it was, and who vouches.
+    /// The identity, and the identity provider.
     pub(crate) identity: Option<(&'a str, Option<&'a str>)>,
     pub(crate) rule: Option<&'a str>,
     /// Method, path and status.
@@ -38,7 +38,7 @@ pub(crate) struct Use<'a> {
 }
 
 impl Audited {
-    /// What records the end of a flow of this socket, where that is wanted.
+    /// The recorder for a flow of this socket; `None` if its use is not recorded.
     pub(crate) fn when_wanted(
         state: &EdgeState,
         route: &Arc<SocketRoute>,
@@ -54,7 +54,7 @@ impl Audited {
         })
     }
 
-    /// Records it.
+    /// Records the end.
     pub(crate) fn record(self, end: Use<'_>) {
         let now = SystemTime::now();
         let origin = end.transport.map(OriginTransport::origin);
@@ -88,7 +88,7 @@ impl Audited {
     }
 }
 
-/// What others see of a flow that begins.
+/// The entry of a flow that begins in the list of live flows.
 pub(crate) fn live_flow(id: &str, route: &SocketRoute, client: SocketAddr, began: SystemTime) -> LiveFlow {
     let of = (route.account, route.id, route.name.clone(), route.socket_type);
     LiveFlow::new(id.to_owned(), of, client, began)

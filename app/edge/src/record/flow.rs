@@ -1,4 +1,4 @@
-//! Step 6 of a flow's path: what remains of it when it is over.
+//! Step 6 of a flow's path: its records.
 
 use std::{
     net::SocketAddr,
@@ -8,7 +8,7 @@ use std::{
 
 use sallyport_bus::FlowGuard;
 use sallyport_model::{FlowRecord, Identity, SocketRoute};
-use sallyport_net::Carried;
+use sallyport_net::RelayCounts;
 
 use crate::{
     metrics::{
@@ -22,12 +22,12 @@ use crate::{
     state::EdgeState,
 };
 
-/// A flow that runs. What [`LiveFlow`](sallyport_bus::LiveFlow) knows of it is held there alone.
+/// A running flow. The fields of its [`LiveFlow`](sallyport_bus::LiveFlow) are stored only there.
 pub(crate) struct FlowContext {
     began: Instant,
     at_ms: i64,
     transport: Option<OriginTransport>,
-    carried: Carried,
+    carried: RelayCounts,
     metrics: Metrics,
     of_socket: Arc<SocketMetrics>,
     access_log: bool,
@@ -50,7 +50,7 @@ impl FlowContext {
             audit: Audited::when_wanted(state, route, || wall),
             live: state.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
             transport: None,
-            carried: Carried::default(),
+            carried: RelayCounts::default(),
             metrics: state.metrics.clone(),
             of_socket: pool.metrics(|| state.metrics.of_socket(route.name.as_str())),
             access_log: state.config.access_log,
@@ -65,47 +65,47 @@ impl FlowContext {
         self.began
     }
 
-    /// The way to the origin that took it, or was asked last.
+    /// Sets the transport to the origin that took the flow, or that was tried last.
     pub(crate) fn set_transport(&mut self, transport: OriginTransport) {
         self.live.flow().goes_to(transport.origin());
         self.transport = Some(transport);
     }
 
-    /// It was decided by this rule whether they may come in.
+    /// Records the rule that decided about admission.
     pub(crate) fn record_decision(&mut self, who: Option<&Identity>, rule: String) {
         let identity = who.map(Identity::label);
         self.provider = who.map(|who| who.provider().into());
-        tracing::debug!(id = self.live.flow().id, identity, rule, "a flow was judged");
+        tracing::debug!(id = self.live.flow().id, identity, rule, "the policies decided about a flow");
         if let Some(identity) = &identity {
             self.live.flow().set_identity(identity.clone());
         }
         (self.identity, self.rule) = (identity, Some(rule));
     }
 
-    /// Where others see it, and cut it.
+    /// Its entry in the list of live flows, through which the API can end it.
     pub(crate) fn live(&self) -> &FlowGuard {
         &self.live
     }
 
-    /// So many bytes were carried.
-    pub(crate) fn set_carried(&mut self, carried: Carried) {
+    /// Sets the number of relayed bytes.
+    pub(crate) fn set_carried(&mut self, carried: RelayCounts) {
         self.carried = carried;
     }
 
-    /// The flow is over.
+    /// Records the end of the flow.
     pub(crate) fn ended(self, verdict: Verdict) {
         self.over(verdict, None);
     }
 
-    /// The flow is over, and may have been refused before there was a tunnel for it: then the owner learns of it through
-    /// any one that is up.
+    /// Records the end of a flow that may have been refused before it had a tunnel. The owner then gets its line
+    /// through any tunnel that is up.
     pub(crate) fn ended_in(self, pool: &SocketPool, verdict: Verdict) {
         let other = if self.transport.is_none() { pool.any_up() } else { None };
         self.over(verdict, other.as_ref());
     }
 
     fn over(self, verdict: Verdict, other: Option<&OriginTransport>) {
-        let Carried { forth, back } = self.carried;
+        let RelayCounts { forth, back } = self.carried;
         let flow = self.live.flow();
         self.metrics.flow_ended(flow.transport.as_str(), verdict.as_str());
         self.of_socket.carried(forth, back);
@@ -143,12 +143,12 @@ impl FlowContext {
                 bytes_out: back,
                 verdict: verdict.as_str(),
                 identity: self.identity.as_deref().map(|identity| (identity, self.provider.as_deref())),
-                // What let it in is not what cut it.
+                // The rule that admitted a flow is not the reason why it was cut off.
                 rule: self.rule.as_deref().filter(|_| !matches!(verdict, Verdict::Killed | Verdict::Revoked)),
                 http: None,
             });
         }
-        // Flows that a flood pushes out are counted: lines for them would fill the log.
+        // Flows that a flood evicts are counted only: their lines would fill the log.
         if self.access_log && verdict != Verdict::Evicted {
             tracing::info!(
                 target: "access",

@@ -1,4 +1,4 @@
-//! What remains of a flow when it is over: its audit event, its line in the log, its place in the counts.
+//! The records of a flow at its end: audit event, log line, counts.
 //!
 //! May use `state`, `origins`, `metrics`.
 

@@ -1,4 +1,4 @@
-//! What is counted of stock ssh clients, for Prometheus.
+//! The Prometheus metrics of stock ssh clients.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use prometheus_client::{
 };
 use sallyport_ssh::SshStats;
 
-/// The counters of the ssh server, looked at when they are asked for.
+/// The counters of the ssh server, read when a scrape comes.
 #[derive(Debug)]
 pub(crate) struct SshMetrics(pub(crate) Arc<SshStats>);
 
@@ -35,10 +35,10 @@ type Row<'a> = (&'static str, &'static str, &'a AtomicU64);
 
 fn counters(stats: &SshStats) -> [Row<'_>; 15] {
     [
-        ("sallyport_edge_ssh_connections", "Connections of ssh clients that were taken", &stats.connections),
+        ("sallyport_edge_ssh_connections", "Connections of ssh clients that were accepted", &stats.connections),
         (
             "sallyport_edge_ssh_connections_refused",
-            "Connections of ssh clients that were turned away for want of room",
+            "Connections of ssh clients that were refused because all places were taken",
             &stats.connections_refused,
         ),
         ("sallyport_edge_ssh_logins", "Logins of ssh clients", &stats.logins),
@@ -51,7 +51,7 @@ fn counters(stats: &SshStats) -> [Row<'_>; 15] {
         ("sallyport_edge_ssh_logins_timed_out", "Ssh clients that did not log in in time", &stats.logins_timed_out),
         (
             "sallyport_edge_ssh_logins_pushed_out",
-            "Ssh clients that had not logged in and made room for newer ones",
+            "Ssh clients that were dropped before their login, for newer ones",
             &stats.logins_pushed_out,
         ),
         ("sallyport_edge_ssh_forwards", "Forwards that were granted to ssh clients", &stats.forwards),
@@ -67,7 +67,7 @@ fn counters(stats: &SshStats) -> [Row<'_>; 15] {
             "Streams through ssh clients that failed for another reason",
             &stats.streams_failed,
         ),
-        ("sallyport_edge_ssh_clients_lost", "Ssh clients that answered no more", &stats.clients_lost),
+        ("sallyport_edge_ssh_clients_lost", "Ssh clients that stopped answering", &stats.clients_lost),
         ("sallyport_edge_ssh_sent_bytes", "Bytes sent to origins behind ssh clients", &stats.bytes_to_clients),
         (
             "sallyport_edge_ssh_received_bytes",

@@ -1,4 +1,4 @@
-//! Stock ssh clients as connectors: who may log in, and what their forwards mean.
+//! Stock ssh clients as connectors: their logins and their forwards.
 //!
 //! May use `state`, `origins`.
 
@@ -32,53 +32,53 @@ use crate::{
     state::EdgeState,
 };
 
-/// The login of clients without an account; after it, the fingerprint of the key they have shown, if any.
+/// The login of clients without an account, followed by the fingerprint of their key, if they have shown one.
 const GUEST: &str = "guest";
-/// How long the client of a former login has to give a sign of life, when the same key asks for the same again.
+/// How long the client of a former login has to answer when the same key asks for the same port again.
 const MAX_SILENCE: Duration = Duration::from_secs(2);
-/// How long this edge may take to hear of what control has just made for a forward.
+/// How long the route of a new forward may take from control to this edge.
 const MAX_ROUTE_WAIT: Duration = Duration::from_secs(5);
-/// How often the owner of an account is told that a client signs with SHA-1.
-const TELL_OF_SHA1_EVERY: Duration = Duration::from_secs(600);
-/// How many owners are told in that time.
-const MAX_TOLD_OF_SHA1: usize = 1_024;
-/// What the directory shows as the connector's program.
+/// How often the owner of an account is warned that a client signs with SHA-1.
+const SHA1_WARNING_PERIOD: Duration = Duration::from_secs(600);
+/// How many owners are warned in that time.
+const MAX_SHA1_WARNINGS: usize = 1_024;
+/// The connector's program in the directory.
 const AGENT: &str = "ssh";
 const KEY_REMOVED: &str = "the key that this login came with was removed from the account";
 const TUNNEL_DELETED: &str = "the tunnel was deleted";
-const LOGIN_UNKNOWN: &str = "this login is worth nothing here: log in again";
+const LOGIN_UNKNOWN: &str = "this login is not valid here: log in again";
 
-/// What a forward of an ssh client means.
+/// The target of an ssh client's forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshTarget {
     /// The socket.
     pub socket: SocketId,
-    /// The tunnel that the forward holds up.
+    /// The tunnel that the forward serves.
     pub tunnel: TunnelId,
-    /// Whether the tunnel, and maybe the socket, live only as long as the forward.
+    /// Whether the tunnel, and maybe the socket, exist only as long as the forward.
     pub temporary: bool,
-    /// Where clients reach the socket.
+    /// The URL of the socket.
     pub url: String,
-    /// The socket's own port, where it has one.
+    /// The socket's own port, if it has one.
     pub port: Option<u16>,
 }
 
-/// Who asks for a forward.
+/// An ssh client that requests a forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SshCaller<'a> {
-    /// The account that it has logged in to; `None` is a guest.
+    /// The account of its login; `None` for a guest.
     pub account: Option<AccountId>,
     /// The fingerprint of the key that it has proven to hold.
     pub key: Option<&'a str>,
-    /// The one tunnel that it may serve, when it has logged in with a certificate for it.
+    /// The one tunnel that it may serve, after a login by certificate.
     pub only: Option<SshTunnelLogin>,
-    /// Where it is.
+    /// Its address.
     pub address: IpAddr,
 }
 
-/// Whoever knows what forwards mean: control.
+/// Decides about forwards; implemented by control.
 pub trait SshForwardAuthorizer: Send + Sync + 'static {
-    /// What a forward of this client means. Makes what is needed for as long as the forward lives.
+    /// The target of a forward. Makes what is needed, for as long as the forward lives.
     fn target<'a>(
         &'a self,
         caller: SshCaller<'a>,
@@ -86,21 +86,21 @@ pub trait SshForwardAuthorizer: Send + Sync + 'static {
         port: u32,
     ) -> BoxFuture<'a, Result<SshTarget, String>>;
 
-    /// A forward with this meaning is over.
+    /// The forward with this target has ended.
     fn ended(&self, target: SshTarget) -> BoxFuture<'_, ()>;
 }
 
-/// How stock ssh clients are served.
+/// The settings of the ssh server.
 pub struct SshSettings {
-    /// The server's keys and bounds; `guests` says whether clients without an account may come.
+    /// The server's keys and bounds; `guests` admits clients without an account.
     pub config: SshConfig,
     /// The keys of the accounts.
     pub logins: SshLogins,
-    /// Whose certificates let in, each for one tunnel.
+    /// The authority whose certificates are accepted, each for one tunnel.
     pub authority: TrustedAuthority,
-    /// What forwards mean.
-    pub concierge: Arc<dyn SshForwardAuthorizer>,
-    /// A port for ssh alone, beside the one that all share.
+    /// Decides about forwards.
+    pub authorizer: Arc<dyn SshForwardAuthorizer>,
+    /// A port for ssh alone, besides the shared one.
     pub listener: Option<tokio::net::TcpListener>,
 }
 
@@ -110,7 +110,7 @@ impl std::fmt::Debug for SshSettings {
     }
 }
 
-/// A server for stock ssh clients of this edge.
+/// The ssh server of this edge.
 pub(crate) fn server(
     state: &Arc<EdgeState>,
     tunnels: &EdgeTunnels,
@@ -121,36 +121,36 @@ pub(crate) fn server(
         connectors: tunnels.clone(),
         logins: settings.logins,
         authority: settings.authority,
-        concierge: settings.concierge,
+        authorizer: settings.authorizer,
         guests: settings.config.guests,
         connections: Mutex::default(),
         promised: Mutex::default(),
-        held: Mutex::default(),
-        told_of_sha1: Mutex::default(),
+        forwards: Mutex::default(),
+        sha1_warnings: Mutex::default(),
     });
     (SshServer::new(settings.config, tunnels.clone()), tunnels)
 }
 
-/// The tunnels that ssh clients hold up.
+/// The tunnels of ssh clients.
 pub(crate) struct SshTunnels {
     state: Arc<EdgeState>,
-    /// Tunnels that connectors hold up.
+    /// The tunnels of connectors.
     connectors: EdgeTunnels,
     logins: SshLogins,
     authority: TrustedAuthority,
-    concierge: Arc<dyn SshForwardAuthorizer>,
+    authorizer: Arc<dyn SshForwardAuthorizer>,
     guests: bool,
     /// Every login.
     connections: Mutex<HashMap<u64, Connection>>,
     /// Forwards that are about to be granted: at most one of each connection.
     promised: Mutex<Vec<PendingForward>>,
-    /// By tunnel; no more than the server's connections have forwards.
-    held: Mutex<HashMap<TunnelId, HeldForward>>,
-    /// When the owner of an account was last told that a client signs with SHA-1.
-    told_of_sha1: Mutex<HashMap<AccountId, Instant>>,
+    /// The forwards that serve tunnels, by tunnel; bounded by the forwards of the server's connections.
+    forwards: Mutex<HashMap<TunnelId, ServingForward>>,
+    /// When the owner of an account was last warned that a client signs with SHA-1.
+    sha1_warnings: Mutex<HashMap<AccountId, Instant>>,
 }
 
-struct HeldForward {
+struct ServingForward {
     transport: Arc<SshTransport>,
     target: SshTarget,
 }
@@ -162,20 +162,20 @@ struct PendingForward {
     target: SshTarget,
 }
 
-/// Who is logged in, as it stands in [`Connection::login`]: the account or [`GUEST`], the fingerprint of the key, and the
-/// tunnel that the login is for, if it is for one alone.
+/// The text in [`Connection::login`]: the account or [`GUEST`], the fingerprint of the key, and the tunnel if the login
+/// is for one alone.
 fn login_name(who: impl Display, key: &KeyData) -> String {
     format!("{who} {}", key.fingerprint(HashAlg::Sha256))
 }
 
-/// Who is logged in here. A login that says anything else than it must is nobody's: without its bound it would be worth
-/// more than it was given for.
+/// The caller of this connection. A login that cannot be parsed is no login: its restriction to one tunnel might be
+/// lost otherwise.
 fn caller(connection: &Connection) -> Option<SshCaller<'_>> {
     let (account, key, only) = parts_of(connection.login())?;
     Some(SshCaller { account, key, only, address: connection.peer().ip() })
 }
 
-/// The parts of a [`login_name`], and the tunnel behind it.
+/// The parts of a [`login_name`].
 fn parts_of(login: &str) -> Option<(Option<AccountId>, Option<&str>, Option<SshTunnelLogin>)> {
     let mut words = login.splitn(3, ' ');
     let account = match words.next()? {
@@ -197,14 +197,14 @@ fn is_alike(one: &Forward, other: &Forward) -> bool {
 }
 
 impl SshTunnels {
-    /// Whether the owner of the account is told now: clients that are refused come again and again.
-    fn tells_of_sha1(&self, account: AccountId, now: Instant) -> bool {
-        let mut told = lock(&self.told_of_sha1);
-        told.retain(|_, at| now.saturating_duration_since(*at) < TELL_OF_SHA1_EVERY);
-        if told.contains_key(&account) || told.len() >= MAX_TOLD_OF_SHA1 {
+    /// Whether the owner of the account is warned now: refused clients come again and again.
+    fn may_warn_of_sha1(&self, account: AccountId, now: Instant) -> bool {
+        let mut warned = lock(&self.sha1_warnings);
+        warned.retain(|_, at| now.saturating_duration_since(*at) < SHA1_WARNING_PERIOD);
+        if warned.contains_key(&account) || warned.len() >= MAX_SHA1_WARNINGS {
             return false;
         }
-        told.insert(account, now);
+        warned.insert(account, now);
         true
     }
 
@@ -214,20 +214,20 @@ impl SshTunnels {
         login.keys.iter().any(is_it).then_some(login.account)
     }
 
-    /// The login that this certificate is good for `now`, in seconds since 1970.
+    /// The login for which this certificate is valid at `now`, in seconds since 1970.
     fn login_by_certificate(&self, user: &str, certificate: &Certificate, now: u64) -> Option<String> {
         let only: SshTunnelLogin = self.authority.vouches_for(certificate, user, now)?.parse().ok()?;
         let is_there = ssh_login_name(only.account) == user && self.has_tunnel(only);
         is_there.then(|| format!("{} {only}", login_name(only.account, certificate.public_key())))
     }
 
-    /// Whether the account still has this tunnel, as long as there is an account.
+    /// Whether the tunnel of this login still exists.
     fn has_tunnel(&self, only: SshTunnelLogin) -> bool {
         let route = self.state.routes.get(only.socket);
         route.is_some_and(|route| route.account == only.account && route.tunnel(only.tunnel).is_some())
     }
 
-    /// Sends the client away when what it has logged in with is good for nothing any more.
+    /// Disconnects the client if its key or tunnel was removed.
     fn check(&self, connection: &Connection) {
         let Some(who) = caller(connection) else { return connection.disconnect(LOGIN_UNKNOWN) };
         match who.only {
@@ -237,7 +237,7 @@ impl SshTunnels {
         }
     }
 
-    /// Whether the account still has the key that this client has logged in with.
+    /// Whether the account still has the key of this login.
     fn has_key(&self, who: SshCaller<'_>) -> bool {
         let (Some(account), Some(fingerprint)) = (who.account, who.key) else {
             return true;
@@ -249,7 +249,7 @@ impl SshTunnels {
         login.keys.iter().any(is_it)
     }
 
-    /// Sees every change of who may log in.
+    /// Changes whenever logins may have become valid or invalid.
     pub(crate) fn login_changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.logins.subscribe()
     }
@@ -260,8 +260,8 @@ impl SshTunnels {
         logged_in.iter().for_each(|connection| self.check(connection));
     }
 
-    /// The forward serves its socket from now on. A fresh login on the same tunnel, or with the same key for the same
-    /// socket, takes the place of the old one, which finishes what it serves.
+    /// Lets the forward serve its tunnel. It replaces the forward of an older login on the same tunnel, or of the same
+    /// key on the same socket. The older forward finishes what it serves.
     fn hold(&self, promised: PendingForward) {
         let PendingForward { forward, name, speaks_tls, target } = promised;
         let connection = forward.connection();
@@ -281,55 +281,56 @@ impl SshTunnels {
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
         let (tunnel, socket, holder) = (target.tunnel, target.socket, transport.holder());
-        let is_former = |held: &HeldForward| {
-            held.target.socket == socket
-                && held.target.temporary
-                && is_alike(held.transport.forward(), transport.forward())
+        let is_former = |serving: &ServingForward| {
+            serving.target.socket == socket
+                && serving.target.temporary
+                && is_alike(serving.transport.forward(), transport.forward())
         };
-        let former: Vec<HeldForward> = {
-            let mut held = lock(&self.held);
-            let mut former: Vec<HeldForward> =
-                held.extract_if(|_, held| is_former(held)).map(|(_, held)| held).collect();
-            former.extend(held.insert(tunnel, HeldForward { transport: transport.clone(), target }));
+        let former: Vec<ServingForward> = {
+            let mut forwards = lock(&self.forwards);
+            let mut former: Vec<ServingForward> =
+                forwards.extract_if(|_, serving| is_former(serving)).map(|(_, serving)| serving).collect();
+            former.extend(forwards.insert(tunnel, ServingForward { transport: transport.clone(), target }));
             former
         };
         former.into_iter().for_each(|former| self.replace(former, "a newer login"));
-        if lock(&self.held).get(&tunnel).is_some_and(|held| held.transport.holder() == holder) {
+        if lock(&self.forwards).get(&tunnel).is_some_and(|serving| serving.transport.holder() == holder) {
             self.connectors.detach(tunnel, "replaced", "replaced by an ssh client, which holds the tunnel now");
         }
     }
 
-    /// A connector holds the tunnel now: what an ssh client served it with finishes.
+    /// A connector has attached the tunnel: the forward that served it finishes.
     pub(crate) fn replaced_by_connector(&self, tunnel: TunnelId) {
-        let former = lock(&self.held).remove(&tunnel);
+        let former = lock(&self.forwards).remove(&tunnel);
         if let Some(former) = former {
             self.replace(former, "a connector");
         }
     }
 
-    /// What held a tunnel up gets no more requests; its client is told by whom it is replaced, and sent away unless it
-    /// serves something else as well.
-    fn replace(&self, former: HeldForward, by: &str) {
-        let HeldForward { transport, target } = former;
+    /// Ends a forward for new requests, and tells its client what has replaced it. The client is disconnected unless it
+    /// serves something else.
+    fn replace(&self, former: ServingForward, by: &str) {
+        let ServingForward { transport, target } = former;
         let before = transport.forward().connection();
         if !self.state.sockets.left(target.tunnel, transport.holder()) {
             self.state.directory.left(target.tunnel);
         }
-        if lock(&self.held).values().any(|held| held.transport.forward().connection() == before) {
+        if lock(&self.forwards).values().any(|serving| serving.transport.forward().connection() == before) {
             before.console().line(&format!("{}: replaced by {by}", target.url));
         } else {
-            before.retire(&format!("replaced by {by}"), self.state.config.drain);
+            before.retire(&format!("replaced by {by}"), self.state.config.shutdown_grace);
         }
         self.end(target);
     }
 
-    /// Lets go of what a former login of this client holds, if that client shows no sign of life: the same name and port
-    /// are free then for the one that has come back.
-    async fn bury_former(&self, forward: &Forward) {
+    /// Releases the forwards of this client's former login, if that login does not answer. Their names and ports are
+    /// then free for the client.
+    async fn release_former(&self, forward: &Forward) {
         let former: Vec<Connection> = {
-            let held = lock(&self.held);
-            let is_it = |held: &&HeldForward| held.target.temporary && is_alike(held.transport.forward(), forward);
-            held.values().filter(is_it).map(|held| held.transport.forward().connection()).collect()
+            let forwards = lock(&self.forwards);
+            let is_it =
+                |serving: &&ServingForward| serving.target.temporary && is_alike(serving.transport.forward(), forward);
+            forwards.values().filter(is_it).map(|serving| serving.transport.forward().connection()).collect()
         };
         let mut asking = JoinSet::new();
         for connection in former {
@@ -339,25 +340,27 @@ impl SshTunnels {
             if !is_there {
                 connection.disconnect("replaced by a newer login: this one answered no more");
                 for target in self.let_go(&connection, None) {
-                    self.concierge.ended(target).await;
+                    self.authorizer.ended(target).await;
                 }
             }
         }
     }
 
-    /// Lets go of what this connection holds up: all of it, or one forward.
+    /// Releases the forwards of this connection, or one of them.
     fn release(&self, connection: &Connection, forward: Option<&Forward>) {
         self.let_go(connection, forward).into_iter().for_each(|target| self.end(target));
     }
 
-    /// The same without telling control; gives what it is to be told.
+    /// Like [`Self::release`], without a message to control. Returns the ended targets.
     fn let_go(&self, connection: &Connection, forward: Option<&Forward>) -> Vec<SshTarget> {
         let is_it = |own: &Forward| own.connection() == *connection && forward.is_none_or(|it| it == own);
         let promised = lock(&self.promised).extract_if(.., |promised| is_it(&promised.forward)).collect::<Vec<_>>();
         let mut over: Vec<SshTarget> = promised.into_iter().map(|promised| promised.target).collect();
-        let gone: Vec<HeldForward> =
-            lock(&self.held).extract_if(|_, held| is_it(held.transport.forward())).map(|(_, held)| held).collect();
-        for HeldForward { target, transport } in gone {
+        let gone: Vec<ServingForward> = lock(&self.forwards)
+            .extract_if(|_, serving| is_it(serving.transport.forward()))
+            .map(|(_, serving)| serving)
+            .collect();
+        for ServingForward { target, transport } in gone {
             tracing::info!(tunnel = %target.tunnel, agent = AGENT, "a tunnel is down");
             if !self.state.sockets.left(target.tunnel, transport.holder()) {
                 self.state.directory.left(target.tunnel);
@@ -367,37 +370,38 @@ impl SshTunnels {
         over
     }
 
-    /// Tells control that a forward with this meaning is over.
+    /// Tells control that this forward has ended.
     fn end(&self, target: SshTarget) {
-        let concierge = self.concierge.clone();
-        tokio::spawn(async move { concierge.ended(target).await });
+        let authorizer = self.authorizer.clone();
+        tokio::spawn(async move { authorizer.ended(target).await });
     }
 
     /// Whether this connection has a forward that serves the tunnel.
     fn holds(&self, connection: &Connection, tunnel: TunnelId) -> bool {
-        lock(&self.held).get(&tunnel).is_some_and(|held| held.transport.forward().connection() == *connection)
+        lock(&self.forwards).get(&tunnel).is_some_and(|serving| serving.transport.forward().connection() == *connection)
     }
 
-    /// Whether something is forwarded to this connection, or about to be.
+    /// Whether this connection has a forward, or one that is about to be granted.
     fn serves(&self, connection: &Connection) -> bool {
         lock(&self.promised).iter().any(|promised| promised.forward.connection() == *connection)
-            || lock(&self.held).values().any(|held| held.transport.forward().connection() == *connection)
+            || lock(&self.forwards).values().any(|serving| serving.transport.forward().connection() == *connection)
     }
 
-    /// Disconnects clients whose tunnel was deleted, of one socket or of all. Those that serve another one as well are
-    /// told.
+    /// Disconnects clients whose tunnel was deleted, of one socket or of all. Clients that serve another tunnel as well
+    /// get a line instead.
     pub(crate) fn look_at(&self, socket: Option<SocketId>) {
         self.look_at_logins_for(socket);
         let is_gone = |target: &SshTarget| {
             self.state.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
         };
-        let held = lock(&self.held);
-        let of_socket = |held: &&HeldForward| socket.is_none_or(|socket| held.target.socket == socket);
-        for gone in held.values().filter(of_socket).filter(|held| is_gone(&held.target)) {
+        let forwards = lock(&self.forwards);
+        let of_socket = |serving: &&ServingForward| socket.is_none_or(|socket| serving.target.socket == socket);
+        for gone in forwards.values().filter(of_socket).filter(|serving| is_gone(&serving.target)) {
             let connection = gone.transport.forward().connection();
-            let serves_more =
-                |held: &HeldForward| held.transport.forward().connection() == connection && !is_gone(&held.target);
-            if held.values().any(serves_more) {
+            let serves_more = |serving: &ServingForward| {
+                serving.transport.forward().connection() == connection && !is_gone(&serving.target)
+            };
+            if forwards.values().any(serves_more) {
                 connection.console().line(&format!("{} is closed: the tunnel was deleted", gone.target.url));
             } else {
                 connection.disconnect(TUNNEL_DELETED);
@@ -405,7 +409,7 @@ impl SshTunnels {
         }
     }
 
-    /// Disconnects clients that have logged in for a tunnel which is gone, whether they serve it or not.
+    /// Disconnects clients whose login is for a deleted tunnel, whether or not they serve it.
     fn look_at_logins_for(&self, socket: Option<SocketId>) {
         let is_for = |connection: &&Connection| {
             let only = caller(connection).and_then(|caller| caller.only);
@@ -417,8 +421,8 @@ impl SshTunnels {
 
     async fn grant(&self, connection: &Connection, forward: Forward) -> Result<Granted, ForwardRefusal> {
         let caller = caller(connection).ok_or_else(|| ForwardRefusal::new(LOGIN_UNKNOWN))?;
-        self.bury_former(&forward).await;
-        let target = self.concierge.target(caller, forward.address(), forward.requested_port()).await;
+        self.release_former(&forward).await;
+        let target = self.authorizer.target(caller, forward.address(), forward.requested_port()).await;
         let target = target.map_err(ForwardRefusal::new)?;
         if self.holds(connection, target.tunnel) {
             return Err(ForwardRefusal::new(
@@ -428,7 +432,7 @@ impl SshTunnels {
         let route = match served(&self.state, &target).await {
             Some(route) if route.socket_type != SocketType::Udp => route,
             route => {
-                self.concierge.ended(target).await;
+                self.authorizer.ended(target).await;
                 return Err(ForwardRefusal::new(match route {
                     Some(_) => "ssh carries no UDP: use `sallyport connect --type udp`",
                     None => "the socket was deleted",
@@ -446,8 +450,8 @@ impl SshTunnels {
     }
 }
 
-/// The socket of a forward, once this edge knows its tunnel: what another machine has just made comes by the bus. As it is known
-/// then where that takes too long.
+/// The route of a forward, once it has reached this edge over the bus; after [`MAX_ROUTE_WAIT`] the route that this
+/// edge has.
 async fn served(state: &EdgeState, target: &SshTarget) -> Option<Arc<SocketRoute>> {
     let mut changes = state.routes.subscribe();
     let known = || state.routes.get(target.socket);
@@ -463,7 +467,7 @@ async fn served(state: &EdgeState, target: &SshTarget) -> Option<Arc<SocketRoute
     tokio::time::timeout(MAX_ROUTE_WAIT, waiting).await.unwrap_or_else(|_| known())
 }
 
-/// What a guest is told, once for all its forwards.
+/// The note to a guest, once for all its forwards.
 fn guest_note(caller: SshCaller<'_>) -> String {
     let again = match caller.key {
         Some(_) => "come back with the same key to get it again",
@@ -477,8 +481,8 @@ impl SshGate for SshTunnels {
         let verdict = match attempt.credential {
             Credential::Offered(key) | Credential::Key(key) => match self.may_log_in(attempt.user, key) {
                 Some(account) => Some(login_name(account, key.key_data())),
-                // A guest's key opens nothing; by it, a guest that comes back is known. The user of an account may have
-                // shown the wrong one of several keys.
+                // A guest's key opens nothing; it only identifies a guest who comes back. A client with an account may
+                // have tried the wrong key first.
                 None if self.guests && self.logins.get(attempt.user).is_none() => {
                     Some(login_name(GUEST, key.key_data()))
                 }
@@ -495,7 +499,7 @@ impl SshGate for SshTunnels {
 
     fn refused_sha1(&self, user: &str, key: &PublicKey, peer: SocketAddr) {
         let Some(account) = self.may_log_in(user, key) else { return };
-        if !self.tells_of_sha1(account, Instant::now()) {
+        if !self.may_warn_of_sha1(account, Instant::now()) {
             return;
         }
         let fingerprint = key.fingerprint(HashAlg::Sha256).to_string();
@@ -515,7 +519,7 @@ impl SshGate for SshTunnels {
 
     fn opened(&self, connection: &Connection) {
         lock(&self.connections).insert(connection.id(), connection.clone());
-        // Its key or its tunnel may have been removed since it was looked at.
+        // The key or the tunnel may have been removed since the check.
         self.check(connection);
     }
 
@@ -547,7 +551,7 @@ impl SshGate for SshTunnels {
     }
 }
 
-/// Now, in seconds since 1970.
+/// The time, in seconds since 1970 (UTC).
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

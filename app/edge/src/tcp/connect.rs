@@ -1,8 +1,8 @@
-//! Opening a stream to an origin for a client whose protocol is not known.
+//! Opens a stream to an origin for a client whose protocol is not known.
 //!
-//! Either side may speak first, so the client's bytes go along before the origin has taken the connection. They are
-//! kept until it has: an attempt that reaches nobody costs nothing, and the next origin gets all of them again. Where nobody says
-//! whether the origin was reached, another one is tried only when none of the client's bytes had left.
+//! Either side may speak first, so the client's bytes are sent before the origin has accepted. They are kept until
+//! then: if the connect fails, the next origin gets all of them. If the outcome is unknown, another origin is tried
+//! only if no byte of the client was sent.
 
 use std::{
     future::poll_fn,
@@ -18,53 +18,53 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
 use crate::{client::tcp::ClientIo, origins::transport::OriginStream};
 
-/// How much of what a client says is kept until its origin is reached; more waits in the kernel.
+/// How many bytes of the client are kept until an origin accepts; more wait in the kernel.
 const MAX_FIRST_BYTES: usize = 64 * 1024;
-/// How much of an origin's first words are taken along.
+/// How many of the origin's first bytes are read during the open.
 const MAX_EARLY_BYTES: usize = 4 * 1024;
 
-/// What the client said so far, and that it has ended its direction.
+/// The client's bytes so far, and whether the client has ended its direction.
 pub(crate) struct FirstBytes {
     bytes: Vec<u8>,
-    /// How many of them are our own.
+    /// How many of the bytes are the PROXY protocol header.
     greeting: usize,
     ended: bool,
 }
 
 impl FirstBytes {
-    /// Beginning with what we say ourselves.
+    /// Begins with this PROXY protocol header.
     pub(crate) fn new(greeting: Vec<u8>) -> Self {
         Self { greeting: greeting.len(), bytes: greeting, ended: false }
     }
 }
 
-/// A stream whose origin has taken the connection; it has got everything that was read from the client.
+/// A stream to an origin that has accepted, and that has all of the client's bytes so far.
 pub(crate) struct Reached {
     /// The stream.
     pub(crate) stream: OriginStream,
-    /// How many bytes of the client's it has got.
-    pub(crate) said: usize,
-    /// What the origin said already.
+    /// How many bytes of the client were sent.
+    pub(crate) sent: usize,
+    /// The first bytes of the origin.
     pub(crate) early: Vec<u8>,
 }
 
 /// Why no origin was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreached {
-    /// The client went away meanwhile.
+    /// The client left meanwhile.
     ClientLeft,
-    /// It took no connection; it has got nothing.
+    /// The origin refused the connection, and has no byte of the client.
     Refused,
-    /// It did not take the connection in time.
+    /// The origin did not accept in time.
     TimedOut(Received),
-    /// The tunnel is not where it was to be, or the access that holds it is not reached; nothing was sent.
+    /// The tunnel is not at its edge, or that edge cannot be reached; nothing was sent.
     NoTunnel,
-    /// The tunnel was lost before it was known whether the origin was reached.
+    /// The tunnel was lost before the outcome was known.
     Lost(Received),
 }
 
 impl Unreached {
-    /// What the origin has got of what the client says.
+    /// Which bytes of the client the origin may have.
     pub(crate) fn received(self) -> Received {
         match self {
             Self::ClientLeft | Self::Refused | Self::NoTunnel => Received::Nothing,
@@ -73,7 +73,7 @@ impl Unreached {
     }
 }
 
-/// Waits until the origin has taken the connection, and sends it what the client says.
+/// Waits until the origin has accepted, and sends the client's bytes meanwhile.
 pub(crate) async fn reach<S: ClientIo>(
     client: &mut S,
     stream: OriginStream,
@@ -88,12 +88,12 @@ pub(crate) async fn reach<S: ClientIo>(
         Ok(Err(why)) => Err(why),
         Ok(Ok(())) => {
             let Attempt { mut stream, sent, early, .. } = attempt;
-            // What did not fit before; the origin is there now, so this is no longer held back for another one.
+            // Sends the rest of the kept bytes; the origin has accepted, so no other origin needs them.
             let lost = |_| Unreached::Lost(Received::Some);
             tokio::io::AsyncWriteExt::write_all(&mut stream, &first.bytes[sent..]).await.map_err(lost)?;
             tokio::io::AsyncWriteExt::flush(&mut stream).await.map_err(lost)?;
-            let said = std::mem::take(&mut first.bytes).len() - first.greeting;
-            Ok(Reached { stream, said, early })
+            let sent = std::mem::take(&mut first.bytes).len() - first.greeting;
+            Ok(Reached { stream, sent, early })
         }
     }
 }
@@ -116,17 +116,17 @@ impl Attempt {
         if let Poll::Ready(Err(())) = poll_more(cx, client, first) {
             return Poll::Ready(Err(Unreached::ClientLeft));
         }
-        // A stream that fails says why where it is read.
+        // An error of the write shows in the read that follows.
         let _ = self.poll_send(cx, &first.bytes);
         self.poll_answer(cx, first)
     }
 
-    /// What the origin has got when nobody says whether it was reached.
+    /// Which bytes the origin may have if the outcome is unknown.
     fn received(&self, first: &FirstBytes) -> Received {
-        Received::unsaid(self.sent > first.greeting)
+        Received::from_sent(self.sent > first.greeting)
     }
 
-    /// Sends what is there. The opening itself travels with it, or alone where the client says nothing.
+    /// Sends the bytes so far. The open message travels with them, or alone if there are none.
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<()> {
         while self.sent < bytes.len() {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, &bytes[self.sent..])) {
@@ -155,14 +155,14 @@ impl Attempt {
                 FailureReason::Draining => Unreached::NoTunnel,
                 _ => Unreached::Refused,
             })),
-            // It ended without an answer.
+            // The stream ended without an outcome.
             None if read.is_ready() => lost(),
             None => Poll::Pending,
         }
     }
 }
 
-/// Reads what the client says, up to the bound. An error means that it is gone.
+/// Reads the client's bytes up to the bound. An error means that the client has left.
 fn poll_more<S: ClientIo>(cx: &mut Context<'_>, client: &mut S, first: &mut FirstBytes) -> Poll<Result<(), ()>> {
     while !first.ended && first.bytes.len() < MAX_FIRST_BYTES {
         let mut buffer = [0; MAX_EARLY_BYTES];

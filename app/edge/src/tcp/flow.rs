@@ -1,4 +1,4 @@
-//! The path of a TCP or TLS connection, from its arrival to its record: [`serve`] is the whole of it, step by step.
+//! The path of a TCP or TLS connection from accept to record: [`serve`] has all steps.
 
 use std::{
     future::Future,
@@ -11,7 +11,7 @@ use std::{
 use sallyport_balance::{Attempts, Delivery, Next, ejection};
 use sallyport_bus::LiveFlow;
 use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
-use sallyport_net::{Carried, Pace, ProxiedAddresses, RelayError, Side, header_v1, header_v2, relay};
+use sallyport_net::{Pace, ProxiedAddresses, RelayCounts, RelayError, Side, header_v1, header_v2, relay};
 use sallyport_wire::ResetCode;
 use tokio::net::TcpStream;
 
@@ -32,21 +32,21 @@ use crate::{
     util::wake_gated::WakeGated,
 };
 
-/// A client's connection to a socket that is not HTTP.
-pub(crate) struct Arrival<S> {
-    /// The connection; for a socket that ends TLS at the access, what is inside of it.
+/// A client's connection to a socket of type `tcp` or `tls`.
+pub(crate) struct AcceptedFlow<S> {
+    /// The connection; the decrypted stream where the edge terminates TLS.
     pub(crate) io: S,
-    /// The socket that it is for, by its port or the name in its ClientHello.
+    /// The socket, determined by the port or the server name.
     pub(crate) route: Arc<SocketRoute>,
     /// Its two ends.
     pub(crate) ends: ProxiedAddresses,
-    /// The name that the client asked for, where it said one.
+    /// The server name of the client; empty if the client sent none.
     pub(crate) server_name: String,
-    /// Who it is, where the socket asked and found out.
+    /// The identity in the client certificate, if the socket demands one.
     pub(crate) identity: Option<Identity>,
 }
 
-/// What the origin is reached for.
+/// What an origin is needed for.
 struct FlowTarget {
     route: Arc<SocketRoute>,
     ends: ProxiedAddresses,
@@ -54,16 +54,18 @@ struct FlowTarget {
     identity: Option<Identity>,
 }
 
-/// Serves one connection until both directions have ended, one side broke off, or the access has no more time; `held` is
-/// given back then. Connections idle for long, so what is moved in here is held once, and what only the beginning needs
-/// goes with a box of its own.
+/// Serves a connection until both directions have ended, one side has failed, or the edge cuts it off. Drops `guards`
+/// then.
+///
+/// Returns a plain future instead of an `async fn`: many connections stay idle for long, and an `async fn` holds its
+/// arguments twice. What only the beginning needs is boxed and freed early.
 pub(crate) fn serve<S: ClientIo>(
     access: Arc<Access>,
-    arrival: Arrival<S>,
-    held: impl Send + 'static,
+    accepted: AcceptedFlow<S>,
+    guards: impl Send + 'static,
 ) -> impl Future<Output = ()> + Send {
-    // 1. Name the flow: its id, its client, its moment.
-    let Arrival { mut io, route, ends, server_name, identity } = arrival;
+    // 1. Name the flow: its id, its client, its time.
+    let AcceptedFlow { mut io, route, ends, server_name, identity } = accepted;
     let pool = access.state.sockets.pool(route.id);
     let mut context = FlowContext::new(&access.state, &route, &pool, ends.client);
     let mut revalidation = AccessRevalidation::new(
@@ -76,7 +78,7 @@ pub(crate) fn serve<S: ClientIo>(
     let wanted = Box::new(FlowTarget { route, ends, server_name, identity });
     let live = context.live().flow().clone();
     let mut phase = access.state.phase.subscribe();
-    // What ends a flow from outside hardly ever comes, and a flow is woken for each piece that it carries.
+    // Events that end a flow are rare, and a flow wakes its task for every piece of data.
     let mut ended = WakeGated::new({
         let live = live.clone();
         async move {
@@ -87,25 +89,25 @@ pub(crate) fn serve<S: ClientIo>(
             }
         }
     });
-    let mut carried = Carried::default();
+    let mut carried = RelayCounts::default();
     async move {
         let steps = async {
             let reaching = Box::pin(async {
                 let wanted = wanted;
-                // 2. May they?
+                // 2. Admission.
                 let (route, client) = (&wanted.route, wanted.ends.client.ip());
                 let identity = wanted.identity.as_ref();
-                let pass = admit::may_enter(&access, route, &pool, client, identity, &mut context).await?;
-                // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
+                let pass = admit::admit_flow(&access, route, &pool, client, identity, &mut context).await?;
+                // 3. Select an origin; 4. open a stream to it, and try another origin if that fails.
                 let (reached, origin) =
                     reach_origin(&access, &mut io, &wanted, &pool, pass.hint(), &mut context).await?;
                 Ok::<_, Verdict>((pass, reached, origin))
             });
-            let (mut pass, Reached { mut stream, said, early }, _origin) = reaching.await?;
-            // 5. Carry bytes both ways.
-            carried.forth += said as u64;
-            pass.moved(said);
-            live.moved(said + early.len());
+            let (mut pass, Reached { mut stream, sent, early }, _origin) = reaching.await?;
+            // 5. Relay bytes in both directions.
+            carried.forth += sent as u64;
+            pass.moved(sent);
+            live.moved(sent + early.len());
             let end = match write_early(&mut io, early, &mut carried).await {
                 Ok(()) => {
                     relay(&mut io, &mut stream, &mut Watched { pass: &mut pass, live: &live }, &mut carried).await
@@ -118,18 +120,18 @@ pub(crate) fn serve<S: ClientIo>(
             end = steps => end,
             verdict = &mut ended => Err(verdict),
         };
-        // A client whose flow did not end in good order must not take it for complete.
+        // A reset tells the client that the flow is incomplete.
         if end.is_err() {
             drop(io.socket().set_zero_linger());
         }
-        // 6. Record it.
+        // 6. Record the flow.
         context.set_carried(carried);
         context.ended_in(&pool, end.err().unwrap_or(Verdict::Complete));
-        drop(held);
+        drop(guards);
     }
 }
 
-/// A pass whose use others see while it goes on.
+/// A pass whose bytes also count in the list of live flows.
 struct Watched<'a> {
     pass: &'a mut Pass,
     live: &'a LiveFlow,
@@ -145,7 +147,7 @@ impl Pace for Watched<'_> {
     }
 }
 
-/// Steps 3 and 4. Another origin is tried only when the one before has got nothing.
+/// Steps 3 and 4. Another origin is tried only if the one before has no byte of the client.
 async fn reach_origin<S: ClientIo>(
     access: &Access,
     client: &mut S,
@@ -157,8 +159,8 @@ async fn reach_origin<S: ClientIo>(
     let mut first_bytes = connect::FirstBytes::new(greeting(wanted.route.settings.proxy_protocol, wanted.ends));
     let (mut delivery, mut tried) = (Delivery::new(false), Attempts::default());
     let mut last = None;
-    // A client's first words mostly come right behind its connection. After one look at what came, they are there, and
-    // leave in one piece with the opening.
+    // The client's first bytes mostly follow its connection at once. After one turn of the scheduler they are here, and
+    // leave together with the open message.
     tokio::task::yield_now().await;
     loop {
         let Some(origin) = pool.choose(Group::ROOT, &mut tried, hint) else {
@@ -177,7 +179,7 @@ async fn reach_origin<S: ClientIo>(
         let stream = match origin.origin().open_flow(wanted.ends, &wanted.server_name) {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::debug!(%error, "a tunnel opens no stream");
+                tracing::debug!(%error, "a tunnel does not open a stream");
                 last = Some(Verdict::NoTunnel);
                 continue;
             }
@@ -200,7 +202,7 @@ async fn reach_origin<S: ClientIo>(
         let (verdict, failure) = match why {
             Unreached::ClientLeft => return Err(Verdict::ClientLeft),
             Unreached::NoTunnel => (Verdict::NoTunnel, None),
-            // Another tunnel may do, or this one when it is back.
+            // Another tunnel may work, or this one when it is back.
             Unreached::Lost(_) if next != Next::Nothing => (Verdict::NoTunnel, None),
             Unreached::Lost(_) => (Verdict::Broken, None),
             Unreached::Refused => (Verdict::OriginRefused, Some(ejection::Failure::Connect)),
@@ -217,7 +219,7 @@ async fn reach_origin<S: ClientIo>(
     }
 }
 
-/// What the origin is told before the client's first byte.
+/// The PROXY protocol header for the origin; empty without one.
 fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
     match version {
         ProxyProtocol::Off => Vec::new(),
@@ -226,22 +228,22 @@ fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
     }
 }
 
-/// What it means that one side broke off, which the other one is told.
+/// The verdict of a flow that one side has broken off; the other side gets a reset.
 fn broke_off(broke: &RelayError, stream: OriginStream) -> Verdict {
-    tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
+    tracing::debug!(error = %broke.error, side = ?broke.side, "a flow failed");
     if broke.side == Side::First {
         stream.reset(ResetCode::Cancelled);
     }
     match broke.side {
-        // Nobody waited for anything: so clients that speak TLS end with many services.
+        // No bytes were expected any more: many TLS clients end their connections like this.
         _ if broke.is_done => Verdict::Complete,
         Side::First => Verdict::ClientLeft,
         Side::Second => Verdict::Broken,
     }
 }
 
-/// What the origin said while the stream was being opened.
-async fn write_early<S: ClientIo>(client: &mut S, early: Vec<u8>, carried: &mut Carried) -> io::Result<()> {
+/// Writes the origin's first bytes, which came during the open.
+async fn write_early<S: ClientIo>(client: &mut S, early: Vec<u8>, carried: &mut RelayCounts) -> io::Result<()> {
     if early.is_empty() {
         return Ok(());
     }
@@ -251,9 +253,9 @@ async fn write_early<S: ClientIo>(client: &mut S, early: Vec<u8>, carried: &mut 
     Ok(())
 }
 
-/// Both ends of a connection that came directly.
+/// The addresses of a direct connection.
 pub(crate) fn ends_of(stream: &TcpStream, peer: SocketAddr) -> ProxiedAddresses {
-    // A socket that is gone has no address; nothing will come of the flow then.
+    // A closed connection has no local address; its flow ends at once.
     let destination = stream.local_addr().unwrap_or(peer);
     ProxiedAddresses { client: peer, destination }
 }

@@ -1,4 +1,4 @@
-//! TCP and TLS connections that are no HTTP. [`flow::serve`] is the whole path of one.
+//! TCP and TLS connections other than HTTP. [`flow::serve`] is the whole path of a connection.
 //!
 //! May use `access`, `record`, `state`, `origins`, `client`, `metrics`, `lifecycle`, `util`.
 

@@ -1,4 +1,4 @@
-//! Which tunnels may attach, and which have to go.
+//! Which tunnels may attach, and which are detached.
 
 use std::{
     collections::HashMap,
@@ -21,28 +21,28 @@ use crate::{
     tunnels::lookup::{TunnelLookup, TunnelStatus},
 };
 
-/// Lets tunnels in by their credentials, and keeps the sockets and the directory in step with them.
+/// Admits tunnels by their credentials, and updates sockets and directory.
 pub(crate) struct TunnelAdmission {
     domain: String,
     public_port: u16,
     routes: Routes,
     directory: Directory,
     sockets: Arc<Sockets>,
-    /// Who knows of tunnels that are on their way here, where that is another machine.
+    /// Asks control about unknown tunnels, if control is on another machine.
     unheard: OnceLock<Arc<TunnelLookup>>,
-    /// What stock ssh clients hold up, where they are served.
+    /// The tunnels of stock ssh clients, if the edge serves them.
     ssh: OnceLock<Weak<SshTunnels>>,
-    /// Which socket and credential each tunnel came in by. As many entries as tunnels are attached, or are about to be.
+    /// The socket and credential of each tunnel that is attached or about to attach.
     admitted: Mutex<HashMap<TunnelId, (SocketId, CredentialHash)>>,
-    /// Where each tunnel was last found, so that a reconnect need not search every route.
+    /// The socket where each tunnel was last found, so that a reconnect need not search all routes.
     found: Mutex<HashMap<TunnelId, SocketId>>,
 }
 
-/// How many tunnels' sockets are remembered from one attachment to the next.
+/// For how many tunnels the socket is remembered.
 const MAX_FOUND: usize = 65_536;
 
 impl TunnelAdmission {
-    /// A gate to the sockets of these routes.
+    /// Admission to the sockets of these routes.
     pub(crate) fn new(
         domain: String,
         public_port: u16,
@@ -55,12 +55,12 @@ impl TunnelAdmission {
         Self { domain, public_port, routes, directory, sockets, unheard, ssh, admitted, found }
     }
 
-    /// Asks from now on before a tunnel is refused for good.
+    /// Sets the lookup that is asked before a tunnel is refused for good.
     pub(crate) fn ask(&self, unheard: Arc<TunnelLookup>) {
         let _ = self.unheard.set(unheard);
     }
 
-    /// The refusal of a tunnel that is not here, or not with this credential: for good where that is certain.
+    /// The refusal of a tunnel that is unknown here or has another credential. Final only if control has confirmed.
     fn refusal(&self, tunnel: TunnelId, credential: CredentialHash, known_here: TunnelStatus) -> Refusal {
         let status = match self.unheard.get() {
             Some(unheard) => unheard.status(tunnel, credential),
@@ -73,13 +73,13 @@ impl TunnelAdmission {
             Some(TunnelStatus::BadCredential) => {
                 Refusal::new("bad-credential", &format!("the credential is not that of tunnel {tunnel}"), false)
             }
-            Some(TunnelStatus::Known | TunnelStatus::Away) | None => {
+            Some(TunnelStatus::Exists | TunnelStatus::Away) | None => {
                 Refusal::new(NOT_YET_KNOWN, &format!("this edge has not heard of tunnel {tunnel} yet"), true)
             }
         }
     }
 
-    /// Tells ssh clients from now on when a connector takes their tunnel over.
+    /// Sets the ssh tunnels, whose clients are replaced when a connector attaches.
     pub(crate) fn tell(&self, ssh: Weak<SshTunnels>) {
         let _ = self.ssh.set(ssh);
     }
@@ -94,7 +94,7 @@ impl TunnelAdmission {
         }
         let all = self.routes.all();
         let (route, hash) = all.iter().find_map(|route| Some((route.clone(), credential(route)?)))?;
-        // Where one comes back, so do others: after a restart each would be a search of its own.
+        // After a restart many tunnels come back at once, and a search for each would be slow.
         let mut found = self.found.lock();
         if found.len() >= MAX_FOUND {
             found.clear();
@@ -106,13 +106,13 @@ impl TunnelAdmission {
         Some((route, hash))
     }
 
-    /// Whether a tunnel that is attached may stay.
+    /// Whether an attached tunnel may stay.
     fn may_stay(&self, tunnel: TunnelId, socket: SocketId, credential: &CredentialHash) -> bool {
         let route = self.routes.get(socket);
         route.is_some_and(|route| route.tunnel(tunnel).is_some_and(|tunnel| tunnel.credential == *credential))
     }
 
-    /// Detaches the tunnels that the routes do not allow any more, of one socket or of all.
+    /// Detaches tunnels that the routes do not allow any more, of one socket or of all.
     fn dismiss(&self, tunnels: &EdgeTunnels, of: Option<SocketId>) {
         let attached: Vec<_> = {
             let admitted = self.admitted.lock();
@@ -129,7 +129,7 @@ impl TunnelAdmission {
 
     /// Follows the routes for as long as they change.
     pub(crate) async fn follow(&self, tunnels: &EdgeTunnels, mut changes: RouteChanges) {
-        // Those that there are already: their direct origins are checked from now on.
+        // Starts the health checks of existing direct origins.
         self.routes.all().iter().for_each(|route| self.sockets.changed(route));
         while let Some(change) = changes.next().await {
             match change {
@@ -193,7 +193,7 @@ impl Admission for TunnelAdmission {
 
     fn detached(&self, tunnel: TunnelId, session: SessionId, reason: &str) {
         tracing::info!(%tunnel, reason, "a tunnel is down");
-        // Looked for everywhere: the socket may be gone from the routes, and the tunnel be back by another session.
+        // All pools are searched: the route may be gone, or the tunnel may have come back by another session.
         if !self.sockets.left(tunnel, Holder::Session(session)) {
             self.directory.left(tunnel);
             self.admitted.lock().remove(&tunnel);

@@ -1,8 +1,8 @@
-//! Tunnels that connectors bring, and of which this edge has not heard as they are: control is asked before one is refused for
-//! good.
+//! Asks control about tunnels that this edge does not know, before it refuses them for good.
 //!
-//! What the API has answered comes to the edges one after the other, to some of them late. An edge that does not know a tunnel
-//! cannot tell whether it was deleted or is still on its way here; control can. Until it has said so, a connector hears "not yet".
+//! Changes through the API reach edges one after the other. An edge that does not know a tunnel cannot tell whether the
+//! tunnel was deleted or is new; control can. Until control has answered, the connector gets a refusal that says "not
+//! yet".
 
 use std::{
     collections::HashMap,
@@ -16,21 +16,21 @@ use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{CredentialHash, TunnelId};
 use tokio::sync::Semaphore;
 
-/// How many tunnels are asked about at a time; whoever comes beyond that hears "not yet".
+/// About how many tunnels control is asked at once; further connectors get "not yet".
 const MAX_ASKED_AT_ONCE: usize = 16;
 /// How many answers are kept.
 const MAX_ANSWERS: usize = 4_096;
-/// How long an answer holds.
+/// How long an answer is kept.
 const ANSWER_AGE: Duration = Duration::from_secs(10);
-/// How soon control is asked again that did not answer.
+/// After how long control is asked again if it did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What control says of a tunnel and a credential.
+/// Control's answer about a tunnel and a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TunnelStatus {
-    /// The tunnel is there, and has this credential.
-    Known,
-    /// There is no such tunnel.
+    /// The tunnel exists, with this credential.
+    Exists,
+    /// The tunnel does not exist.
     Unknown,
     /// The tunnel has another credential.
     BadCredential,
@@ -39,10 +39,10 @@ pub enum TunnelStatus {
 }
 
 impl TunnelStatus {
-    /// The word under which the answer is counted.
+    /// The label in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Known => "known",
+            Self::Exists => "known",
             Self::Unknown => "unknown",
             Self::BadCredential => "bad-credential",
             Self::Away => "control-away",
@@ -56,7 +56,7 @@ pub type AskTunnel =
 
 type Key = (TunnelId, CredentialHash);
 
-/// What was asked, and what was answered.
+/// The pending questions and the latest answers.
 pub(crate) struct TunnelLookup {
     ask: AskTunnel,
     answers: Mutex<HashMap<Key, Option<(TunnelStatus, Instant)>>>,
@@ -65,7 +65,7 @@ pub(crate) struct TunnelLookup {
 }
 
 impl TunnelLookup {
-    /// Asks by this, and has each answer counted.
+    /// Asks through `ask`, and passes each answer to `count`.
     pub(crate) fn new(ask: AskTunnel, count: impl Fn(TunnelStatus) + Send + Sync + 'static) -> Arc<Self> {
         let (answers, places) = (Mutex::default(), Arc::new(Semaphore::new(MAX_ASKED_AT_ONCE)));
         Arc::new(Self { ask, answers, places, count: Box::new(count) })
@@ -75,12 +75,12 @@ impl TunnelLookup {
         self.answers.lock()
     }
 
-    /// What control has said lately; `None`: nothing yet, and it is asked.
+    /// Control's latest answer. `None` if there is none yet; control is being asked then.
     pub(crate) fn status(self: &Arc<Self>, tunnel: TunnelId, credential: CredentialHash) -> Option<TunnelStatus> {
         let key = (tunnel, credential);
         let mut answers = self.answers();
         match answers.get(&key) {
-            // It is being asked.
+            // Control is being asked.
             Some(None) => return None,
             Some(Some((status, at))) if at.elapsed() < age_of(*status) => return Some(*status),
             _ => {}

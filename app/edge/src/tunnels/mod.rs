@@ -1,4 +1,4 @@
-//! Tunnels that connectors bring: which may attach, and which have to go.
+//! The tunnels of connectors: which may attach, and which are detached.
 //!
 //! May use `ssh`, `origins`.
 

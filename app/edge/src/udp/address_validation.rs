@@ -1,9 +1,9 @@
-//! What a flow has shown of its client, and what follows from it: who makes way, how long a flow is kept, and how much
-//! may be sent to an address that may never have asked. Pure: time is an argument.
+//! How far the address of a UDP client is validated, and what follows: which flow is evicted first, how long a flow
+//! lasts, and how many bytes its client may get. Pure: time is an argument.
 //!
-//! Anybody can write any address on a datagram, and no passive look at plain UDP proves one. What can be counted is
-//! *exchanges*: times that a client went on after it was answered. A forger, who does not see the answers, can guess when
-//! they come; so exchanges only make a flow dearer to pretend, and each [`Level`] of them is worth a bounded amount.
+//! The source address of a datagram can be forged, and passive observation of plain UDP proves none. What can be
+//! counted is *exchanges*: datagrams of the client that follow an answer. A forger sees no answers, but can guess their
+//! time. So exchanges only make forging dearer, and each [`Level`] allows a bounded amount.
 
 use std::{
     collections::HashMap,
@@ -19,51 +19,51 @@ use sallyport_model::SocketId;
 
 use crate::lifecycle::counts::party;
 
-/// How many times what it got a flow may send in any case (RFC 9000 section 8.1).
+/// The amplification limit: how many times the received bytes a flow may always send (RFC 9000 section 8.1).
 const FACTOR: u64 = 3;
-/// What each datagram of a client is worth beyond that, in bytes, by level. At the highest it is an acknowledgement of 64
-/// full datagrams that were received with one system call.
+/// The credit for each datagram of a client beyond that, in bytes, by level. The highest level covers an
+/// acknowledgement of 64 full datagrams that one system call received.
 const BYTES_PER_DATAGRAM: [u64; Level::COUNT] = [0, 8_192, 32_768, 131_072];
-/// What all flows of one address and level may send beyond that on one socket, in bytes a second: from the first level on
-/// enough for a video of 50 Mbit/s whose receiver reports once a second.
+/// How much all flows of one address and level may get beyond their credit from one socket, in bytes a second. From the
+/// second level on this carries a video of 50 Mbit/s whose receiver reports once a second.
 const BYTES_PER_SECOND: [u64; Level::COUNT] = [262_144, 8_388_608, 8_388_608, 16_777_216];
-/// How many sockets may use that to the full towards one address. Whoever has one socket speak to an address that is not
-/// its own takes nothing from the others.
+/// How many sockets may use the full amount towards one address. A client that forges addresses at one socket so leaves
+/// room for the other sockets.
 const SOCKETS_PER_ADDRESS: u64 = 16;
-/// How much of what a flow may send it can save up, in bytes.
+/// How much credit a flow can save up, in bytes.
 const MAX_CREDIT_BYTES: u64 = 16 * 1024 * 1024;
 /// How long after its client's last datagram a flow counts as active.
 const ACTIVE_TIME: Duration = Duration::from_secs(10);
-/// How long after its client's last datagram a flow under the guard is over, or longer where the edge is told so: whatever
-/// the service sends.
+/// How long after its client's last datagram a guarded flow ends, whatever the origin sends. A longer configured idle
+/// timeout extends this.
 const MAX_SILENCE: Duration = Duration::from_secs(300);
-/// How long a flow lasts in which nothing moves, by level; the last two for as long as the edge is told.
+/// The idle timeout by level; the last two levels have the configured one.
 const MAX_IDLE: [Duration; Level::COUNT] =
     [Duration::from_secs(10), Duration::from_secs(30), Duration::MAX, Duration::MAX];
-/// How many allowances are known of addresses at sockets, and how many of addresses; those beyond share one.
+/// How many allowances exist for addresses at sockets, and how many for addresses; further addresses share one.
 const MAX_ALLOWANCES: usize = 131_072;
-/// How many there are before it is looked for those that can be forgotten.
+/// From how many allowances on unused ones are searched for.
 const MIN_ALLOWANCES_TO_LOOK: usize = 1_024;
-/// How often it is looked for them at most: each look is at all of them.
+/// The least time between two searches, each of which reads all allowances.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many exchanges a flow has had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// None: a client that has only asked, as resolvers do, or one that does not exist.
+    /// None: a client that sends one request, as resolvers do, or a forged address.
     New,
-    /// Up to 3.
+    /// 1 to 3.
     Few,
-    /// Up to 15.
+    /// 4 to 15.
     Some,
     /// 16 and more.
     Many,
 }
 
 impl Level {
-    /// How many there are.
+    /// How many levels there are.
     pub(crate) const COUNT: usize = 4;
-    /// All of them, the lowest first.
+    /// All levels, the lowest first.
     pub(crate) const ALL: [Self; Self::COUNT] = [Self::New, Self::Few, Self::Some, Self::Many];
 
     fn of(exchanges: u32) -> Self {
@@ -76,22 +76,22 @@ impl Level {
     }
 }
 
-/// What one flow has shown.
+/// The validation of one flow's address.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AddressValidation {
     exchanges: u32,
-    /// Something was sent to the client after it last said something.
+    /// A datagram was sent since the client's last one.
     is_answered: bool,
-    /// When the client last said something.
+    /// When the client's last datagram came.
     heard: Option<Instant>,
-    /// What its bytes are worth.
+    /// The credit for the client's bytes.
     asked_bytes: u64,
-    /// What its datagrams are worth, while it is not silent.
+    /// The credit for the client's datagrams, while the flow is active.
     earned_bytes: u64,
 }
 
 impl AddressValidation {
-    /// The client sent datagrams.
+    /// Records datagrams of the client.
     pub(crate) fn heard(&mut self, datagrams: usize, bytes: u64, now: Instant) {
         if std::mem::take(&mut self.is_answered) {
             self.exchanges = self.exchanges.saturating_add(1);
@@ -107,9 +107,8 @@ impl AddressValidation {
         self.asked_bytes = self.asked_bytes.saturating_add(more).min(MAX_CREDIT_BYTES - self.earned_bytes);
     }
 
-    /// Whether a datagram of so many bytes may go to the client; then it counts as sent. What the flow has not earned
-    /// itself comes from `allowance`, which its address has. When the client has been silent for a while, nothing that it
-    /// has shown before counts.
+    /// Whether a datagram of this size may go to the client; if so, it counts as sent. What exceeds the flow's credit
+    /// is taken from `allowance`. After a silence of the client, earlier exchanges do not count.
     pub(crate) fn may_send(&mut self, bytes: u64, allowance: &Allowance, now: Instant) -> bool {
         let is_silent = self.is_silent(now);
         let level = if is_silent { Level::New } else { self.level() };
@@ -132,44 +131,43 @@ impl AddressValidation {
         self.heard.is_none_or(|heard| now.saturating_duration_since(heard) >= ACTIVE_TIME)
     }
 
-    /// A datagram goes to the client without being asked for.
+    /// Records a datagram to the client that needs no credit.
     pub(crate) fn sends(&mut self) {
         self.is_answered = true;
     }
 
-    /// How much it has shown.
+    /// The level.
     pub(crate) fn level(&self) -> Level {
         Level::of(self.exchanges)
     }
 
-    /// How late it makes way for others, when its client was last heard so long ago: a flow that rests is not worth as
-    /// much as one that is used.
+    /// The rank for eviction, after this silence of the client: an idle flow never has the highest rank.
     pub(crate) fn rank(&self, silence: Duration) -> Level {
         if silence < ACTIVE_TIME { self.level() } else { self.level().min(Level::Some) }
     }
 
-    /// How long it lasts while nothing moves in either direction, where the longest is so long.
+    /// The idle timeout of the flow, where `longest` is the configured one.
     pub(crate) fn max_idle(&self, longest: Duration) -> Duration {
         MAX_IDLE[self.level() as usize].min(longest)
     }
 
-    /// Whether it is over, when nothing moved for so long and the client said nothing for so long.
+    /// Whether the flow has ended: nothing moved for `rest`, and the client was silent for `silence`.
     pub(crate) fn is_over(&self, rest: Duration, silence: Duration, longest: Duration, is_guarded: bool) -> bool {
         rest >= self.max_idle(longest) || (is_guarded && silence >= MAX_SILENCE.max(longest))
     }
 }
 
-/// What may be sent to one address beyond what its flows have earned.
+/// What one address may get beyond the credit of its flows.
 #[derive(Debug)]
 pub(crate) struct Allowance {
-    /// By level; each holds what one second brings.
+    /// By level; each bucket holds the amount of one second.
     buckets: Mutex<[Option<TokenBucket>; Level::COUNT]>,
-    /// What this is a part of.
+    /// The allowance of which this one is a part.
     whole: Option<Arc<Self>>,
 }
 
 impl Allowance {
-    /// An allowance of which nothing is used, as large as that of so many sockets.
+    /// An unused allowance, as large as that of this many sockets.
     fn new(sockets: u64, whole: Option<Arc<Self>>, now: Instant) -> Self {
         let bucket = |bytes: u64| {
             let bytes = bytes.saturating_mul(sockets);
@@ -184,11 +182,11 @@ impl Allowance {
 
     fn take(&self, level: Level, bytes: u64, now: Instant) -> bool {
         let may = self.lock()[level as usize].as_mut().is_some_and(|bucket| bucket.take(bytes, now).is_ok());
-        // What is refused here takes nothing from others.
+        // A refusal here takes nothing from the whole.
         may && self.whole.as_ref().is_none_or(|whole| whole.take(level, bytes, now))
     }
 
-    /// Whether nothing of it is used: one that begins anew would be the same.
+    /// Whether all buckets are full, so that a new allowance would be the same.
     fn is_whole(&self, now: Instant) -> bool {
         let buckets = self.lock();
         let is_full = |bucket: &TokenBucket| bucket.clone().take(bucket.limit().burst(), now).is_ok();
@@ -196,26 +194,26 @@ impl Allowance {
     }
 }
 
-/// The allowances of all addresses; in IPv6, of all networks of 64 bits.
+/// The allowances of all addresses; in IPv6, of networks of 64 bits.
 #[derive(Debug)]
 pub(crate) struct Allowances {
-    /// What each has at each socket.
-    at_sockets: Known<(SocketId, IpAddr)>,
-    /// What each has in all.
-    in_all: Known<IpAddr>,
-    /// What those share for whom there is no room.
+    /// For each address at each socket.
+    at_sockets: AllowanceMap<(SocketId, IpAddr)>,
+    /// For each address over all sockets.
+    in_all: AllowanceMap<IpAddr>,
+    /// The one that further addresses share when there is no room.
     others: Arc<Allowance>,
 }
 
 impl Allowances {
-    /// None is used yet.
+    /// No allowance yet.
     pub(crate) fn new(now: Instant) -> Self {
         let others = Arc::new(Allowance::new(1, None, now));
-        Self { at_sockets: Known::default(), in_all: Known::default(), others }
+        Self { at_sockets: AllowanceMap::default(), in_all: AllowanceMap::default(), others }
     }
 
-    /// That of this address at this socket. It is remembered while anybody holds it, and until it is whole again: whoever
-    /// ends flows and begins new ones gets no more.
+    /// The allowance of this address at this socket. Kept while a flow uses it and until it is full again, so that
+    /// ending and beginning flows gains nothing.
     pub(crate) fn of(&mut self, socket: SocketId, client: IpAddr, now: Instant) -> Arc<Allowance> {
         let party = party(client);
         let at_socket = self.at_sockets.get(&(socket, party), now, || {
@@ -226,21 +224,21 @@ impl Allowances {
     }
 }
 
-/// Allowances by what they are for, as many as there is room for.
+/// Allowances by key, up to [`MAX_ALLOWANCES`].
 #[derive(Debug)]
-struct Known<K> {
+struct AllowanceMap<K> {
     allowances: HashMap<K, Arc<Allowance>>,
     look_at: usize,
     looked: Option<Instant>,
 }
 
-impl<K> Default for Known<K> {
+impl<K> Default for AllowanceMap<K> {
     fn default() -> Self {
         Self { allowances: HashMap::new(), look_at: MIN_ALLOWANCES_TO_LOOK, looked: None }
     }
 }
 
-impl<K: Copy + Eq + Hash> Known<K> {
+impl<K: Copy + Eq + Hash> AllowanceMap<K> {
     fn get(&mut self, key: &K, now: Instant, new: impl FnOnce() -> Option<Allowance>) -> Option<Arc<Allowance>> {
         if let Some(known) = self.allowances.get(key) {
             return Some(known.clone());
@@ -256,7 +254,7 @@ impl<K: Copy + Eq + Hash> Known<K> {
         Some(new)
     }
 
-    /// Forgets what nobody uses, unless it was looked for a moment ago.
+    /// Removes unused allowances, at most once in each [`LOOK_INTERVAL`].
     fn look(&mut self, now: Instant) {
         if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK_INTERVAL) {
             return;
@@ -281,7 +279,7 @@ mod tests {
         IpAddr::from([192, 0, 2, last])
     }
 
-    /// A flow that has had so many exchanges.
+    /// A flow after this many exchanges.
     fn after(exchanges: u32) -> AddressValidation {
         AddressValidation { exchanges, ..AddressValidation::default() }
     }
@@ -315,7 +313,7 @@ mod tests {
         assert_eq!(after(0).max_idle(Duration::from_secs(1)).as_secs(), 1);
     }
 
-    /// How many of so many bytes a second reach the client in the second, in datagrams of 1,350.
+    /// How many of this many bytes a second reach the client in a second, in datagrams of 1,350.
     fn stream(flow: &mut AddressValidation, allowance: &Allowance, bytes: u64, from: Instant) -> u64 {
         let datagrams = bytes / 1_350;
         let at = |n: u64| from + Duration::from_micros(1_000_000 * n / datagrams);
@@ -342,12 +340,12 @@ mod tests {
     fn a_quic_download_is_not_held_back_from_its_first_flight_on() {
         let now = Instant::now();
         let (mut flow, allowance) = (AddressValidation::default(), Allowance::new(1, None, now));
-        // The client's first flight, the server's; the client's end of the handshake with its question.
+        // The client's first flight, the server's, then the end of the client's handshake with its request.
         flow.heard(1, 1_200, now);
         assert!((0..3).all(|_| flow.may_send(1_200, &allowance, now)));
         flow.heard(2, 1_300, now);
-        // Twice as much in each round trip, all of them in one moment, with an acknowledgement of 35 bytes for each ten;
-        // at last for each 64, as where the client's system joins them.
+        // Twice as much in each round trip, sent at once. The client acknowledges every ten datagrams with 35 bytes, at
+        // last every 64, as with receive offload.
         for (round, each) in [(1, 10), (2, 10), (3, 10), (4, 10), (5, 10), (6, 64), (7, 64), (8, 64)] {
             for _ in 0..(10_u64 << round) / each + 1 {
                 assert!((0..each).all(|_| flow.may_send(1_452, &allowance, now)), "round {round}");
@@ -357,7 +355,7 @@ mod tests {
         assert_eq!(flow.level(), Level::Many);
     }
 
-    /// How much goes to an address that asks so many times at each of so many sockets, as a new flow each time.
+    /// How many bytes reach an address that sends this many requests to each of this many sockets, each in a new flow.
     fn asked(allowances: &mut Allowances, sockets: u8, flows: u64, now: Instant) -> u64 {
         let mut got = 0;
         for (at, _) in (0..sockets).flat_map(|at| (0..flows).map(move |flow| (at, flow))) {
@@ -426,7 +424,7 @@ mod tests {
             assert!(!flow.is_over(moment, 500 * minute, minute, false));
             assert!(flow.is_over(minute, minute, minute, false));
         }
-        assert!(!after(100).is_over(moment, 9 * minute, 10 * minute, true), "as the edge is told");
+        assert!(!after(100).is_over(moment, 9 * minute, 10 * minute, true), "as configured");
     }
 
     #[test]
@@ -435,7 +433,8 @@ mod tests {
         let mut allowances = Allowances::new(began);
         let allowance = allowances.of(socket(1), client(1), began);
         let (mut flows, mut got): (Vec<AddressValidation>, u64) = (vec![AddressValidation::default(); 20], 0);
-        // Twenty flows of the victim's address, a datagram each ten times a second, from a service without measure.
+        // Twenty flows of the victim's address, each with a datagram ten times a second, from an origin without a
+        // limit.
         for tick in 0..100_u64 {
             let now = began + Duration::from_millis(100 * tick);
             for flow in &mut flows {
@@ -446,7 +445,7 @@ mod tests {
         let datagrams = 20 * 100;
         let by_time = 11 * (BYTES_PER_SECOND.iter().sum::<u64>());
         assert!(got <= datagrams * (131_072 + 90) + by_time, "{got}");
-        // Hardly any datagrams: then only the rate counts.
+        // With few datagrams, only the rate counts.
         let (mut flow, allowance) = (after(100), allowances.of(socket(1), client(2), began));
         flow.heard(1, 30, began);
         let got = (0..100_000).filter(|_| flow.may_send(1_350, &allowance, began)).count() as u64 * 1_350;
@@ -470,13 +469,13 @@ mod tests {
         let used = allowances.of(socket(1), client(1), now);
         assert!(used.take(Level::New, 262_144, now) && !used.take(Level::New, 1, now));
         drop(used);
-        let held = allowances.of(socket(1), client(2), now);
+        let used = allowances.of(socket(1), client(2), now);
         for n in 0..200_000_u32 {
             allowances.of(socket(1), IpAddr::V4((n + 1).into()), now);
         }
         assert!(allowances.at_sockets.allowances.len() <= MAX_ALLOWANCES);
         assert!(!allowances.of(socket(1), client(1), now).take(Level::New, 1, now), "a new flow does not get it anew");
-        assert!(Arc::ptr_eq(&held, &allowances.of(socket(1), client(2), now)));
+        assert!(Arc::ptr_eq(&used, &allowances.of(socket(1), client(2), now)));
         let later = now + Duration::from_secs(2);
         allowances.of(socket(1), client(3), later);
         assert!(!allowances.at_sockets.allowances.contains_key(&(socket(1), client(1))), "it is whole again");
@@ -486,11 +485,11 @@ mod tests {
     #[test]
     fn when_there_is_no_room_it_is_looked_for_some_once_a_second_and_not_for_each_stranger() {
         let now = Instant::now();
-        let mut known = Known::default();
+        let mut known = AllowanceMap::default();
         let allowance = |now| Some(Allowance::new(1, None, now));
-        let held: Vec<_> = (0..MAX_ALLOWANCES).map(|n| known.get(&n, now, || allowance(now))).collect();
+        let used: Vec<_> = (0..MAX_ALLOWANCES).map(|n| known.get(&n, now, || allowance(now))).collect();
         assert!(known.get(&MAX_ALLOWANCES, now + LOOK_INTERVAL, || allowance(now)).is_none());
-        drop(held);
+        drop(used);
         let soon = now + LOOK_INTERVAL * 2 - Duration::from_millis(1);
         assert!(known.get(&MAX_ALLOWANCES, soon, || allowance(now)).is_none(), "it was looked for a moment ago");
         assert!(known.get(&MAX_ALLOWANCES, now + LOOK_INTERVAL * 2, || allowance(now)).is_some());

@@ -1,4 +1,4 @@
-//! One flow of a UDP port: what a client sends goes to an origin, and what comes back goes to the client.
+//! One flow of a UDP port: the datagrams between a client and an origin.
 
 use std::{
     net::IpAddr,
@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 use sallyport_balance::Attempts;
-use sallyport_net::{Carried, Pace, UdpPort};
+use sallyport_net::{Pace, RelayCounts, UdpPort};
 use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
 
 use crate::{
@@ -32,12 +32,12 @@ use crate::{
     },
 };
 
-/// How many datagrams of one flow wait for a tunnel that is about to come (back).
-const MAX_HELD_DATAGRAMS: usize = 32;
+/// How many datagrams of one flow wait for a tunnel that is expected (back) soon.
+const MAX_WAITING_DATAGRAMS: usize = 32;
 /// How many bytes of them.
-const MAX_HELD_BYTES: usize = 8_192;
+const MAX_WAITING_BYTES: usize = 8_192;
 /// How long they wait.
-const MAX_HELD_TIME: Duration = Duration::from_secs(2);
+const MAX_WAITING_TIME: Duration = Duration::from_secs(2);
 
 /// A client's flow.
 pub(crate) struct Flow {
@@ -46,18 +46,18 @@ pub(crate) struct Flow {
     pass: Pass,
     towards: Option<Towards>,
     tried: Attempts<u64>,
-    /// The origin that last had as many flows as it may.
+    /// The origin that last refused this flow because it had as many flows as it may.
     full_at: Option<u64>,
-    /// When another flow made way for this one.
+    /// When another flow was evicted for this one.
     way_since: Option<Instant>,
-    held: HeldDatagrams,
+    waiting: WaitingDatagrams,
     metrics: Metrics,
     began: Instant,
     seen: Instant,
     bytes: u64,
 }
 
-/// An origin that the flow goes to.
+/// The origin of a flow.
 struct Towards {
     handle: OriginFlow,
     ended: Arc<OnceLock<FlowEnd>>,
@@ -66,7 +66,7 @@ struct Towards {
 
 /// Datagrams that wait for a tunnel.
 #[derive(Default)]
-struct HeldDatagrams {
+struct WaitingDatagrams {
     datagrams: Vec<Box<[u8]>>,
     bytes: usize,
     since: Option<Instant>,
@@ -77,7 +77,7 @@ struct Back {
     key: Key,
     port: Arc<UdpPort>,
     allowance: Arc<Allowance>,
-    /// Whether it is bounded how much goes to whom: the owner's choice.
+    /// Whether traffic to unvalidated addresses is bounded, which the socket's owner configures.
     is_guarded: Arc<AtomicBool>,
     validation: Mutex<AddressValidation>,
     meter: Mutex<Meter>,
@@ -85,27 +85,27 @@ struct Back {
     began: Instant,
     /// How many bytes went to the client.
     bytes: AtomicU64,
-    /// When something last went to the client, in milliseconds since the beginning; 0: never.
+    /// When the last datagram went to the client, in milliseconds since the begin; 0 for never.
     last_ms: AtomicU64,
 }
 
-/// What comes back from one origin.
+/// Receives the answers of one origin.
 struct Sink {
     back: Arc<Back>,
     ended: Arc<OnceLock<FlowEnd>>,
 }
 
-/// What became of a client's datagrams.
+/// The outcome for a client's datagrams.
 pub(crate) enum Step {
-    /// They are on their way, or were dropped as datagrams are.
-    Carried,
-    /// They wait for a tunnel: [`Flow::try_held`] is to be called soon.
-    Held,
-    /// The flow is over: no origin takes it.
+    /// Sent, or dropped as datagrams may be.
+    Sent,
+    /// They wait for a tunnel: [`Flow::try_waiting`] is to be called soon.
+    Waiting,
+    /// The flow has ended: no origin takes it.
     Over(Verdict),
 }
 
-/// Whether so many bytes may move now. What would have to wait is dropped instead: nobody waits with datagrams.
+/// Whether the limits allow this many bytes now. What exceeds the limits is dropped, because datagrams are not queued.
 fn is_in_time(pace: &mut impl Pace, bytes: u64) -> bool {
     let is_in_time = pace.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready();
     if is_in_time {
@@ -154,7 +154,7 @@ impl Back {
         self.validation.lock()
     }
 
-    /// How many of these, from the first on, may go to an address that may only be pretended.
+    /// How many of these, from the first on, may go to the client by its address validation.
     fn allowed(&self, batch: &[&[u8]], now: Instant) -> usize {
         let mut validation = self.validation();
         if !self.is_guarded.load(Ordering::Relaxed) {
@@ -206,7 +206,7 @@ impl Flow {
             tried: Attempts::default(),
             full_at: None,
             way_since: None,
-            held: HeldDatagrams::default(),
+            waiting: WaitingDatagrams::default(),
             metrics,
             began,
             seen: began,
@@ -214,33 +214,33 @@ impl Flow {
         }
     }
 
-    /// Who sends.
+    /// The address of the client.
     pub(crate) fn client(&self) -> IpAddr {
         self.back.key.client.ip()
     }
 
-    /// Whether the origin has said something, and the client got it.
+    /// Whether an answer of the origin has reached the client.
     pub(crate) fn is_answered(&self) -> bool {
         self.back.is_answered()
     }
 
-    /// Whether the client has gone on after an answer.
+    /// Whether the client has sent again after an answer.
     pub(crate) fn is_established(&self) -> bool {
         self.back.validation().level() > Level::New
     }
 
-    /// How late it makes way for others.
+    /// The rank for eviction.
     pub(crate) fn rank(&self, now: Instant) -> Level {
         self.back.validation().rank(now.saturating_duration_since(self.seen))
     }
 
-    /// When something last moved, in either direction.
+    /// When a datagram last moved, in either direction.
     pub(crate) fn last(&self) -> Instant {
         self.seen.max(self.back.last())
     }
 
-    /// Steps 3 to 5 for what the client sends: an origin where there is none (any more), and onwards.
-    /// `expects` says whether a tunnel may be waited for.
+    /// Steps 3 to 5 for the client's datagrams: selects an origin if there is none (any more), and sends. `expects`
+    /// says whether a tunnel is expected soon.
     pub(crate) fn forward(
         &mut self,
         pool: &SocketPool,
@@ -254,23 +254,23 @@ impl Flow {
         self.back.validation().heard(datagrams.len(), bytes as u64, now);
         if !is_in_time(&mut self.pass, bytes as u64) {
             self.metrics.datagrams_dropped("rate", datagrams.len());
-            return Step::Carried;
+            return Step::Sent;
         }
         match self.reach_origin(pool, expects) {
             Ok(true) => {
                 self.release_held(now);
                 self.send(datagrams);
-                Step::Carried
+                Step::Sent
             }
             Ok(false) => {
                 self.hold(datagrams, now);
-                Step::Held
+                Step::Waiting
             }
             Err(verdict) => Step::Over(verdict),
         }
     }
 
-    /// Every origin may take the flow again: another one made way.
+    /// Allows a new try at every origin, after another flow was evicted.
     pub(crate) fn try_all_again(&mut self, now: Instant) {
         self.tried = Attempts::default();
         if !self.has_way() {
@@ -278,33 +278,33 @@ impl Flow {
         }
     }
 
-    /// Whether another one made way for it, and nothing has come back since.
+    /// Whether another flow was evicted for this one, and no answer has come since.
     pub(crate) fn has_way(&self) -> bool {
         self.way_since.is_some_and(|since| self.back.last() <= since)
     }
 
-    /// The origin that last had as many flows as it may, when this one was to go there.
+    /// The origin that last refused this flow because it had as many flows as it may.
     pub(crate) fn full_at(&self) -> Option<u64> {
         self.full_at
     }
 
-    /// Whether it goes to this origin.
+    /// Whether the flow goes to this origin.
     pub(crate) fn goes_to(&self, origin: u64) -> bool {
         self.towards.as_ref().is_some_and(|towards| towards.origin.origin().number() == origin)
     }
 
-    /// Tries again to send the held datagrams. Returns false when none wait any more.
-    pub(crate) fn try_held(&mut self, pool: &SocketPool, now: Instant) -> bool {
-        let Some(since) = self.held.since else { return false };
-        if now.saturating_duration_since(since) > MAX_HELD_TIME {
-            let held = std::mem::take(&mut self.held);
-            self.metrics.datagrams_dropped("no-tunnel", held.datagrams.len());
+    /// Tries again to send the waiting datagrams. Returns false when none wait any more.
+    pub(crate) fn try_waiting(&mut self, pool: &SocketPool, now: Instant) -> bool {
+        let Some(since) = self.waiting.since else { return false };
+        if now.saturating_duration_since(since) > MAX_WAITING_TIME {
+            let waiting = std::mem::take(&mut self.waiting);
+            self.metrics.datagrams_dropped("no-tunnel", waiting.datagrams.len());
             return false;
         }
         if matches!(self.reach_origin(pool, || true), Ok(true)) {
             self.release_held(now);
         }
-        self.held.since.is_some()
+        self.waiting.since.is_some()
     }
 
     fn send(&self, datagrams: &[&[u8]]) {
@@ -315,13 +315,13 @@ impl Flow {
         }
     }
 
-    /// Whether an origin is there; `Ok(false)`: one is expected soon.
+    /// Selects an origin if there is none; `Ok(false)` if one is expected soon.
     fn reach_origin(&mut self, pool: &SocketPool, expects: impl Fn() -> bool) -> Result<bool, Verdict> {
         let mut last = None;
         if let Some(towards) = &self.towards {
             match towards.ended.get() {
                 None => return Ok(true),
-                // It has had its chance, and what it got is lost: the next one gets what comes from now on.
+                // This origin has failed, and the datagrams that it got are lost; the next origin gets later ones.
                 Some(end @ (FlowEnd::Unreachable | FlowEnd::Busy)) => {
                     if self.back.is_answered() {
                         self.tried = Attempts::default();
@@ -368,64 +368,66 @@ impl Flow {
     }
 
     fn hold(&mut self, datagrams: &[&[u8]], now: Instant) {
-        self.held.since.get_or_insert(now);
+        self.waiting.since.get_or_insert(now);
         for datagram in datagrams {
-            if self.held.datagrams.len() == MAX_HELD_DATAGRAMS || self.held.bytes + datagram.len() > MAX_HELD_BYTES {
+            if self.waiting.datagrams.len() == MAX_WAITING_DATAGRAMS
+                || self.waiting.bytes + datagram.len() > MAX_WAITING_BYTES
+            {
                 self.metrics.datagrams_dropped("no-tunnel", 1);
                 continue;
             }
-            self.held.bytes += datagram.len();
-            self.held.datagrams.push((*datagram).into());
+            self.waiting.bytes += datagram.len();
+            self.waiting.datagrams.push((*datagram).into());
         }
     }
 
     fn release_held(&mut self, now: Instant) {
-        if self.held.since.is_none() {
+        if self.waiting.since.is_none() {
             return;
         }
-        let held = std::mem::take(&mut self.held);
+        let waiting = std::mem::take(&mut self.waiting);
         self.seen = now;
-        let datagrams: Vec<&[u8]> = held.datagrams.iter().map(|datagram| &datagram[..]).collect();
+        let datagrams: Vec<&[u8]> = waiting.datagrams.iter().map(|datagram| &datagram[..]).collect();
         self.send(&datagrams);
     }
 
-    /// Whether nothing moved for so long that it is over; `longest` is the bound for those that were used most.
+    /// Whether the flow was idle for too long; `longest` is the configured idle timeout.
     pub(crate) fn is_idle(&self, longest: Duration, now: Instant) -> bool {
         let (rest, silence) = (now.saturating_duration_since(self.last()), now.saturating_duration_since(self.seen));
         let is_guarded = self.back.is_guarded.load(Ordering::Relaxed);
         self.back.validation().is_over(rest, silence, longest, is_guarded)
     }
 
-    /// Whether the origin or its tunnel ended the flow; the next datagram goes to another one.
+    /// Whether the origin or its tunnel ended the flow. The next datagram goes to another origin.
     pub(crate) fn is_cut(&self) -> bool {
         self.towards.as_ref().is_none_or(|towards| towards.ended.get().is_some())
     }
 
-    /// The address of ours that the client speaks to.
+    /// The local address to which the client sends.
     pub(crate) fn local(&self) -> IpAddr {
         self.back.key.local
     }
 
-    /// Whether somebody with the right to do so wants it to end; tells them what went through it so far.
+    /// Whether the flow was ended through the API. Updates the flow's byte counts for the API as well.
     pub(crate) fn is_killed(&self) -> bool {
         let live = self.context.live().flow();
         live.bytes.store(self.bytes + self.back.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         live.is_cut()
     }
 
-    /// Step 6: the flow is over because nothing moves any more.
+    /// Step 6: the flow ends after its idle timeout.
     pub(crate) fn ended_idle(self) {
         let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };
         self.ended(verdict);
     }
 
-    /// Step 6: the flow goes on in another process, with the same socket at its connector.
+    /// Step 6: the flow continues in another process, with the same socket at its connector.
     pub(crate) fn moved(self) {
         let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };
         self.over(verdict, FlowEnd::Detached);
     }
 
-    /// Step 6: the flow is over.
+    /// Step 6: the flow ends.
     pub(crate) fn ended(self, verdict: Verdict) {
         let is_idle = matches!(verdict, Verdict::Complete | Verdict::Unanswered);
         self.over(verdict, if is_idle { FlowEnd::Idle } else { FlowEnd::Done });
@@ -435,8 +437,8 @@ impl Flow {
         if let Some(towards) = self.towards.take() {
             towards.handle.close(end);
         }
-        self.context.set_carried(Carried { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
-        tracing::trace!(lasted = ?self.began.elapsed(), verdict = verdict.as_str(), "a flow is over");
+        self.context.set_carried(RelayCounts { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
+        tracing::trace!(lasted = ?self.began.elapsed(), verdict = verdict.as_str(), "a flow ended");
         self.context.ended(verdict);
     }
 }

@@ -1,10 +1,9 @@
-//! The end of a UDP port in this process, while the next process has it already.
+//! The handover of a UDP port to the next process.
 //!
-//! The port's socket is the next process's from now on, but connectors are still here, and come over within a moment.
-//! Until they have, each established flow gets a socket for its client alone, which the kernel prefers over the port's:
-//! its datagrams go on here as if nothing had happened. Then these sockets are closed, the next datagram of each flow
-//! goes to the next process, and its connector takes up the same socket to the origin again
-//! (`docs/adr/0008-takeover.md`).
+//! The next process already has the port's socket, but connectors are still here for a moment. Until they have moved,
+//! each established flow gets a connected socket, which the kernel prefers over the port's socket. So its datagrams
+//! still arrive here. Afterwards these sockets close, and the next datagram of each flow reaches the next process. The
+//! flow's connector continues with the same socket to the origin (`docs/adr/0008-takeover.md`).
 
 use std::{
     sync::Arc,
@@ -20,21 +19,21 @@ use crate::{
     udp::{self, Server, flow::Flow, table::Key},
 };
 
-/// How many flows get a socket of their own, those that moved last before all others. Each makes the delivery of a
-/// stranger's datagram to the port a little dearer.
+/// How many flows get a connected socket, the most recently used first. Each one slows the kernel's lookup for other
+/// datagrams a little.
 const MAX_OWN_SOCKETS: usize = 1_024;
-/// How recently something must have moved in a flow that gets one.
+/// How recently a flow must have been used to get one.
 const RECENT: Duration = Duration::from_secs(10);
-/// How long connectors get to come over to the next process, once they are told to.
+/// How long connectors have to move to the next process.
 const TIME_TO_MOVE: Duration = Duration::from_secs(2);
-/// How long after that answers that are on their way still pass.
+/// How long late answers still pass after that.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
-/// How often it is looked for flows whose tunnel has gone.
+/// How often flows are checked for a tunnel that has left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// How many reads of what waits at the port there are at most.
+/// How many reads empty the port's socket at most.
 const MAX_LAST_READS: usize = 256;
 
-/// Serves on what was established until it has moved over, or the ports has no more time.
+/// Serves established flows until they have moved or the time is over.
 pub(crate) async fn finish(mut server: Server) {
     server.sweep(Instant::now());
     if server.flows.len() == 0 {
@@ -42,7 +41,7 @@ pub(crate) async fn finish(mut server: Server) {
     }
     let own = open_own_sockets(&mut server);
     let port = server.port.clone();
-    // What came to the new sockets before they knew their clients, and what was at the port already.
+    // Reads what came to the new sockets before they were connected, and what waits at the port.
     for socket in own.iter().map(|(_, socket)| socket).chain([&*port]) {
         read_out(&mut server, socket);
     }
@@ -74,7 +73,7 @@ fn lock(server: &Mutex<Server>) -> MutexGuard<'_, Server> {
     server.lock()
 }
 
-/// A socket for each flow that is established, as far as there may be more.
+/// Connected sockets for the established flows, up to the bound.
 fn open_own_sockets(server: &mut Server) -> Vec<(Key, UdpPort)> {
     let now = Instant::now();
     let mut wanted: Vec<_> = server
@@ -98,12 +97,12 @@ fn open_own_sockets(server: &mut Server) -> Vec<(Key, UdpPort)> {
             }
         }
     }
-    // Nobody else is to share the port: it stays the next process's alone.
+    // No further process may share the port: it belongs to the next process alone.
     drop(server.port.share(false));
     own
 }
 
-/// Takes all that waits in this socket.
+/// Reads everything that waits in this socket.
 fn read_out(server: &mut Server, socket: &UdpPort) {
     for _ in 0..MAX_LAST_READS {
         if socket.recv_now(|received| server.take(received)).is_err() {
@@ -112,8 +111,8 @@ fn read_out(server: &mut Server, socket: &UdpPort) {
     }
 }
 
-/// Serves one flow's own socket until its tunnel is gone or all are to be closed; then the socket is closed, and what
-/// its client sends from then on goes to the next process.
+/// Serves one flow's connected socket until its tunnel has left or `closing` comes. Then the socket closes, and further
+/// datagrams reach the next process.
 async fn serve_own(server: Arc<Mutex<Server>>, key: Key, socket: UdpPort, closing: Shutdown) {
     let mut look = tokio::time::interval(LOOK_INTERVAL);
     loop {
@@ -140,9 +139,9 @@ async fn serve_own(server: Arc<Mutex<Server>>, key: Key, socket: UdpPort, closin
     }
 }
 
-/// Resolves when connectors have had the time to come over.
+/// Resolves when connectors have had the time to move.
 async fn until_moved(mut phase: watch::Receiver<Phase>, server: &Mutex<Server>) {
-    phase::reached(&mut phase, Phase::Draining).await;
+    phase::reached(&mut phase, Phase::Closing).await;
     let until = tokio::time::Instant::now() + TIME_TO_MOVE;
     while tokio::time::Instant::now() < until {
         if lock(server).flows.iter_mut().all(|(_, flow)| flow.is_cut()) {

@@ -1,8 +1,8 @@
-//! The path of a datagram to a UDP socket. Each client is a flow: [`Server::take`] is the whole of its way in, and
-//! [`flow`] the way back.
+//! The path of a datagram to a UDP socket. Each client is a flow: [`Server::take`] is its way in, and [`flow`] the way
+//! back.
 //!
-//! One task reads the port and owns the table of its flows, so that no datagram overtakes another of its flow. What
-//! comes back is sent by the task that reads the tunnel.
+//! One task reads the port and owns the table of flows, so that datagrams of a flow keep their order. Answers are sent
+//! by the task that reads the tunnel.
 //!
 //! May use `access`, `record`, `origins`, `policy`, `metrics`, `lifecycle`.
 
@@ -39,31 +39,31 @@ use crate::{
     },
 };
 
-/// How often flows are looked through for those that are over.
+/// How often ended flows are searched for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often what waits for a tunnel is tried again.
+/// How often waiting datagrams are tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// How many flows of a port wait for a tunnel at once.
-const MAX_HOLDING: usize = 512;
+/// How many flows of a port may wait for a tunnel at once.
+const MAX_WAITING: usize = 512;
 
-/// A UDP port that is open.
+/// An open UDP port.
 pub(crate) struct Server {
     ports: Arc<UdpPorts>,
     socket: SocketId,
     pub(crate) port: Arc<UdpPort>,
     pool: Arc<SocketPool>,
     pub(crate) flows: Table<Flow>,
-    /// Whether it is bounded how much goes to addresses that may only be pretended, as the socket's owner says.
+    /// Whether traffic to unvalidated addresses is bounded, which the socket's owner configures.
     is_guarded: Arc<AtomicBool>,
-    /// The ports that are open here, this one among them.
+    /// The ports of sockets in this process, this one among them.
     own: OwnPorts,
     /// The flows that wait for a tunnel.
-    holding: Vec<Key>,
-    /// The edge's drain waits for a port that has flows.
+    waiting: Vec<Key>,
+    /// Counts a port with flows as running work, for the shutdown.
     running: Option<RunningGuard>,
 }
 
-/// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
+/// Serves the port until the shutdown, then hands its established flows to the next process.
 pub(crate) async fn serve(ports: Arc<UdpPorts>, socket: SocketId, port: UdpPort, opened: OpenPort, shutdown: Shutdown) {
     let account = ports.access.state.routes.get(socket).map(|route| route.account);
     let count = account.map(|account| ports.flows.of(account)).unwrap_or_default();
@@ -73,7 +73,7 @@ pub(crate) async fn serve(ports: Arc<UdpPorts>, socket: SocketId, port: UdpPort,
         flows: Table::new(count),
         is_guarded: Arc::new(AtomicBool::new(true)),
         own: opened.ports().clone(),
-        holding: Vec::new(),
+        waiting: Vec::new(),
         running: None,
         port: Arc::new(port),
         ports,
@@ -88,12 +88,12 @@ pub(crate) async fn serve(ports: Arc<UdpPorts>, socket: SocketId, port: UdpPort,
             biased;
             () = shutdown.wait() => break,
             _ = sweep.tick() => server.sweep(Instant::now()),
-            _ = retry.tick(), if !server.holding.is_empty() => server.retry(Instant::now()),
+            _ = retry.tick(), if !server.waiting.is_empty() => server.retry(Instant::now()),
             readable = port.readable() => match readable {
                 Ok(()) => {
-                    // An error here is of a datagram that was sent, and passes.
+                    // An error here concerns a datagram that was sent, and does not last.
                     drop(port.try_recv(|received| server.take(received)));
-                    // A port that is flooded is always readable: others are to have their turns.
+                    // A flooded port is always readable; other tasks must have their turns.
                     tokio::task::consume_budget().await;
                 }
                 Err(_) => break,
@@ -105,31 +105,31 @@ pub(crate) async fn serve(ports: Arc<UdpPorts>, socket: SocketId, port: UdpPort,
 }
 
 impl Server {
-    /// What all ports of the edge share.
+    /// The state that all ports share.
     pub(crate) fn ports(&self) -> &Arc<UdpPorts> {
         &self.ports
     }
 
-    /// Datagrams of one client, from their arrival to the tunnel.
+    /// Handles datagrams of one client, from their arrival to the tunnel.
     pub(crate) fn take(&mut self, received: Received<'_>) {
         let now = Instant::now();
         let key = Key { client: received.client, local: received.local };
         let datagrams: Vec<&[u8]> = received.datagrams().collect();
         self.ports.access.state.metrics.datagrams_in(datagrams.len());
-        // 1. and 2.: a flow that runs, or a new one.
+        // 1. and 2.: a running flow, or a new one.
         if self.flows.get_mut(&key).is_none() && !self.begin(key, now) {
             self.ports.access.state.metrics.datagrams_dropped("refused", datagrams.len());
             return;
         }
-        let has_room = self.holding.len() < MAX_HOLDING;
+        let has_room = self.waiting.len() < MAX_WAITING;
         let expects = || has_room && self.ports.access.state.sockets.expects(&self.pool, Group::ROOT);
         let Some(flow) = self.flows.get_mut(&key) else { return };
-        // 3. Choose an origin, 4. open a flow to it, 5. carry.
+        // 3. Select an origin, 4. open a flow to it, 5. relay.
         match flow.forward(&self.pool, expects, &datagrams, now) {
-            Step::Carried => {}
-            Step::Held => {
-                if !self.holding.contains(&key) {
-                    self.holding.push(key);
+            Step::Sent => {}
+            Step::Waiting => {
+                if !self.waiting.contains(&key) {
+                    self.waiting.push(key);
                 }
             }
             Step::Over(verdict) => {
@@ -144,8 +144,8 @@ impl Server {
         self.flows.set_rank(&key, rank);
     }
 
-    /// A connector has as many flows as it may: another one at it makes way, when there is one that is worth no more than
-    /// this. One is enough until something has come back: its place is free only when the connector has heard of it.
+    /// Frees a place at a connector that has as many flows as it may, if another flow there has no higher rank than
+    /// this one. Only once until an answer comes: the connector frees the place only when it learns of the end.
     fn make_way_for(&mut self, key: &Key, now: Instant) -> bool {
         let Some(full) = self.flows.get_mut(key).and_then(|flow| flow.full_at()) else { return false };
         if self.flows.get_mut(key).is_some_and(|flow| !flow.has_way()) {
@@ -159,7 +159,7 @@ impl Server {
         true
     }
 
-    /// No origin takes the flow. Only one that had been answered leaves a line in the log.
+    /// No origin takes the flow. Only a flow that was answered before is logged.
     fn give_up(&mut self, key: &Key, verdict: Verdict) {
         match self.flows.remove(key) {
             Some(flow) if flow.is_answered() => flow.ended(verdict),
@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Begins a flow, where it may be. A flow that is refused leaves no line in the log: anybody could write it full.
+    /// Begins a flow, if it is admitted. A refused flow is not logged, because a flood could fill the log.
     fn begin(&mut self, key: Key, now: Instant) -> bool {
         let ports = self.ports.clone();
         let Some(route) = ports.access.state.routes.get(self.socket) else { return false };
@@ -181,9 +181,9 @@ impl Server {
             ports.access.state.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
             return false;
         }
-        // 1. Name the flow: its id, its client, its moment.
+        // 1. Name the flow: its id, its client, its time.
         let context = FlowContext::new(&ports.access.state, &route, &self.pool, key.client);
-        // 2. May they? Who may not makes nobody make way.
+        // 2. Admission, before any other flow is evicted.
         let pass = match self.enter(&route, key.client.ip()) {
             Ok(pass) => pass,
             Err(verdict) => {
@@ -200,8 +200,8 @@ impl Server {
         true
     }
 
-    /// What a new flow gets: nobody waits with a datagram, so what would have to wait may not. Where the socket has as many
-    /// flows as it may, one of those that have shown nothing makes way: else whoever invents addresses would hold them all.
+    /// Admits a new flow, without waiting. If the socket has as many flows as it may, a flow of the lowest level is
+    /// evicted; otherwise forged addresses could hold all places.
     fn enter(&mut self, route: &Arc<SocketRoute>, client: IpAddr) -> Result<Pass, Verdict> {
         let rules = admit::check_address(&self.ports.access, route, &self.pool, client)?;
         if admit::judge(&self.ports.access, &rules, client, None).is_some_and(|ruling| !ruling.allowed) {
@@ -221,7 +221,7 @@ impl Server {
         Ok(pass)
     }
 
-    /// Ends the flows in which nothing moves, and looks how much the others are worth now.
+    /// Ends idle flows, and updates the rank of the others.
     pub(crate) fn sweep(&mut self, now: Instant) {
         let longest = self.ports.access.state.config.udp_idle_timeout;
         for flow in self.flows.take_if(|flow| flow.is_idle(longest, now)) {
@@ -240,7 +240,7 @@ impl Server {
         }
     }
 
-    /// Ends the flows that would not be let in now.
+    /// Ends the flows that would not be admitted now.
     fn judge_again(&mut self) {
         let Some(route) = self.ports.access.state.routes.get(self.socket) else { return };
         let rules = self.pool.rules(&route);
@@ -254,10 +254,10 @@ impl Server {
         }
     }
 
-    /// Tries again to send what waits for a tunnel.
+    /// Tries again to send waiting datagrams.
     pub(crate) fn retry(&mut self, now: Instant) {
         let (flows, pool) = (&mut self.flows, &self.pool);
-        self.holding.retain(|key| flows.get_mut(key).is_some_and(|flow| flow.try_held(pool, now)));
+        self.waiting.retain(|key| flows.get_mut(key).is_some_and(|flow| flow.try_waiting(pool, now)));
     }
 }
 
@@ -269,18 +269,18 @@ impl Drop for Server {
     }
 }
 
-/// Whether the client's address can be told apart from ours on a socket for it alone.
+/// Whether a connected socket could use this local address: it is no wildcard.
 pub(crate) fn is_specific(local: IpAddr) -> bool {
     !local.is_unspecified() && !local.is_multicast()
 }
 
-/// Whether the source cannot be a client's: no port, or one of our own ports at one of our own addresses. What a service
-/// answered to that would come back to us, and be answered, for ever.
+/// Whether the source cannot be a client: it has no port, or is a port of this edge at this machine. Answers to such a
+/// source would loop.
 fn is_forged(own: &OwnPorts, key: Key) -> bool {
     let client = key.client;
     let is_own_address = || {
         let ip = client.ip();
-        // Whose address it is costs a system call, for the few whose port is one of ours.
+        // Whether the machine has the address costs a system call, only for sources whose port is a port of this edge.
         ip == key.local || ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
     };
     client.port() == 0 || (own.has_udp(client) && is_own_address())

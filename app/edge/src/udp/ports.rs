@@ -1,4 +1,4 @@
-//! What all UDP ports of an edge share.
+//! The state that all UDP ports of an edge share.
 
 use std::{sync::Arc, time::Instant};
 
@@ -6,18 +6,18 @@ use parking_lot::Mutex;
 
 use crate::{access::Access, lifecycle::flow_count::FlowCounts, udp::address_validation::Allowances};
 
-/// The UDP ports of an edge.
+/// The state that all UDP ports of an edge share.
 pub(crate) struct UdpPorts {
-    /// Who may come in.
+    /// Admission.
     pub(crate) access: Arc<Access>,
-    /// How many flows there are.
+    /// The counts of flows.
     pub(crate) flows: Arc<FlowCounts>,
-    /// What flows of each address may send beyond what they have earned, on all ports.
+    /// What each address may get beyond the credit of its flows, over all ports.
     pub(crate) allowances: Mutex<Allowances>,
 }
 
 impl UdpPorts {
-    /// No port is open yet.
+    /// No port yet.
     pub(crate) fn new(access: Arc<Access>) -> Arc<Self> {
         Arc::new(Self { access, flows: Arc::default(), allowances: Mutex::new(Allowances::new(Instant::now())) })
     }

@@ -1,10 +1,9 @@
-//! The flows of one UDP port, and the bounds that hold when datagrams come from everywhere.
+//! The flows of one UDP port, and the bounds that hold under a flood of datagrams.
 //!
-//! Anybody can write any address on a datagram. When there is no room, a flow of the lowest [`Level`] makes way; among
-//! those, one of the address that holds most of them; of that address, the oldest. So a flood from invented addresses takes
-//! a bounded amount of memory and pushes out itself, and one from few addresses does so even where it answers what it is
-//! told. Flows of the highest level are safe; only where they leave hardly any room for newcomers do those make way of which
-//! one network holds more than a few.
+//! Source addresses can be forged. When there is no room, a flow of the lowest [`Level`] is evicted: of the address
+//! with most such flows, the oldest one. A flood from forged addresses so takes bounded memory and evicts itself, and
+//! so does a flood from few addresses that answers. Flows of the highest level are safe, with one exception. If they
+//! leave hardly any room, flows of networks with more than a few of them are evicted.
 
 use std::{
     cmp::Reverse,
@@ -21,22 +20,22 @@ use crate::{
 pub(crate) const MAX_FLOWS_PER_PORT: usize = 16_384;
 /// How many flows a port has for each tunnel that is up: a little less than a connector takes of one.
 pub(crate) const MAX_FLOWS_PER_TUNNEL: usize = 4_000;
-/// How many flows a port may have even when others have taken all that there are, of its account or of all.
+/// How many flows a port always may have, even if other ports have used up the bound of the account or of the edge.
 pub(crate) const RESERVED_FLOWS_PER_PORT: usize = 256;
 /// How many flows of a port one address may have; in IPv6, one network of 64 bits.
 pub(crate) const MAX_FLOWS_PER_PARTY: usize = 1_024;
-/// How many flows of the highest level one address keeps when there is no room for others; in IPv6, one network of 48 bits:
-/// networks of 64 bits come in heaps.
+/// How many flows of the highest level one address keeps when there is no room. In IPv6 one network of 48 bits, because
+/// networks of 64 bits are cheap.
 const MAX_SAFE_FLOWS_PER_NETWORK: usize = 8;
-/// How many flows that are not of the highest level have a place before any of the highest makes way.
+/// How many places stay for flows below the highest level, before any of the highest is evicted.
 const MIN_NEWCOMERS: usize = 512;
-/// Which part of all that is at least, where there are few.
+/// The same as a part of all places, if there are few.
 const MIN_NEWCOMERS_PART: usize = 4;
 
-/// How many flows are looked at for one that can make way for another.
+/// How many flows are examined in search of one to evict.
 const MAX_LOOKED_AT: usize = 32;
 
-/// What makes a flow: whom it is from, and which address of ours they speak to.
+/// The key of a flow: the client's address, and the local address to which the client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) client: SocketAddr,
@@ -50,12 +49,12 @@ pub(crate) struct Table<T> {
     parties: HashMap<IpAddr, OfParty>,
     /// The flows of the highest level by network, the oldest first.
     networks: HashMap<IpAddr, BTreeMap<u64, Key>>,
-    /// Of each level, who holds flows of it: addresses, and of the highest level networks.
+    /// The holders of flows of each level: addresses, and networks for the highest level.
     holders: [BTreeSet<Holder>; Level::COUNT],
     /// How many flows of the highest level there are.
     safe: usize,
     next: u64,
-    /// How many flows there are beside those of this port.
+    /// Counts the flows of all ports.
     count: FlowCount,
 }
 
@@ -66,7 +65,7 @@ struct Entry<T> {
     flow: T,
 }
 
-/// How many flows of a level an address holds, and which is its oldest: the greatest is the one to make way.
+/// How many flows of a level a holder has, and its oldest one: the greatest is evicted first.
 type Holder = (usize, Reverse<u64>, IpAddr);
 
 /// The flows of one address, the oldest of each level first.
@@ -86,7 +85,7 @@ fn holder(who: IpAddr, flows: &BTreeMap<u64, Key>) -> Option<Holder> {
     Some((flows.len(), Reverse(*oldest), who))
 }
 
-/// The network that an address is of: all of an IPv4 address, the first 48 bits of an IPv6 one.
+/// The network of an address: an IPv4 address, or the first 48 bits of an IPv6 address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => {
@@ -97,12 +96,12 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// There is no room, and nothing that would make way.
+/// There is no room, and no flow can be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
 impl<T> Table<T> {
-    /// No flow yet. Those that come are counted with those of other ports.
+    /// No flow yet. `count` counts the flows together with those of other ports.
     pub(crate) fn new(count: FlowCount) -> Self {
         let (flows, parties, networks) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self { flows, parties, networks, holders: Default::default(), safe: 0, next: 0, count }
@@ -113,12 +112,12 @@ impl<T> Table<T> {
         self.flows.len()
     }
 
-    /// The flow.
+    /// The flow with this key.
     pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
         self.flows.get_mut(key).map(|entry| &mut entry.flow)
     }
 
-    /// The flow makes way as those of this level do, from now on.
+    /// Sets the rank of a flow for eviction.
     pub(crate) fn set_rank(&mut self, key: &Key, rank: Level) {
         let Some(entry) = self.flows.get_mut(key) else { return };
         let (number, former) = (entry.number, std::mem::replace(&mut entry.rank, rank));
@@ -142,7 +141,7 @@ impl<T> Table<T> {
         });
     }
 
-    /// Changes which flows of this level the client of `key` holds.
+    /// Changes which flows of this level the holder of `key` has.
     fn change(&mut self, key: &Key, rank: Level, change: impl Fn(&mut BTreeMap<u64, Key>)) {
         let client = key.client.ip();
         let party = party(client);
@@ -164,7 +163,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The flows of a level that one of its holders holds.
+    /// The flows of a level that this holder has.
     fn flows_of(&self, who: &IpAddr, rank: Level) -> Option<&BTreeMap<u64, Key>> {
         match rank {
             Level::Many => self.networks.get(who),
@@ -172,16 +171,15 @@ impl<T> Table<T> {
         }
     }
 
-    /// Sees to it that there is room for one more flow of this address, where so many tunnels are up; gives the flow that
-    /// made way, if one had to.
+    /// Makes room for one more flow of this address, with this many tunnels up. Returns the evicted flow, if any.
     ///
     /// # Errors
-    /// When there is none: the flow is not to be begun.
+    /// There is no room: the flow must not begin.
     pub(crate) fn make_room(&mut self, client: IpAddr, tunnels: usize) -> Result<Option<T>, Full> {
         let max = MAX_FLOWS_PER_PORT.min(MAX_FLOWS_PER_TUNNEL.saturating_mul(tunnels.max(1)));
         let of_party = self.parties.get(&party(client)).filter(|of_party| of_party.len() >= MAX_FLOWS_PER_PARTY);
         let key = if let Some(of_party) = of_party {
-            // Nobody who is served now makes way for another at the same address.
+            // A flow of the highest level is never evicted for another one of the same address.
             let first = of_party.by_rank.iter().take(Level::Many as usize).find_map(BTreeMap::first_key_value);
             first.map(|(_, key)| *key)
         } else if self.len() >= max || (self.len() >= RESERVED_FLOWS_PER_PORT && self.count.is_full()) {
@@ -193,7 +191,7 @@ impl<T> Table<T> {
         Ok(self.remove(&key))
     }
 
-    /// The flow that is the next to make way.
+    /// The next flow to be evicted.
     fn lowest(&self) -> Option<Key> {
         if self.is_taken_by_few() {
             return self.lowest_of(Level::Many);
@@ -201,7 +199,7 @@ impl<T> Table<T> {
         Level::ALL.into_iter().take(Level::Many as usize).find_map(|rank| self.lowest_of(rank))
     }
 
-    /// The flow that makes way for this one where only some can: one that is worth no more, or of a network that has too
+    /// The flow to evict for this one, among those for which `can` is true: of no higher rank, or of a network with too
     /// many.
     pub(crate) fn way_for(&self, key: &Key, can: impl Fn(&T) -> bool) -> Option<Key> {
         let own = self.flows.get(key)?.rank;
@@ -222,13 +220,13 @@ impl<T> Table<T> {
         !has_room && most > MAX_SAFE_FLOWS_PER_NETWORK
     }
 
-    /// The flow of this level that is the next to make way.
+    /// The next flow of this level to be evicted.
     pub(crate) fn lowest_of(&self, rank: Level) -> Option<Key> {
         let (_, Reverse(oldest), holder) = self.holders[rank as usize].last()?;
         self.flows_of(holder, rank)?.get(oldest).copied()
     }
 
-    /// Puts a new flow in. There is none with this key.
+    /// Adds a flow, whose key is new.
     pub(crate) fn insert(&mut self, key: Key, flow: T) {
         let (number, rank) = (self.next, Level::New);
         self.next += 1;
@@ -239,7 +237,7 @@ impl<T> Table<T> {
         self.list(&key, rank, number);
     }
 
-    /// Takes the flow out.
+    /// Removes the flow.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<T> {
         let entry = self.flows.remove(key)?;
         self.count.ended(1);
@@ -251,12 +249,12 @@ impl<T> Table<T> {
         Some(entry.flow)
     }
 
-    /// Every flow, in no order.
+    /// All flows, in no order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut T)> {
         self.flows.iter_mut().map(|(key, entry)| (key, &mut entry.flow))
     }
 
-    /// Ranks every flow anew.
+    /// Updates the rank of every flow.
     pub(crate) fn rank_all(&mut self, rank_of: impl Fn(&T) -> Level) {
         let changed = self.flows.iter().filter_map(|(key, entry)| {
             let rank = rank_of(&entry.flow);
@@ -267,7 +265,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Takes out every flow of which this is true.
+    /// Removes and returns the flows for which `is_over` is true.
     pub(crate) fn take_if(&mut self, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let over: Vec<Key> = self.iter_mut().filter_map(|(key, flow)| is_over(flow).then_some(*key)).collect();
         over.iter().filter_map(|key| self.remove(key)).collect()
@@ -287,7 +285,7 @@ mod tests {
     use super::*;
     use crate::lifecycle::flow_count::{FlowCounts, MAX_FLOWS_PER_ACCOUNT};
 
-    /// Of an account that has all the flows that it may have.
+    /// The count of an account that has all its flows.
     fn exhausted() -> FlowCount {
         let count = FlowCount::default();
         (0..MAX_FLOWS_PER_ACCOUNT).for_each(|_| count.begun());
@@ -309,7 +307,7 @@ mod tests {
         Ok(evicted)
     }
 
-    /// A table for one tunnel that is full of flows of this level: so many ports of each address.
+    /// A table for one tunnel, full of flows of this level, with this many ports for each address.
     fn full(ports: u16, rank: Level) -> Table<u32> {
         let mut table = Table::new(FlowCount::default());
         for flow in 0..4_000_u32 {

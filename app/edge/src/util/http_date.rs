@@ -1,4 +1,4 @@
-//! The `date` of an answer whose origin gave it none (RFC 9110 section 6.6.1).
+//! The `date` field for responses without one (RFC 9110 section 6.6.1).
 
 use std::{
     cell::RefCell,
@@ -8,11 +8,11 @@ use std::{
 use http::{HeaderMap, HeaderValue, header::DATE};
 
 thread_local! {
-    /// The second that was written last, and how.
+    /// The second of the last date, and its formatted value.
     static WRITTEN: RefCell<(u64, HeaderValue)> = RefCell::new((0, written(0)));
 }
 
-/// Says when the answer was made, where it does not.
+/// Adds the `date` field, unless there is one.
 pub(crate) fn date(fields: &mut HeaderMap) {
     if fields.contains_key(DATE) {
         return;

@@ -1,4 +1,4 @@
-//! A timer for what must keep moving.
+//! An idle timer that costs nothing while bytes move.
 
 use std::{
     future::Future,
@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::{Instant, Sleep};
 
-/// A timer that is set to its bound again only when it fires, so that progress costs nothing.
+/// A timer that is set again only when it fires; progress sets a flag.
 #[derive(Debug)]
 pub(crate) struct IdleTimer {
     bound: Duration,
@@ -19,17 +19,17 @@ pub(crate) struct IdleTimer {
 }
 
 impl IdleTimer {
-    /// For so long.
+    /// Fires after `bound` without progress.
     pub(crate) fn new(bound: Duration) -> Self {
         Self { bound, timer: None, moved: false }
     }
 
-    /// Begins anew with the next call of [`IdleTimer::poll_over`].
+    /// Starts the timer again at the next [`IdleTimer::poll_over`].
     pub(crate) fn restart(&mut self) {
         self.timer = None;
     }
 
-    /// To be called while something is waited for: ready when nothing moved for the bound.
+    /// Ready when nothing has moved for the bound. To be polled while the caller waits.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let bound = self.bound;
         let timer = self.timer.get_or_insert_with(|| {

@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sallyport_http::RequestId;
 
-/// Random bytes from the operating system.
+/// Random bytes of the operating system.
 ///
 /// # Panics
-/// When there are none.
+/// The operating system gives none.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
     bytes
 }
 
-/// Ids that are different for each request of a process, and look random beside those of other processes. They are
-/// names, not secrets; a system call for each would cost more than the rest of a request's bookkeeping.
+/// Makes request ids: unique in a process, random across processes. Ids are not secret, so a counter is mixed instead
+/// of a system call for each.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
     keys: [u64; 2],
@@ -43,7 +43,7 @@ impl RequestIds {
     }
 }
 
-/// The finalizer of SplitMix64: one to one, so that different inputs stay different.
+/// The finalizer of SplitMix64, a bijection: different inputs stay different.
 fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! Waiting beside work for what hardly ever comes.
+//! A future that is polled only after it was woken.
 
 use std::{
     future::Future,
@@ -12,14 +12,16 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// A future that is looked at only after it has called. A task that also does something else is woken for that many
-/// times, and each look at a channel in which nothing is costs hundreds of instructions.
+/// Polls its inner future only after that future has called its waker.
+///
+/// A task with several sources of work is polled for each of them, and every poll of an idle channel costs hundreds of
+/// instructions.
 pub(crate) struct WakeGated<T> {
     inner: Pin<Box<dyn Future<Output = T> + Send + Sync>>,
     call: Arc<Call>,
-    /// By which the inner future calls.
+    /// The waker of the inner future.
     waker: Waker,
-    /// Whom a call wakes, as the call has it too.
+    /// The waker of the task, which `call` has too.
     task: Option<Waker>,
 }
 
@@ -43,7 +45,7 @@ impl Wake for Call {
 }
 
 impl<T> WakeGated<T> {
-    /// Waits for this.
+    /// Gates this future.
     pub(crate) fn new(inner: impl Future<Output = T> + Send + Sync + 'static) -> Self {
         let call = Arc::new(Call { has_called: AtomicBool::new(true), task: Mutex::new(None) });
         Self { inner: Box::pin(inner), waker: call.clone().into(), call, task: None }
@@ -59,7 +61,7 @@ impl<T> Future for WakeGated<T> {
             this.task = Some(cx.waker().clone());
             *this.call.task.lock() = this.task.clone();
         }
-        // Whoever calls after this wakes the task, which is known by now.
+        // A call after this point wakes the task, whose waker is stored by now.
         if !this.call.has_called.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }

@@ -157,7 +157,7 @@ async fn a_shutdown_lets_a_running_request_finish() {
 
 #[tokio::test]
 async fn a_shutdown_cuts_off_what_does_not_end_in_time() {
-    let world = World::start_with(|config| config.drain = Duration::from_millis(300)).await;
+    let world = World::start_with(|config| config.shutdown_grace = Duration::from_millis(300)).await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
         read_head(&mut tcp).await;
@@ -217,7 +217,7 @@ fn time_held_up() -> Arc<Mutex<Duration>> {
 #[tokio::test]
 async fn a_shutdown_takes_no_longer_than_it_may() {
     let drain = Duration::from_millis(3_500);
-    let world = World::start_with(|config| config.drain = drain).await;
+    let world = World::start_with(|config| config.shutdown_grace = drain).await;
     let mut socket = world.socket();
     let (addr, taken) = raw_origin(|mut tcp| async move {
         read_head(&mut tcp).await;

@@ -20,7 +20,7 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use sallyport_bus::{Directory, Routes};
-use sallyport_edge::{ApiRequestBody, BoxError, DrainReport, Edge, EdgeConfig};
+use sallyport_edge::{ApiRequestBody, BoxError, Edge, EdgeConfig, ShutdownReport};
 use sallyport_model::{
     AccountId, BasicAuth, CredentialHash, OriginProtocol, SocketId, SocketRoute, SocketType, TunnelId, TunnelRoute,
 };
@@ -57,7 +57,7 @@ pub(crate) struct World {
     pub(crate) routes: Routes,
     pub(crate) directory: Directory,
     pub(crate) shutdown: Shutdown,
-    serving: JoinHandle<anyhow::Result<DrainReport>>,
+    serving: JoinHandle<anyhow::Result<ShutdownReport>>,
     ca: PathBuf,
     count: AtomicUsize,
     ports: HandOver,
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// Ends the edge as SIGTERM would.
-    pub(crate) async fn stop(self) -> DrainReport {
+    pub(crate) async fn stop(self) -> ShutdownReport {
         self.shutdown.trigger();
         drop(self.ports);
         soon(self.serving).await.unwrap().unwrap()

@@ -10,7 +10,7 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use sallyport_bus::Identities;
 use sallyport_edge::{EdgeConfig, EdgeIdentity};
-use sallyport_identity::{AssertionKey, Grant, LoginRequest, LogoutTicket, Purpose, Sealer, SocketCookie};
+use sallyport_identity::{AssertionKey, Grant, LoginRequest, LogoutRequest, Purpose, Sealer, SocketCookie};
 use sallyport_model::{
     AccountId, AttachedPolicy, IdentitySettings, LoginSession, LoginSessionId, Person, PolicyId, ServiceTokenId,
     ServiceTokenRoute, ServiceTokenScope, SocketId,
@@ -441,7 +441,7 @@ async fn logging_out_takes_a_page_of_this_site() {
     let answer = house.ask(&socket, "POST /.sallyport/logout", &own).await;
     let login = format!("https://login.localhost:{}/logout?ticket=", house.world.addr.port());
     let ticket = answer.header("location").unwrap().strip_prefix(&login).unwrap();
-    let ticket: LogoutTicket = house.sealer.open(Purpose::Logout, ticket).unwrap();
+    let ticket: LogoutRequest = house.sealer.open(Purpose::Logout, ticket).unwrap();
     assert_eq!((answer.status, ticket.session, ticket.socket), (303, ann.id, socket.route.id));
     assert!(answer.header("set-cookie").unwrap().starts_with("__Host-sallyport=; "), "{}", answer.head);
     assert!(answer.header("set-cookie").unwrap().ends_with("Max-Age=0"), "{}", answer.head);

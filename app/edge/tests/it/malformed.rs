@@ -56,6 +56,23 @@ async fn smuggling_is_refused_with_a_page_and_the_connection_ends() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_malformed_from_its_first_byte_ends_the_connection() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", socket.host());
+    client.write_all(format!("{head}zz\r\n").as_bytes()).await.unwrap();
+    let answer = read_answer(&mut client).await;
+    assert_eq!((answer.status, answer.header("connection")), (400, Some("close")));
+    assert_eq!(read_rest(&mut client).await, b"");
+}
+
+#[tokio::test]
 async fn a_body_that_turns_out_malformed_is_refused_and_the_origin_sees_no_end_of_it() {
     let world = World::start().await;
     let mut socket = world.socket();

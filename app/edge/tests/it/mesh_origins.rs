@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::{Response, StatusCode};
-use sallyport_bus::{Answer as Told, Ask, HeldTunnel};
+use sallyport_bus::{Answer as Told, Ask, TunnelFigures};
 use sallyport_model::{HealthCheck, OriginHealth, Probe, SocketType, TunnelId};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -52,7 +52,7 @@ impl MeshEdge {
     }
 
     /// What the edge says of the tunnel that it holds.
-    fn holds(&self, socket: &TestSocket, tunnel: TunnelId) -> HeldTunnel {
+    fn holds(&self, socket: &TestSocket, tunnel: TunnelId) -> TunnelFigures {
         let ask = Ask::Tunnels { organisation: socket.route.account, socket: socket.route.id };
         let Told::Tunnels(held) = self.world.edge.answers().answer(ask) else { panic!("no tunnels") };
         held.into_iter().find(|held| held.tunnel == tunnel).unwrap()

@@ -10,7 +10,7 @@ use sallyport_cli::{
     signals::Signals,
 };
 use sallyport_lab::{
-    Act, ChaosLoad, ChaosReport, ChaosWish, FaultReport, Lab, MAX_CHAOS_TIME, MAX_CONNECTIONS, Seen, Stop, Target,
+    Act, ChaosLoad, ChaosOptions, ChaosReport, FaultReport, Lab, MAX_CHAOS_TIME, MAX_CONNECTIONS, Seen, Stop, Target,
     WrkReport,
 };
 
@@ -57,7 +57,7 @@ fn some_time(text: &str) -> Result<Duration, String> {
 pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> anyhow::Result<()> {
     let mut random = [0_u8; 4];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("there is no randomness: {error}"))?;
-    let wish = ChaosWish {
+    let options = ChaosOptions {
         time: args.time,
         seed: args.seed.unwrap_or_else(|| u32::from_ne_bytes(random).into()),
         acts: if args.only.is_empty() { Act::ALL.to_vec() } else { args.only },
@@ -65,7 +65,7 @@ pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> an
         load: ChaosLoad {
             connections: args.connections,
             rate: args.rate,
-            patience: args.patience,
+            timeout: args.patience,
             transfers: args.transfers,
             wrk: args.wrk,
         },
@@ -83,38 +83,39 @@ pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> an
     let report = tokio::task::block_in_place(|| {
         let mut lab = Lab::open(&which.dir, &which.name).map_err(failure)?;
         let again = "with the same --for, --only and --among, in such a laboratory";
-        output.hint(&format!("seed {}: the same faults come again with --seed {}, {again}", wish.seed, wish.seed));
-        lab.chaos(&wish, &stop, &mut |fault| output.hint(&one(fault))).map_err(failure)
+        output
+            .hint(&format!("seed {}: the same faults come again with --seed {}, {again}", options.seed, options.seed));
+        lab.chaos(&options, &stop, &mut |fault| output.hint(&one(fault))).map_err(failure)
     })?;
     output.data(&report, show)?;
     why_not(&report).map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// What to say of a run that did not go as it should.
+/// The failure for a run that was not within its bounds.
 fn why_not(report: &ChaosReport) -> Option<Failure> {
     if report.is_within {
         return None;
     }
     let logs = "logs are in the laboratory's folder `logs`";
-    let told = |text: String, step: String| Some(Failure::new(Kind::Failed, text).next(step));
+    let failed = |text: String, step: String| Some(Failure::new(Kind::Failed, text).next(step));
     if let Some(why) = &report.broken_off {
-        return told(
+        return failed(
             format!("it was broken off: {why}"),
             format!("`sallyport lab status` shows what is there; {logs}"),
         );
     }
     if report.faults.iter().any(|fault| !fault.is_within()) {
         let text = "more failed than may, or not all was as before in the end";
-        return told(text.to_owned(), format!("the lines marked with ! above; {logs}"));
+        return failed(text.to_owned(), format!("the lines marked with ! above; {logs}"));
     }
-    told(format!("{} requests failed while nothing was broken", report.between.failed), logs.to_owned())
+    failed(format!("{} requests failed while nothing was broken", report.between.failed), logs.to_owned())
 }
 
 fn seconds(ms: u64) -> String {
     format!("{:.1} s", ms as f64 / 1e3)
 }
 
-/// What came of a fault, in a line, and what wrk saw and how requests failed in further ones.
+/// The report of a fault: a line, and further ones for wrk and for failures.
 fn one(report: &FaultReport) -> String {
     let FaultReport { fault, seen, .. } = report;
     let may = report.may_fail.map_or_else(|| "any number".to_owned(), |may| may.to_string());
@@ -194,9 +195,9 @@ mod tests {
         assert!(show(&report).contains("0 of 3: nothing was broken"), "{}", show(&report));
         assert!(why_not(&report).is_none());
         report.is_within = false;
-        let told = |report: &ChaosReport| why_not(report).unwrap().message;
-        assert_eq!(told(&report), "2 requests failed while nothing was broken");
+        let failed = |report: &ChaosReport| why_not(report).unwrap().message;
+        assert_eq!(failed(&report), "2 requests failed while nothing was broken");
         report.broken_off = Some("the load of eu-client has ended".into());
-        assert_eq!(told(&report), "it was broken off: the load of eu-client has ended");
+        assert_eq!(failed(&report), "it was broken off: the load of eu-client has ended");
     }
 }

@@ -1,4 +1,4 @@
-//! `sallyport lab fault`: what can be done to a laboratory that runs.
+//! `sallyport lab fault`: faults in a running laboratory.
 
 use std::time::Duration;
 
@@ -91,16 +91,16 @@ pub(crate) struct Heal {
     name: Option<String>,
 }
 
-/// How it is undone.
+/// How a fault is undone.
 enum Undo {
-    /// These processes: the leader of the bus is another one by then.
+    /// These processes: the leader of the bus may have changed by then.
     Resume(Vec<String>),
     Heal(String),
 }
 
 /// Does it.
 pub(super) async fn run(context: &Context, which: &Which, command: FaultCommand) -> anyhow::Result<()> {
-    let told = |what: &str, names: &[String]| -> anyhow::Result<()> {
+    let report = |what: &str, names: &[String]| -> anyhow::Result<()> {
         let data = json!({ "done": what, "names": names });
         context.output.data(&data, |_| format!("{what}: {}", names.join(", ")))
     };
@@ -108,30 +108,30 @@ pub(super) async fn run(context: &Context, which: &Which, command: FaultCommand)
     let (time, undo) = match command {
         FaultCommand::Kill(Target { name: Name { name }, time }) => {
             let names = look()?.kill(&name).map_err(failure)?;
-            told("killed", &names)?;
+            report("killed", &names)?;
             (time, Undo::Resume(names))
         }
         FaultCommand::Pause(Target { name: Name { name }, time }) => {
             let names = look()?.pause(&name).map_err(failure)?;
-            told("paused", &names)?;
+            report("paused", &names)?;
             (time, Undo::Resume(names))
         }
         FaultCommand::Partition(Partition { name, from, time }) => {
             look()?.partition(&name, from.as_deref()).map_err(failure)?;
             let from = from.unwrap_or_else(|| "everything".to_owned());
-            told("cut off", &[format!("{name} from {from}")])?;
+            report("cut off", &[format!("{name} from {from}")])?;
             (time, Undo::Heal(name))
         }
         FaultCommand::Slow(Slow { name, delay, loss, rate, time }) => {
             let link = Link { delay, loss_percent: loss, rate_bits: rate };
             look()?.slow(&name, link).map_err(failure)?;
-            told("slowed", std::slice::from_ref(&name))?;
+            report("slowed", std::slice::from_ref(&name))?;
             (time, Undo::Heal(name))
         }
-        FaultCommand::Resume(Name { name }) => return told("resumed", &resume(which, &[name])?),
+        FaultCommand::Resume(Name { name }) => return report("resumed", &resume(which, &[name])?),
         FaultCommand::Heal(Heal { name }) => {
             look()?.heal(name.as_deref()).map_err(failure)?;
-            return told("healed", &[name.unwrap_or_else(|| "everything".to_owned())]);
+            return report("healed", &[name.unwrap_or_else(|| "everything".to_owned())]);
         }
     };
     let Some(time) = time.time else { return Ok(()) };
@@ -140,10 +140,10 @@ pub(super) async fn run(context: &Context, which: &Which, command: FaultCommand)
         _ = tokio::signal::ctrl_c() => {}
     }
     match undo {
-        Undo::Resume(names) => told("resumed", &resume(which, &names)?),
+        Undo::Resume(names) => report("resumed", &resume(which, &names)?),
         Undo::Heal(name) => {
             look()?.heal(Some(&name)).map_err(failure)?;
-            told("healed", &[name])
+            report("healed", &[name])
         }
     }
 }

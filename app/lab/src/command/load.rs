@@ -1,4 +1,4 @@
-//! `sallyport lab load`: requests that go on whatever happens, counted.
+//! `sallyport lab load`: steady requests, counted.
 
 use std::{os::unix::process::CommandExt as _, time::Duration};
 
@@ -9,7 +9,7 @@ use sallyport_cli::{
     failure::Failure,
     output::{self, Format},
 };
-use sallyport_lab::{Lab, LoadReport, LoadWish, MAX_CONNECTIONS, Tick};
+use sallyport_lab::{Lab, LoadOptions, LoadReport, MAX_CONNECTIONS, Tick};
 
 use super::{Context, Which, failure};
 
@@ -55,27 +55,27 @@ pub(super) async fn run(context: &Context, which: &Which, args: LoadArgs) -> any
     }
     let url = args.url.ok_or_else(|| Failure::usage("which URL?"))?;
     let ca = context.ca.clone().ok_or_else(|| Failure::usage("which root certificate?").next("add --ca FILE"))?;
-    let wish = LoadWish {
+    let options = LoadOptions {
         url,
         connections: args.connections,
         time: Duration::from_secs(args.seconds.into()),
         requests: args.requests,
         rate: (args.rate > 0).then_some(args.rate),
-        patience: args.patience,
+        timeout: args.patience,
         transfers: args.transfers,
         ca,
     };
-    // Ctrl-C ends it before its time; what came by then is told.
+    // Ctrl-C ends the load early; its report is printed.
     let stop = async { drop(tokio::signal::ctrl_c().await) };
     let tell = |tick: &Tick| !args.ticks || output::json_line(tick).is_ok();
-    let report = sallyport_lab::run_load(wish, tell, stop).await.map_err(failure)?;
+    let report = sallyport_lab::run_load(options, tell, stop).await.map_err(failure)?;
     if args.ticks {
         return Ok(());
     }
     context.output.data(&report, show)
 }
 
-/// Becomes this command on the node.
+/// Runs this command on the node in place of this process.
 fn elsewhere(context: &Context, which: &Which, args: &LoadArgs) -> anyhow::Result<()> {
     let lab = Lab::look(&which.dir, &which.name).map_err(failure)?;
     let first = lab.plan.client(0).map(|node| node.name.clone()).unwrap_or_default();

@@ -59,7 +59,7 @@ pub(super) fn run(context: &Context, which: &Which, command: &MeasureCommand) ->
             context.output.data(&figures, |figures| load(figures, figures.report.requests, "request"))
         }
         MeasureCommand::Connections { count } => {
-            // Each asks once in ten seconds, so that it is open and quiet.
+            // Each sends a request every ten seconds, so the connections are open and idle.
             let (rate, connections) = (u64::from(*count).div_ceil(10), u64::from(*count));
             let args = ["--rate".to_owned(), rate.to_string(), "--connections".into(), connections.to_string()];
             let figures = lab.measure_load(&args, Duration::from_secs(30)).map_err(failure)?;
@@ -81,7 +81,7 @@ fn directory(figures: &DirectoryFigures) -> String {
     )
 }
 
-/// A row for each process that took something.
+/// A row for each process that used something.
 fn processes(taken: &ByProcess, each: f64, of: &str) -> String {
     let rows = taken.iter().map(|(name, taken)| {
         [

@@ -19,17 +19,17 @@ use sallyport_cli::{
     failure::{Failure, Kind},
     output::{self, Output},
 };
-use sallyport_lab::{DEFAULT_PARENT, Database, Lab, LabError, LabName, Topology, Wish, rate_bits};
+use sallyport_lab::{DEFAULT_PARENT, Database, Lab, LabError, LabName, Topology, TopologyOptions, rate_bits};
 use serde_json::json;
 
 use self::{chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand};
 
-/// What every command needs.
+/// The context of every command.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// How to print.
     pub(crate) output: Output,
-    /// The root certificate that was named with `--ca`.
+    /// The root certificate of `--ca`.
     pub(crate) ca: Option<PathBuf>,
 }
 
@@ -195,7 +195,7 @@ pub(crate) async fn run(context: &Context, which: Which, command: LabCommand) ->
 
 fn up(context: &Context, which: &Which, args: &UpArgs) -> anyhow::Result<()> {
     let database = if args.no_postgres { Database::Sqlite } else { Database::Postgres };
-    let wish = Wish {
+    let options = TopologyOptions {
         name: which.name.clone(),
         regions: args.regions,
         edges: args.edges,
@@ -205,7 +205,7 @@ fn up(context: &Context, which: &Which, args: &UpArgs) -> anyhow::Result<()> {
         loss_percent: args.loss,
         rate_bits: args.rate,
     };
-    let topology = Topology::new(&wish).map_err(|error| failure(error.into()))?;
+    let topology = Topology::new(&options).map_err(|error| failure(error.into()))?;
     let began = Instant::now();
     let mut tell = |step: &str| context.output.hint(&format!("{:>3} s  {step}", began.elapsed().as_secs()));
     let lab = sallyport_lab::up(&which.dir, topology, args.program.as_deref(), &mut tell).map_err(failure)?;
@@ -217,12 +217,12 @@ fn exec(which: &Which, args: &ExecArgs) -> anyhow::Result<()> {
     let lab = Lab::look(&which.dir, &which.name).map_err(failure)?;
     let (program, rest) = args.program.split_first().ok_or_else(|| Failure::usage("which program?"))?;
     let mut command = lab.command_on(&args.node, program).map_err(failure)?;
-    // What follows is that program; coming back means that there is none.
+    // Replaces this process; a return means that the program cannot be started.
     let error = command.args(rest).exec();
     Err(anyhow::Error::new(error).context("cannot run ip"))
 }
 
-/// What to tell of what went wrong with a laboratory.
+/// The failure for an error of a laboratory.
 pub(super) fn failure(error: LabError) -> Failure {
     let kind = match &error {
         LabError::Topology(_) => Kind::Usage,
@@ -231,9 +231,9 @@ pub(super) fn failure(error: LabError) -> Failure {
         LabError::Wires(_) => Kind::Unreachable,
         _ => Kind::Failed,
     };
-    let told = Failure::new(kind, error.to_string());
+    let failure = Failure::new(kind, error.to_string());
     match error.next_step() {
-        Some(step) => told.next(step),
-        None => told,
+        Some(step) => failure.next(step),
+        None => failure,
     }
 }

@@ -3,7 +3,7 @@
 use sallyport_cli::output;
 use sallyport_lab::{Kind, Lab, Life, Status};
 
-/// What stands, and what to do with it.
+/// The laboratory, and suggestions.
 pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {
     let topology = &lab.plan.topology;
     let mut text = format!("\nthe laboratory {} stands after {seconds} s\n\n", topology.name);
@@ -37,7 +37,7 @@ pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {
     text.trim_end().to_owned()
 }
 
-/// How a laboratory is.
+/// The state of a laboratory.
 pub(super) fn status(status: &Status) -> String {
     let life = |life: Life| match life {
         Life::Runs => "runs",

@@ -1,4 +1,4 @@
-//! The flags of the first client of this kind were written with underscores (`--socket_id`); they work here too.
+//! Accepts flags with underscores (`--socket_id`), as in the first client of this kind.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,7 +18,7 @@ pub(crate) fn fold_underscores(args: impl IntoIterator<Item = OsString>) -> Vec<
         .collect()
 }
 
-/// The argument with hyphens in the name of its flag, when it is a flag with underscores.
+/// The argument with hyphens, if it is a flag with underscores.
 fn fold(arg: &OsStr) -> Option<OsString> {
     let bytes = arg.as_bytes();
     if !bytes.starts_with(b"--") {

@@ -1,4 +1,4 @@
-//! Options for the audit log: how long to keep it, and where else to send it.
+//! Options for the audit log: retention, and other destinations.
 
 use std::{path::Path, time::Duration};
 
@@ -7,10 +7,10 @@ use sallyport_audit::{AUDIT_DIR, AuditConfig, AuditLog, OtlpTarget, SyslogTarget
 
 use crate::duration;
 
-/// What the head of the audit log is sealed for.
+/// The purpose of the key that seals the head of the audit log.
 pub(crate) const AUDIT_KEY: &str = "audit";
 
-/// How the audit log is kept, and where else it goes.
+/// Options for the audit log.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AuditLogArgs {
     /// How long the audit log is kept
@@ -28,8 +28,8 @@ pub(crate) struct AuditLogArgs {
 }
 
 impl AuditLogArgs {
-    /// Opens the log of this data directory, whose head is sealed with a key made by `derived`; only while the
-    /// directory is held.
+    /// Opens the log of this data directory, which the caller has locked. `derived` gives the key that seals the log's
+    /// head.
     ///
     /// # Errors
     /// The log's files cannot be used.
@@ -45,7 +45,7 @@ impl AuditLogArgs {
     }
 }
 
-/// What of sockets' use is in the audit log, where sockets are served.
+/// Options for the recorded use of sockets.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AuditUseArgs {
     /// Which use of sockets the audit log records: asked (sockets with a login or policies) or all. It always records
@@ -68,7 +68,7 @@ impl AuditUseArgs {
     }
 }
 
-/// What of sockets' use is in the audit log.
+/// Which use of sockets is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum AuditChoice {
     #[default]
@@ -76,7 +76,7 @@ enum AuditChoice {
     All,
 }
 
-/// The size of a log: at least a mebibyte.
+/// Parses the size of a log: at least a mebibyte.
 fn size(text: &str) -> Result<u64, String> {
     let wrong = || "expected a size such as 64MiB or 1GiB, from 1MiB to 1024GiB".to_owned();
     let (number, unit) = match (text.strip_suffix("MiB"), text.strip_suffix("GiB")) {

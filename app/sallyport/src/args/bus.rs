@@ -7,7 +7,7 @@ use sallyport_bus::{BusConfig, BusCredentials, BusError, Nats};
 
 use crate::failure::{Failure, Kind};
 
-/// How long the bus may take to say whether it knows edges.
+/// How long the bus may take to check the edges' credentials.
 const CHECK_TIME: Duration = Duration::from_secs(5);
 
 /// Where the bus is.
@@ -39,7 +39,7 @@ pub(crate) struct BusArgs {
 }
 
 impl BusArgs {
-    /// As the bus wants it, for a control that is called this.
+    /// The bus configuration of a control with this name.
     ///
     /// # Errors
     /// A user without a password.
@@ -53,7 +53,7 @@ impl BusArgs {
         Ok(BusConfig { servers, credentials, ca, name: name.to_owned(), is_edge: false })
     }
 
-    /// As edges are told it.
+    /// The bus configuration for edges.
     ///
     /// # Errors
     /// A user without a password.
@@ -64,10 +64,10 @@ impl BusArgs {
         Ok(BusConfig { credentials, is_edge: true, ..own })
     }
 
-    /// Makes sure that the bus takes what edges are told, where that is their own; a bus that is away says nothing.
+    /// Checks that the bus accepts the edges' own credentials, if they have some; passes while the bus is away.
     ///
     /// # Errors
-    /// It refuses that.
+    /// The bus refuses them.
     pub(crate) async fn check_edges(&self) -> Result<(), Failure> {
         if self.edge_user.is_none() {
             return Ok(());

@@ -7,10 +7,10 @@ use std::{
 
 use clap::Args;
 
-/// The port that serves clients, the API and tunnels unless another is asked for.
+/// The default port of clients, the API and tunnels.
 pub(crate) const DEFAULT_PORT: u16 = 8443;
 
-/// Connectors that come over QUIC.
+/// Options for connectors over QUIC.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct QuicArgs {
     /// Accept connectors over QUIC too (`connect --transport quic`): ADDR:PORT or :PORT of UDP [default: the address
@@ -20,21 +20,21 @@ pub(crate) struct QuicArgs {
     pub(crate) listen_quic: Option<QuicAddress>,
 }
 
-/// An address to listen on; without an IP address, the default one for the domain.
+/// An address to listen on; without an IP address, the domain's default applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ListenAddress {
     pub(crate) ip: Option<IpAddr>,
     pub(crate) port: u16,
 }
 
-/// Where plain HTTP is redirected, if at all.
+/// Where plain HTTP is redirected, if anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RedirectAddress {
     Nowhere,
     At(ListenAddress),
 }
 
-/// Where connectors come over QUIC.
+/// Where connectors over QUIC connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuicAddress {
     Same,
@@ -51,7 +51,7 @@ impl ListenAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PortRange(pub(crate) RangeInclusive<u16>);
 
-/// Ports that need no privileges, at least one.
+/// Parses a range of at least one port, none of which needs privileges.
 pub(crate) fn port_range(text: &str) -> Result<PortRange, String> {
     text.split_once('-')
         .and_then(|(from, to)| Some((from.trim().parse().ok()?, to.trim().parse().ok()?)))

@@ -32,7 +32,7 @@ pub(crate) struct MailArgs {
 }
 
 impl MailArgs {
-    /// The hook, where there is one.
+    /// The hook, if there is one.
     pub(crate) fn hook(&self) -> anyhow::Result<Option<MailHook>> {
         let (Some(url), Some(file)) = (&self.mail_hook, &self.mail_hook_secret_file) else { return Ok(None) };
         let secret = read(file, true)?.trim().to_owned();

@@ -1,4 +1,4 @@
-//! Passwords: from a prompt, the standard input, the environment or, if need be, the command line.
+//! Passwords: from a prompt, the standard input, the environment or the command line.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 
@@ -12,7 +12,7 @@ use crate::{failure::Failure, signals};
 /// The longest code that is read, in bytes.
 const MAX_CODE_BYTES: u64 = 256;
 
-/// Where a password comes from.
+/// The source of a password.
 #[derive(Debug, Args)]
 pub(crate) struct PasswordArgs {
     /// The password. Other users of this machine can see flags: without this one a terminal asks, or use
@@ -24,19 +24,19 @@ pub(crate) struct PasswordArgs {
     pub(crate) password_stdin: bool,
 }
 
-/// How a password is asked for.
+/// How to prompt for a password.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PasswordPrompt<'a> {
-    /// The environment variable that may have it.
+    /// The environment variable.
     pub(crate) env: &'a str,
     /// What the prompt says.
     pub(crate) prompt: &'a str,
-    /// Whether it is a new one, which is typed twice.
+    /// Whether it is a new password, which is typed twice.
     pub(crate) twice: bool,
 }
 
 impl PasswordArgs {
-    /// Whether one was given with the options.
+    /// Whether an option gives a password.
     pub(crate) fn is_given(&self) -> bool {
         self.password.is_some() || self.password_stdin
     }
@@ -44,7 +44,7 @@ impl PasswordArgs {
     /// The password.
     ///
     /// # Errors
-    /// There is none, and nobody to ask; or what was typed differs.
+    /// There is no password and no terminal, or the two typed ones differ.
     pub(crate) fn read(&self, ask: PasswordPrompt<'_>) -> anyhow::Result<Secret> {
         if let Some(password) = &self.password {
             return Ok(password.as_str().into());
@@ -72,7 +72,7 @@ impl PasswordArgs {
     }
 }
 
-/// The password of now and the next one, each on a line of the standard input.
+/// The current and the new password, each on a line of the standard input.
 ///
 /// # Errors
 /// There are not two lines.
@@ -97,10 +97,10 @@ fn split_lines(text: &str) -> anyhow::Result<(&str, &str)> {
     }
 }
 
-/// Asks for a code, which may be seen: on the terminal, or by the next line of the standard input.
+/// Prompts for a code, which is echoed: on the terminal, else from the next line of the standard input.
 ///
 /// # Errors
-/// There is nobody to ask.
+/// There is no input.
 pub(crate) fn ask_for_code(what: &str) -> anyhow::Result<Secret> {
     let mut terminal = io::stderr().lock();
     write!(terminal, "{what}: ").and_then(|()| terminal.flush()).context("cannot ask for the code")?;
@@ -113,7 +113,7 @@ pub(crate) fn ask_for_code(what: &str) -> anyhow::Result<Secret> {
     Ok(code.into())
 }
 
-/// Asks on the terminal. Ctrl-C ends the process, once the terminal shows again what is typed.
+/// Prompts on the terminal. Ctrl-C ends the process, after the echo is on again.
 fn prompt(text: &str) -> io::Result<String> {
     signals::restore_terminal_at_end()?;
     rpassword::prompt_password(text).inspect_err(|error| {

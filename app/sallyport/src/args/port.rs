@@ -1,9 +1,9 @@
 //! Ports on the command line.
 
-/// Reads a port.
+/// Parses a port.
 ///
 /// # Errors
-/// One sentence that says what was expected.
+/// A sentence with what was expected.
 pub(crate) fn parse(text: &str) -> Result<u16, String> {
     let port = text.parse().ok().filter(|port| *port > 0);
     port.ok_or_else(|| "expected a port from 1 to 65535".to_owned())
@@ -16,8 +16,8 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// What the options that are a port say of this, each by the words that lead to it.
-    fn said(command: &Command, words: &str, text: &str, says: &mut Vec<(String, String)>) {
+    /// The errors of all options that are a port, each with the command that has it.
+    fn collect(command: &Command, words: &str, text: &str, says: &mut Vec<(String, String)>) {
         let is_port = |option: &&clap::Arg| {
             option.get_value_names().is_some_and(|names| names.len() == 1 && names[0].as_str() == "PORT")
         };
@@ -28,7 +28,7 @@ mod tests {
             says.push((words.to_owned(), error.unwrap_or_default()));
         }
         for inner in command.get_subcommands() {
-            said(inner, &format!("{words} {}", inner.get_name()), text, says);
+            collect(inner, &format!("{words} {}", inner.get_name()), text, says);
         }
     }
 
@@ -44,7 +44,7 @@ mod tests {
     fn every_option_that_is_a_port_says_the_same_of_what_is_none() {
         for bad in ["abc", "0", "65536", "-1"] {
             let mut says = Vec::new();
-            said(&Cli::command(), "sallyport", bad, &mut says);
+            collect(&Cli::command(), "sallyport", bad, &mut says);
             assert!(says.len() >= 10, "{says:?}");
             for (words, error) in says {
                 assert!(error.contains("expected a port from 1 to 65535"), "{words}: {error}");

@@ -7,7 +7,7 @@ use sallyport_geo::Geo;
 
 use super::listen::{ListenAddress, listen_address};
 
-/// What is known of clients' addresses.
+/// Options for address databases.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GeoArgs {
     /// A database of countries by address (MMDB), for access rules such as country:CH; reloaded when the file changes
@@ -32,7 +32,7 @@ impl GeoArgs {
     }
 }
 
-/// Stock ssh clients.
+/// Options for stock ssh clients.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SshArgs {
     /// Serve ssh clients on a port of their own too, besides the shared one: ADDR:PORT or :PORT
@@ -46,7 +46,7 @@ pub(crate) struct SshArgs {
     pub(crate) ssh_guests: bool,
 }
 
-/// Who may make an account, as the command line says it.
+/// Which accounts may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SignUpChoice {
     Open,
@@ -62,14 +62,14 @@ pub(crate) fn domain(text: &str) -> Result<String, String> {
             && !label.ends_with('-')
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    // Room must be left for the label of a socket and its dot (RFC 1035 section 2.3.4: 255 octets in all).
+    // Room for the label of a socket and its dot (RFC 1035 section 2.3.4: 255 octets in all).
     if name.len() > 253 - 64 || !name.split('.').all(label_ok) || name.parse::<Ipv4Addr>().is_ok() {
         return Err("expected a domain such as localhost or tunnels.example.com".to_owned());
     }
     Ok(name)
 }
 
-/// Whether the domain means this machine to everybody (RFC 6761 section 6.3).
+/// Whether the domain is the local machine everywhere (RFC 6761 section 6.3).
 pub(crate) fn is_of_this_machine(domain: &str) -> bool {
     domain == "localhost" || domain.ends_with(".localhost")
 }

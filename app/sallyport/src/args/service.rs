@@ -1,4 +1,4 @@
-//! Private services on the command line: by a port, an address or a URL, and by the paths of a name that they serve.
+//! Private services on the command line: a port, an address or a URL, and the paths that they serve.
 
 use std::{fmt, str::FromStr};
 
@@ -7,21 +7,21 @@ use sallyport_model::{OriginAddr, PathPrefix, PathRoute, SocketType};
 
 use crate::{args::port, failure::Failure};
 
-/// What is expected of a service, for refusals.
+/// The expected forms of a service, for errors.
 const EXPECTED: &str =
     "expected a port from 1 to 65535, or an address such as localhost:8000 or https://127.0.0.1:4443";
 
-/// A service as it is named: `8000`, `localhost:8000`, `[::1]:8000`, `https://127.0.0.1:4443`,
+/// A service on the command line: `8000`, `localhost:8000`, `[::1]:8000`, `https://127.0.0.1:4443`,
 /// `tcp://db.internal:5432`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServiceAddress {
-    /// What it speaks, where a scheme says it.
+    /// Its type, if there is a scheme.
     pub(crate) scheme: Option<SocketType>,
-    /// Its host, where one is named.
+    /// Its host, if there is one.
     pub(crate) host: Option<String>,
     /// Its port.
     pub(crate) port: u16,
-    /// The path that its paths are beneath, where one is named.
+    /// The path in the URL, under which its paths are.
     pub(crate) path: Option<PathPrefix>,
 }
 
@@ -81,7 +81,7 @@ impl FromStr for ServiceAddress {
     }
 }
 
-/// The service, as a word or as an option.
+/// The service, as an argument or an option.
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceArg(pub(crate) ServiceAddress);
 
@@ -123,7 +123,7 @@ impl Args for ServiceArg {
     }
 }
 
-/// What an origin's paths are replaced by.
+/// The replacement of an origin's path prefix.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RewriteArgs {
     /// Strip the prefix of --path from requests to the service: /api/x becomes /x
@@ -135,26 +135,26 @@ pub(crate) struct RewriteArgs {
 }
 
 impl RewriteArgs {
-    /// What stands in the place of the prefix; `of_address`: what the address of the service says.
+    /// The replacement; `of_address` is the path in the address of the service.
     ///
     /// # Errors
-    /// Both say something.
+    /// Both are given.
     pub(crate) fn replacement(&self, of_address: Option<&PathPrefix>) -> Result<Option<PathPrefix>, Failure> {
-        let said = if self.strip_path { Some(PathPrefix::root()) } else { self.rewrite_path.clone() };
-        if said.is_some() && of_address.is_some() {
+        let given = if self.strip_path { Some(PathPrefix::root()) } else { self.rewrite_path.clone() };
+        if given.is_some() && of_address.is_some() {
             return Err(Failure::usage("the path of the service's address stands in the place of --path already")
                 .next("leave out --strip-path and --rewrite-path, or the path of the address"));
         }
-        Ok(said.or_else(|| of_address.cloned()))
+        Ok(given.or_else(|| of_address.cloned()))
     }
 }
 
-/// A path of the name, and the service that has it where that is another one.
+/// A path of the name, with its service if that is another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathArg {
     /// The prefix of its paths.
     pub(crate) prefix: PathPrefix,
-    /// The service; none: the one that the command names.
+    /// The service; `None` for the one of the command.
     pub(crate) service: Option<ServiceAddress>,
 }
 
@@ -173,7 +173,7 @@ impl FromStr for PathArg {
     }
 }
 
-/// The paths of a name and the services that serve them, from the command line of one of these services.
+/// The paths of a name and their services.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Paths")]
 pub(crate) struct PathsArgs {
@@ -186,7 +186,7 @@ pub(crate) struct PathsArgs {
 }
 
 impl PathsArgs {
-    /// The paths of the service itself, which has this address, and the other services with theirs.
+    /// The paths of the service with this address, and the other services with theirs.
     ///
     /// # Errors
     /// Two have the same path.
@@ -218,7 +218,7 @@ impl PathsArgs {
             };
             Ok::<_, Failure>(PathRoute { prefix, rewrite })
         };
-        // What --rewrite-path says is said of the service itself.
+        // `--rewrite-path` applies only to the service itself.
         let of_others = RewriteArgs { rewrite_path: None, ..self.rewrite.clone() };
         let own = route(own, of, &self.rewrite)?;
         let others = others.into_iter().map(|(prefix, service)| Ok((route(prefix, &service, &of_others)?, service)));
@@ -286,7 +286,7 @@ mod tests {
             ("[::1]", "expected a port"),
             ("localhost:0", "1 to 65535"),
             ("localhost:http", "1 to 65535"),
-            ("::1:8000", "in brackets"),
+            ("::1:8000", "needs brackets"),
             ("ftp://localhost", "expected http://"),
             ("tcp://localhost", "expected a port"),
             ("http://", "expected a port"),

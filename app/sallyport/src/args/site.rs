@@ -1,4 +1,4 @@
-//! The installation as visitors see it: its name and its mark.
+//! The name and icon of the installation, for visitors.
 
 use std::{io::Read as _, path::PathBuf};
 
@@ -10,7 +10,7 @@ use sallyport_http::page::{MAX_SITE_ICON_BYTES, Site};
 
 use crate::failure::Failure;
 
-/// The installation as visitors see it.
+/// Options for the name and icon.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct SiteArgs {
     /// The name of the installation on the pages that visitors see [default: its domain]
@@ -22,20 +22,20 @@ pub(crate) struct SiteArgs {
 }
 
 impl SiteArgs {
-    /// The installation as its pages show it.
+    /// The name and icon for pages.
     ///
     /// # Errors
-    /// The name or the mark cannot be used.
+    /// The name or the icon cannot be used.
     pub(crate) fn open(&self, domain: &str) -> anyhow::Result<Site> {
         let icon = self.icon()?;
         let site = with(Site::of_domain(domain), self.site_name.as_deref(), icon.as_deref());
         site.map_err(|error| Failure::usage(error.to_string()).next("see --site-name and --site-icon").into())
     }
 
-    /// Puts both where edges learn of them.
+    /// Adds both to the configuration of edges.
     ///
     /// # Errors
-    /// The mark cannot be read.
+    /// The icon cannot be read.
     pub(crate) fn write_into(&self, world: &mut EdgeBootstrap) -> anyhow::Result<()> {
         world.site_name.clone_from(&self.site_name);
         world.site_icon = self.icon()?.map(|picture| URL_SAFE_NO_PAD.encode(picture));
@@ -46,14 +46,14 @@ impl SiteArgs {
         let Some(path) = &self.site_icon else { return Ok(None) };
         let mut picture = Vec::new();
         std::fs::File::open(path)
-            // One byte more tells that there is more.
+            // One byte more, to detect a file that is too large.
             .and_then(|file| file.take(MAX_SITE_ICON_BYTES as u64 + 1).read_to_end(&mut picture))
             .with_context(|| format!("cannot read the mark of the installation {}", path.display()))?;
         Ok(Some(picture))
     }
 }
 
-/// The installation as an edge has been told of it; what cannot be used is left out.
+/// The name and icon from an edge's configuration; invalid parts are left out.
 pub(crate) fn site_of(world: &EdgeBootstrap) -> Site {
     let icon = world.site_icon.as_ref().and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
     let plain = Site::of_domain(&world.domain);

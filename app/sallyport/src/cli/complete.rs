@@ -9,16 +9,16 @@ use sallyport_cli::usage::COMPLETE;
 use super::Cli;
 use crate::{command::lab, context::candidates::words};
 
-/// Answers a shell that completes a line, and ends; returns where the program was started to do something.
+/// Answers a shell that completes a line, and ends; returns in a normal run of the program.
 pub(crate) fn answer() {
     if std::env::var_os(COMPLETE).is_some() && first_command(&words()).is_some_and(|word| word == lab::NAME) {
-        // The laboratory knows its own commands. Where it is not there, nothing is offered.
+        // The laboratory completes its own commands, if it is installed.
         drop(lab::start(std::env::args_os().skip(1)));
     }
     CompleteEnv::with_factory(Cli::command).var(COMPLETE).bin("sallyport").completer("sallyport").complete();
 }
 
-/// The first word of a line that is neither the program nor an option of all commands nor the value of one.
+/// The first word of a line that is neither the program, nor a global option, nor an option's value.
 fn first_command(words: &[OsString]) -> Option<&OsString> {
     let root = Cli::command();
     let has_value = |word: &str| {

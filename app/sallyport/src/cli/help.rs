@@ -1,4 +1,4 @@
-//! `sallyport help`: of a command what `--help` says of it, and short texts about topics.
+//! `sallyport help`: the help of a command, or a short text about a topic.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ use crate::{
     output::{self, Output},
 };
 
-/// Texts about topics, made of the pages in docs/ and kept short: name, text.
+/// Short texts about topics, from the pages in docs/: name, text.
 const TOPICS: [(&str, &str); 5] = [
     ("names", include_str!("help/names.txt")),
     ("policies", include_str!("help/policies.txt")),
@@ -20,7 +20,7 @@ const TOPICS: [(&str, &str); 5] = [
     ("transports", include_str!("help/transports.txt")),
 ];
 
-/// How many letters a word may differ from the one that was meant.
+/// In how many letters a suggested word may differ.
 const MAX_DISTANCE: usize = 2;
 
 /// Options of `help`.
@@ -52,7 +52,7 @@ pub(crate) fn run(output: &Output, args: &HelpArgs) -> anyhow::Result<()> {
         let inner = command.find_subcommand(word);
         command = inner.ok_or_else(|| unknown(command, word, args.words.len() == 1))?;
     }
-    // Asked for as everybody asks for it, so that both say the same.
+    // Parsed like a real command line, so that both have the same help.
     let line = ["sallyport"].into_iter().chain(args.words.iter().map(String::as_str)).chain(["--help"]);
     let help = Cli::command().try_get_matches_from(line).err().map(|error| error.render());
     let help = help.map(|help| if output.color { help.ansi().to_string() } else { help.to_string() });
@@ -85,7 +85,7 @@ fn unknown(command: &clap::Command, word: &str, is_topic: bool) -> Failure {
     }
 }
 
-/// The word that was probably meant.
+/// The most similar word.
 fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let measured = known.into_iter().map(|one| (strsim::damerau_levenshtein(word, one), one));
     measured.filter(|(distance, _)| *distance <= MAX_DISTANCE).min_by_key(|(distance, _)| *distance).map(|(_, one)| one)

@@ -185,12 +185,13 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misused(&error, asks_for_json, "sallyport --help"),
     };
-    // Of the laboratory's own words only this one is looked at: for what is said where it cannot be started.
+    // Of the laboratory's options only this one is parsed here, for the error if the program cannot be started.
     let mut output = cli.global.printing.to_output();
     if asks_for_json && matches!(cli.command, Command::Lab(_)) {
         output.format = Format::Json;
     }
-    // An empty variable is as none; an empty flag is a mistake of a script that must not act for another organisation.
+    // An empty variable counts as absent. An empty flag is a fault of a script, which must not act for another
+    // organisation.
     if names_organisation && cli.global.organisation.as_deref() == Some("") {
         let failure = Failure::usage("--organisation is empty").next("give a name or an id, or leave it out");
         output.failure(&failure);
@@ -219,32 +220,32 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
         Command::Lab(args) => return command::lab::run(&cli.global, &args),
         _ => {}
     }
-    // The zone of the machine can only be asked for while there is one thread.
+    // The time zone can only be read while there is one thread.
     let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
     files::allow_many();
     if carries_traffic(&cli.command) {
-        // Where the system refuses the thread, memory goes back later.
+        // Without that thread, memory returns to the system later.
         let _ = memory::give_back_unused();
     }
     files::make_room(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(dispatch(cli, output, offset));
-    // What still waits for a terminal or a name server must not hold up the end.
+    // Blocked reads of a terminal or a resolver must not delay the end.
     runtime.shutdown_background();
     result
 }
 
-/// How many descriptors a server, and any other command, has room for before the kernel makes more.
+/// For how many file descriptors the table is prepared, in a server and in other commands.
 const DAEMON_FILES: i32 = 65_536;
 const CONNECTOR_FILES: i32 = 4_096;
 
-/// Whether a command serves others for as long as it is let.
+/// Whether a command serves until it is stopped.
 fn is_daemon(command: &Command) -> bool {
     matches!(command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }))
 }
 
-/// Whether others' requests and connections go through it. Programs that a command starts would inherit what it asks
-/// for.
+/// Whether traffic of clients passes through the command. Its settings must not be inherited by programs that a command
+/// starts.
 fn carries_traffic(command: &Command) -> bool {
     let connects =
         matches!(command, Command::Connect(_) | Command::Run(_) | Command::Tunnel(TunnelCommand::Connect(_)));
@@ -305,7 +306,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
     }
 }
 
-/// Whether the flag itself stands in the command line, and not only its variable in the environment.
+/// Whether the flag itself is in the command line, and not only its environment variable.
 fn names_organisation(args: &[std::ffi::OsString]) -> bool {
     let flags = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
     let mut names = flags.map(|arg| arg.split_once('=').map_or(arg, |(name, _)| name));

@@ -1,4 +1,4 @@
-//! The status of an API as seen from here: its names, whether it answers, the login, whether the edge answers.
+//! The status of an API from this machine: names, reachability, login, and the edge.
 
 use std::{
     net::{IpAddr, UdpSocket},
@@ -21,10 +21,10 @@ use crate::{
 const EDGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a name server may take.
 const NAME_TIMEOUT: Duration = Duration::from_secs(5);
-/// A name that no socket has: names of sockets end in a number.
+/// A name of no socket: names of sockets end in a number.
 const ANY_NAME: &str = "sallyport-status";
 
-/// A name, and where it leads.
+/// A name and its addresses.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ResolvedName {
     /// The name.
@@ -38,7 +38,7 @@ pub(super) struct ResolvedName {
     pub(super) error: Option<String>,
 }
 
-/// Who is logged in.
+/// The login.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub(super) enum Login {
@@ -47,41 +47,41 @@ pub(super) enum Login {
         /// Its e-mail address.
         email: String,
     },
-    /// An API token that may not show the account.
+    /// An API token that may not read the account.
     Token,
-    /// Nobody.
+    /// No login.
     Nobody,
-    /// What was shown is not good, or not any more.
+    /// The stored login or token is not valid.
     Invalid {
         /// Why.
         reason: String,
     },
 }
 
-/// What was learned.
+/// The status.
 pub(super) struct ApiStatus {
-    /// The API that is meant.
+    /// The API.
     pub(super) target: Target,
-    /// What it is.
+    /// Its facts.
     pub(super) info: Option<Info>,
     /// Whether it answers.
     pub(super) probe: Result<ApiProbe, Failure>,
     /// Its names, the API's first.
     pub(super) names: Vec<ResolvedName>,
-    /// Whether the edge answers where connectors dial it; absent while that is not known.
+    /// Whether the edge answers at the address for connectors; `None` while that address is not known.
     pub(super) edge: Option<Result<Duration, String>>,
-    /// Who is logged in; absent while the API does not answer.
+    /// The login; `None` while the API does not answer.
     pub(super) login: Option<Login>,
-    /// The sockets of the organisation; absent where nobody may see them.
+    /// The sockets of the organisation; `None` if they may not be read.
     pub(super) sockets: Option<Vec<Socket>>,
     /// The root of the API's own authority.
     pub(super) root: Option<RootInfo>,
 }
 
-/// Asks everything that can be asked from here.
+/// Collects the status.
 ///
 /// # Errors
-/// There is no API to ask.
+/// No API is configured or found.
 pub(super) async fn probe(context: &Context) -> anyhow::Result<ApiStatus> {
     let target = context.target()?;
     let client = context.client_of_nobody(&target);
@@ -138,7 +138,7 @@ async fn resolve(name: String, port: u16) -> ResolvedName {
     ResolvedName { name, addresses, is_here, error }
 }
 
-/// Whether this machine has the address: only then can a port be had on it.
+/// Whether this machine has the address, tested by a bind to it.
 fn is_of_this_machine(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
@@ -152,7 +152,7 @@ async fn dial_edge(target: &Target, info: &Info) -> Result<Duration, String> {
     dialed.map(|_| began.elapsed()).map_err(|error| error.to_string())
 }
 
-/// The root of the API's authority, where its file is here, or as the API shows it over a connection that is verified.
+/// The root of the API's authority, from the local file, or from the API over a verified connection.
 fn root(target: &Target, info: Option<&Info>) -> Option<RootInfo> {
     let of_file = match &target.trust {
         Trust::Ca(path) => super::trust::read_root(path).ok(),
@@ -161,7 +161,7 @@ fn root(target: &Target, info: Option<&Info>) -> Option<RootInfo> {
     of_file.or_else(|| RootInfo::from_pem(info?.ca_pem.as_deref()?).ok())
 }
 
-/// Whom the API is trusted by, for people.
+/// What the trust in the API is based on, for people.
 pub(super) fn trusted_by(trust: &Trust) -> String {
     match trust {
         Trust::System => "the authorities of this system".to_owned(),
@@ -175,7 +175,7 @@ pub(super) fn days(until: OffsetDateTime, now: OffsetDateTime) -> i64 {
     (until - now).whole_days()
 }
 
-/// How far the clock of this machine is ahead of the API's, in seconds; the way there and back counts as none.
+/// By how many seconds this machine's clock is ahead of the API's, without the network delay.
 pub(super) fn clock_ahead(probe: &ApiProbe, now: OffsetDateTime) -> Option<i64> {
     probe.date.map(|date| (now - date).whole_seconds())
 }

@@ -94,7 +94,7 @@ impl From<KindChoice> for AuditKind {
     }
 }
 
-/// A moment, or how long ago it was.
+/// A moment, or a time before now.
 fn moment(text: &str) -> Result<OffsetDateTime, String> {
     if let Ok(at) = OffsetDateTime::parse(text, &Rfc3339) {
         return Ok(at);
@@ -132,10 +132,10 @@ pub(crate) async fn run(context: &Context, args: AuditArgs) -> anyhow::Result<()
     Ok(())
 }
 
-/// The newest events that fit, oldest first; and behind which number newer ones come.
+/// The newest matching events, oldest first, and the number after which newer ones come.
 async fn newest(client: &ApiClient, query: &AuditQuery, limit: usize) -> anyhow::Result<(Vec<AuditEvent>, u64)> {
     let mut query = AuditQuery { order: Some(AuditOrder::Newest), ..query.clone() };
-    // What comes while this reads is behind what was there first, whether it fits or not.
+    // The search ends at the newest event of its start, whether or not it matches.
     let mark = client.audit_events(&AuditQuery { limit: Some(1), ..AuditQuery::default() }).await?;
     let last = mark.items.first().map_or(0, |event| event.seq);
     let mut events = Vec::new();
@@ -154,7 +154,7 @@ async fn newest(client: &ApiClient, query: &AuditQuery, limit: usize) -> anyhow:
     Ok((events, last))
 }
 
-/// Prints what happens from now on.
+/// Prints new events.
 async fn follow(context: &Context, client: &ApiClient, query: AuditQuery, last: u64) -> anyhow::Result<()> {
     let mut query = AuditQuery {
         wait: Some(MAX_AUDIT_WAIT_SECONDS),
@@ -202,7 +202,7 @@ fn row(event: &AuditEvent) -> [String; 8] {
     let none = || "-".to_owned();
     let from = |client: Option<std::net::SocketAddr>| client.map_or_else(none, |client| client.to_string());
     let (mut what, mut client, mut bytes) = (String::new(), none(), (none(), none()));
-    // Of a use it says when that began; it is recorded at its end.
+    // A flow is recorded at its end; its line shows the start.
     let (mut when, mut lasted) = (event.at, none());
     if let Some(flow) = &event.flow {
         (when, lasted) = (flow.began, how_long(flow.ended - flow.began));

@@ -1,4 +1,4 @@
-//! `sallyport completion`: scripts that let a shell complete our commands, and the names of what there is.
+//! `sallyport completion`: scripts for shells that complete commands, options and names.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub(crate) struct CompletionArgs {
     shell: String,
 }
 
-/// Prints the script, which asks this program at each TAB.
+/// Prints the script, which runs this program at each TAB.
 pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<()> {
     let shells = Shells::builtins();
     let shell = shells.completer(&args.shell).ok_or_else(|| Failure::usage("there is no script for this shell"))?;

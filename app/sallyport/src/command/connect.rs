@@ -1,5 +1,4 @@
-//! `sallyport connect`: a tunnel for as long as the command runs, and a socket for as long, or one that stays with its
-//! name.
+//! `sallyport connect`: a tunnel for as long as the command runs, with a temporary socket or a named one that stays.
 
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
@@ -51,10 +50,10 @@ pub(crate) struct ConnectArgs {
 }
 
 impl ConnectArgs {
-    /// The socket to have, and the services behind it.
+    /// The requested socket, and the services behind it.
     ///
     /// # Errors
-    /// Options that do not go together.
+    /// Options that exclude each other.
     pub(super) fn read(self) -> anyhow::Result<SocketRequest> {
         let name = match &self.name {
             Some(name) => display_name(name)?,
@@ -80,7 +79,7 @@ impl ConnectArgs {
             others,
             origin: self.origin,
         };
-        // What a socket of this name is and has, only the API knows.
+        // Only the API knows an existing socket's type and settings.
         if !request.is_named {
             set?;
         }
@@ -90,18 +89,18 @@ impl ConnectArgs {
         Ok(request)
     }
 
-    /// Whether somebody would have to be asked for a password.
+    /// Whether the command would have to prompt for a password.
     pub(super) fn asks_for_password(&self) -> bool {
         self.protect.asks()
     }
 }
 
-/// Gives the service a public name; at the end, takes it back or leaves it to the next one who asks for it by its name.
+/// Serves the service under a public name. At the end a temporary socket is removed, and a named one stays.
 pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     let request = args.read()?;
     let target = context.target()?;
     let client = context.client(&target)?;
-    // From here on the socket must be taken back, whatever ends us.
+    // From here on the socket must be removed, whatever ends the command.
     let mut signals = Signals::take()?;
     tracing::debug!("making a socket");
     let found = tokio::select! {
@@ -114,7 +113,7 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
         false => Live::of_paths(context.output, context.offset),
     };
     let mut made = Vec::new();
-    let held = async {
+    let outcome = async {
         let services = request.services(socket.socket_type)?;
         let origins: Vec<_> = services.iter().map(|one| (one.path.clone(), one.origin.to_string())).collect();
         live.header(&socket, &origins)?;
@@ -124,7 +123,7 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
             context.output.hint(&already);
         }
         let reference = socket.id.into();
-        let mut held = Vec::new();
+        let mut tunnels = Vec::new();
         for service in services {
             let create = service.tunnel();
             let tunnel = tokio::select! {
@@ -133,19 +132,19 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
             };
             made.push(tunnel.details.id);
             live.name(tunnel.details.id, service.path.prefix.as_str());
-            held.push((Credential::from(tunnel), service.origin));
+            tunnels.push((Credential::from(tunnel), service.origin));
         }
-        hold::hold(&target, held, &mut live, &mut signals).await
+        hold::hold(&target, tunnels, &mut live, &mut signals).await
     }
     .await;
-    let (removed, said) = match request.is_named {
+    let (removed, text) = match request.is_named {
         false => (remove(&client, &socket, &mut signals).await, "socket removed".to_owned()),
         true => (tunnel::remove(&client, &socket.id.into(), &made, &mut signals).await, stays(&socket)),
     };
-    match (held, removed) {
-        (held, Ok(())) => {
-            context.output.hint(&said);
-            held
+    match (outcome, removed) {
+        (outcome, Ok(())) => {
+            context.output.hint(&text);
+            outcome
         }
         (Ok(()), Err(failure)) => Err(failure.into()),
         (Err(error), Err(failure)) => {
@@ -155,7 +154,7 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
     }
 }
 
-/// The socket is there without us.
+/// The note that the socket stays.
 fn stays(socket: &Socket) -> String {
     let name = crate::view::quoted(socket.name.as_str());
     format!(
@@ -163,13 +162,13 @@ fn stays(socket: &Socket) -> String {
     )
 }
 
-/// The API has not said yet whether there is a socket.
+/// The failure if the command is stopped before the API has answered.
 pub(super) fn given_up() -> Failure {
-    Failure::new(Kind::Failed, "stopped before the API said whether it made the socket")
+    Failure::new(Kind::Failed, "stopped before the API answered: the socket may exist")
         .next("look with `sallyport socket ls`, and remove it with `sallyport socket delete`")
 }
 
-/// Removes the socket; the next signal gives up.
+/// Removes the socket. A further signal ends that.
 async fn remove(client: &ApiClient, socket: &Socket, signals: &mut Signals) -> Result<(), Failure> {
     tokio::select! {
         outcome = delete(client, socket) => outcome,
@@ -189,7 +188,7 @@ pub(super) async fn delete(client: &ApiClient, socket: &Socket) -> Result<(), Fa
     }
 }
 
-/// The socket was not removed.
+/// The failure if the socket was not removed.
 pub(super) fn remains(socket: &Socket, why: &str) -> Failure {
     let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
     Failure::new(Kind::Failed, format!("the socket {name} may still be there: {why}"))

@@ -1,4 +1,4 @@
-//! `sallyport migrate`, `backup` and `restore`: what an installation keeps, moved as a whole.
+//! `sallyport migrate`, `backup` and `restore`: an installation's data, moved or copied as a whole.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// The file that is locked, which belongs to no backup.
+/// The lock file, which is not part of backups.
 const LOCK_FILE: &str = "lock";
 
 /// Options of `migrate`.
@@ -87,7 +87,7 @@ pub(crate) struct RestoreArgs {
     data: Option<PathBuf>,
 }
 
-/// The data directory that is meant, which is there.
+/// The data directory, which must exist.
 pub(super) fn data_dir(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let data =
         named.or_else(default_data_dir).ok_or_else(|| Failure::usage("name a data directory with --data DIR"))?;
@@ -138,7 +138,7 @@ pub(crate) async fn migrate(context: &Context, args: MigrateArgs) -> anyhow::Res
     Ok(())
 }
 
-/// Puts the keys into the database, sealed, where controls look for them.
+/// Stores the sealed keys in the database, for controls.
 async fn keep_keys(data: &Path, to: &PostgresAddress, key: &KeyArgs) -> anyhow::Result<Option<PathBuf>> {
     let store = Store::open_postgres(to).await?;
     let kept = installation::put_into(&store, data, key).await;
@@ -151,8 +151,7 @@ pub(crate) async fn rekey(context: &Context, args: RekeyArgs) -> anyhow::Result<
     let data =
         args.data.or_else(default_data_dir).ok_or_else(|| Failure::usage("name a data directory with --data DIR"))?;
     let address = args.database.address()?.ok_or_else(|| {
-        Failure::usage("it is not said in which database the keys are")
-            .next("name it with --database or --database-file")
+        Failure::usage("the database with the keys is not named").next("name it with --database or --database-file")
     })?;
     let store = Store::open_postgres(&address).await?;
     let changed = installation::change_key(&store, &data, &args.key, &args.into).await;
@@ -179,7 +178,7 @@ pub(crate) async fn backup(context: &Context, args: BackupArgs) -> anyhow::Resul
     if has_database {
         files.push(DATABASE_FILE.to_owned());
     }
-    // A log alone is no installation.
+    // An audit log alone is no installation.
     let audit = if args.without_audit || files.is_empty() {
         None
     } else {
@@ -246,7 +245,7 @@ pub(crate) async fn restore(context: &Context, args: RestoreArgs) -> anyhow::Res
             .next("restore into another directory, or move this one away")
             .into());
     }
-    // The database last: without it, what was broken off is seen to be no installation.
+    // The database comes last: an incomplete restore without it is no installation.
     files.sort_by_key(|name| name == DATABASE_FILE);
     if audit {
         let into = data.join(AUDIT_DIR);
@@ -282,7 +281,7 @@ pub(crate) async fn restore(context: &Context, args: RestoreArgs) -> anyhow::Res
     Ok(())
 }
 
-/// Whether there is something in this directory.
+/// Whether the directory has content.
 fn is_used(dir: &Path) -> anyhow::Result<bool> {
     match fs::read_dir(dir) {
         Ok(mut entries) => Ok(entries.next().is_some()),
@@ -291,7 +290,7 @@ fn is_used(dir: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// What the audit log of a data directory is worth; nothing where its key is in a database.
+/// Verifies the audit log of a data directory; `None` if its key is in a database.
 fn verified(data: &Path) -> anyhow::Result<Option<AuditVerification>> {
     if !data.join(sallyport_control::TOKEN_KEY_FILE).is_file() {
         return Ok(None);
@@ -300,13 +299,13 @@ fn verified(data: &Path) -> anyhow::Result<Option<AuditVerification>> {
     Ok(Some(sallyport_audit::verify(&data.join(AUDIT_DIR), &key)?))
 }
 
-/// The files beside the database that make an installation what it is: keys and certificates.
+/// The files of an installation beside the database: keys and certificates.
 fn kept_files(dir: &Path) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        // A setup token is of the database as it is now.
+        // A setup token belongs to the present database.
         let is_own = [LOCK_FILE, database::OWN_ID_FILE, SETUP_TOKEN_FILE].contains(&name.as_str());
         if entry.file_type()?.is_file() && !is_own && !name.starts_with(DATABASE_FILE) {
             names.push(name);
@@ -316,7 +315,7 @@ fn kept_files(dir: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Makes the directory for its owner alone, or finds it empty.
+/// Makes the directory for its owner alone, or checks that it is empty.
 fn make_empty(dir: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot make {}", dir.display());
     match DirBuilder::new().mode(0o700).create(dir) {
@@ -332,7 +331,7 @@ fn make_empty(dir: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Copies a file with its mode; only its owner can read it while it is written.
+/// Copies a file with its mode; only its owner can read it meanwhile.
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let copied = || -> io::Result<()> {
         let mut source = File::open(from)?;

@@ -196,11 +196,11 @@ async fn find(client: &ApiClient, edge: &str) -> anyhow::Result<EdgeId> {
 }
 
 fn show(created: &CreatedEdgeToken) -> String {
-    let said = |name: Option<String>| name.unwrap_or_else(|| "for the edge to say".to_owned());
+    let or_unset = |name: Option<String>| name.unwrap_or_else(|| "for the edge to say".to_owned());
     output::pairs(&[
         ("token", created.token.expose().to_owned()),
-        ("name", said(created.name.as_ref().map(ToString::to_string))),
-        ("region", said(created.region.as_ref().map(ToString::to_string))),
+        ("name", or_unset(created.name.as_ref().map(ToString::to_string))),
+        ("region", or_unset(created.region.as_ref().map(ToString::to_string))),
         ("expires", utc(created.expires_at)),
     ])
 }

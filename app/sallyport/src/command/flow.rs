@@ -17,7 +17,7 @@ use crate::{
     view::columns::{self, Column},
 };
 
-/// How often it is asked what has ended since.
+/// How often new entries are requested.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// What can be done with flows.
@@ -145,7 +145,7 @@ fn clock(at: OffsetDateTime) -> String {
     format!("{hour:02}:{minute:02}:{second:02}")
 }
 
-/// Says on the standard error which edges are missing in what was printed.
+/// Lists the edges that did not answer, on the standard error.
 pub(super) fn print_silent(silent: &[SilentEdge]) {
     for one in silent {
         output::note(&format!("{} did not answer ({}): what it knows is not here", one.edge, output::safe(&one.why)));
@@ -180,14 +180,14 @@ fn list(output: &Output, flows: &[Flow], now: OffsetDateTime) -> String {
     columns::table(output, columns, rows)
 }
 
-/// The tunnel that took the flow, or the address that the edge dialed for it.
+/// The tunnel of the flow, or the address that the edge dialed.
 fn origin(flow: &Flow) -> String {
     let tunnel = flow.tunnel.map(|tunnel| tunnel.to_string());
     let direct = || flow.direct_origin.map(|id| format!("direct:{id}"));
     tunnel.or_else(|| flow.direct_origin_address.clone()).or_else(direct).unwrap_or_else(|| "-".to_owned())
 }
 
-/// How long something is there, for people: `59s`, `1m01s`, `2h01m`, `3d04h`.
+/// An age for people: `59s`, `1m01s`, `2h01m`, `3d04h`.
 pub(super) fn age(seconds: i64) -> String {
     match seconds {
         ..60 => format!("{}s", seconds.max(0)),

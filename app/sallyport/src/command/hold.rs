@@ -1,4 +1,4 @@
-//! Holding a tunnel until the command is told to stop: what `connect` and `tunnel connect` have in common.
+//! Holds tunnels until the command is stopped: the common part of `connect` and `tunnel connect`.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -22,16 +22,16 @@ use crate::{
     view::live::Live,
 };
 
-/// How many events may wait to be shown; requests that come faster than the terminal takes them are left out.
+/// How many events may wait for the terminal; further ones are omitted.
 pub(super) const MAX_QUEUED_EVENTS: usize = 1_024;
-/// How long running requests may take to finish once the command is told to stop.
+/// How long running requests may take to finish after the command was stopped.
 const DRAIN: Duration = Duration::from_secs(30);
-/// After how long without a connection to the edge it is said that there is none yet.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the service may take to accept the one connection that shows whether it is there.
+/// After how long without a connection to the edge a message says so.
+pub(super) const NOT_CONNECTED_AFTER: Duration = Duration::from_secs(1);
+/// How long the service may take to accept the test connection.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The private service, and how it is spoken to.
+/// The private service, and its protocol.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "The service")]
 pub(crate) struct OriginArgs {
@@ -56,7 +56,7 @@ pub(crate) struct OriginArgs {
     way: TransportArgs,
 }
 
-/// The way from here to the edge.
+/// The connection to the edge.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "The way to the edge")]
 pub(crate) struct TransportArgs {
@@ -89,25 +89,25 @@ pub(crate) struct TransportArgs {
     mptcp: bool,
 }
 
-/// The service, ready to be connected to.
+/// A service with its settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
-    /// What it speaks.
+    /// Its type.
     pub(super) socket_type: SocketType,
-    /// Where it is.
+    /// Its address.
     pub(super) address: OriginAddr,
     tls: Option<OriginTls>,
     connect_timeout: Duration,
     way: TransportArgs,
 }
 
-/// A tunnel, and what proves that we may hold it.
+/// A tunnel with its credential.
 pub(crate) struct Credential {
     /// The tunnel.
     pub(crate) tunnel: TunnelId,
-    /// What the edge is shown.
+    /// The credential.
     pub(crate) credential: Secret,
-    /// Where the edge is.
+    /// The address of the edge.
     pub(crate) connect: ConnectTo,
 }
 
@@ -117,31 +117,31 @@ impl OriginArgs {
         &self.service.0
     }
 
-    /// Where the service is.
+    /// The address of the service.
     pub(crate) fn address(&self) -> OriginAddr {
         self.address_of(self.service())
     }
 
-    /// Where this service is, beside the one that was named.
+    /// The address of another service, with this one's host as the default.
     pub(crate) fn address_of(&self, service: &ServiceAddress) -> OriginAddr {
         let host = service.host.clone().or_else(|| self.host.clone());
         OriginAddr { host: host.unwrap_or_else(|| "localhost".to_owned()), port: service.port }
     }
 
-    /// The type of a new socket, as far as the service's address says it; `given` is what was asked for.
+    /// The type of a new socket, from the option `given` and from the scheme of the service's address.
     ///
     /// # Errors
-    /// Both say something, and not the same.
+    /// The two differ.
     pub(crate) fn socket_type(&self, given: Option<SocketType>) -> Result<SocketType, Failure> {
         let socket_type = given.or(self.service().scheme).unwrap_or(SocketType::Http);
         check_scheme(self.service(), socket_type)?;
         Ok(socket_type)
     }
 
-    /// The service, spoken to as the socket's type says.
+    /// The service, with the protocol of the socket's type.
     ///
     /// # Errors
-    /// Options for HTTPS services were given for an HTTP one, or the service's address says another type.
+    /// Options for HTTPS services were given for another type, or the scheme of the address does not fit.
     pub(crate) fn prepare(self, socket_type: SocketType) -> anyhow::Result<Origin> {
         if self.host.is_some() && self.service().host.is_some() {
             let failure = Failure::usage("the service's address has a host already");
@@ -176,10 +176,10 @@ impl OriginArgs {
     }
 }
 
-/// Whether a service that is named like this can stand behind a socket of this type.
+/// Checks that the scheme of the service fits a socket of this type.
 fn check_scheme(service: &ServiceAddress, socket_type: SocketType) -> Result<(), Failure> {
     let Some(scheme) = service.scheme else { return Ok(()) };
-    // Where the edge ends TLS, the service gets plain TCP.
+    // The edge terminates TLS for tls sockets, so the service gets plain TCP.
     if scheme == socket_type || (scheme == SocketType::Tcp && socket_type == SocketType::Tls) {
         return Ok(());
     }
@@ -189,10 +189,10 @@ fn check_scheme(service: &ServiceAddress, socket_type: SocketType) -> Result<(),
 }
 
 impl Origin {
-    /// Another service that is spoken to in the same way.
+    /// Another service with the same settings.
     ///
     /// # Errors
-    /// Its address says another type.
+    /// The scheme of its address does not fit.
     pub(super) fn beside(&self, address: OriginAddr, service: &ServiceAddress) -> Result<Self, Failure> {
         check_scheme(service, self.socket_type)?;
         Ok(Self { address, ..self.clone() })
@@ -209,8 +209,8 @@ impl Origin {
         }
     }
 
-    /// Why nothing takes a connection at its address, if that is so. Whether anybody listens on a UDP port can only be
-    /// found out by saying something: then nothing is looked for.
+    /// Why no connection to the service is possible, if so. UDP services are not checked, because that would take a
+    /// datagram.
     pub(super) async fn why_missing(&self) -> Option<String> {
         if self.socket_type == SocketType::Udp {
             return None;
@@ -232,33 +232,33 @@ impl From<CreatedTunnel> for Credential {
     }
 }
 
-/// Holds the tunnels, of which there is one at least, until a signal comes, and shows what happens. The first signal
-/// lets running requests finish, the second ends them.
+/// Holds the tunnels, at least one, until a signal comes, and shows events. The first signal lets running requests
+/// finish, the second ends them.
 ///
 /// # Errors
-/// The edge does not let us hold the tunnel, or nobody reads the output any more.
+/// The edge refuses the tunnel, or the output is closed.
 pub(crate) async fn hold(
     target: &Target,
-    held: Vec<(Credential, Origin)>,
+    tunnels: Vec<(Credential, Origin)>,
     live: &mut Live,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
-    for (credential, origin) in &held {
+    for (credential, origin) in &tunnels {
         if let Some(reason) = origin.why_missing().await {
             live.origin_missing(Some(credential.tunnel), &reason, origin.socket_type)?;
         }
     }
     let served =
         |(credential, origin): &(Credential, Origin)| origin.served_by(credential.tunnel, &credential.credential);
-    let services = held.iter().map(served).collect();
-    let Some((Credential { connect, .. }, Origin { way, .. })) = held.into_iter().next() else { return Ok(()) };
+    let services = tunnels.iter().map(served).collect();
+    let Some((Credential { connect, .. }, Origin { way, .. })) = tunnels.into_iter().next() else { return Ok(()) };
     let transport = way.transport;
     let options = options(target, connect, way, services)?;
     let shutdown = Shutdown::new();
     let (events_in, mut events) = mpsc::channel(MAX_QUEUED_EVENTS);
     let connector = sallyport_connector::run(options, events_in, shutdown.clone());
-    let patience = tokio::time::sleep(PATIENCE);
-    tokio::pin!(connector, patience);
+    let not_connected = tokio::time::sleep(NOT_CONNECTED_AFTER);
+    tokio::pin!(connector, not_connected);
     let mut is_patient = true;
     let mut shown: anyhow::Result<()> = Ok(());
     loop {
@@ -277,7 +277,7 @@ pub(crate) async fn hold(
                     shutdown.trigger();
                 }
             }
-            () = &mut patience, if is_patient => {
+            () = &mut not_connected, if is_patient => {
                 is_patient = false;
                 live.still_connecting(transport);
             }
@@ -291,10 +291,10 @@ pub(crate) async fn hold(
     }
 }
 
-/// A connector for these services, which reaches the edge in this way.
+/// The options of a connector for these services.
 ///
 /// # Errors
-/// What is to be trusted cannot be used, or the system gives no threads.
+/// The trusted certificates cannot be used, or the system cannot start threads.
 pub(super) fn options(
     target: &Target,
     connect: ConnectTo,
@@ -327,13 +327,13 @@ fn place(edge: ConnectEdge) -> EdgePlace {
     EdgePlace { name: edge.name, region: edge.region, addresses: edge.addresses }
 }
 
-/// At how many edges a tunnel may be held.
+/// Parses the number of edges for a tunnel.
 fn redundancy(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=MAX_REDUNDANCY).contains(count));
     count.ok_or_else(|| format!("expected a number of edges from 1 to {MAX_REDUNDANCY}"))
 }
 
-/// A host as it is connected to: a name or an address, without brackets.
+/// A host to connect to: a name or an address, without brackets.
 fn host(text: &str) -> Result<String, String> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let is_address = bare.parse::<std::net::IpAddr>().is_ok();
@@ -347,7 +347,7 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// The one certificate that the service may have.
+/// The fingerprint of the only accepted certificate of the service.
 pub(super) fn origin_pin(text: &str) -> Result<Fingerprint, String> {
     let how = "expected sha256:... of the service's certificate, as `openssl x509 -fingerprint -sha256` shows it";
     text.parse().map_err(|_| how.to_owned())

@@ -96,7 +96,7 @@ pub(crate) async fn run(context: &Context, command: InvitationCommand) -> anyhow
     }
 }
 
-/// The invitation of the organisation with this id, or to this address.
+/// The organisation's invitation with this id, or to this address.
 async fn sent_to(client: &ApiClient, which: &str) -> anyhow::Result<InvitationId> {
     if let Ok(id) = which.parse() {
         return Ok(id);
@@ -110,7 +110,7 @@ async fn sent_to(client: &ApiClient, which: &str) -> anyhow::Result<InvitationId
     Ok(pick.find(client.invitations().await?, which)?.id)
 }
 
-/// The invitation that the account has, with this id or the beginning of it.
+/// The account's invitation with this id, or whose id begins with it.
 async fn received_as(client: &ApiClient, which: &str) -> anyhow::Result<InvitationId> {
     if let Ok(id) = which.parse() {
         return Ok(id);

@@ -1,4 +1,4 @@
-//! `sallyport lab`: starts `sallyport-lab`, which is the laboratory.
+//! `sallyport lab`: starts the program `sallyport-lab`.
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 
@@ -12,10 +12,10 @@ use crate::{
 
 /// The name of the command.
 pub(crate) const NAME: &str = "lab";
-/// The program that is started.
+/// The program.
 const PROGRAM: &str = "sallyport-lab";
 
-/// What `sallyport-lab` gets.
+/// The arguments of `sallyport-lab`.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct LabArgs {
@@ -24,16 +24,16 @@ pub(crate) struct LabArgs {
     words: Vec<OsString>,
 }
 
-/// Becomes the laboratory, with the options that stand before its own.
+/// Becomes the laboratory, with the global options before its own.
 pub(crate) fn run(global: &Global, args: &LabArgs) -> anyhow::Result<()> {
-    // What stands in the environment is there for the laboratory, too.
+    // The laboratory reads the environment itself.
     let environment = std::env::var_os("SALLYPORT_CA");
     let ca = global.ca.iter().filter(|file| Some(file.as_os_str()) != environment.as_deref());
     let ca = ca.flat_map(|file| ["--ca".into(), file.into()]);
     start(ca.chain(global.printing.to_args()).chain(args.words.iter().cloned()))
 }
 
-/// Becomes the laboratory; comes back where it cannot be started.
+/// Becomes the laboratory; returns only if the program cannot be started.
 pub(crate) fn start(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let program = program::find(PROGRAM).ok_or_else(|| {
         let missing =

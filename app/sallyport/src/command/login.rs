@@ -27,7 +27,7 @@ use crate::{
 
 /// How long asking a server for its root certificate may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often somebody is asked for a code.
+/// How often a code is asked for.
 const MAX_CODE_TRIES: usize = 3;
 /// The longest answer to a question, in bytes.
 const MAX_ANSWER_BYTES: u64 = 1_024;
@@ -56,7 +56,7 @@ struct LoggedIn {
     until: OffsetDateTime,
 }
 
-/// Logs in and remembers it.
+/// Logs in, and stores the login.
 pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<()> {
     let email = email(&args.email)?;
     let file = CredentialsFile::of_user()?;
@@ -79,7 +79,7 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
         contents.current = Some(logged_in.api.clone());
         if let Some(former) = contents.profiles.get_mut(&logged_in.api) {
             profile.clients = std::mem::take(&mut former.clients);
-            // Somebody else belongs to other organisations.
+            // Another account belongs to other organisations.
             let is_same = former.email == profile.email;
             profile.organisation = former.organisation.take().filter(|_| is_same);
         }
@@ -88,7 +88,7 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
     context.output.data(&logged_in, |it| format!("logged in to {} as {}", it.api, it.email))
 }
 
-/// Logs in; where a code is needed and there is somebody to ask, they are asked.
+/// Logs in, and prompts for a code if one is needed.
 async fn enter(client: &ApiClient, mut login: Login) -> anyhow::Result<Session> {
     let mut asked = 0;
     loop {
@@ -120,7 +120,7 @@ async fn enter(client: &ApiClient, mut login: Login) -> anyhow::Result<Session> 
     }
 }
 
-/// Forgets the login and ends the session.
+/// Deletes the stored login, and ends the session.
 pub(crate) async fn logout(context: &Context) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct LoggedOut {
@@ -146,7 +146,7 @@ pub(crate) async fn logout(context: &Context) -> anyhow::Result<()> {
             Err(error) => Err(error),
         };
         if let Err(error) = ended {
-            context.output.hint(&format!("the login is forgotten here, but the API was not told: {error:#}"));
+            context.output.hint(&format!("the login is forgotten here, but the API could not be reached: {error:#}"));
         }
     }
     context.output.data(&LoggedOut { api, was_logged_in }, |it| {
@@ -154,7 +154,7 @@ pub(crate) async fn logout(context: &Context) -> anyhow::Result<()> {
     })
 }
 
-/// A client of an API whose certificate is trusted; on a terminal, its owner may decide to trust it now.
+/// A client of an API with a trusted certificate; on a terminal the user may decide to trust it.
 pub(super) async fn reach(context: &Context, target: &mut Target) -> anyhow::Result<ApiClient> {
     let client = context.client_of_nobody(target)?;
     match client.info().await {
@@ -172,7 +172,7 @@ pub(super) async fn reach(context: &Context, target: &mut Target) -> anyhow::Res
     }
 }
 
-/// Shows the fingerprint of the API's root certificate and asks whether it is the right one.
+/// Shows the fingerprint of the API's root certificate, and asks whether it is right.
 async fn ask_to_trust(target: &Target) -> anyhow::Result<Option<Fingerprint>> {
     let api = &target.api;
     let outbound = target.network.to(api.host(), api.port());
@@ -195,7 +195,7 @@ async fn ask_to_trust(target: &Target) -> anyhow::Result<Option<Fingerprint>> {
     Ok(yes.then_some(root.fingerprint))
 }
 
-/// A wrong password is not repaired by logging in.
+/// Drops the advice to log in from the failure of a wrong password.
 fn refused(error: ClientError) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.status == 401 => Failure::new(Kind::NotLoggedIn, problem.to_string())

@@ -69,7 +69,7 @@ pub(crate) async fn run(context: &Context, command: LoginSessionCommand) -> anyh
     }
 }
 
-/// The login with this id, or the one whose id begins so.
+/// The login with this id, or the one whose id begins with it.
 async fn find(client: &ApiClient, text: &str) -> anyhow::Result<LoginSessionId> {
     if let Ok(id) = text.parse() {
         return Ok(id);

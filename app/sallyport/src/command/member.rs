@@ -101,7 +101,7 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
     }
 }
 
-/// Says what is to be done with the code.
+/// Prints how to use the code.
 fn print_invitation(context: &Context, created: &CreatedInvitation, api: &ApiAddress, pin: Option<&str>) {
     let (email, code) = (&created.details.email, created.code.expose());
     if let Some(problem) = &created.problem {

@@ -39,12 +39,12 @@ use sallyport_model::{DisplayName, Email};
 
 use crate::failure::{Failure, Kind};
 
-/// Reads an e-mail address; a wrong one is refused in the way of the API.
+/// Parses an e-mail address, with the API's error.
 pub(crate) fn email(text: &str) -> Result<Email, Failure> {
     text.parse().map_err(|error: sallyport_model::EmailError| Failure::new(Kind::Refused, error.to_string()))
 }
 
-/// Reads what something is called; a wrong name is refused in the way of the API.
+/// Parses a name, with the API's error.
 pub(crate) fn display_name(text: &str) -> Result<DisplayName, Failure> {
     text.parse().map_err(|error: sallyport_model::DisplayNameError| {
         Failure::new(Kind::Refused, format!("{text:?} cannot be a name: {error}"))

@@ -77,9 +77,9 @@ pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyh
                     profile.organisation = kept;
                 }
             })?;
-            let said = found.as_ref().map_or_else(|| "your own organisation".to_owned(), |one| one.name.clone());
+            let name = found.as_ref().map_or_else(|| "your own organisation".to_owned(), |one| one.name.clone());
             let data = json!({ "organisation": found.map(|one| one.id) });
-            context.output.data(&data, |_| output::safe(&format!("commands act for {said}")).into_owned())
+            context.output.data(&data, |_| output::safe(&format!("commands act for {name}")).into_owned())
         }
         OrganisationCommand::Rename(args) => {
             let update = UpdateOrganisation { name: display_name(&args.name)? };

@@ -42,7 +42,7 @@ pub(crate) enum PersonCommand {
     Rm(RmArgs),
 }
 
-/// Which person.
+/// Names a person.
 #[derive(Debug, Args)]
 pub(crate) struct EmailArgs {
     /// The e-mail address
@@ -142,7 +142,7 @@ pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Re
     }
 }
 
-/// Whether the provider asks everybody for codes; where that cannot be known, it is not said.
+/// Whether the provider requires codes; false if that cannot be read.
 async fn needs_codes(client: &ApiClient) -> bool {
     let providers = client.providers().await.unwrap_or_default();
     providers.iter().any(|provider| provider.kind == ProviderKind::Local && provider.require_totp)
@@ -160,7 +160,7 @@ async fn set_disabled(
     context.output.data(&person, |person| show(person, needs_codes))
 }
 
-/// Shows a person with a link, and says what is to be done with it.
+/// Prints a person with a link, and how to use it.
 fn print_invited(context: &Context, invited: &InvitedPerson, needs_codes: bool) -> anyhow::Result<()> {
     context.output.data(invited, |invited| show_invited(invited, needs_codes))?;
     if let Some(problem) = &invited.problem {
@@ -190,7 +190,7 @@ fn state(person: &LocalPerson) -> &'static str {
     }
 }
 
-/// Groups in one line; a name with a comma or a quote of its own stands in quotes.
+/// Groups in one line; a name with a comma or quote is quoted.
 fn listed(groups: &[String]) -> String {
     let shown =
         groups.iter().map(|group| if group.contains([',', '"']) { format!("{group:?}") } else { group.clone() });

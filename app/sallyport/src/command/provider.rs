@@ -115,7 +115,7 @@ pub(crate) struct EditArgs {
     require_totp: Option<bool>,
 }
 
-/// What both have.
+/// Options of both commands.
 #[derive(Debug, Args)]
 struct SettingArgs {
     /// The issuer, such as https://id.example.com; for github and microsoft when it is not the usual one
@@ -258,8 +258,8 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 1 => " and 1 person".to_owned(),
                 n => format!(" and {n} persons"),
             };
-            let said = format!("removed {}{with_it}; those for whom it vouched are logged out", args.name);
-            context.output.data(&gone, |_| said.clone())
+            let text = format!("removed {}{with_it}; those for whom it vouched are logged out", args.name);
+            context.output.data(&gone, |_| text.clone())
         }
         ProviderCommand::Test(args) => {
             let found = client.test_provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;

@@ -1,4 +1,4 @@
-//! `sallyport service-token`: for machines that come to sockets that ask who comes.
+//! `sallyport service-token`: tokens of machines, for sockets with an identity setting.
 
 use std::{fs::File, io::Read as _, path::PathBuf, time::Duration};
 
@@ -91,7 +91,7 @@ pub(crate) struct CreateArgs {
     certificate_days: Option<u32>,
 }
 
-/// A token that was made, and its certificate.
+/// A created token, with its certificate.
 #[derive(Serialize)]
 struct TokenWithCertificate {
     #[serde(flatten)]
@@ -100,19 +100,19 @@ struct TokenWithCertificate {
     certificate: Option<IssuedCertificate>,
 }
 
-/// A certificate that was given.
+/// An issued certificate.
 #[derive(Serialize)]
 struct IssuedCertificate {
     #[serde(flatten)]
     details: ServiceTokenCertificate,
-    /// Where it was written, and its key.
+    /// The files of the certificate and of its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<PathBuf>,
 }
 
-/// Which token.
+/// Names a token.
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
     /// The id of the token, or its name
@@ -129,7 +129,7 @@ pub(crate) struct RmArgs {
     yes: YesArg,
 }
 
-/// What a token reaches at most.
+/// The scope of a token.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What it reaches at most")]
 pub(crate) struct ScopeArgs {
@@ -150,7 +150,7 @@ pub(crate) struct ScopeArgs {
     types: Vec<SocketType>,
 }
 
-/// How a certificate is made.
+/// Options of a certificate.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
     /// A certificate request in PEM, made elsewhere; - reads the standard input
@@ -193,7 +193,7 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
             let (email, shown) = (args.email, args.display_name.as_deref().map(display_name).transpose()?);
             let name = display_name(&args.name)?;
             let token = CreateServiceToken { name, sockets, expires_at, scope, email, display_name: shown };
-            // A request that cannot be read makes no token.
+            // Checked first: no token is made for a request that cannot be read.
             let key = args.certificate.then_some(KeyArgs {
                 csr: args.csr,
                 key_out: args.key_out,
@@ -270,15 +270,15 @@ fn scope(token: &ServiceToken) -> String {
     let ServiceTokenScope { read_only, methods, paths, ports, types } = &token.scope;
     let list =
         |what: &str, entries: Vec<String>| (!entries.is_empty()).then(|| format!("{what} {}", entries.join(",")));
-    let said = [
+    let parts = [
         read_only.then(|| "reading".to_owned()),
         list("methods", methods.clone()),
         list("paths", paths.clone()),
         list("ports", ports.iter().map(ToString::to_string).collect()),
         list("types", types.iter().map(ToString::to_string).collect()),
     ];
-    let said: Vec<String> = said.into_iter().flatten().collect();
-    if said.is_empty() { "all".to_owned() } else { said.join("; ") }
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "all".to_owned() } else { parts.join("; ") }
 }
 
 fn details(token: &ServiceToken) -> Vec<(&'static str, String)> {
@@ -314,7 +314,7 @@ fn certified(it: &IssuedCertificate) -> String {
     }
 }
 
-/// What is asked to be signed, and where what comes of it goes.
+/// The certificate request, and the file for the certificate.
 struct Request {
     csr: String,
     key_pem: Option<String>,

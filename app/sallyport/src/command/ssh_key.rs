@@ -25,12 +25,12 @@ use crate::{
     },
 };
 
-/// The longest file that is read, in bytes: the longest key that the API takes.
+/// The longest file that is read, in bytes: the API's longest key.
 const MAX_FILE_BYTES: u64 = 16_384;
 /// The keys that ssh itself uses, best first.
 const USUAL_KEYS: [&str; 3] = ["id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub"];
 
-/// What to do where there is no key.
+/// Advice if there is no key.
 const MAKE_KEY: &str = "make a key with `ssh-keygen -t ed25519`, or name the file of a public key";
 
 /// What can be done with ssh keys.
@@ -109,7 +109,7 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
     }
 }
 
-/// The key that is meant.
+/// The key with this id, fingerprint or name.
 async fn find(client: &ApiClient, text: &str) -> anyhow::Result<SshKey> {
     let pick = Pick {
         what: "ssh key",
@@ -120,10 +120,10 @@ async fn find(client: &ApiClient, text: &str) -> anyhow::Result<SshKey> {
     Ok(pick.find(client.ssh_keys().await?, text)?)
 }
 
-/// Reads a public key; a private one is refused here and never sent.
+/// Reads a public key. A private one is refused and never sent.
 ///
 /// # Errors
-/// There is no such file, it is too long, or it is a private key.
+/// The file cannot be read, is too long, or has a private key.
 pub(crate) fn read(file: Option<PathBuf>) -> anyhow::Result<String> {
     let file = match file {
         Some(file) => file,

@@ -15,10 +15,10 @@ use crate::{
     view::utc,
 };
 
-/// A certificate that ends so soon is told of: the built-in authority renews its own long before.
+/// Certificates that end within this time are reported; the built-in authority renews its own earlier.
 const SOON_DAYS: i64 = 3;
 
-/// The API as it is.
+/// The state of the API.
 #[derive(Debug, Serialize)]
 struct Api {
     url: String,
@@ -35,7 +35,7 @@ struct Api {
     trusted_by: String,
 }
 
-/// The certificate that the API shows, and the root of its authority.
+/// The certificate of the API, and the root of its authority.
 #[derive(Debug, Serialize)]
 struct Certificate {
     issuer: String,
@@ -47,7 +47,7 @@ struct Certificate {
     root_not_after: Option<OffsetDateTime>,
 }
 
-/// Where connectors dial.
+/// The address for connectors.
 #[derive(Debug, Serialize)]
 struct Edge {
     host: String,
@@ -63,12 +63,12 @@ struct Sockets {
     total: usize,
     /// Those with a tunnel that is up.
     up: usize,
-    /// Those with an origin that gets nothing.
+    /// Those with an origin that gets no requests.
     failing: usize,
     tunnels_up: u32,
 }
 
-/// Everything.
+/// The whole status.
 #[derive(Debug, Serialize)]
 struct Status {
     programs: Vec<Running>,
@@ -113,7 +113,7 @@ pub(crate) async fn run(context: &Context) -> anyhow::Result<()> {
     failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// The programs that run here, with what their notes say of them.
+/// The running processes, with their notes.
 pub(super) fn programs() -> Vec<Running> {
     let mut programs = processes::running();
     for note in server_note::all() {
@@ -126,7 +126,7 @@ pub(super) fn programs() -> Vec<Running> {
     programs
 }
 
-/// What is told, and what is wrong, if anything is.
+/// The status, and the first fault.
 fn status(programs: Vec<Running>, reached: ApiStatus, now: OffsetDateTime) -> (Status, Option<Failure>) {
     let ApiStatus { target, info, probe, names, edge, login, sockets, root } = reached;
     let url = target.api.to_string();
@@ -187,7 +187,7 @@ fn status(programs: Vec<Running>, reached: ApiStatus, now: OffsetDateTime) -> (S
     (Status { programs, api: Some(api), certificate, edge, names, login, sockets, next }, failure)
 }
 
-/// What comes next where nothing is wrong.
+/// The next steps if nothing is wrong.
 fn next(login: Option<&Login>, sockets: Option<&Sockets>) -> Vec<String> {
     let step = match (login, sockets) {
         (Some(Login::Nobody), _) => {
@@ -270,19 +270,19 @@ fn text(status: &Status, now: OffsetDateTime) -> String {
 }
 
 fn of_api(api: &Api) -> String {
-    let mut said = api.url.clone();
+    let mut line = api.url.clone();
     match (api.state, &api.reason) {
-        ("ready", _) => said += "  ready",
-        ("not-ready", Some(reason)) => said += &format!("  not ready: {reason}"),
-        _ => said += "  does not answer",
+        ("ready", _) => line += "  ready",
+        ("not-ready", Some(reason)) => line += &format!("  not ready: {reason}"),
+        _ => line += "  does not answer",
     }
     if let Some(version) = &api.version {
-        said += &format!(", version {version}");
+        line += &format!(", version {version}");
     }
     if let Some(ms) = api.round_trip_ms {
-        said += &format!(", connected in {ms:.0} ms");
+        line += &format!(", connected in {ms:.0} ms");
     }
-    said
+    line
 }
 
 fn of_programs(programs: &[Running]) -> String {

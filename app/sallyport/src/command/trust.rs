@@ -57,7 +57,7 @@ pub(crate) fn run(context: &Context, command: &TrustCommand) -> anyhow::Result<(
     }
 }
 
-/// The stores of whoever asks: of the one who called sudo, where that is how this is root.
+/// The browser stores of the calling user: with sudo, of the user who called it.
 pub(crate) fn browser_stores() -> Option<BrowserStores> {
     let path =
         std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
@@ -70,7 +70,7 @@ fn person() -> Option<Person> {
     if rustix::process::geteuid().is_root() {
         let caller = ["SUDO_UID", "PKEXEC_UID", "DOAS_USER"].iter().find_map(|name| std::env::var(name).ok());
         if let Some(account) = caller.as_deref().and_then(users::of) {
-            // Root's own browsers need nobody else.
+            // Root's own browsers need no other user.
             let ids = Some((account.user, account.group)).filter(|(user, _)| *user != 0);
             return Some(Person { home: account.home, ids });
         }
@@ -79,7 +79,7 @@ fn person() -> Option<Person> {
     Some(Person { home, ids: None })
 }
 
-/// The stores of browsers that are to be changed. Where they cannot be, that is said before anything is done.
+/// The browser stores to change. If they cannot be changed, the command fails before any change.
 fn wanted_browsers(context: &Context, args: &BrowserArgs) -> anyhow::Result<Option<BrowserStores>> {
     let stores = if args.no_browsers { None } else { browser_stores() };
     match stores.as_ref().map(BrowserStores::check) {
@@ -144,7 +144,7 @@ fn install(context: &Context, args: &BrowserArgs) -> anyhow::Result<()> {
     refused_browsers(&changes)
 }
 
-/// Those changes that went well.
+/// The successful changes.
 fn done(changes: &[BrowserChange]) -> impl Iterator<Item = &BrowserChange> {
     changes.iter().filter(|change| change.error.is_none())
 }
@@ -159,7 +159,7 @@ fn refused_browsers(changes: &[BrowserChange]) -> anyhow::Result<()> {
     Err(Failure::new(Kind::Failed, message).next("do it there by hand: Settings, Certificates, Authorities").into())
 }
 
-/// What to know of a root without name constraints (RFC 5280 section 4.2.1.10).
+/// A warning about a root without name constraints (RFC 5280 section 4.2.1.10).
 fn unbound(fingerprint: &str) -> String {
     format!(
         "careful: this root is bound to no domain, so whoever has its key can speak for every site on this machine; \
@@ -200,7 +200,7 @@ fn remove(context: &Context, args: &RemoveArgs) -> anyhow::Result<()> {
     refused_browsers(&changes)
 }
 
-/// The file of the root certificate that is meant.
+/// The file of the root certificate.
 fn root_file(context: &Context) -> anyhow::Result<PathBuf> {
     let which = || {
         Failure::usage("which root certificate? No `sallyport up` of yours runs on this machine")
@@ -227,7 +227,7 @@ pub(super) fn read_root(ca: &Path) -> anyhow::Result<RootInfo> {
     RootInfo::from_pem(&pem).with_context(|| format!("{} is not a root certificate", ca.display()))
 }
 
-/// Only root may change the store, and root does not know the directories of the user: the next step names everything.
+/// Adds advice with all options, because only root may change the store, and root's directories differ.
 fn as_root(error: StoreError, what: &str) -> anyhow::Error {
     let StoreError::NotRoot(_) = error else { return error.into() };
     let program = std::env::current_exe().map_or_else(|_| "sallyport".to_owned(), |path| path.display().to_string());

@@ -71,7 +71,7 @@ pub(crate) struct CreateArgs {
     path: TunnelPathArgs,
 }
 
-/// Which paths of its socket a tunnel serves.
+/// The paths of a tunnel.
 #[derive(Debug, Args)]
 pub(crate) struct TunnelPathArgs {
     /// Serve only this path of the socket and all paths beneath it (http and https) [default: /]
@@ -82,7 +82,7 @@ pub(crate) struct TunnelPathArgs {
 }
 
 impl TunnelPathArgs {
-    /// The paths; `of_address`: what the address of the service says.
+    /// The paths; `of_address` is the path in the address of the service.
     fn get(&self, of_address: Option<&PathPrefix>) -> Result<PathRoute, Failure> {
         let rewrite = self.rewrite.replacement(of_address)?;
         Ok(PathRoute { prefix: self.path.clone().unwrap_or_default(), rewrite })
@@ -182,27 +182,27 @@ pub(crate) struct ConnectArgs {
     origin: OriginArgs,
 }
 
-/// What `tunnel connect` is to do.
+/// A tunnel to connect.
 pub(super) struct Connection {
     /// The socket.
     pub(super) socket: SocketRef,
-    /// The tunnel, when it was made before.
+    /// The tunnel, if it exists already.
     pub(super) tunnel: Option<TunnelRef>,
-    /// Its credential, when that is known.
+    /// Its credential, if given.
     pub(super) credential: Option<Secret>,
-    /// What the service speaks, when nobody is asked.
+    /// The type of the service, if the API is not asked.
     pub(super) socket_type: Option<SocketType>,
-    /// Which paths of the socket the service has, where the tunnel is made for it.
+    /// The paths of a tunnel that is created.
     pub(super) path: PathRoute,
     /// The service.
     pub(super) origin: OriginArgs,
 }
 
 impl ConnectArgs {
-    /// What is to be done.
+    /// Reads the options.
     ///
     /// # Errors
-    /// No socket is named, or paths are for a tunnel that has its own.
+    /// No socket is named, or paths are given for an existing tunnel.
     pub(super) fn read(self) -> anyhow::Result<Connection> {
         let of_address = self.origin.service().path.as_ref();
         if let Some(tunnel) = &self.tunnel_id
@@ -292,7 +292,7 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
     }
 }
 
-/// The tunnel, as failures name it.
+/// The tunnel's name in failures.
 fn of(socket: &SocketRef, tunnel: &TunnelRef) -> String {
     if *socket == SocketRef::Any { format!("tunnel {tunnel}") } else { format!("tunnel {tunnel} of {socket}") }
 }
@@ -318,7 +318,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     let target = context.target()?;
     if let (Some(tunnel), Some(credential)) = (&args.tunnel, args.credential) {
         let tunnel = whole_id(tunnel)?;
-        // Whoever has the credential needs no login, but cannot ask for the socket's type either.
+        // With a credential no login is needed, but the socket's type is not known either.
         let connect = edge_of(&context.client_of_nobody(&target)?).await?;
         let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
         let credential = Credential { tunnel, credential, connect };
@@ -333,19 +333,19 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     let tunnel = renew_or_create(&client, &socket, args.tunnel.as_ref(), &service.tunnel()).await?;
     let id = tunnel.details.id;
     let mut live = Live::new(context.output, context.offset);
-    let held = async {
+    let outcome = async {
         let path = PathRoute { prefix: tunnel.details.path.clone(), rewrite: tunnel.details.rewrite_path.clone() };
         live.header(&socket, &[(path, service.origin.to_string())])?;
         hold::hold(&target, vec![(Credential::from(tunnel), service.origin)], &mut live, &mut signals).await
     }
     .await;
     if args.tunnel.is_some() {
-        return held;
+        return outcome;
     }
-    match (held, remove(&client, &reference, &[id], &mut signals).await) {
-        (held, Ok(())) => {
+    match (outcome, remove(&client, &reference, &[id], &mut signals).await) {
+        (outcome, Ok(())) => {
             context.output.hint("tunnel removed");
-            held
+            outcome
         }
         (Ok(()), Err(failure)) => Err(failure.into()),
         (Err(error), Err(failure)) => {
@@ -355,7 +355,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Where connectors dial to.
+/// The address that connectors dial.
 ///
 /// # Errors
 /// Those of the API.
@@ -365,10 +365,10 @@ pub(super) async fn edge_of(client: &ApiClient) -> Result<ConnectTo, ClientError
     Ok(ConnectTo { host: info.tunnel_host, port: info.tunnel_port, quic_port: info.tunnel_quic_port, edges })
 }
 
-/// The id of a tunnel that nobody is asked about.
+/// The id of a tunnel, without a question to the API.
 ///
 /// # Errors
-/// It is no whole id.
+/// It is no complete id.
 pub(super) fn whole_id(tunnel: &TunnelRef) -> Result<TunnelId, Failure> {
     match tunnel {
         TunnelRef::Id(id) => Ok(*id),
@@ -377,7 +377,7 @@ pub(super) fn whole_id(tunnel: &TunnelRef) -> Result<TunnelId, Failure> {
     }
 }
 
-/// The tunnel with a new credential, or a new tunnel where none is named.
+/// Gives the tunnel a new credential, or makes a tunnel if none is named.
 ///
 /// # Errors
 /// Those of the API.
@@ -397,7 +397,7 @@ pub(super) async fn renew_or_create(
     })
 }
 
-/// Removes the tunnels that were made for this connection; the next signal gives up.
+/// Removes the tunnels that were made for this connection. A further signal ends that.
 pub(super) async fn remove(
     client: &ApiClient,
     socket: &SocketRef,
@@ -447,7 +447,7 @@ fn show(created: &CreatedTunnel) -> String {
     ])
 }
 
-/// Whether it is up, and whether what is behind it is well.
+/// The state of the tunnel and of its origin.
 fn status(tunnel: &Tunnel) -> &'static str {
     match (tunnel.status, tunnel.healthy) {
         (TunnelStatus::Up, _) if tunnel.failure.as_ref().is_some_and(|failure| failure.code == "ejected") => "left out",

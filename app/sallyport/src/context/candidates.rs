@@ -1,4 +1,4 @@
-//! Names that completion offers: the API lists them, in bounded time. Nothing is offered when that fails.
+//! Names for completion, which the API lists within a time limit. If that fails, nothing is offered.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,38 +19,37 @@ use crate::{
     view::quoted,
 };
 
-/// How long the API may take to show that it is there.
+/// How long the API may take to answer at all.
 const MAX_PROBE: Duration = Duration::from_secs(1);
-/// How long it may take for a list then. A saved login may be renewed in this time, which is not given up half-way for
-/// less.
+/// How long the list may take then, with the time to refresh a login, which must not be interrupted.
 const MAX_LIST: Duration = Duration::from_secs(5);
 /// How many names are offered.
 const MAX_CANDIDATES: usize = 200;
-/// The options by which the line says which API is meant.
+/// The options that select the API.
 const OF_API: [&str; 5] = ["--api", "--ca", "--token", "--organisation", "--proxy"];
 
-/// The words of the line that is completed; none where the program was started to do something.
+/// The words of the completed line; empty in a normal run of the program.
 pub(crate) fn words() -> Vec<OsString> {
     std::env::args_os().skip_while(|word| word != "--").skip(1).collect()
 }
 
-/// Names and ids of one kind of things, each with a few words about it.
+/// Names and ids of one kind, each with a description.
 type Candidates = Vec<(String, String)>;
 
-/// What of the API's things begins like the word that is typed.
+/// The candidates that begin with the typed word.
 fn offer<F, W>(current: &OsStr, ask: F) -> Vec<CompletionCandidate>
 where
     F: FnOnce(ApiClient) -> W,
     W: Future<Output = Result<Candidates, ClientError>>,
 {
-    // A word that is begun with a quote goes on with one.
+    // The typed word may begin with a quote.
     let typed = current.to_string_lossy().trim_start_matches(['\'', '"']).replace('\\', "").to_lowercase();
     let named = list(ask).unwrap_or_default();
     let fits = named.into_iter().filter(|(name, _)| name.to_lowercase().starts_with(&typed)).take(MAX_CANDIDATES);
     fits.map(|(name, about)| CompletionCandidate::new(as_word(name)).help(Some(about.into()))).collect()
 }
 
-/// The name as bash puts it into the line as it is; other shells quote by themselves.
+/// The name escaped for bash; other shells quote by themselves.
 fn as_word(name: String) -> String {
     let is_bash = std::env::var_os("_CLAP_COMPLETE_COMP_TYPE").is_some();
     if is_bash { quoted(&name).into_owned() } else { name }
@@ -72,7 +71,7 @@ where
     named
 }
 
-/// The options of every command that say which API is meant, as far as they stand in the line.
+/// The global options in the line that select the API.
 fn global() -> Option<Global> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true, disable_help_flag = true)]
@@ -81,17 +80,17 @@ fn global() -> Option<Global> {
         global: Global,
     }
     let words = argv::fold_underscores(words());
-    let mut said: Vec<OsString> = Vec::new();
+    let mut words_of_api: Vec<OsString> = Vec::new();
     for (at, word) in words.iter().enumerate() {
         let text = word.to_string_lossy();
         if OF_API.iter().any(|flag| text == *flag) {
-            said.push(word.clone());
-            said.extend(words.get(at + 1).cloned());
+            words_of_api.push(word.clone());
+            words_of_api.extend(words.get(at + 1).cloned());
         } else if OF_API.iter().any(|flag| text.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))) {
-            said.push(word.clone());
+            words_of_api.push(word.clone());
         }
     }
-    Line::try_parse_from(said).ok().map(|line| line.global)
+    Line::try_parse_from(words_of_api).ok().map(|line| line.global)
 }
 
 /// Sockets, by name.

@@ -1,4 +1,4 @@
-//! The file in which logins are kept: readable by its owner only, replaced at once or not at all.
+//! The file with logins: readable by its owner only, and replaced atomically.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 const MAX_FILE_BYTES: u64 = 1_048_576;
 const FILE: &str = "credentials.json";
 const LOCK: &str = "credentials.lock";
-/// How long another run of the program may hold the lock.
+/// How long to wait for the lock of another run of the program.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Why the file cannot be used.
@@ -30,10 +30,10 @@ pub(crate) enum CredentialsError {
     /// Others could read or change it.
     #[error("{path} can be read or written by others (mode {mode:03o}): run `chmod {fix} {path}`")]
     Loose { path: String, mode: u32, fix: &'static str },
-    /// Someone else's.
+    /// It belongs to another user.
     #[error("{path} belongs to another user: remove it, or run as that user")]
     Foreign { path: String },
-    /// Not what we wrote.
+    /// It cannot be parsed.
     #[error("{path} is damaged ({reason}): remove it and log in again")]
     Damaged { path: String, reason: String },
     /// The file system refuses.
@@ -47,7 +47,7 @@ pub(crate) enum CredentialsError {
 /// Everything in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contents {
-    /// The API that was logged in to last.
+    /// The API of the last login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
     /// One profile for each API, by its address.
@@ -55,19 +55,19 @@ pub(crate) struct Contents {
     pub(crate) profiles: BTreeMap<String, Profile>,
 }
 
-/// What is known of one API.
+/// The data of one API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Profile {
-    /// Who is logged in.
+    /// The account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) email: Option<Email>,
     /// The session; absent after logout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<Session>,
-    /// The file of the root certificate that is trusted.
+    /// The file of the trusted root certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
-    /// The fingerprint of the root certificate that is trusted.
+    /// The fingerprint of the trusted root certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca_fingerprint: Option<String>,
     /// The organisation that commands act for; the own one when absent.
@@ -78,21 +78,21 @@ pub(crate) struct Profile {
     pub(crate) clients: BTreeMap<String, SavedToken>,
 }
 
-/// An organisation that was chosen.
+/// The chosen organisation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedOrganisation {
-    /// Its id, which alone is sent.
+    /// Its id, which is what requests send.
     pub(crate) id: AccountId,
-    /// What it was called then.
+    /// Its name when it was chosen.
     pub(crate) name: String,
 }
 
 /// A person's login at a socket, for programs of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedToken {
-    /// Who has logged in.
+    /// The person.
     pub(crate) email: String,
-    /// What programs show.
+    /// The token.
     pub(crate) token: sallyport_api::Secret,
     /// When the login ends.
     #[serde(with = "time::serde::rfc3339")]
@@ -128,7 +128,7 @@ impl CredentialsFile {
         &self.dir
     }
 
-    /// What is in the file; nothing when there is none.
+    /// The content of the file; empty if there is no file.
     pub(crate) fn read(&self) -> Result<Contents, CredentialsError> {
         let path = self.dir.join(FILE);
         let file = match fs::File::open(&path) {
@@ -170,7 +170,7 @@ impl CredentialsFile {
         let path = self.dir.join(FILE);
         let draft = self.dir.join(format!("{FILE}.{}", std::process::id()));
         let text = serde_json::to_string_pretty(contents).map_err(|error| io_error(&path, error.into()))?;
-        // A draft that a killed process left may have any mode.
+        // A draft of a killed process may have any mode.
         drop(fs::remove_file(&draft));
         let written = (|| {
             let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
@@ -184,7 +184,7 @@ impl CredentialsFile {
         })
     }
 
-    /// The lock among all runs of the program of this user; it ends with the file that is returned.
+    /// Takes the lock among all runs of this user; it ends with the drop of the returned file.
     fn try_lock_file(&self) -> Result<Option<fs::File>, CredentialsError> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -240,7 +240,7 @@ fn io_error(path: &Path, source: io::Error) -> CredentialsError {
     CredentialsError::Io { path: path.display().to_string(), source }
 }
 
-/// Refuses what others can read or change.
+/// Refuses a file that other users can read or change.
 fn check(path: &Path, meta: &fs::Metadata, fix: &'static str) -> Result<(), CredentialsError> {
     let path = path.display().to_string();
     if meta.uid() != rustix::process::geteuid().as_raw() {

@@ -28,7 +28,7 @@ use crate::{
     output::Output,
 };
 
-/// Name and version of this program, as it introduces itself.
+/// Name and version of this program, for `User-Agent` fields.
 pub(crate) const AGENT: &str = concat!("sallyport/", env!("CARGO_PKG_VERSION"));
 
 /// What every command needs.
@@ -42,16 +42,16 @@ pub(crate) struct Context {
     api: Option<String>,
     proxy: Option<ProxyChoice>,
     token: Option<Secret>,
-    /// For whom, by id or name.
+    /// The organisation, by id or name.
     organisation: Option<String>,
 }
 
-/// An API, and whom to trust there.
+/// An API, and how to trust it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Where it is.
     pub(crate) api: ApiAddress,
-    /// Whose certificates are trusted.
+    /// Which certificates are trusted.
     pub(crate) trust: Trust,
     /// How it is reached.
     pub(crate) network: Network,
@@ -71,10 +71,10 @@ impl Context {
         }
     }
 
-    /// The API that is meant: that of `--api`, else the one that was logged in to last, else the local one.
+    /// The API: that of `--api`, else that of the last login, else the local one.
     ///
     /// # Errors
-    /// There is none, or its address is none.
+    /// There is none, or its address is not valid.
     pub(crate) fn target(&self) -> anyhow::Result<Target> {
         let contents = match CredentialsFile::of_user() {
             Ok(file) => file.read()?,
@@ -86,18 +86,18 @@ impl Context {
         Ok(target)
     }
 
-    /// `sallyport login` at the API that was given, as it is to be typed.
+    /// The command `sallyport login` for this API, for advice.
     pub(crate) fn login_command(&self, email: &Email) -> String {
         let api = self.api.iter().map(|api| format!(" --api {api}"));
         let ca = self.ca.iter().map(|file| format!(" --ca {}", file.display()));
         format!("sallyport login{} --email {email}", api.chain(ca).collect::<String>())
     }
 
-    /// The API at which persons log in to this socket: the one that is meant, when the socket is one of its own, else
-    /// the one of the socket's domain.
+    /// The API at which persons log in to this socket: the configured one if the socket is under its domain, else that
+    /// of the socket's domain.
     ///
     /// # Errors
-    /// Its address is none.
+    /// Its address is not valid.
     pub(crate) fn target_of_socket(&self, host: &str, port: Option<u16>) -> anyhow::Result<Target> {
         let domain = host.split_once('.').map_or(host, |(_, domain)| domain);
         let meant = self.target();
@@ -123,10 +123,10 @@ impl Context {
         Ok(target)
     }
 
-    /// The API at this address, trusted as it was when it was logged in to.
+    /// The API at this address, with the trust of its last login.
     ///
     /// # Errors
-    /// It is no address.
+    /// The address is not valid.
     pub(crate) fn target_at(&self, api: &str) -> anyhow::Result<Target> {
         let contents = CredentialsFile::of_user().and_then(|file| file.read()).unwrap_or_default();
         let mut target = choose(Some(api), self.ca.clone(), &contents, server_note::read().as_ref())?;
@@ -134,19 +134,19 @@ impl Context {
         Ok(target)
     }
 
-    /// A client for calls that need nobody to be logged in.
+    /// A client without a login.
     ///
     /// # Errors
-    /// There is no API to talk to, or what is to be trusted cannot be used.
+    /// There is no API, or the trusted certificates cannot be used.
     pub(crate) fn client_of_nobody(&self, target: &Target) -> anyhow::Result<ApiClient> {
         client(target, Auth::Nobody)
     }
 
-    /// A client of whoever is logged in, for the organisation that is meant: the one that was named, else the one of
-    /// the API token, else the one that was chosen with `organisation use`.
+    /// A client with the login, for an organisation: the given one, else that of the API token, else the one chosen
+    /// with `organisation use`.
     ///
     /// # Errors
-    /// There is no API to talk to, or what is to be trusted cannot be used.
+    /// There is no API, or the trusted certificates cannot be used.
     pub(crate) fn client(&self, target: &Target) -> anyhow::Result<ApiClient> {
         let client = self.client_of_self(target)?;
         match (&self.organisation, &self.token) {
@@ -159,10 +159,10 @@ impl Context {
         }
     }
 
-    /// A client of whoever is logged in, for what is theirs wherever they act: their account, ssh keys and invitations.
+    /// A client with the login, for the account's own things in any organisation: account, ssh keys, invitations.
     ///
     /// # Errors
-    /// There is no API to talk to, or what is to be trusted cannot be used.
+    /// There is no API, or the trusted certificates cannot be used.
     pub(crate) fn client_of_self(&self, target: &Target) -> anyhow::Result<ApiClient> {
         let auth = match &self.token {
             Some(token) => Auth::Token(token.clone()),
@@ -174,7 +174,7 @@ impl Context {
         client(target, auth)
     }
 
-    /// The organisation that was chosen for this API.
+    /// The chosen organisation for this API.
     fn chosen(&self, target: &Target) -> Option<SavedOrganisation> {
         let contents = CredentialsFile::of_user().and_then(|file| file.read()).ok()?;
         contents.profile(&target.api)?.organisation.clone()
@@ -182,10 +182,10 @@ impl Context {
 }
 
 impl Target {
-    /// A client that shows this token, or nothing.
+    /// A client with this token, or without one.
     ///
     /// # Errors
-    /// What is to be trusted cannot be used.
+    /// The trusted certificates cannot be used.
     pub(crate) fn client_with(&self, token: Option<&Secret>) -> anyhow::Result<ApiClient> {
         client(self, token.map_or(Auth::Nobody, |token| Auth::Token(token.clone())))
     }
@@ -202,7 +202,7 @@ fn client(target: &Target, auth: Auth) -> anyhow::Result<ApiClient> {
     Ok(ApiClient::new(config)?)
 }
 
-/// Nobody said where an API is, and none is found here; where somebody else's runs here, that is said.
+/// The failure if no API is configured or found; a running one of another user is mentioned.
 fn no_api() -> Failure {
     let others = processes::running();
     let other = others.iter().find(|one| one.is_of_other && matches!(one.role, "up" | "control"));
@@ -225,7 +225,7 @@ fn no_api() -> Failure {
     }
 }
 
-/// The API that is meant, and whom to trust there.
+/// The API and its trust.
 fn choose(
     api: Option<&str>,
     ca: Option<PathBuf>,

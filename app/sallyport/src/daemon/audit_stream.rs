@@ -1,5 +1,5 @@
-//! The audit log of this machine and the audit stream: what is recorded here goes there, and at a control, what others
-//! have recorded comes here.
+//! The audit log of this machine and the audit stream. Recorded events go to the stream; a control also takes others'
+//! events from the stream into its log.
 
 use std::{
     fmt,
@@ -23,24 +23,24 @@ use tokio::{
     task::{AbortHandle, JoinHandle},
 };
 
-/// How long, at the end, what was recorded last may take to be passed on.
+/// How long the last events may take to leave at the end.
 const LAST_EVENTS_TIME: Duration = Duration::from_secs(2);
-/// How often it is looked whether it is.
+/// How often this is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What is passed on of the log, and how far it is.
+/// The events to publish, and how far publishing is.
 struct OutboxSource {
     outbox: Outbox,
-    /// What was given last.
+    /// The last batch.
     last_batch: Mutex<Option<OutBatch>>,
 }
 
 impl AuditSource for OutboxSource {
     fn next(&self) -> Result<Option<(Vec<u8>, u64)>, String> {
         let batch = self.outbox.next().map_err(|error| error.to_string())?;
-        let told = batch.as_ref().map(|batch| (batch.bytes.clone(), batch.events));
+        let next = batch.as_ref().map(|batch| (batch.bytes.clone(), batch.events));
         *self.last_batch.lock() = batch;
-        Ok(told)
+        Ok(next)
     }
 
     fn mark_published(&self) -> Result<(), String> {
@@ -71,7 +71,7 @@ impl AuditTaker for InboxTaker {
     }
 }
 
-/// How the log of this machine and the stream do.
+/// The state of the log and of the stream.
 #[derive(Clone)]
 pub(crate) struct AuditStream {
     source: Arc<OutboxSource>,
@@ -80,7 +80,7 @@ pub(crate) struct AuditStream {
 }
 
 impl AuditStream {
-    /// Of an edge: what it records is passed on, under its name.
+    /// For an edge: publishes its events under its name.
     ///
     /// # Errors
     /// The log's files cannot be used.
@@ -89,7 +89,7 @@ impl AuditStream {
         Ok(Self::publishing(tokio::task::block_in_place(open)?, nats))
     }
 
-    /// Of a control: what it records is passed on, and what others have recorded comes into its log.
+    /// For a control: publishes its events, and takes others' events into its log.
     ///
     /// # Errors
     /// The log's files cannot be used.
@@ -116,7 +116,7 @@ impl AuditStream {
         Self { source, stats, tasks: Arc::new(vec![publishing]) }
     }
 
-    /// Ends the passing on, after a moment for what was recorded last: what is not out then goes when the program runs
+    /// Stops publishing, after a moment for the last events. Remaining events are published when the program runs
     /// again.
     pub(crate) async fn end(&self, log: &AuditLog) {
         if tokio::task::block_in_place(|| log.flush()).is_ok() {
@@ -128,19 +128,19 @@ impl AuditStream {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 
-    /// By what the passing on is ended at once, where another process goes on with it.
+    /// Handles that stop publishing at once, for a takeover by another process.
     pub(crate) fn abort_handles(&self) -> Vec<AbortHandle> {
         self.tasks.iter().map(JoinHandle::abort_handle).collect()
     }
 
-    /// A line for `/healthz`, where events do not get away.
+    /// A line for `/healthz` if events cannot be published.
     pub(crate) fn health(&self) -> String {
         let Some((since, why)) = self.stats.stuck() else { return String::new() };
         let (behind, seconds) = (self.source.behind(), Instant::now().duration_since(since).as_secs());
         format!("audit: {behind} events are not passed on since {seconds} s: {why}\n")
     }
 
-    /// Makes what is counted known to the registry.
+    /// Registers the metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(self.clone()));
     }
@@ -184,7 +184,7 @@ impl Collector for AuditStream {
     }
 }
 
-/// An id for a log that has none yet.
+/// A new id for a log.
 fn new_id() -> anyhow::Result<EdgeId> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).context("the system gave no random numbers")?;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use sallyport_bus::{Fleet, Nats};
 
-/// What is wrong with the connection to the bus and with the directory, a line each; empty when all is well.
+/// The faults of the connection to the bus and of the directory, one a line; empty without faults.
 pub(crate) fn bus_health(nats: &Nats, fleet: &Fleet) -> String {
     let ago = |since: Instant| since.elapsed().as_secs();
     let link = nats.link();

@@ -10,14 +10,14 @@ use prometheus_client::{
 };
 use sallyport_bus::{ConfigProgress, EdgeState, Fleet, Nats, PublishStats};
 
-/// What is counted on this machine.
+/// The metrics of the bus on this machine.
 #[derive(Debug)]
 pub(crate) struct BusMetrics {
     pub(crate) nats: Nats,
     pub(crate) fleet: Fleet,
-    /// At an edge.
+    /// Set on an edge.
     pub(crate) followed: Option<ConfigProgress>,
-    /// At a control.
+    /// Set on a control.
     pub(crate) published: Option<PublishStats>,
 }
 
@@ -77,7 +77,7 @@ impl Collector for BusMetrics {
             )?;
         }
         if let Some(published) = &self.published {
-            counter("sallyport_config_written", "Entries that edges were told", published.written())?;
+            counter("sallyport_config_written", "Entries published to edges", published.written())?;
             counter("sallyport_config_mended", "Entries that edges had missed", published.mended())?;
             counter("sallyport_config_failed", "Entries that could not be written at once", published.failed())?;
         }

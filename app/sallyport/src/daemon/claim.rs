@@ -1,4 +1,5 @@
-//! The claim of a starting server on its data directory and its ports: free, or held by the process that it replaces.
+//! The claim of a starting server to its data directory and its ports, which are free or held by the process that it
+//! replaces.
 
 use std::{io, net::SocketAddr, path::Path};
 
@@ -7,34 +8,34 @@ use sallyport_store::{DataDirLock, LockError};
 
 use crate::failure::{Failure, Kind};
 
-/// The data directory and the ports, while a server makes sure that it can run.
+/// The data directory and the ports, until the server takes them.
 pub(crate) enum Claim<P> {
     /// This process holds both.
     Held(DataDirLock, P),
-    /// Another process holds both and serves on.
+    /// Another process holds both, and still serves.
     OfPredecessor(Takeover),
 }
 
-/// The ports of a server, which a process hands over to its successor.
+/// The ports of a server, which a process can hand over to its successor.
 pub(crate) trait Ports: Sized {
-    /// Where they listen.
+    /// The addresses of the ports.
     type Addresses;
 
-    /// Where these listen.
+    /// The addresses of these ports.
     fn addresses(&self) -> io::Result<Self::Addresses>;
 
-    /// Where those of the predecessor listen.
+    /// The addresses of the predecessor's ports.
     fn addresses_of(predecessor: &Takeover) -> io::Result<Self::Addresses>;
 
-    /// Takes them from the predecessor, which accepts nothing new from here on. Blocks.
+    /// Takes the ports from the predecessor, which accepts nothing from here on. Blocks.
     fn take_from(predecessor: Takeover) -> Result<Self, TakeoverError>;
 }
 
 impl Claim<()> {
-    /// Locks the data directory, or asks its holder for its ports with `ask` when `is_takeover` says so.
+    /// Locks the data directory, or asks its holder for the ports with `ask` if `is_takeover` is true.
     ///
     /// # Errors
-    /// Another process holds the data directory and is not to be replaced, or the directory cannot be used.
+    /// Another process holds the data directory and must not be replaced, or the directory cannot be used.
     pub(crate) fn begin(
         data: &Path,
         is_takeover: bool,
@@ -52,7 +53,7 @@ impl Claim<()> {
         }
     }
 
-    /// Opens the ports, unless those of another process are taken over.
+    /// Opens the ports, unless they come from another process.
     ///
     /// # Errors
     /// A port cannot be opened.
@@ -70,10 +71,10 @@ impl<P: Ports> Claim<P> {
         matches!(self, Self::OfPredecessor(_))
     }
 
-    /// Where the ports listen.
+    /// The addresses of the ports.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// The kernel does not report an address.
     pub(crate) fn addresses(&self) -> io::Result<P::Addresses> {
         match self {
             Self::Held(_, ports) => ports.addresses(),
@@ -81,10 +82,10 @@ impl<P: Ports> Claim<P> {
         }
     }
 
-    /// The data directory and the ports. A process that is replaced accepts nothing new from here on.
+    /// Takes the data directory and the ports. A replaced process accepts nothing from here on.
     ///
     /// # Errors
-    /// The other process does not answer as it should.
+    /// The other process does not answer, or answers wrongly.
     pub(crate) fn take(self, data: &Path) -> anyhow::Result<(DataDirLock, P)> {
         match self {
             Self::Held(lock, ports) => Ok((lock, ports)),

@@ -1,41 +1,41 @@
-//! Messages of `sallyport up` to somebody who started it by hand, in place of log lines.
+//! Messages of `sallyport up` on a terminal, in place of log lines.
 
 use std::{io::IsTerminal as _, path::Path};
 
 use crate::output::note;
 
-/// Whether somebody watches, and is told in a few words what happens. Log lines that are no warnings are left out then.
+/// Whether a person watches the terminal. Then short messages replace log lines below warnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Console {
     is_on: bool,
 }
 
-/// What is there to be told once all is ready.
+/// The message once the server is ready.
 #[derive(Debug)]
 pub(crate) struct Ready<'a> {
     pub(crate) api: &'a str,
     pub(crate) data: &'a Path,
     pub(crate) root: &'a Path,
-    /// Whether nobody has an account yet.
+    /// Whether there is no account yet.
     pub(crate) is_new: bool,
 }
 
 impl Console {
-    /// Nobody watches: all there is to say is in the log.
+    /// No messages: the log has everything.
     pub(crate) const OFF: Self = Self { is_on: false };
 
-    /// Somebody watches when the log would go to a terminal, unless the log itself was asked for.
+    /// On if the log would go to a terminal, unless the log was asked for explicitly.
     pub(crate) fn choose(wants_log: bool) -> Self {
         let has_filter = std::env::var_os("SALLYPORT_LOG").is_some_and(|value| !value.is_empty());
         Self { is_on: std::io::stderr().is_terminal() && !wants_log && !has_filter }
     }
 
-    /// Whether somebody watches.
+    /// Whether messages are printed.
     pub(crate) fn is_on(self) -> bool {
         self.is_on
     }
 
-    /// Tells one thing; returns whether somebody was told.
+    /// Prints a message. Returns whether messages are on.
     pub(crate) fn print(self, text: &str) -> bool {
         if self.is_on {
             note(text);
@@ -43,7 +43,7 @@ impl Console {
         self.is_on
     }
 
-    /// Tells where everything is, and what comes next.
+    /// Prints the addresses and the next step.
     pub(crate) fn ready(self, ready: &Ready<'_>) {
         self.print(&text(ready));
     }
@@ -69,13 +69,13 @@ mod tests {
 
     #[test]
     fn what_comes_next_is_said_in_the_last_of_four_lines() {
-        let told = |is_new| {
+        let message = |is_new| {
             let (data, root) = (Path::new("/data"), Path::new("/data/ca.pem"));
             text(&Ready { api: "https://api.localhost:8443", data, root, is_new })
         };
-        let lines: Vec<_> = told(true).lines().map(str::to_owned).collect();
+        let lines: Vec<_> = message(true).lines().map(str::to_owned).collect();
         assert_eq!(lines.len(), 4);
         assert!(lines[0].contains("https://api.localhost:8443") && lines[3].contains("account create"), "{lines:?}");
-        assert!(told(false).ends_with("next, in another terminal: sallyport connect 8000"));
+        assert!(message(false).ends_with("next, in another terminal: sallyport connect 8000"));
     }
 }

@@ -1,4 +1,4 @@
-//! The duties of one process over a data directory, and handing them over to a successor.
+//! The duties that one process over a data directory has at a time, and their handover to a successor.
 
 use std::{path::Path, time::Duration};
 
@@ -11,10 +11,10 @@ use sallyport_store::DataDirLock;
 use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
-/// How often a process that was replaced reads what its successor changed.
+/// How often a replaced process reads the changes of its successor.
 const CATCH_UP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What only one process over a data directory may do at a time. It ends here when another process takes over.
+/// What only one process over a data directory may do at a time. Ends with a takeover by another process.
 pub(super) struct Duties {
     lock: DataDirLock,
     ports: HandOver,
@@ -23,22 +23,22 @@ pub(super) struct Duties {
     when_replaced: WhenReplaced,
 }
 
-/// What ends or begins in a process when another one takes over.
+/// What ends or begins in a process that is replaced.
 #[derive(Default)]
 pub(crate) struct WhenReplaced {
-    /// Tasks that write into the data directory, or speak for the machine on the bus. They end.
+    /// Tasks that write into the data directory, or publish for the machine on the bus. They end.
     pub(crate) tasks: Vec<AbortHandle>,
-    /// What writes the snapshot of an edge. It stops.
+    /// The writer of an edge's snapshot. It stops.
     pub(crate) snapshot: Option<ConfigProgress>,
-    /// A control without a bus. It begins to read what the successor changes.
+    /// A control without a bus. It begins to read the successor's changes.
     pub(crate) follower: Option<Control>,
 }
 
 impl Duties {
-    /// Offers to be replaced.
+    /// Offers the duties to a successor.
     ///
     /// # Errors
-    /// The socket for that cannot be made in the data directory.
+    /// The socket for the successor cannot be made in the data directory.
     pub(super) fn new(
         (lock, ports, data): (DataDirLock, HandOver, &Path),
         audit: AuditLog,
@@ -48,7 +48,7 @@ impl Duties {
         Ok(Self { lock, ports, offer, audit, when_replaced })
     }
 
-    /// Until the process is over, or until another one replaces it; then the data directory is no longer held.
+    /// Runs until the process ends or is replaced. Returns the lock unless a successor has it.
     pub(super) async fn until_over(self, shutdown: Shutdown) -> Option<DataDirLock> {
         loop {
             let ready = async { self.offer.asked().await.ready(&self.ports).await };
@@ -66,13 +66,13 @@ impl Duties {
                 }
             };
             info!("another process takes over: no new connections here; what runs may finish");
-            // It says nothing more on the bus, not even that it ends: the other one goes on where this one stopped.
+            // Publishes nothing more on the bus, not even the departure: the successor continues the presence.
             self.when_replaced.tasks.iter().for_each(AbortHandle::abort);
             if let Some(snapshot) = &self.when_replaced.snapshot {
                 snapshot.stop_saving();
             }
             shutdown.trigger();
-            // Who holds the data directory writes the log.
+            // The holder of the data directory writes the log.
             if let Err(error) = tokio::task::block_in_place(|| self.audit.hand_over()) {
                 warn!(%error, "the last events of the audit log may not be on disk");
             }
@@ -88,7 +88,7 @@ impl Duties {
     }
 }
 
-/// Reads what the successor changes, for as long as something runs here: whom it sends away is sent away here too.
+/// Reads the successor's changes for as long as connections run here, so that logins that end there end here.
 async fn keep_up(control: Control) {
     loop {
         tokio::time::sleep(CATCH_UP_INTERVAL).await;

@@ -12,7 +12,7 @@ use crate::runtime::process_metrics::ProcessMetrics;
 
 /// The parts of a server that have metrics.
 pub(crate) struct Metrics<'a> {
-    /// Publishes them all.
+    /// Publishes the metrics.
     pub(crate) edge: &'a Arc<Edge>,
     pub(crate) control: Option<&'a Control>,
     pub(crate) audit: &'a AuditLog,
@@ -22,7 +22,7 @@ pub(crate) struct Metrics<'a> {
 }
 
 impl Metrics<'_> {
-    /// Has the edge publish the metrics of all parts.
+    /// Registers the metrics of all parts, and publishes them through the edge.
     pub(crate) fn publish(self) {
         let mut registry = Registry::default();
         self.edge.register_metrics(&mut registry);

@@ -1,5 +1,5 @@
-//! The course of every server, whichever its role: start, replace another process, serve, drain, end.
-//! Uses `runtime` and `failure`.
+//! The life of every server, whichever its role: start, replace another process, serve, shut down, end. Uses `runtime`
+//! and `failure`.
 
 mod audit_stream;
 mod bus_health;
@@ -12,7 +12,7 @@ mod metrics;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use sallyport_audit::AuditLog;
-use sallyport_edge::{DrainReport, Edge};
+use sallyport_edge::{Edge, ShutdownReport};
 use sallyport_logs::LogWriter;
 use sallyport_net::{Certificates, HandOver, Listening, Shutdown};
 use sallyport_otlp::Traces;
@@ -34,32 +34,32 @@ use crate::{
     signals::{INTERRUPTED, Signals},
 };
 
-/// How long the last traces may hold up the end.
+/// How long the export of the last traces may delay the end.
 const TRACE_FLUSH: Duration = Duration::from_secs(5);
 
 /// A server from its first log line to its last.
 ///
-/// A role prepares what it serves between [`Daemon::start`] and [`Daemon::serve`]. What it prepares may be refused
-/// until it takes its [`Claim`]: a process that it replaces serves on until then.
+/// A role prepares its parts between [`Daemon::start`] and [`Daemon::serve`], and may fail until it takes its
+/// [`Claim`]. A process that is replaced serves until then.
 pub(crate) struct Daemon {
-    /// Starts the drain, when a signal comes or another process takes over.
+    /// Begins the shutdown, on a signal or a takeover by another process.
     pub(crate) shutdown: Shutdown,
-    /// The terminal of somebody who watches.
+    /// The terminal, if a person watches.
     pub(crate) console: Console,
     traces: Option<Traces>,
-    /// Writes what is logged before it is dropped.
+    /// Flushes the log when dropped.
     _log: LogWriter,
 }
 
-/// What a server serves, and what it holds.
+/// The parts of a running server.
 pub(crate) struct Service<'a> {
-    /// Answers clients.
+    /// Serves clients.
     pub(crate) edge: Arc<Edge>,
     /// The ports of the edge.
     pub(crate) listening: Listening,
     /// Certificates for these ports.
     pub(crate) certificates: Arc<Certificates>,
-    /// Keeps other processes away from the data directory.
+    /// Locks the data directory against other processes.
     pub(crate) lock: DataDirLock,
     /// Copies of all ports for a process that takes over.
     pub(crate) ports: HandOver,
@@ -67,7 +67,7 @@ pub(crate) struct Service<'a> {
     pub(crate) data: &'a Path,
     /// The audit log in the data directory.
     pub(crate) audit: AuditLog,
-    /// What changes here when another process takes over.
+    /// What ends or begins here at a takeover by another process.
     pub(crate) when_replaced: WhenReplaced,
 }
 
@@ -76,17 +76,17 @@ pub(crate) trait Role {
     /// Logs that the server is ready, and where. Returns the status line for systemd.
     fn ready(&self) -> Option<String>;
 
-    /// Waits for what served beside the edge. Called when the edge has drained.
+    /// Waits for what ran beside the edge. Called after the edge has shut down.
     async fn drained(&mut self);
 
-    /// Leaves the installation. Called when the server has drained, before the audit log is closed.
+    /// Leaves the installation. Called after the shutdown, before the audit log is closed.
     async fn leave(&mut self, is_replaced: bool);
 }
 
-/// How a server ended.
+/// The end of a server.
 pub(crate) struct Ended {
-    /// What the drain of the edge left, or why the edge stopped.
-    pub(crate) report: anyhow::Result<DrainReport>,
+    /// The result of the edge's shutdown, or why the edge failed.
+    pub(crate) report: anyhow::Result<ShutdownReport>,
     /// The data directory, unless another process has taken it over.
     pub(crate) lock: Option<DataDirLock>,
 }
@@ -95,7 +95,7 @@ impl Daemon {
     /// Starts logs and traces, and listens for signals.
     ///
     /// # Errors
-    /// Logs cannot be written as asked for, or the system refuses to pass on signals.
+    /// The log settings cannot be used, or signals cannot be received.
     pub(crate) fn start(telemetry: &Telemetry<'_>, console: Console) -> anyhow::Result<Self> {
         let (log, traces) = telemetry.start()?;
         let shutdown = Shutdown::new();
@@ -103,10 +103,10 @@ impl Daemon {
         Ok(Self { shutdown, console, traces, _log: log })
     }
 
-    /// Serves until a signal comes, another process takes over, or the edge fails; then drains.
+    /// Serves until a signal, a takeover by another process, or a failure of the edge; then shuts down.
     ///
-    /// The order at the end: the edge drains, [`Role::drained`], the data directory is free for a successor,
-    /// [`Role::leave`], the audit log is closed. The lock is for the caller to drop.
+    /// The order at the end: the edge shuts down, [`Role::drained`], the data directory is released for a successor,
+    /// [`Role::leave`], the audit log is closed. The caller drops the lock.
     ///
     /// # Errors
     /// The socket for a successor cannot be made in the data directory.
@@ -132,7 +132,7 @@ impl Daemon {
         Ok(Ended { report, lock })
     }
 
-    /// Sends the last traces, for a bounded time.
+    /// Exports the last traces, within a time limit.
     pub(crate) async fn end(self) {
         let Some(traces) = self.traces else { return };
         let flushed = tokio::task::spawn_blocking(move || traces.flush());
@@ -142,8 +142,7 @@ impl Daemon {
     }
 }
 
-/// SIGTERM, SIGINT and the end of the terminal begin the drain; a second signal ends the process at once, as an
-/// impatient user expects.
+/// SIGTERM, SIGINT and SIGHUP begin the shutdown; a second signal ends the process at once.
 fn stop_on_signals(shutdown: &Shutdown, console: Console) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     let shutdown = Arc::new(shutdown.clone());

@@ -1,4 +1,4 @@
-//! Where the store is: in the data directory, or in PostgreSQL.
+//! The store of an installation: in the data directory, or in PostgreSQL.
 
 use std::{
     fs::File,
@@ -16,17 +16,16 @@ use tracing::warn;
 
 use crate::failure::{Failure, Kind};
 
-/// The file with what this process is called among those that share the store. It belongs to no backup: no two have the
-/// same.
+/// The file with this process's id among those that share the store. Not part of backups, because ids are unique.
 pub(crate) const OWN_ID_FILE: &str = "control.id";
 /// The variable with the address of the database.
 const VARIABLE: &str = "SALLYPORT_DATABASE";
-/// What the key of an installation is made into for the database to know it by.
+/// The purpose of the derived value by which a database knows its installation.
 const KEY_CHECK: &str = "whose database";
 /// The longest address in a file, in bytes.
 const MAX_ADDRESS_BYTES: u64 = 4_096;
 
-/// Where the store is.
+/// Options for the place of the store.
 #[derive(Debug, Args)]
 pub(crate) struct DatabaseArgs {
     /// The PostgreSQL database to use instead of one in the data directory: postgres://USER@HOST/NAME; put the password
@@ -53,7 +52,7 @@ impl DatabaseArgs {
         parse(&text).map(Some)
     }
 
-    /// Opens the store, of `data` unless another place is named.
+    /// Opens the store: that of `data`, unless another place is given.
     pub(crate) async fn open(&self, data: &Path) -> anyhow::Result<Store> {
         let Some(address) = self.address()? else {
             refuse_lost(data)?;
@@ -71,8 +70,8 @@ impl DatabaseArgs {
     }
 }
 
-/// The keys in the data directory, which are made where there are none. All processes over one database must have the
-/// same: the first one says whose it is, and who comes with others is refused before any are made.
+/// The keys in the data directory, made if there are none. All processes over one database must have the same keys: the
+/// first process claims the database, and processes with other keys are refused before any key is made.
 pub(crate) async fn secrets(store: &Store, data: &Path) -> anyhow::Result<Secrets> {
     if !data.join(TOKEN_KEY_FILE).exists() && store.key_check().await?.is_some() {
         return Err(others(store, data).into());
@@ -81,13 +80,13 @@ pub(crate) async fn secrets(store: &Store, data: &Path) -> anyhow::Result<Secret
     if is_claimed(store, &secrets).await? { Ok(secrets) } else { Err(others(store, data).into()) }
 }
 
-/// Whether the database belongs to the installation with these keys, as it does from now on if it belonged to none.
+/// Whether the database belongs to the installation with these keys. Claims a new database.
 pub(crate) async fn is_claimed(store: &Store, secrets: &Secrets) -> anyhow::Result<bool> {
     let check = secrets.derived(KEY_CHECK);
     Ok(store.claim(check).await? == check)
 }
 
-/// The failure of somebody who has other keys than the database belongs to.
+/// The failure of a process whose keys do not fit the database.
 pub(crate) fn others(store: &Store, data: &Path) -> Failure {
     let message = format!("the database {} belongs to an installation with other keys", store.path().display());
     Failure::new(Kind::Refused, message).next(format!(
@@ -96,8 +95,7 @@ pub(crate) fn others(store: &Store, data: &Path) -> Failure {
     ))
 }
 
-/// What this process is called among those that share the store: made once, and kept in the data directory, which
-/// nobody else uses at the same time.
+/// This process's id among those that share the store: made once, and stored in the locked data directory.
 pub(crate) fn own_id(store: &Store, data: &Path) -> anyhow::Result<HolderId> {
     if !store.is_shared() {
         return Ok([0; 16]);
@@ -116,7 +114,7 @@ pub(crate) fn own_id(store: &Store, data: &Path) -> anyhow::Result<HolderId> {
     Ok(id)
 }
 
-/// The address that somebody wrote. A password in the arguments of a program can be read by all users of the machine.
+/// Parses the address. A password in it is refused in command lines, which all users of the machine can read.
 pub(crate) fn parse(text: &str) -> anyhow::Result<PostgresAddress> {
     let address = text.parse().map_err(Failure::usage)?;
     let has_password =
@@ -142,8 +140,8 @@ fn read_address(path: &Path) -> anyhow::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Refuses an empty database file beside the keys of an installation: that is what remains of a lost one, and would be
-/// taken for a new one.
+/// Refuses an empty database file beside keys of an installation: the database was lost, and must not be taken for a
+/// new one.
 fn refuse_lost(data: &Path) -> Result<(), Failure> {
     let is_empty = |name: &str| std::fs::metadata(data.join(name)).map(|file| file.len() == 0);
     let database = data.join(sallyport_store::DATABASE_FILE);

@@ -1,5 +1,5 @@
-//! The keys of an installation: files that are made once. Several controls over one database have the same ones, which
-//! are kept there, sealed with a key that the operator gives to each of them.
+//! The keys of an installation: files that are made once. Several controls over one database share them: the database
+//! has them sealed with a key that the operator gives to each control.
 
 use std::{
     collections::BTreeMap,
@@ -32,13 +32,13 @@ pub(crate) const KEY_FILE: &str = "installation.key";
 pub(crate) const NODES_DIR: &str = "nodes";
 /// The variable with the key that opens the others.
 const KEY_VARIABLE: &str = "SALLYPORT_KEY";
-/// What such a key begins with.
+/// The prefix of such a key.
 const KEY_PREFIX: &str = "spk_";
 /// The longest file with a key, in bytes.
 const MAX_KEY_FILE_BYTES: u64 = 16 * 1_024;
-/// Where keys lie while they are opened.
+/// The folder for opened keys.
 const UNPACKED_DIR: &str = ".keys";
-/// The keys by what they are for: the files of one name are made, sealed and opened together.
+/// The keys by purpose: the files of a group are made, sealed and opened together.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("token", &[TOKEN_KEY_FILE]),
     ("site", &[CA_CERTIFICATE_FILE, CA_KEY_FILE]),
@@ -46,7 +46,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("ssh", &[ED25519_KEY_FILE, ECDSA_KEY_FILE, USER_AUTHORITY_FILE]),
 ];
 
-/// The key that opens an installation's keys.
+/// Options for the key that opens an installation's keys.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
     /// The file with the key that seals the installation's keys in PostgreSQL; only its owner may read the file.
@@ -81,7 +81,7 @@ impl Key {
 }
 
 impl KeyArgs {
-    /// The key that was given, or that the data directory has.
+    /// The given key, or the one in the data directory.
     fn key(&self, data: &Path) -> anyhow::Result<Option<Key>> {
         if let Some(path) = &self.key_file {
             return Key::read(path).map(Some);
@@ -107,7 +107,7 @@ fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Reads a file that nobody but its owner may read.
+/// Reads a file that only its owner may read.
 fn read_private(path: &Path) -> anyhow::Result<String> {
     let cannot = || format!("cannot read {}", path.display());
     let file = File::open(path).with_context(cannot)?;
@@ -121,14 +121,14 @@ fn read_private(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is sealed: the files with what they are for, so that whoever swaps two in the database gains none.
+/// The sealed value: the files with their purpose, so that swapping two in the database gains nothing.
 #[derive(Serialize, Deserialize)]
 struct SealedKeys {
     name: String,
     files: BTreeMap<String, String>,
 }
 
-/// Where the keys of the installation are, while this lives.
+/// The folder of the installation's keys, for as long as this value lives.
 pub(crate) struct Installation {
     dir: PathBuf,
     is_unpacked: bool,
@@ -140,7 +140,7 @@ impl Installation {
         &self.dir
     }
 
-    /// An empty folder for keys, beneath the data directory, which nobody else uses at the same time.
+    /// An empty folder for keys in the locked data directory.
     fn empty(data: &Path) -> anyhow::Result<Self> {
         let dir = data.join(UNPACKED_DIR);
         let cannot = || format!("cannot make {}", dir.display());
@@ -158,7 +158,7 @@ impl Installation {
         made.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Makes what is not there yet.
+    /// Makes the missing keys.
     fn complete(&self, domain: &str) -> anyhow::Result<()> {
         fs::create_dir_all(self.dir.join(NODES_DIR))
             .with_context(|| format!("cannot make {}", self.dir.join(NODES_DIR).display()))?;
@@ -181,7 +181,7 @@ impl Drop for Installation {
     }
 }
 
-/// The keys of the installation: in the data directory beside a database that is there too, else out of the shared one.
+/// Opens the keys of the installation: in the data directory of a local database, else from the shared database.
 pub(crate) async fn open(store: &Store, data: &Path, args: &KeyArgs, domain: &str) -> anyhow::Result<Installation> {
     if !store.is_shared() {
         let keys = Installation { dir: data.to_owned(), is_unpacked: false };
@@ -198,14 +198,14 @@ pub(crate) async fn open(store: &Store, data: &Path, args: &KeyArgs, domain: &st
         check_own(store, data).await?;
     }
     if is_new {
-        // Before the database has what nothing else opens.
+        // Written before the database has anything that only this key opens.
         write_key(&key, &data.join(KEY_FILE))?;
     }
     loop {
         let keys = Installation::empty(data)?;
         let known = unseal(&kept, &key, store, data).inspect_err(|_| {
             if is_new {
-                // Another control was faster: this one opens nothing.
+                // Another control was faster, and this key opens nothing.
                 drop(fs::remove_file(data.join(KEY_FILE)));
             }
         })?;
@@ -226,7 +226,7 @@ pub(crate) async fn open(store: &Store, data: &Path, args: &KeyArgs, domain: &st
             }
             return Ok(keys);
         }
-        // What the data directory has of them came first.
+        // Keys of the data directory take precedence.
         for (_, files) in &missing {
             if files.iter().all(|file| data.join(file).exists()) {
                 files.iter().try_for_each(|file| keys.put(file, &fs::read_to_string(data.join(file))?))?;
@@ -234,13 +234,13 @@ pub(crate) async fn open(store: &Store, data: &Path, args: &KeyArgs, domain: &st
         }
         keys.complete(domain)?;
         let sealed = missing.iter().map(|(name, files)| seal(&key, name, keys.dir(), files));
-        // Another control may have been faster: what is there then holds.
+        // Another control may have been faster; the keys in the database count.
         kept = store.keep_installation_keys(&sealed.collect::<anyhow::Result<Vec<_>>>()?).await?;
     }
 }
 
-/// Puts the keys of a data directory into the database that its data has moved to. Gives the file with the key that
-/// opens them, if that was made now.
+/// Puts the keys of a data directory into the database that its data has moved to. Returns the file with the opening
+/// key if it was made now.
 pub(crate) async fn put_into(store: &Store, data: &Path, args: &KeyArgs) -> anyhow::Result<Option<PathBuf>> {
     let (key, made) = match args.key(data)? {
         Some(key) => (key, None),
@@ -255,7 +255,7 @@ pub(crate) async fn put_into(store: &Store, data: &Path, args: &KeyArgs) -> anyh
     Ok(made)
 }
 
-/// Seals all keys with another key, which is made into this file: the former one opens nothing any more.
+/// Seals all keys with a new key, which is written to this file; the former key opens nothing any more.
 pub(crate) async fn change_key(store: &Store, data: &Path, args: &KeyArgs, into: &Path) -> anyhow::Result<()> {
     let kept = store.installation_keys().await?;
     let former = args.key(data)?.ok_or_else(|| missing(store, data))?;
@@ -287,7 +287,7 @@ pub(crate) enum WhichAuthority {
 }
 
 impl WhichAuthority {
-    /// What its files are called together.
+    /// The name of its group of files.
     fn group(self) -> &'static str {
         match self {
             Self::Clients => "site",
@@ -303,7 +303,7 @@ impl WhichAuthority {
     }
 }
 
-/// Replaces an authority in a data directory, which nobody uses; gives the fingerprint of its new root.
+/// Replaces an authority in an unused data directory. Returns the fingerprint of its new root.
 ///
 /// # Errors
 /// There is none, or its files cannot be used.
@@ -318,10 +318,10 @@ pub(crate) fn replace_authority(data: &Path, which: WhichAuthority) -> anyhow::R
     }
 }
 
-/// Replaces an authority among the keys in the database; gives the fingerprint of its new root.
+/// Replaces an authority among the keys in the database. Returns the fingerprint of its new root.
 ///
 /// # Errors
-/// There is none, the key opens nothing, or another process has changed it meanwhile; nothing is changed then.
+/// There is none, the key does not open it, or another process has changed it meanwhile. Nothing has changed then.
 pub(crate) async fn replace_shared_authority(
     store: &Store,
     data: &Path,
@@ -389,16 +389,16 @@ fn missing(store: &Store, data: &Path) -> Failure {
     Failure::new(Kind::Refused, message).next(where_it_is(data))
 }
 
-/// Refuses a database that belongs to somebody whose keys are not here, before any are made.
+/// Refuses a database of another installation before any keys are made.
 async fn check_own(store: &Store, data: &Path) -> anyhow::Result<()> {
     if store.key_check().await?.is_some() {
-        // Whose it is stands there since an `up` has used it, with its keys in its data directory.
+        // An `up` with its keys in its data directory has claimed the database.
         database::secrets(store, data).await?;
     }
     Ok(())
 }
 
-/// Refuses a data directory with the keys of somebody else.
+/// Refuses a data directory with the keys of another installation.
 fn check_same(data: &Path, known: &BTreeMap<String, SealedKeys>) -> anyhow::Result<()> {
     let Some(kept) = known.get("token").and_then(|group| group.files.get(TOKEN_KEY_FILE)) else { return Ok(()) };
     match fs::read_to_string(data.join(TOKEN_KEY_FILE)) {
@@ -415,7 +415,7 @@ async fn claim(store: &Store, keys: &Installation, data: &Path) -> anyhow::Resul
     if database::is_claimed(store, &secrets).await? { Ok(()) } else { Err(database::others(store, data).into()) }
 }
 
-/// The root that clients trust lies in the data directory, for whoever needs it.
+/// Writes the root that clients trust into the data directory.
 fn show_root(data: &Path, known: &BTreeMap<String, SealedKeys>) -> anyhow::Result<()> {
     let Some(root) = known.get("site").and_then(|group| group.files.get(CA_CERTIFICATE_FILE)) else { return Ok(()) };
     let path = data.join(CA_CERTIFICATE_FILE);
@@ -430,7 +430,7 @@ fn write_key(key: &Key, path: &Path) -> anyhow::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         writeln!(file, "{}", key.text)?;
         file.sync_all()?;
-        // A bare name lies in the folder where the program runs.
+        // A bare name lies in the working directory.
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
     };

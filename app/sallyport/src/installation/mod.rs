@@ -11,7 +11,7 @@ pub(crate) use self::keys::{
     replace_shared_authority,
 };
 
-/// The data directory that is used when none is named.
+/// The default data directory.
 pub(crate) fn default_data_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some("/var/lib/sallyport".into());

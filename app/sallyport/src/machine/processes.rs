@@ -1,4 +1,4 @@
-//! The programs of Sallyport that run on this machine, as the kernel shows them to everybody (proc(5)).
+//! The Sallyport processes on this machine, as the kernel shows them to every user (proc(5)).
 
 use std::{
     fs,
@@ -11,41 +11,41 @@ use serde::Serialize;
 
 use crate::machine::users;
 
-/// How many processes are looked at.
+/// How many processes are read.
 const MAX_PROCESSES: usize = 65_536;
 /// How much of a command line is read, in bytes.
 const MAX_COMMAND_BYTES: u64 = 16_384;
-/// The commands that run until they are told to stop.
+/// The commands that run until they are stopped.
 const SERVERS: [&str; 5] = ["up", "control", "edge", "connect", "run"];
-/// What `edge` has that ends by itself.
+/// The subcommands of `edge` that end by themselves.
 const EDGE_COMMANDS: [&str; 7] = ["ls", "list", "drain", "resume", "rm", "delete", "token"];
 
-/// A program that runs.
+/// A running Sallyport process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Running {
-    /// Its process.
+    /// Its process id.
     pub(crate) pid: u32,
-    /// What it does: `up`, `control`, `edge`, `connect` or `run`.
+    /// Its command: `up`, `control`, `edge`, `connect` or `run`.
     pub(crate) role: &'static str,
-    /// Whose it is.
+    /// The user that runs it.
     pub(crate) user: String,
-    /// Whether that is somebody else.
+    /// Whether that is another user.
     pub(crate) is_of_other: bool,
-    /// Its version, where it says that.
+    /// Its version, if its note has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
-    /// Where its data is, as far as its command line or its note says.
+    /// Its data directory, if its command line or its note has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<PathBuf>,
-    /// Where it listens, where it says that.
+    /// Its addresses, if its note has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) listen: Vec<String>,
-    /// How much memory it has, in bytes.
+    /// Its resident memory, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_bytes: Option<u64>,
 }
 
-/// Every program of Sallyport that runs here and does not end by itself, by its process.
+/// All Sallyport processes that do not end by themselves, by process id.
 pub(crate) fn running() -> Vec<Running> {
     running_in(Path::new("/proc"))
 }
@@ -89,8 +89,8 @@ fn read(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What a command line asks for, when that goes on. Values of options before it may look the same: the first that is a
-/// command counts, and nothing depends on it.
+/// The running command of a command line. A value of an earlier option could look like a command; the first match
+/// counts, and nothing important depends on it.
 fn role(args: &[&str]) -> Option<&'static str> {
     let at = args.iter().position(|arg| SERVERS.contains(arg))?;
     let next = args.get(at + 1).copied().unwrap_or_default();
@@ -134,8 +134,8 @@ mod tests {
         process("11", "sallyport", &[]);
         fs::create_dir(proc.path().join("self")).unwrap();
         let found = running_in(proc.path());
-        let told: Vec<_> = found.iter().map(|one| (one.pid, one.role, one.data.as_deref())).collect();
-        assert_eq!(told, [(7, "up", Some(Path::new("/srv/sally"))), (30, "connect", None)]);
+        let shown: Vec<_> = found.iter().map(|one| (one.pid, one.role, one.data.as_deref())).collect();
+        assert_eq!(shown, [(7, "up", Some(Path::new("/srv/sally"))), (30, "connect", None)]);
         let page = u64::try_from(rustix::param::page_size()).unwrap();
         assert_eq!((found[0].memory_bytes, found[0].is_of_other), (Some(3 * page), false));
         assert!(!serde_json::to_string(&found).unwrap().contains("spt_x"));

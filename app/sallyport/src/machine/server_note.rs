@@ -1,11 +1,11 @@
-//! How a command finds the `sallyport up` of this machine: `up` leaves a note in the state directory of its user.
+//! The notes by which commands find the `sallyport up` of this machine, in the state directory of its user.
 //!
-//! `local.json` is the note of the one that started last. Each has one of its own beside it, so that another one that
-//! still runs is found when that one is gone.
+//! `local.json` is the note of the latest server. Each server also has a note of its own, so that another running one
+//! is found when the latest is gone.
 //!
-//! One that root or systemd started leaves a note for all users too, with a copy of its root certificate, in
-//! [`RUN_DIR`]. Nothing in it is secret. It is believed since only root can make that folder, and only its owner can
-//! write there.
+//! A server of root or systemd also leaves a note for all users in [`RUN_DIR`], with a copy of its root certificate.
+//! Nothing in that note is secret. It is trusted, because only root can make that folder, and only its owner can write
+//! there.
 
 use std::{
     fs,
@@ -19,14 +19,14 @@ use tracing::warn;
 
 /// The largest note that is read, in bytes.
 const MAX_NOTE_BYTES: u64 = 16_384;
-/// How many notes are looked at.
+/// How many notes are read.
 const MAX_NOTES: usize = 256;
 const NOTE: &str = "local.json";
-/// Where notes for all users are. Only root can make a folder there.
+/// The folder of notes for all users. Only root can make it.
 const RUN_DIR: &str = "/run/sallyport";
-/// Another folder than [`RUN_DIR`].
+/// Names another folder than [`RUN_DIR`].
 const RUN_DIR_VARIABLE: &str = "SALLYPORT_RUN_DIR";
-/// The largest root certificate that is passed on, in bytes.
+/// The largest root certificate that is copied, in bytes.
 const MAX_PEM_BYTES: u64 = 65_536;
 
 /// A running `sallyport up` or `sallyport control`.
@@ -36,9 +36,9 @@ pub(crate) struct ServerNote {
     pub(crate) api: String,
     /// Its root certificate, as an absolute path.
     pub(crate) ca: PathBuf,
-    /// Its process.
+    /// Its process id.
     pub(crate) pid: u32,
-    /// Its version; the notes of older ones do not say it, nor what follows.
+    /// Its version; older notes have neither this nor the fields below.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) version: String,
     /// Its data directory.
@@ -57,7 +57,7 @@ impl ServerNote {
     }
 }
 
-/// Leaves the note of this process for commands of this machine. A failure is logged.
+/// Writes the note of this process. A failure is logged.
 pub(crate) fn announce(api: &str, data: &Path, ca: PathBuf, listen: Vec<String>) {
     if let Err(error) = write(&ServerNote::of_this_process(api, data, ca, listen)) {
         warn!(%error, "commands of this machine will not find this process by themselves: give them --api and --ca");
@@ -72,12 +72,12 @@ pub(crate) fn state_dir() -> Option<PathBuf> {
         .or_else(|| set("HOME").map(|home| home.join(".local/state/sallyport")))
 }
 
-/// The name of the note that belongs to one process only.
+/// The name of the note of one process.
 fn own_note(pid: u32) -> String {
     format!("local-{pid}.json")
 }
 
-/// Leaves the note; in `local.json` it takes the place of an earlier one.
+/// Writes the note, and replaces `local.json`.
 ///
 /// # Errors
 /// There is no state directory, or it cannot be written.
@@ -88,11 +88,11 @@ pub(crate) fn write(local: &ServerNote) -> io::Result<()> {
     }
     let missing = || io::Error::other("there is no home directory: set SALLYPORT_STATE_DIR");
     let own = state_dir().ok_or_else(missing).and_then(|dir| write_in(&dir, local));
-    // What everybody finds, its own user finds too.
+    // A note for all users serves its own user too.
     own.or_else(|error| if matches!(for_all, Some(Ok(()))) { Ok(()) } else { Err(error) })
 }
 
-/// Takes the note away; `local.json` is left to another `sallyport up` that still runs.
+/// Removes the note; `local.json` then names another running server, if there is one.
 pub(crate) fn remove(pid: u32) {
     if let Some(dir) = state_dir() {
         remove_in(&dir, pid, is_alive);
@@ -103,7 +103,7 @@ pub(crate) fn remove(pid: u32) {
     }
 }
 
-/// The running `sallyport up`, if there is one: this user's, else one that tells everybody where it is.
+/// The running server: this user's, else one with a note for all users.
 pub(crate) fn read() -> Option<ServerNote> {
     let own = |dir: PathBuf| {
         let last = read_in(&dir, NOTE).filter(|local| is_alive(local.pid));
@@ -113,7 +113,7 @@ pub(crate) fn read() -> Option<ServerNote> {
     state_dir().and_then(own).or_else(of_others)
 }
 
-/// Every one that runs and that this user can find, the newest first.
+/// All running servers that this user can find, the newest first.
 pub(crate) fn all() -> Vec<ServerNote> {
     let mut found = state_dir().map(|dir| newest_in(&dir, is_alive)).unwrap_or_default();
     for other in run_dir().map(|dir| read_for_all(&dir, is_alive)).unwrap_or_default() {
@@ -124,7 +124,7 @@ pub(crate) fn all() -> Vec<ServerNote> {
     found
 }
 
-/// Where notes for all users are: none where a state directory was named, which is to be apart from all others.
+/// The folder of notes for all users. `None` if a state directory was set, which isolates this program from others.
 fn run_dir() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     match set(RUN_DIR_VARIABLE) {
@@ -133,12 +133,12 @@ fn run_dir() -> Option<PathBuf> {
     }
 }
 
-/// The copy of the root certificate of one process.
+/// The name of the copied root certificate of one process.
 fn root_file(pid: u32) -> String {
     format!("ca-{pid}.pem")
 }
 
-/// The owner of a folder in which nobody else can write.
+/// The owner of a folder in which no other user can write.
 fn owner_of(dir: &Path) -> io::Result<u32> {
     let meta = fs::symlink_metadata(dir)?;
     if !meta.is_dir() || meta.mode() & 0o022 != 0 {
@@ -156,7 +156,7 @@ fn write_for_all(dir: &Path, local: &ServerNote) -> io::Result<()> {
     if owner_of(dir)? != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other(format!("{} belongs to another user", dir.display())));
     }
-    // Those of processes that were killed.
+    // Removes notes of killed processes.
     for entry in fs::read_dir(dir)?.take(MAX_NOTES).flatten() {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.split_once('-')?.1.split_once('.')?.0.parse::<u32>().ok());
@@ -168,12 +168,13 @@ fn write_for_all(dir: &Path, local: &ServerNote) -> io::Result<()> {
     fs::File::open(&local.ca)?.take(MAX_PEM_BYTES).read_to_string(&mut root)?;
     let copy = root_file(local.pid);
     put(dir, &copy, &root, 0o644)?;
-    // Where its data is concerns its owner alone.
-    let told = ServerNote { ca: dir.join(&copy), data: None, ..local.clone() };
-    put(dir, &own_note(local.pid), &serde_json::to_string_pretty(&told)?, 0o644)
+    // The path of the data directory is private.
+    let public = ServerNote { ca: dir.join(&copy), data: None, ..local.clone() };
+    put(dir, &own_note(local.pid), &serde_json::to_string_pretty(&public)?, 0o644)
 }
 
-/// The notes for all users, the newest first. Where the root certificate is does not stand in them: it lies beside.
+/// The notes for all users, the newest first. The root certificate always lies beside its note, whatever path the note
+/// has.
 fn read_for_all(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<ServerNote> {
     let Ok(owner) = owner_of(dir) else { return Vec::new() };
     let names = fs::read_dir(dir).into_iter().flatten().take(MAX_NOTES);
@@ -204,17 +205,17 @@ fn write_in(dir: &Path, local: &ServerNote) -> io::Result<()> {
     [own_note(local.pid).as_str(), NOTE].iter().try_for_each(|name| put(dir, name, &text, 0o600))
 }
 
-/// Writes a file, at once or not at all.
+/// Writes a file atomically.
 fn put(dir: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
     let draft = dir.join(format!("{name}.{}", std::process::id()));
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&draft)?;
-    // The umask may have taken some of it away.
+    // The umask may have cleared bits of the mode.
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(text.as_bytes())?;
     fs::rename(&draft, dir.join(name)).inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
-/// Nothing depends on what cannot be removed: a note of a process that is gone is ignored.
+/// Removes the note of a process. Errors do not matter: notes of dead processes are ignored.
 fn remove_in(dir: &Path, pid: u32, is_alive: impl Fn(u32) -> bool) {
     drop(fs::remove_file(dir.join(own_note(pid))));
     if read_in(dir, NOTE).is_none_or(|local| local.pid != pid) {
@@ -226,7 +227,7 @@ fn remove_in(dir: &Path, pid: u32, is_alive: impl Fn(u32) -> bool) {
     }
 }
 
-/// The notes that belong to a process that runs, the newest first; those of processes that are gone are removed.
+/// The notes of running processes, the newest first; others are removed.
 fn newest_in(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<ServerNote> {
     let entries = fs::read_dir(dir).into_iter().flatten().take(MAX_NOTES);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -246,7 +247,7 @@ fn newest_in(dir: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<ServerNote> {
     notes.into_iter().map(|(_, local)| local).collect()
 }
 
-/// The note as it stands. One that somebody else could have written is ignored: it names a root to trust.
+/// Reads a note. A note that another user could have written is ignored, because it names a root to trust.
 fn read_in(dir: &Path, name: &str) -> Option<ServerNote> {
     let file = fs::File::open(dir.join(name)).ok()?;
     let meta = file.metadata().ok()?;
@@ -260,7 +261,7 @@ fn read_in(dir: &Path, name: &str) -> Option<ServerNote> {
     serde_json::from_str(&text).ok()
 }
 
-/// Whether a process of this id runs.
+/// Whether a process with this id runs.
 fn is_alive(pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     match rustix::process::test_kill_process(pid) {
@@ -291,7 +292,7 @@ mod tests {
             assert_eq!(fs::metadata(run.join(name)).unwrap().permissions().mode() & 0o777, 0o644, "{name}");
         }
         assert_eq!(read_for_all(&run, |_| false), [], "a process that is gone");
-        // A note that names another root than the one beside it is not followed there.
+        // The path to another root in a note is not followed.
         fs::write(run.join("local-41.json"), r#"{"api":"https://x","ca":"/tmp/evil.pem","pid":41}"#).unwrap();
         assert_eq!(read_for_all(&run, |_| true)[0].ca, run.join("ca-41.pem"));
         for (name, mode) in [("local-41.json", 0o666), ("ca-41.pem", 0o664)] {

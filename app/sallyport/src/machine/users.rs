@@ -15,7 +15,7 @@ pub(crate) struct Account {
     pub(crate) home: PathBuf,
 }
 
-/// The account of this name or number, as the system knows it: getent(1) asks directories too.
+/// The account of this name or number. Asks getent(1), which knows directory services too.
 pub(crate) fn of(who: &str) -> Option<Account> {
     if who.is_empty() || !who.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
         return None;

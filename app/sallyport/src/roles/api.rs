@@ -1,4 +1,4 @@
-//! Control as part of a server: the API and the login behind the edge, readiness, and what a takeover changes.
+//! Control as part of a server: the API and the login behind the edge, readiness, and the takeover.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,11 +8,11 @@ use sallyport_edge::{ApiService, Readiness};
 use tower_service::Service as _;
 use tracing::{info, warn};
 
-/// When a process that took over reads the sockets again, counted from its start: requests to the API that the former
-/// process had accepted may still change them until its drain is over.
+/// When a process that took over reads the sockets again, from its start: running API requests of the former process
+/// may still change them until its shutdown ends.
 const RELOADS_AFTER_TAKEOVER: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(35)];
-/// Requests to `api.<domain>` and to `login.<domain>` go from the edge to control by a call: both are this process.
+/// The service for requests to `api.<domain>` and `login.<domain>`, which are calls within this process.
 pub(crate) fn api_service(control: &Control, domain: &str) -> ApiService {
     let (api, login) = (control.router(), control.login_router());
     let login_host = format!("login.{domain}");
@@ -26,7 +26,7 @@ pub(crate) fn api_service(control: &Control, domain: &str) -> ApiService {
     })
 }
 
-/// Whether the request, which the edge has looked through, is for this host on whatever port.
+/// Whether the request, which the edge has checked, is for this host on any port.
 fn is_for_host<B>(request: &http::Request<B>, host: &str) -> bool {
     let header = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
     let asked = request.uri().host().or(header).unwrap_or_default();
@@ -34,7 +34,7 @@ fn is_for_host<B>(request: &http::Request<B>, host: &str) -> bool {
     asked.trim_end_matches('.').eq_ignore_ascii_case(host)
 }
 
-/// `/readyz` asks control too.
+/// `/readyz` checks control too.
 pub(super) fn readiness(control: &Control) -> Readiness {
     let control = control.clone();
     Arc::new(move || {
@@ -48,7 +48,7 @@ pub(crate) fn api_url(domain: &str, port: u16) -> String {
     if port == 443 { format!("https://api.{domain}") } else { format!("https://api.{domain}:{port}") }
 }
 
-/// Learns what the former process still changed after this one had read the sockets.
+/// Reads what the former process has changed after this one had read the sockets.
 pub(crate) async fn reload_after_takeover(control: Control) {
     let began = tokio::time::Instant::now();
     for after in RELOADS_AFTER_TAKEOVER {

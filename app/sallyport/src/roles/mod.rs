@@ -1,5 +1,5 @@
-//! The three servers: `up`, `control` and `edge`, and what two of them share. No role uses another.
-//! Uses `daemon`, `installation`, `args`, `machine`, `runtime` and `failure`.
+//! The three servers: `up`, `control` and `edge`, and what two of them share. No role uses another. Uses `daemon`,
+//! `installation`, `args`, `machine`, `runtime` and `failure`.
 
 mod api;
 pub(crate) mod control;

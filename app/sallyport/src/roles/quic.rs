@@ -1,4 +1,4 @@
-//! The UDP port for connectors that come over QUIC.
+//! The UDP port for connectors over QUIC.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -14,34 +14,34 @@ use tracing::{info, warn};
 use crate::args::listen::QuicAddress;
 
 const OPTION: &str = "--listen-quic";
-/// How often a process that took over looks whether its predecessor has let the port go.
+/// How often a process that took over tries to open the port, until its predecessor has released it.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// How long the end may take once the edge is through.
+/// How long the close frames may take after the edge has ended.
 const MAX_END: Duration = Duration::from_secs(2);
 
-/// The port that connectors are told to dial.
+/// The port for connectors.
 pub(crate) fn public_port(listen: Option<QuicAddress>, shared: u16) -> Option<u16> {
     match listen? {
         QuicAddress::Same => Some(shared),
-        // Which one the system gives is not known yet.
+        // The system has not assigned the port yet.
         QuicAddress::At(address) => Some(address.port).filter(|port| *port != 0),
     }
 }
 
-/// The port, while it is served.
+/// The served port.
 pub(crate) struct Quic {
     task: JoinHandle<()>,
 }
 
-/// The port, before it is served; without a socket while a predecessor still has it.
+/// The port before it is served; without a socket while a predecessor still has it.
 pub(crate) struct QuicPort {
     address: SocketAddr,
     socket: Option<UdpSocket>,
 }
 
 impl QuicPort {
-    /// Opens the port that was asked for, if one was. `tls` is where TLS is served. A predecessor may still have the
-    /// port: then it is opened as soon as that one is gone.
+    /// Opens the configured port, if any. `tls` is the address of TLS. If a predecessor still has the port, it is
+    /// opened later.
     ///
     /// # Errors
     /// The port cannot be opened.
@@ -79,13 +79,13 @@ impl Quic {
         Self { task }
     }
 
-    /// Waits until connectors have been told that the edge is gone.
+    /// Waits until the close frames to connectors were sent.
     pub(crate) async fn ended(self) {
         let _ = tokio::time::timeout(MAX_END, self.task).await;
     }
 }
 
-/// The socket, now or when a predecessor lets it go; `None` when the shutdown comes before that.
+/// The socket, now or when a predecessor releases it; `None` if the shutdown comes first.
 async fn wait_for(socket: Option<UdpSocket>, address: SocketAddr, shutdown: &Shutdown) -> Option<UdpSocket> {
     if socket.is_some() {
         return socket;

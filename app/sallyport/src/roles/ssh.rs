@@ -1,4 +1,4 @@
-//! How a server takes stock ssh clients: its configuration, and the port that is for ssh alone.
+//! The ssh server of a role: its configuration, and the port for ssh alone.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -10,18 +10,18 @@ use tracing::warn;
 use crate::args::server::{SshArgs, is_of_this_machine};
 
 pub(crate) const OPTION: &str = "--listen-ssh";
-/// How long the process that is replaced may take to let go of the port that is for ssh alone.
+/// How long a replaced process may take to release the port for ssh alone.
 const MAX_WAIT_FOR_PORT: Duration = Duration::from_secs(10);
-/// How often it is looked whether it has.
+/// How often this is checked.
 const PORT_POLL: Duration = Duration::from_millis(50);
-/// What a client is told whose keys were refused.
+/// The hint to a client whose keys were refused.
 const LOGIN_HINT: &str = "No key that was shown may log in as this user: `sallyport socket show` says which user to log in \
                           as, and `sallyport ssh-key add` adds a key.";
-/// The head of every shell.
+/// The greeting of every shell.
 const GREETING: &str = "Sallyport: what is forwarded to you, and what comes through it.";
 
-/// Opens the port that is for ssh alone once a replaced process has let go of it; `None`, with a warning, when it does
-/// not, or another program has it.
+/// Opens the port for ssh alone once a replaced process has released it. `None`, with a warning, if that does not
+/// happen or another program has the port.
 pub(crate) async fn wait_to_listen(address: SocketAddr) -> Option<TcpListener> {
     let began = tokio::time::Instant::now();
     loop {
@@ -38,7 +38,7 @@ pub(crate) async fn wait_to_listen(address: SocketAddr) -> Option<TcpListener> {
     }
 }
 
-/// How ssh clients are served with these keys.
+/// The configuration with these keys.
 pub(crate) fn config(keys: &HostKeys, args: &SshArgs) -> SshConfig {
     let mut config = SshConfig::new(keys.private_keys().to_vec());
     config.login_hint = Some(LOGIN_HINT.to_owned());
@@ -47,7 +47,7 @@ pub(crate) fn config(keys: &HostKeys, args: &SshArgs) -> SshConfig {
     config
 }
 
-/// The host that ssh clients dial. Not every system knows the names below `localhost`, and ssh asks the system.
+/// The host that ssh clients dial. Not every resolver knows names below `localhost`, and ssh uses the system's.
 pub(crate) fn host(domain: &str) -> String {
     if is_of_this_machine(domain) { "localhost".to_owned() } else { format!("tunnel.{domain}") }
 }

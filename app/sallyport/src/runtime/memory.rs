@@ -1,22 +1,22 @@
-//! The allocator of the program, and when memory that is no longer used goes back to the system.
+//! The allocator of the program, and the return of unused memory to the system.
 
 use tikv_jemalloc_ctl::{background_thread, max_background_threads};
 use tikv_jemallocator::Jemalloc;
 
-/// jemalloc, since it gives back what a flood took: docs/adr/0058-shares-of-clients.md.
+/// jemalloc, because it returns memory after a flood: docs/adr/0058-shares-of-clients.md.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// One thread is enough to give memory back, and each thread costs memory itself.
+/// One thread is enough, and each thread costs memory itself.
 const PURGING_THREADS: usize = 1;
 
-/// Starts the thread that gives memory back which nothing has used for ten seconds.
+/// Starts the thread that returns memory which was unused for ten seconds.
 ///
-/// Without that thread memory goes back only when the same thread allocates again, and idle threads do not. Commands
-/// that end soon need no such thread.
+/// Without that thread, memory returns only at the next allocation of the same thread, and idle threads do not
+/// allocate. Short commands need no such thread.
 ///
 /// # Errors
-/// The allocator refuses, or the system has no thread to spare.
+/// The allocator refuses, or the system cannot start the thread.
 pub(crate) fn give_back_unused() -> Result<(), tikv_jemalloc_ctl::Error> {
     max_background_threads::write(PURGING_THREADS)?;
     background_thread::write(true)

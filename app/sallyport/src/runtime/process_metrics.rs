@@ -18,11 +18,11 @@ use prometheus_client::{
 use rustix::process::{Resource, getrlimit};
 use sallyport_net::Certificates;
 
-/// What is told of this process. The names that begin with `process_` are those that all programs give these metrics.
+/// The metrics of this process. Names with the prefix `process_` are those of the Prometheus conventions.
 pub(crate) struct ProcessMetrics {
     began: f64,
     certificates: Arc<Certificates>,
-    /// When the first of the certificates ends by which other machines know this one, in seconds since 1970.
+    /// The end of the first machine certificate, in seconds since 1970.
     machine: Option<Arc<AtomicI64>>,
 }
 
@@ -33,13 +33,13 @@ impl fmt::Debug for ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    /// Of a process that has just begun, and serves by these certificates.
+    /// Metrics of a process that has just started, with these certificates.
     pub(crate) fn new(certificates: Arc<Certificates>) -> Self {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Self { began, certificates, machine: None }
     }
 
-    /// The same of a machine that others know by certificates of which the first ends then.
+    /// Adds the end of the first machine certificate.
     pub(crate) fn of_machine(mut self, ends_at: Arc<AtomicI64>) -> Self {
         self.machine = Some(ends_at);
         self
@@ -50,7 +50,7 @@ impl ProcessMetrics {
     }
 }
 
-/// What the kernel says of this process.
+/// What the kernel reports about this process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ProcessStat {
     cpu_seconds: f64,
@@ -61,9 +61,9 @@ struct ProcessStat {
 
 /// Reads `/proc/PID/stat` (proc_pid_stat(5)).
 fn parse_stat(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<ProcessStat> {
-    // The second field is the name in brackets, in which anything may stand.
+    // The second field is the name in brackets, which may contain any character.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    // The third field of the page is the first one here.
+    // The numbering of the manual page begins with 1, and this list with field 3.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process are far below 2^52")]
     let cpu_seconds = (field(14)? + field(15)?) as f64 / ticks_per_second.max(1) as f64;
@@ -108,7 +108,7 @@ impl Collector for ProcessMetrics {
             gauge("process_threads", "Threads of the process", signed(stat_fields.threads))?;
         }
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            // The one that reads them is one of them.
+            // One of them is open only for this count.
             gauge("process_open_fds", "Open file descriptors", signed(open.count() as u64 - 1))?;
         }
         if let Some(most) = getrlimit(Resource::Nofile).current {

@@ -11,10 +11,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// The target of the spans that are exported as traces: one a request.
+/// The target of exported spans: one for each request.
 const TRACE_TARGET: &str = "request";
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum LogFormat {
     /// One line a person reads.
@@ -29,24 +29,24 @@ pub(crate) enum LogFormat {
 pub(crate) struct Telemetry<'a> {
     /// How often `-v` was given.
     pub(crate) verbose: u8,
-    /// What is logged when nothing else is said.
+    /// The level without `-v`.
     pub(crate) default_level: Level,
     /// How log lines are written.
     pub(crate) format: LogFormat,
     /// The collector of traces, `http://HOST:PORT`.
     pub(crate) otlp_endpoint: Option<&'a str>,
-    /// How many of all traces are kept, from 0 to 1.
+    /// The sampled part of all traces, from 0 to 1.
     pub(crate) otlp_ratio: f64,
 }
 
 impl Telemetry<'_> {
-    /// Of a server without traces.
+    /// The telemetry of a server without traces.
     pub(crate) fn of_server(verbose: u8, format: LogFormat) -> Self {
         Self { verbose, default_level: Level::INFO, format, otlp_endpoint: None, otlp_ratio: 0.0 }
     }
 
-    /// Starts logging to the standard error, and the export of traces when there is a collector. What is logged is on
-    /// the standard error for certain once the [`LogWriter`] was dropped.
+    /// Starts logging to the standard error, and the export of traces if there is a collector. The drop of the
+    /// [`LogWriter`] flushes the log.
     ///
     /// # Errors
     /// The collector's address cannot be used, or `SALLYPORT_LOG` is no filter.
@@ -97,14 +97,14 @@ const OUR_CRATES: [&str; 8] = [
     "sallyport_bus",
 ];
 
-/// What is logged at this level. Only our own crates speak: those of the network stack would drown them, and warn of
-/// what any client can send as often as it likes.
+/// The filter for this level. Only crates of this repository log: those of the network stack log too much, and warn of
+/// what any client can send.
 fn default_filter(level: Level) -> Targets {
     let ours = OUR_CRATES.into_iter().chain(["sallyport", "access"]);
     Targets::new().with_default(Level::ERROR).with_targets(ours.map(|name| (name, level)))
 }
 
-/// Colours belong on terminals only (<https://no-color.org>).
+/// Colours are for terminals only (<https://no-color.org>).
 fn colours_wanted() -> bool {
     use std::io::IsTerminal as _;
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

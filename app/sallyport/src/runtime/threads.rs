@@ -5,10 +5,10 @@ use std::{num::NonZeroU16, thread};
 use anyhow::Context as _;
 use sallyport_shards::Shards;
 
-/// One for each processor that this process may use.
+/// One thread for each processor that this process may use.
 ///
 /// # Errors
-/// The system gives no more threads.
+/// The system cannot start the threads.
 pub(crate) fn shards() -> anyhow::Result<Shards> {
     let count = thread::available_parallelism().ok().and_then(|count| NonZeroU16::try_from(count).ok());
     let count = count.unwrap_or(NonZeroU16::MIN);

@@ -1,29 +1,29 @@
-//! Lists as tables of columns: in 80 characters as a rule, with all there is to show by `-o wide`.
+//! Lists as tables: within 80 characters as a rule, and complete with `-o wide`.
 
 use sallyport_model::ShortId;
 
 use crate::output::{self, Output};
 
-/// The narrowest that a column is cut to, in characters.
+/// The narrowest width of a cut column, in characters.
 const MIN_CUT_CHARS: usize = 12;
-/// What stands between two columns.
+/// The gap between two columns.
 const GAP_CHARS: usize = 2;
 
 /// A column of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column {
-    /// Shown always and whole.
+    /// Always shown whole.
     Plain(&'static str),
-    /// Shown always; on a terminal that is too narrow it is cut, and `-o wide` shows it whole.
+    /// Always shown; cut on a narrow terminal, whole with `-o wide`.
     Cut(&'static str),
-    /// An id: the beginning of it, which commands take in its place; `-o wide` shows it whole.
+    /// An id, shown by its beginning, which commands accept; whole with `-o wide`.
     Id(&'static str),
-    /// Shown by `-o wide` alone.
+    /// Shown only with `-o wide`.
     Wide(&'static str),
 }
 
 impl Column {
-    /// A column that is cut where it says something, and is shown by `-o wide` alone where not.
+    /// A cut column if it has content, else one for `-o wide` only.
     pub(crate) fn cut_if(says_something: bool, title: &'static str) -> Self {
         if says_something { Self::Cut(title) } else { Self::Wide(title) }
     }
@@ -34,7 +34,7 @@ impl Column {
     }
 }
 
-/// The table of these rows, which have a cell for each column.
+/// The table of these rows, with a cell for each column.
 pub(crate) fn table<const N: usize>(
     output: &Output,
     columns: [Column; N],
@@ -61,7 +61,7 @@ fn draw(columns: &[Column], rows: Vec<Vec<String>>, is_wide: bool, width: Option
     output::lines_of(cells)
 }
 
-/// Cuts the widest of those columns that can be cut until the table fits, or nothing more can be cut.
+/// Cuts the widest of the cuttable columns until the table fits, or all are at their minimum.
 fn fit(cells: &mut [Vec<String>], can_be_cut: &[bool], width: usize) {
     let mut widths: Vec<usize> = vec![0; can_be_cut.len()];
     for row in cells.iter() {
@@ -84,7 +84,7 @@ fn fit(cells: &mut [Vec<String>], can_be_cut: &[bool], width: usize) {
     }
 }
 
-/// The beginning of the text, with a mark that there is more.
+/// The beginning of the text, with a mark for the rest.
 fn cut(text: &str, width: usize) -> String {
     let mut kept = String::new();
     for c in text.chars() {
@@ -103,7 +103,7 @@ fn terminal_width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// The minute of a time in UTC, which is as much as fits a list.
+/// The time to the minute, in UTC, for lists.
 pub(crate) fn minute(at: time::OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     format!("{} {:02}:{:02}", at.date(), at.hour(), at.minute())

@@ -17,34 +17,34 @@ use crate::{
     output::{self, Format, Output, paint, safe, styled},
 };
 
-/// The width of the target's column, in characters; longer ones push the rest aside.
+/// The width of the target's column, in characters; longer ones shift the rest.
 const TARGET_COLUMN: usize = 40;
 /// The width of a flow's client, in characters: an IPv4 address and its port.
 const CLIENT_COLUMN: usize = 21;
-/// The width of a service's name where there are several, in characters; longer ones push the rest aside.
+/// The width of a service's name if there are several, in characters; longer ones shift the rest.
 const SERVICE_COLUMN: usize = 16;
-/// The width of how a flow ended, in characters.
+/// The width of a flow's verdict, in characters.
 const VERDICT_COLUMN: usize = 16;
 
-/// Shows what happens: on a terminal all of it, in a pipe the address and the requests, for programs as events.
+/// Shows events: on a terminal all of them, in a pipe the address and the requests, for programs as JSON or YAML.
 pub(crate) struct Live {
     output: Output,
     offset: UtcOffset,
-    /// What services are called, where there may be several.
+    /// The names of services, if there may be several.
     names: Option<HashMap<TunnelId, String>>,
-    /// Whether these names are the paths of one public name.
+    /// Whether these names are paths of one public name.
     are_paths: bool,
-    /// The tunnels whose addresses were shown in a pipe.
+    /// The tunnels whose addresses were printed to a pipe.
     announced: HashSet<TunnelId>,
-    /// By which edges each tunnel is held.
-    held: HashMap<TunnelId, HashSet<Option<EdgeName>>>,
-    /// What was said last of the services that get nothing.
+    /// The edges that hold each tunnel.
+    holders: HashMap<TunnelId, HashSet<Option<EdgeName>>>,
+    /// The last shown failure of each unhealthy service.
     unwell: HashMap<TunnelId, HealthFailure>,
     is_lost: bool,
 }
 
 impl Live {
-    /// Nothing is shown yet.
+    /// Nothing was shown yet.
     pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
         Self {
             output,
@@ -52,46 +52,46 @@ impl Live {
             names: None,
             are_paths: false,
             announced: HashSet::new(),
-            held: HashMap::new(),
+            holders: HashMap::new(),
             unwell: HashMap::new(),
             is_lost: false,
         }
     }
 
-    /// The same for several services, each of which has a name that goes before what concerns it.
+    /// For several services, each with its name before its lines.
     pub(crate) fn of_services(output: Output, offset: UtcOffset) -> Self {
         Self { names: Some(HashMap::new()), ..Self::new(output, offset) }
     }
 
-    /// The same for services of one public name, each of which is called by its path.
+    /// For services of one public name, each named by its path.
     pub(crate) fn of_paths(output: Output, offset: UtcOffset) -> Self {
         Self { are_paths: true, ..Self::of_services(output, offset) }
     }
 
-    /// What the service behind this tunnel is called from now on.
+    /// Sets the name of the service behind this tunnel.
     pub(crate) fn name(&mut self, tunnel: TunnelId, name: &str) {
         if let Some(names) = &mut self.names {
             names.insert(tunnel, name.to_owned());
         }
     }
 
-    /// The tunnel is let go of.
+    /// Forgets a tunnel.
     pub(crate) fn forget(&mut self, tunnel: TunnelId) {
         if let Some(names) = &mut self.names {
             names.remove(&tunnel);
         }
         self.announced.remove(&tunnel);
-        self.held.remove(&tunnel);
+        self.holders.remove(&tunnel);
         self.unwell.remove(&tunnel);
     }
 
-    /// The service of this tunnel, where there may be several.
+    /// The name of this tunnel's service, if there may be several.
     fn service(&self, tunnel: Option<TunnelId>) -> Option<&str> {
         self.names.as_ref()?.get(&tunnel?).map(String::as_str)
     }
 
-    /// A service is about to be served: told to programs, for people its address comes when it is open, and now what of
-    /// its socket has no effect.
+    /// A service is about to be served. Programs get an event; people get notes on settings without effect, and later
+    /// the address.
     ///
     /// # Errors
     /// The standard output is closed.
@@ -127,7 +127,7 @@ impl Live {
         Ok(())
     }
 
-    /// The services could not be changed: all goes on as it was.
+    /// The services could not be changed; all stays as it was.
     ///
     /// # Errors
     /// The standard output is closed.
@@ -137,7 +137,7 @@ impl Live {
         Ok(())
     }
 
-    /// Something of a reload failed.
+    /// A part of a reload failed.
     ///
     /// # Errors
     /// The standard output is closed.
@@ -149,7 +149,7 @@ impl Live {
         self.emit(json!({ "event": "not-reloaded", "error": failure }), None)
     }
 
-    /// What is connected with what.
+    /// Prints the public names and their services.
     ///
     /// # Errors
     /// The standard output is closed.
@@ -184,7 +184,7 @@ impl Live {
         output::line("")
     }
 
-    /// One thing that happened.
+    /// Shows one event.
     ///
     /// # Errors
     /// The standard output is closed.
@@ -232,7 +232,8 @@ impl Live {
         if self.output.terminal {
             return self.state(color, &text);
         }
-        // One of several that is lost for good is told of; else once is enough: it is tried again until it works.
+        // Of several tunnels, one that is lost for good is reported. Otherwise one message is enough, because the
+        // connector retries.
         let is_lost_for_good = self.names.is_some()
             && match event {
                 ConnectorEvent::NotAttached { refusal, .. } => !refusal.retry,
@@ -247,25 +248,24 @@ impl Live {
         Ok(())
     }
 
-    /// Remembers which edges hold what; tells whether the event is that another edge holds a tunnel which one holds
-    /// already.
+    /// Records which edges hold which tunnels. Returns whether a further edge now holds a tunnel.
     fn count(&mut self, event: &ConnectorEvent) -> bool {
         match event {
             ConnectorEvent::Attached { tunnel, edge, .. } => {
-                let held = self.held.entry(*tunnel).or_default();
-                let is_further = held.iter().any(|holder| holder != edge);
-                held.insert(edge.clone());
+                let holders = self.holders.entry(*tunnel).or_default();
+                let is_further = holders.iter().any(|holder| holder != edge);
+                holders.insert(edge.clone());
                 is_further
             }
             ConnectorEvent::Detached { tunnel, .. } => {
-                self.held.remove(tunnel);
+                self.holders.remove(tunnel);
                 false
             }
             ConnectorEvent::Disconnected { edge, .. }
             | ConnectorEvent::GoingAway { edge, .. }
             | ConnectorEvent::Left { edge } => {
-                for held in self.held.values_mut() {
-                    held.remove(edge);
+                for holders in self.holders.values_mut() {
+                    holders.remove(edge);
                 }
                 false
             }
@@ -273,8 +273,8 @@ impl Live {
         }
     }
 
-    /// The edge finds the service so: told when it gets nothing from now on, for another reason, or takes requests
-    /// again. Each edge that holds the tunnel says so; what is known is not said again.
+    /// Shows a health report of an edge if it is news: unhealthy, another reason, or healthy again. Every edge that
+    /// holds the tunnel reports.
     fn health(&mut self, record: &HealthRecord) -> anyhow::Result<()> {
         let (color, text) = match &record.failure {
             Some(failure) => {
@@ -299,7 +299,7 @@ impl Live {
         Ok(())
     }
 
-    /// Nothing listens at the service's address: requests or connections will fail until something does.
+    /// Reports that nothing listens at the service's address.
     ///
     /// # Errors
     /// The standard output is closed.
@@ -322,7 +322,7 @@ impl Live {
         Ok(())
     }
 
-    /// There is no connection to the edge after a while, and nothing has said so.
+    /// Reports that there is no connection to the edge after a while.
     pub(crate) fn still_connecting(&self, transport: TransportChoice) {
         if self.output.format == Format::Table && !self.output.terminal && self.announced.is_empty() && !self.is_lost {
             let how = match transport {
@@ -333,7 +333,7 @@ impl Live {
         }
     }
 
-    /// The command was asked to stop.
+    /// The command was stopped.
     ///
     /// # Errors
     /// The standard output is closed.
@@ -352,7 +352,7 @@ impl Live {
         output::line(&if self.output.color { paint(&text, color) } else { text.into_owned() })
     }
 
-    /// One event as one line of JSON, or as one document of YAML; with the service of the tunnel that it is about.
+    /// Prints one event as one line of JSON, or as one document of YAML, with the service of its tunnel.
     fn emit(&self, mut event: Value, tunnel: Option<TunnelId>) -> anyhow::Result<()> {
         if let (Value::Object(event), Some(name)) = (&mut event, self.service(tunnel)) {
             event.insert("service".to_owned(), name.into());
@@ -394,8 +394,8 @@ impl Live {
         format!("{clock}  {service}{transport:<4} {client} {verdict} {duration:>9}  {end}")
     }
 
-    /// The service's name as the line of a request or a flow has it, where there may be several. Older edges do not say
-    /// whose it is.
+    /// The service's name in the line of a request or flow, if there may be several. Older edges do not report the
+    /// tunnel.
     fn column(&self, tunnel: Option<TunnelId>) -> String {
         match &self.names {
             None => String::new(),
@@ -404,7 +404,7 @@ impl Live {
     }
 }
 
-/// The tunnel that an event is about, if it is about one.
+/// The tunnel of an event, if it has one.
 fn tunnel_of(event: &ConnectorEvent) -> Option<TunnelId> {
     match event {
         ConnectorEvent::Attached { tunnel, .. }
@@ -418,7 +418,7 @@ fn tunnel_of(event: &ConnectorEvent) -> Option<TunnelId> {
     }
 }
 
-/// So many lines were left out.
+/// Reports that this many lines were omitted.
 fn omitted(count: u32) -> anyhow::Result<()> {
     match count {
         0 => Ok(()),
@@ -426,12 +426,12 @@ fn omitted(count: u32) -> anyhow::Result<()> {
     }
 }
 
-/// The edge as people are told of it.
+/// The edge's name for people.
 fn by(edge: Option<&EdgeName>) -> String {
     edge.map_or_else(|| "the edge".to_owned(), |edge| format!("edge {edge}"))
 }
 
-/// What an event means to people, and its colour. `is_further`: the tunnel is held by another edge already.
+/// The text of an event for people, and its colour. `is_further`: another edge holds the tunnel already.
 fn state(event: &ConnectorEvent, is_further: bool) -> (AnsiColor, String) {
     match event {
         ConnectorEvent::Connecting { edge: None } => (AnsiColor::BrightBlack, "connecting".to_owned()),
@@ -511,7 +511,7 @@ fn as_json(event: &ConnectorEvent) -> Value {
     }
 }
 
-/// With the edge that it is about, where that is known.
+/// Adds the edge of the event, if known.
 fn of_edge(mut event: Value, edge: Option<&EdgeName>) -> Value {
     if let Some(edge) = edge {
         event["edge"] = edge.as_str().into();
@@ -579,7 +579,7 @@ fn bytes(count: u64) -> String {
     format!("{amount:.digits$} {}", UNITS[unit])
 }
 
-/// Why a request was not served, by the edge's word for it.
+/// Why a request was not served, from the edge's `code`.
 fn unserved(reason: &str) -> String {
     let of_service = match reason {
         RequestRecord::ORIGIN_SPEAKS_TLS => "the service speaks TLS: use --type https",

@@ -4,13 +4,13 @@
 pub(crate) mod columns;
 pub(crate) mod live;
 
-/// A time as people read it, in UTC.
+/// A time for people, in UTC.
 pub(crate) fn utc(at: time::OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     format!("{} {:02}:{:02}:{:02} UTC", at.date(), at.hour(), at.minute(), at.second())
 }
 
-/// The text as a word that a shell takes as it is.
+/// The text quoted for a shell.
 pub(crate) fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

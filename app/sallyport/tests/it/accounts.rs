@@ -1,4 +1,4 @@
-//! What owners of accounts and operators type to get in, to stay in, and to keep others out.
+//! Commands of account owners and operators: logins, resets, codes, sessions.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ fn refused(output: &Output, code: i32, said: &str) {
     assert!(stderr.contains(said), "{said:?} is not in: {stderr}");
 }
 
-/// A command that gets this on its standard input.
+/// Runs a command with this standard input.
 fn fed(home: &Home, args: &[&str], input: &str) -> Output {
     let mut command = home.command(args);
     command.env_remove("SALLYPORT_PASSWORD").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -50,7 +50,7 @@ fn the_first_account_of_a_server_that_others_can_reach_is_its_operators() {
     let token = fs::read_to_string(data.join("setup-token")).unwrap();
     assert!(up.output().contains(token.trim()));
 
-    // Whoever comes first: by the API, the original clients' path and the command line.
+    // The first stranger: by the API, the original clients' path and the command line.
     let (api, ca) = (format!("https://api.localhost:{port}"), elsewhere.dir.path().join("root.pem"));
     fs::copy(data.join("ca.pem"), &ca).unwrap();
     let eve = json!({"name": "Eve", "email": "eve@example.com", "password": PASSWORD}).to_string();
@@ -66,7 +66,7 @@ fn the_first_account_of_a_server_that_others_can_reach_is_its_operators() {
     refused(&create(&[]), 3, "--setup-token");
     refused(&create(&["--setup-token", "spu_nonsense"]), 3, "setup token");
 
-    // The operator, on the server, types nothing more than on a laptop.
+    // The operator on the server types nothing more than on a laptop.
     home.account();
     assert!(!data.join("setup-token").exists());
     assert!(create(&[]).status.success(), "sign-up is open from then on");
@@ -110,7 +110,7 @@ fn a_password_is_changed_and_the_other_sessions_end() {
     refused(&home.run(&["account", "forgot", "--email", EMAIL]), 1, "sends no messages");
 }
 
-/// `account totp enable`, which has said its secret.
+/// `account totp enable`, after it has printed its secret.
 fn enrolling(home: &Home) -> (Child, BufReader<std::process::ChildStderr>, Vec<u8>) {
     let mut command = home.command(&["account", "totp", "enable", "-o", "json"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -165,7 +165,7 @@ fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
     let fresh = fresh["recovery_codes"][0].as_str().unwrap().to_owned();
     refused(&home.run(&["account", "totp", "disable", "--code", codes[3]]), 3, "the code is wrong");
 
-    // The owner has lost phone and password: whoever has the data directory helps, while `up` goes on.
+    // The owner has lost phone and password: the operator with the data directory helps, while `up` runs.
     let data = home.data();
     let data = data.to_str().unwrap();
     let nobody = home.run(&["account", "reset", "nobody@example.com", "--data", data]);
@@ -204,7 +204,7 @@ fn whoever_is_invited_types_what_the_invitation_says() {
     let made = bob.run(&words);
     assert!(made.status.success(), "{}", text(&made.stderr));
     refused(&bob.run(&words), 3, "no open invitation of this address");
-    // What comes next is said too.
+    // The next step is printed too.
     let next = text(&made.stderr);
     let next = next.lines().find_map(|line| line.trim().strip_prefix("next: sallyport ")).unwrap();
     let login = bob.run(&next.split_whitespace().collect::<Vec<_>>());

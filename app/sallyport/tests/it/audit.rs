@@ -1,4 +1,4 @@
-//! Who connected to what, and when: one command; a log in which nothing can be changed unseen.
+//! `sallyport audit`: who connected to what, and when; no change of the log goes unnoticed.
 
 use std::{
     io::{Read as _, Write as _},
@@ -29,7 +29,7 @@ fn who_connected_to_what_and_when_is_one_command() {
     let _connector = home.connector(id(&tcp), origin.address, &[]);
     let follower = Program::start(&mut home.command(&["audit", "--follow", "--kind", "flow"]));
 
-    // A connection that stays, is seen, and is cut.
+    // A lasting connection is listed, and ended.
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     client.write_all(b"GET /trickle/600 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     client.read_exact(&mut [0; 4]).unwrap();
@@ -61,7 +61,7 @@ fn who_connected_to_what_and_when_is_one_command() {
     let length = syslog.recv(&mut datagram).unwrap();
     assert!(text(&datagram[..length]).starts_with("<110>1 "));
 
-    // A successor takes the log over, with what the former process still has to say.
+    // A successor takes over the log, with the last events of the former process.
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     client.write_all(b"GET /trickle/600 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     client.read_exact(&mut [0; 4]).unwrap();
@@ -76,7 +76,7 @@ fn who_connected_to_what_and_when_is_one_command() {
     assert_eq!((verified["is_good"].as_bool(), verified["gaps"].as_u64()), (Some(true), Some(0)), "{verified}");
     assert!(next.program.stop().success());
 
-    // Without the server, and after somebody has removed a line.
+    // Without the server, after a line was removed.
     let data = home.data();
     let offline = || home.run(&["audit", "verify", "--data", data.to_str().unwrap()]);
     assert!(offline().status.success(), "{}", text(&offline().stderr));

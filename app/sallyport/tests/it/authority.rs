@@ -1,4 +1,4 @@
-//! The authorities of an installation are replaced.
+//! The replacement of an installation's authorities.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use crate::{
     postgres,
 };
 
-/// Whether who trusts this root is answered at this port.
+/// Whether a client with this root is answered at this port.
 fn is_trusted(ca: &Path, port: u16) -> bool {
     let host = format!("api.{DOMAIN}");
     curl(ca, &format!("https://{host}:{port}/v1/info"), &[]).status == 200
@@ -29,7 +29,7 @@ fn authorities_are_replaced_and_edges_follow_or_join_anew() {
     let refused = home.run(&rotate("clients"));
     assert!(!refused.status.success() && text(&refused.stderr).contains("is in use by process"), "{refused:?}");
 
-    // Clients trust another root: the edge has a certificate of it without a word to it.
+    // Clients trust another root: the edge gets a certificate of it by itself.
     assert!(is_trusted(&former, edge.port));
     assert!(control.program.take().unwrap().stop().success());
     let made = home.json(&rotate("clients"));
@@ -41,7 +41,7 @@ fn authorities_are_replaced_and_edges_follow_or_join_anew() {
     assert!(!is_trusted(&former, edge.port));
     assert!(home.run(&["edge", "ls"]).status.success());
 
-    // Machines know each other by another one: the edge is a stranger, serves on, and joins anew.
+    // Machines trust another root: the edge is refused, keeps serving, and joins again.
     assert!(control.program.take().unwrap().stop().success());
     home.json(&rotate("machines"));
     control.resume(&home);

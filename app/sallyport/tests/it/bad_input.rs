@@ -12,7 +12,7 @@ use crate::{
     tcp::free_port,
 };
 
-/// The command failed with this code and said this, on one line of the standard error.
+/// Asserts this exit code, and this text in one line on the standard error.
 #[track_caller]
 fn refused(output: &Output, code: i32, said: &str) {
     let stderr = text(&output.stderr);
@@ -88,7 +88,7 @@ fn a_corrupt_data_directory_is_refused_and_left_as_it_is() {
     refused(&up_that_fails(&home, &["--listen", "127.0.0.1:0"]), 1, "ca.key");
     std::fs::write(&key, whole).unwrap();
 
-    // The new process has another port: the login at the old one is of no use.
+    // The new process has another port: the login at the old one is useless.
     std::fs::remove_dir_all(home.dir.path().join("config")).unwrap();
     let _up = home.up(&[]);
     let output = home.run(&["login", "--email", "test@example.com"]);
@@ -122,7 +122,7 @@ fn a_disk_that_is_full_fails_what_must_be_written_and_heals_when_there_is_room()
     }
     assert_ne!(answers.last(), Some(&Some(0)), "a full disk cannot take any number of sockets");
     assert_eq!(up.curl("api.localhost", "/healthz", &[]).status, 200);
-    // The room of an open file is not given back.
+    // The space of an open file is not released.
     drop(file);
     std::fs::remove_file(&filler).unwrap();
     wait_until("room to be noticed", || {
@@ -187,7 +187,7 @@ fn an_origin_that_does_not_listen_is_502_and_an_unattached_socket_503() {
     assert!(answer.header("content-type").unwrap().starts_with("text/html"), "{}", answer.head);
     let id = answer.header("x-request-id").unwrap();
     assert!(answer.body.contains(id), "the page names the request: {}", answer.body);
-    // The owner of the service sees it too.
+    // The owner of the service gets it too.
     connector.wait_for("\"status\":502");
     let unknown = up.curl("nobody-here-1000.localhost", "/", &[]);
     assert_eq!(unknown.status, 404);
@@ -219,7 +219,7 @@ fn garbage_silence_and_unknown_names_disturb_nobody() {
     let mut garbage = TcpStream::connect(("127.0.0.1", up.port)).unwrap();
     garbage.write_all(&[0x5a; 4_096]).unwrap();
     garbage.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    // An alert may precede the end; what matters is that the end comes.
+    // An alert may precede the end, which must come.
     drop(garbage.read_to_end(&mut Vec::new()));
     tunnel_garbage(&up);
     let unknown = Command::new("curl")
@@ -259,8 +259,8 @@ fn the_usual_low_bound_on_open_files_is_raised() {
     drop(silent);
 }
 
-/// How many descriptors the kernel has room for in the table of a process. Where there are more, the thread that wants
-/// one stands still while the table grows.
+/// How many descriptors the table of a process has room for. With more, a thread waits while the kernel grows the
+/// table.
 fn room_for_descriptors(program: &Program) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("FDSize:")).unwrap();
@@ -282,7 +282,7 @@ fn a_burst_of_connections_waits_for_no_room_for_their_descriptors() {
     assert!(at_connector >= most.min(4_096), "{at_connector} of {most}");
 }
 
-/// Bytes that are no frame, on the tunnel's own protocol.
+/// Bytes that are no frame, in the tunnel protocol.
 fn tunnel_garbage(up: &Up) {
     let mut client = Command::new("openssl")
         .args(["s_client", "-quiet", "-alpn", "sallyport-tunnel/1", "-servername", "tunnel.localhost", "-connect"])

@@ -1,4 +1,4 @@
-//! A real browser logs in at a real identity provider, and comes to sockets that ask who comes.
+//! A real browser logs in at a real identity provider, and opens sockets with an identity setting.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use crate::{
     tcp::free_port,
 };
 
-/// Of `pw`, with few rounds.
+/// The hash of `pw`, with few rounds.
 const PASSWORD_HASH: &str = "$2b$10$e32Bo9v/ZSBAHQ5uoQPpCepvyn8y3hHu32mtSlaeroS5ignGXPDDu";
 
 fn browser() -> Option<PathBuf> {
@@ -25,7 +25,7 @@ fn browser() -> Option<PathBuf> {
     found.map(PathBuf::from)
 }
 
-/// Dex with one user, who may come back to this address.
+/// Dex with one user and this redirect URI.
 fn dex(program: &Path, home: &Home, port: u16, redirect: &str) -> Program {
     let health = format!("127.0.0.1:{}", free_port());
     let config = json!({
@@ -49,7 +49,7 @@ fn dex(program: &Path, home: &Home, port: u16, redirect: &str) -> Program {
     dex
 }
 
-/// Dex as a provider of the organisation of whoever is logged in; and its issuer.
+/// Dex as a provider of the logged-in account's organisation, and its issuer.
 pub(crate) fn provider(program: &Path, home: &Home) -> (Program, String) {
     let port = free_port();
     let secret = home.dir.path().join("secret");
@@ -173,7 +173,7 @@ fn a_browser_logs_in_with_a_password_and_a_code_that_are_kept_here() {
     assert_eq!(home.json(&["login-session", "ls"]), json!([]));
 }
 
-/// What Chromium shows at this address, in a home of its own, with its checks of certificates on.
+/// What Chromium shows at this address, in its own home, with certificate checks on.
 fn shown_by_chromium(chromium: &Path, home: &Home, address: &str) -> String {
     let mut command = home.program(chromium.to_str().unwrap());
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--dump-dom"]);
@@ -199,7 +199,7 @@ fn a_browser_believes_the_root_from_when_it_is_installed_until_it_is_removed() {
     let (id, host) = home.socket(&[]);
     let _connector = home.connector(&id, origin.address, &[]);
     let address = up.url(&host, "/page");
-    // A profile of Firefox, as it is after a first start.
+    // A profile of Firefox, as after a first start.
     let firefox = home.dir.path().join(".mozilla/firefox/abc.default");
     std::fs::create_dir_all(&firefox).unwrap();
     let database = format!("sql:{}", firefox.display());

@@ -1,4 +1,4 @@
-//! Connections that carry bulk, and the threads that they have for that time.
+//! Connections with bulk transfers, and their threads.
 
 use std::{
     io::{Read as _, Write as _},
@@ -16,15 +16,15 @@ use crate::{
 const SOME_TIME: Duration = Duration::from_secs(120);
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What a service says at each place of a stream: no two neighbouring pieces are alike, of whatever size.
-/// Each is made once: what making them costs is no matter of how fast they are carried.
+/// The content of a stream at each position: neighbouring pieces always differ. Each is made once, so that making them
+/// does not slow the transfer.
 fn chunk(number: u8) -> &'static [u8] {
     static CHUNKS: [OnceLock<Vec<u8>>; 256] = [const { OnceLock::new() }; 256];
     let made = || (0..CHUNK_BYTES).map(|at| (at / 251) as u8 ^ (at % 251) as u8 ^ number).collect();
     CHUNKS[usize::from(number)].get_or_init(made)
 }
 
-/// A service that for each byte it is sent says the chunk of that number.
+/// A service that answers each byte with the chunk of that number.
 fn chunks() -> SocketAddr {
     service(|mut stream| {
         let mut wanted = [0];
@@ -33,7 +33,7 @@ fn chunks() -> SocketAddr {
     })
 }
 
-/// Asks for these, and compares what comes.
+/// Requests these chunks, and compares them.
 fn ask(stream: &mut TcpStream, numbers: &[u8]) {
     stream.write_all(numbers).unwrap();
     let mut came = vec![0; CHUNK_BYTES];
@@ -75,7 +75,7 @@ fn a_connection_that_carries_bulk_has_threads_for_that_time_and_loses_nothing() 
         assert!(began.elapsed() < SOME_TIME, "it is not taken for bulk");
         ask(&mut bulk, &numbers);
     }
-    // Beside it the other one goes on, and so does it itself when it carries nothing for a while.
+    // The other connection continues beside it, and it continues itself after a pause.
     ask(&mut small, &[3]);
     wait_until("it to be no bulk any more", || (carrying_bulk(&up) == Some(0)).then_some(()));
     ask(&mut bulk, &[5, 6]);
@@ -83,7 +83,7 @@ fn a_connection_that_carries_bulk_has_threads_for_that_time_and_loses_nothing() 
     ask(&mut connect(port), &[7]);
 }
 
-/// A web service whose answers do not end.
+/// A web service with endless answers.
 fn endless() -> SocketAddr {
     service(|mut stream| {
         let _ = stream.read(&mut [0; 4_096]);

@@ -1,4 +1,4 @@
-//! Edges whose bus is late: what the API has answered holds there too.
+//! Edges with a slow bus: what the API has answered applies there too.
 
 use std::{
     io::{Read, Write},
@@ -17,10 +17,10 @@ use crate::{
     harness::{Home, Origin, text, wait_until},
 };
 
-/// How late the bus is: more than a connector believes a single edge.
+/// The delay of the bus: longer than a connector trusts a single edge.
 const LATE: Duration = Duration::from_secs(6);
 
-/// Stands before the bus, and gives edges what it says so late.
+/// A proxy before the bus that delays messages to edges.
 struct LateBus {
     port: u16,
     late_ms: Arc<AtomicU64>,
@@ -42,7 +42,7 @@ impl LateBus {
     }
 }
 
-/// Carries a connection both ways. That of an edge is known by how it is called.
+/// Relays a connection. An edge's connection is recognised by its name.
 fn carry(client: TcpStream, server: TcpStream, late_ms: Arc<AtomicU64>) {
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let (called, is_edge) = mpsc::channel();
@@ -101,7 +101,7 @@ fn a_tunnel_that_was_just_made_comes_up_at_edges_that_hear_of_it_late() {
     let _connector = connect(&home, &first, &socket, &origin, &["--token", &key]);
     wait_until("it serves", || (first.get(&home, &host, "/").0 == 200).then_some(()));
 
-    // Of one that there is not control says so, and the connector ends.
+    // For an unknown tunnel control confirms that, and the connector ends.
     let nobody = "00000000-0000-4000-8000-000000000001";
     let api = first.api();
     let args =

@@ -1,4 +1,4 @@
-//! Edges with credentials of their own at a real NATS, which lets them do what integrations/nats says and nothing else.
+//! Edges with their own credentials at a real NATS, with exactly the permissions of integrations/nats.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -14,7 +14,7 @@ use crate::{
     harness::{Home, Origin, PATIENCE, text, wait_until},
 };
 
-/// Who may do what, as the pages give it to operators.
+/// The permissions, as documented for operators.
 const PERMISSIONS: &str = include_str!("../../../../integrations/nats/sallyport.conf");
 const PASSWORDS: [(&str, &str); 2] =
     [("SALLYPORT_BUS_PASSWORD", "of-control"), ("SALLYPORT_BUS_EDGE_PASSWORD", "of-edges")];
@@ -25,7 +25,7 @@ fn bus(home: &Home) -> Option<Bus> {
     Bus::start(home, &(passwords + PERMISSIONS))
 }
 
-/// Somebody who speaks to NATS by hand (docs.nats.io, "NATS Protocol").
+/// A client of NATS by hand (docs.nats.io, "NATS Protocol").
 struct Speaker {
     reader: BufReader<TcpStream>,
 }
@@ -51,7 +51,7 @@ impl Speaker {
         line.trim_end().to_owned()
     }
 
-    /// What came before the bus had read all that was said.
+    /// The messages that came before the bus had read all input.
     fn answers(&mut self) -> Vec<String> {
         self.say("PING");
         let mut came = Vec::new();
@@ -86,7 +86,7 @@ fn assert_refused(answers: &[String], what: &str) {
     assert!(answers.iter().any(|line| line.contains("Permissions Violation")), "{what}: {answers:?}");
 }
 
-/// A collector of OTLP over HTTP: what it was sent.
+/// A collector of OTLP over HTTP, with what it received.
 fn collector() -> (String, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (url, sent) = (format!("http://{}", listener.local_addr().unwrap()), Arc::new(Mutex::new(String::new())));
@@ -118,7 +118,7 @@ fn collector() -> (String, Arc<Mutex<String>>) {
     (url, sent)
 }
 
-/// The events that stand in control's log, by the machine that recorded them.
+/// The events in control's log, by the recording machine.
 fn recorded_by(home: &Home, node: &str) -> Vec<Value> {
     let log = text(&home.run(&["audit", "--since", "1h", "-o", "json"]).stdout);
     let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -148,11 +148,11 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
         let edges = edges(&home);
         (edges.len() == 2 && edges.iter().all(|edge| edge["state"] == "up")).then_some(())
     });
-    // What edges keep has nothing by which control is known.
+    // An edge's state has no credentials of control.
     let kept = std::fs::read_to_string(a.data.join("edge.json")).unwrap();
     assert!(kept.contains("of-edges") && !kept.contains("of-control"), "{kept}");
 
-    // A tunnel at one edge is found at the other, asks are answered, and what an edge records comes to control.
+    // A tunnel at one edge is found at the other, questions are answered, and events of an edge come to control.
     let (socket, host) = home.socket(&[]);
     wait_until("the socket is known at both", || (a.knows(&home, &host) && b.knows(&home, &host)).then_some(()));
     let origin = Origin::start("origin");
@@ -173,7 +173,7 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
             .then_some(())
     });
 
-    // Whoever has what edges have.
+    // An attacker with an edge's credentials.
     let mut thief = Speaker::new(&bus, "sallyport-edge", "of-edges");
     let id = edges(&home)[0]["id"].as_str().unwrap().to_owned();
     for subject in [
@@ -198,7 +198,7 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
     for subject in [">", "_INBOX.>", "_INBOX.*.*", "$KV.>", "sallyport.>", "sallyport.controls", "sallyport.audit.*"] {
         assert_refused(&thief.subscribe(subject), subject);
     }
-    // Nor has the bus write the configuration for them: it delivers nothing there.
+    // It cannot make the bus write configuration: nothing is delivered there.
     assert_eq!(thief.subscribe("_INBOX.sallyport-edge.x"), [""; 0]);
     let deliver = |to: &str| {
         let config = format!(
@@ -235,11 +235,11 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
     });
     for edge in [&a, &b] {
         let log = edge.program.as_ref().unwrap().output();
-        assert!(!log.contains("refuses something"), "{log}");
+        assert!(!log.contains("the bus reports an error"), "{log}");
         assert_eq!(edge.get(&home, &format!("api.{DOMAIN}"), "/readyz").0, 200);
     }
     let log = control.program.as_ref().unwrap().output();
-    assert!(!log.contains("refuses something"), "{log}");
+    assert!(!log.contains("the bus reports an error"), "{log}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Programs that cannot log in enter sockets that ask who comes: psql, ssh, whatever speaks TCP.
+//! Programs that cannot log in reach sockets with an identity setting: psql, ssh, any TCP client.
 
 use std::{
     fs,
@@ -39,7 +39,7 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed()
 }
 
-/// What the store has when somebody has logged in with a browser before; gives the cookie of that browser.
+/// Prepares the store as after a login by browser. Returns the cookie of that browser.
 fn prepare(owner: &Home) -> String {
     let data = owner.data();
     fs::create_dir(&data).unwrap();
@@ -92,14 +92,14 @@ impl World {
         let made = api(&up, "POST", "/v1/sockets", &body);
         let (socket, host) = (made["id"].as_str().unwrap().to_owned(), made["dns_name"].as_str().unwrap().to_owned());
         let connector = owner.connector(&socket, origin, &["--token", TOKEN]);
-        // A browser that only writes down where it is sent.
+        // A browser that only records URLs.
         let browser = person.dir.path().join("browser");
         fs::write(&browser, format!("#!/bin/sh\necho \"$1\" >> {}/opened\n", person.dir.path().display())).unwrap();
         fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
         Self { owner, person, up, socket, host, cookie, _connector: connector }
     }
 
-    /// A command of Ann's.
+    /// A command as Ann.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = self.person.command(args);
         command.env("BROWSER", self.person.dir.path().join("browser")).env_remove("SALLYPORT_NO_BROWSER");
@@ -112,7 +112,7 @@ impl World {
         output
     }
 
-    /// Where the browser was sent.
+    /// The URLs that the browser opened.
     fn opened(&self) -> Vec<String> {
         let text = fs::read_to_string(self.person.dir.path().join("opened")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -125,7 +125,7 @@ impl World {
         crate::harness::curl(&self.up.ca, url, &args)
     }
 
-    /// Ann looks at the page in her browser, and decides; gives where she is sent.
+    /// Ann opens the page in her browser, and decides. Returns the response.
     fn decide(&self, url: &str, decision: &str) -> crate::harness::Answer {
         let page = self.page(url, &[]);
         assert_eq!(page.status, 200, "{}", page.body);
@@ -155,7 +155,7 @@ impl World {
         assert!(login.ended().success());
     }
 
-    /// How Ann's next commands find the installation: by the name of the socket and its port.
+    /// The socket's name and port, by which Ann's next commands find the installation.
     fn at(&self) -> String {
         format!("{}:{}", self.host, self.up.port)
     }
@@ -169,7 +169,7 @@ fn api(up: &Up, method: &str, path: &str, body: &str) -> Value {
     serde_json::from_str(&answer.body).unwrap()
 }
 
-/// Says back in capitals what it is told, until the client has said all.
+/// Answers input in capitals until its end.
 fn shouter() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -195,7 +195,7 @@ fn a_login_in_the_browser_opens_the_socket_to_programs_and_is_used_again() {
     let saved = world.person.dir.path().join("config/sallyport/credentials.json");
     assert_eq!(fs::metadata(saved).unwrap().permissions().mode() & 0o777, 0o600);
 
-    // Twice by the standard input and output, also by the name that ssh configurations use; no browser opens again.
+    // Twice by the standard input and output, also by the suffix of ssh configurations; no browser opens again.
     for host in [world.at(), format!("{}.mysocket-dummy:{}", world.host, world.up.port)] {
         let mut command = world.command(&["client", "tls", "--host", &host]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -217,7 +217,7 @@ fn a_login_in_the_browser_opens_the_socket_to_programs_and_is_used_again() {
         .unwrap();
     assert!(verified.status.success(), "{verified:?}");
 
-    // Logging out ends the login, wherever it is used: the browser opens again, and has to log in anew.
+    // A logout ends the login everywhere: the browser opens again for a new one.
     let forgotten = world.run(&["client", "logout"]);
     assert!(text(&forgotten.stdout).contains(&world.host) && forgotten.stderr.is_empty());
     let again = Program::start(&mut world.command(&["client", "tls", "--host", &world.at()]));
@@ -252,7 +252,7 @@ fn whom_the_socket_does_not_let_in_learns_it_in_a_sentence() {
     let unknown = format!("calm-bay-1000.localhost:{}", world.up.port);
     let output = world.run(&["client", "login", "--no-browser", "--host", &unknown]);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
-    // Logging out works while the server is away, and says what that means.
+    // A logout works while the server is away, with a warning.
     assert!(world.up.program.stop().success());
     let away = world.run(&["client", "logout"]);
     assert!(away.status.success() && text(&away.stdout).contains("logged out of"), "{}", text(&away.stderr));
@@ -304,7 +304,7 @@ fn psql_enters_through_a_local_listener() {
         assert_eq!(text(&output.stdout).trim(), "42", "{}", text(&output.stderr));
     }
     assert_eq!(world.opened().len(), 1);
-    // Whoever has no certificate is sent away.
+    // Clients without a certificate are refused.
     assert!(TcpStream::connect(("127.0.0.1", world.up.port)).is_ok());
     let bare = Command::new("openssl")
         .args(["s_client", "-connect", &format!("127.0.0.1:{}", world.up.port), "-servername", &world.host])
@@ -376,7 +376,7 @@ fn a_stock_ssh_enters_a_host_behind_a_socket() {
     let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
     assert!(made.unwrap().success());
     let recipe = text(&world.run(&["ssh-config", "--key", key.to_str().unwrap()]).stdout);
-    // Where the installation is: commands of ssh know nothing but the name.
+    // The port of the installation, which ssh does not know.
     let recipe = recipe.replace("--host '%h'", &format!("--host '%h:{}'", world.up.port));
     let file = ssh_dir.join("config");
     fs::write(&file, &recipe).unwrap();

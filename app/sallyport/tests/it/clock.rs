@@ -2,7 +2,7 @@
 
 use crate::harness::{Home, Origin, Up, text};
 
-/// The status of one request by a curl with the same clock, which verifies certificates by it.
+/// The status of one request by a curl with the same clock, by which it verifies certificates.
 fn status(home: &Home, up: &Up, host: &str) -> String {
     let mut curl = home.program("curl");
     curl.args(["-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"]);
@@ -20,7 +20,7 @@ fn jumps_of_the_clock_renew_certificates_and_stop_nothing() {
     let connector = home.connector(&socket, origin.address, &[]);
     assert_eq!(status(&home, &up, &host), "200");
 
-    // A login lives for 30 days, as long as a certificate, which is renewed long before.
+    // A login lives for 30 days, as long as a certificate, which is renewed earlier.
     home.turn_clock("+29d");
     assert_eq!(status(&home, &up, &host), "200");
     assert!(home.run(&["socket", "ls"]).status.success(), "the login renewed itself");
@@ -29,7 +29,7 @@ fn jumps_of_the_clock_renew_certificates_and_stop_nothing() {
     let second = home.connector(&socket, origin.address, &["--token", &token(&home)]);
     assert_eq!(status(&home, &up, &host), "200");
 
-    // What was made in the meantime is of the future now.
+    // What was made meanwhile is of the future now.
     home.turn_clock("+0d");
     for _ in 0..4 {
         assert_eq!(status(&home, &up, &host), "200", "the certificate of the future was replaced");
@@ -42,7 +42,7 @@ fn jumps_of_the_clock_renew_certificates_and_stop_nothing() {
     assert_eq!(up.program.stop().code(), Some(0), "{}", up.program.output());
 }
 
-/// Logs in anew, and gives an API token.
+/// Logs in again. Returns an API token.
 fn token(home: &Home) -> String {
     let ended = home.run(&["socket", "ls"]);
     assert_eq!(ended.status.code(), Some(3), "a login ends after 30 days: {}", text(&ended.stderr));

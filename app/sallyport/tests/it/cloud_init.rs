@@ -14,7 +14,7 @@ use crate::harness::text;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// The files that it writes, by path: mode and content.
+/// The written files by path: mode and content.
 fn files() -> BTreeMap<String, (u32, String)> {
     let said = fs::read_to_string(format!("{ROOT}/integrations/cloud-init/edge.yaml")).unwrap();
     assert!(said.starts_with("#cloud-config\n"), "cloud-init takes it for something else");
@@ -42,7 +42,7 @@ fn the_unit_is_the_one_of_systemd_and_secrets_are_for_root_alone() {
     assert_eq!(files["/etc/sallyport/edge.env"].0, 0o600);
 }
 
-/// The machine, in a folder: the script with its paths there, and a systemctl that writes down what it is told.
+/// The machine in a folder: the script with its paths there, and a systemctl that records its arguments.
 fn install(machine: &Path, url: &str, sha256: &str) -> Output {
     for folder in ["etc", "bin", "fake"] {
         fs::create_dir_all(machine.join(folder)).unwrap();

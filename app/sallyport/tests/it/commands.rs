@@ -11,7 +11,7 @@ use std::{
 
 use crate::harness::{Home, Origin, PASSWORD, Program, fresh_name, text, wait_until};
 
-/// Runs the program with this on its standard input, and without a password in its environment.
+/// Runs the program with this standard input, and without a password in its environment.
 fn fed(home: &Home, args: &[&str], input: &str) -> std::process::Output {
     let mut command = home.command(args);
     command.env_remove("SALLYPORT_PASSWORD").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -32,7 +32,7 @@ fn completion_gives_each_shell_a_script_that_it_takes() {
         assert!(script.contains("SALLYPORT_COMPLETE"), "{shell}: it asks the program");
         let file = home.dir.path().join(shell);
         std::fs::write(&file, &script).unwrap();
-        // Where the shell is there, it says itself whether the script is one.
+        // If the shell is installed, it checks the script.
         if let Ok(checked) = Command::new(shell).arg("-n").arg(&file).output() {
             assert!(checked.status.success(), "{shell}: {}", text(&checked.stderr));
         }
@@ -52,7 +52,7 @@ fn logins_come_by_standard_input_are_pinned_by_fingerprint_and_end() {
         Some(3)
     );
 
-    // A machine that knows nothing of the local `up`: only the fingerprint makes it trust.
+    // A machine without the note of the local `up`: only the fingerprint establishes trust.
     let note: serde_json::Value = serde_json::from_str(&up.curl("api.localhost", "/v1/info", &[]).body).unwrap();
     let pin = note["ca_fingerprint"].as_str().unwrap().to_owned();
     let api = format!("https://api.localhost:{}", up.port);
@@ -77,7 +77,7 @@ fn logins_come_by_standard_input_are_pinned_by_fingerprint_and_end() {
     assert!(text(&again.stderr).contains("--token or SALLYPORT_TOKEN is not valid"), "{}", text(&again.stderr));
 }
 
-/// A connector that is told the name of the service's host and not its address.
+/// A connector with the name of the service's host instead of its address.
 fn connector_by_name(home: &Home, socket: &str, origin: SocketAddr, more: &[&str]) -> Program {
     let port = origin.port().to_string();
     let mut args = vec!["tunnel", "connect", socket, "--host", "localhost", "--port", &port, "-o", "json"];
@@ -133,8 +133,8 @@ fn sockets_are_edited_and_listed_in_every_form() {
     assert!(text(&output.stderr).contains(&format!("no such tunnel: {missing}")), "{}", text(&output.stderr));
 }
 
-/// A service that speaks TLS, by openssl, with a certificate of its own for `localhost`, which is one of a service or
-/// of an authority; where it listens, the certificate's file and its fingerprint.
+/// An openssl service with its own certificate for `localhost`, of a service or of an authority. Returns its address,
+/// the certificate's file and its fingerprint.
 fn tls_origin(home: &Home, name: &str, is_authority: bool) -> (Program, SocketAddr, String, String) {
     let file = |ending: &str| home.dir.path().join(format!("{name}.{ending}"));
     let (key, certificate) = (file("key"), file("pem"));
@@ -168,7 +168,7 @@ fn tls_origin(home: &Home, name: &str, is_authority: bool) -> (Program, SocketAd
     (server, address, certificate, format!("sha256:{pin}"))
 }
 
-/// A service that takes what it is told for a request that it does not understand.
+/// A service that answers any input as a malformed request.
 fn plain_service() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -191,7 +191,7 @@ fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
     let (_authority, of_authority, authority, authority_pin) = tls_origin(&home, "authority", true);
     let wrong = format!("sha256:{}", "0".repeat(64));
     let plain = plain_service();
-    // Without -v: what goes wrong, and what to do.
+    // Without -v: the error, and advice.
     let no_root = format!("name its root with --origin-ca FILE, or the certificate itself with --origin-pin {pin}");
     let not_pinned = format!("its certificate is not the pinned one: if it is the right one, give --origin-pin {pin}");
     let no_service =
@@ -231,7 +231,7 @@ fn a_service_that_takes_no_connection_in_time_is_told() {
     let up = home.up(&["--connect-timeout", "8s"]);
     home.account();
     let (socket, host) = home.socket(&[]);
-    // A backlog that is full: the kernel leaves further connections unanswered.
+    // A full accept queue: the kernel leaves further connections unanswered.
     let listener = short_listener();
     let address = listener.local_addr().unwrap();
     let fill: Vec<_> = (0..64)
@@ -244,7 +244,7 @@ fn a_service_that_takes_no_connection_in_time_is_told() {
     drop(held);
 }
 
-/// A listener with the shortest backlog that there is.
+/// A listener with the shortest accept queue.
 fn short_listener() -> TcpListener {
     use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
     let raw = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -324,7 +324,7 @@ fn the_end_of_the_program_waits_for_uploads_and_not_for_websockets_without_end()
     websocket.ended();
 }
 
-/// A service that answers the first request with 101 and says nothing more; and word of that.
+/// A service that answers the first request with 101 and nothing more, and a signal when it has.
 fn echo_after_upgrade() -> (SocketAddr, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

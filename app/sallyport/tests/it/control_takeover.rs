@@ -106,7 +106,7 @@ fn a_control_is_replaced_under_load_and_nobody_is_refused() {
     assert!(!output.status.success(), "{}", text(&output.stderr));
     let up = ["up", "--takeover", "--data", data.to_str().unwrap(), "--domain", DOMAIN];
     let told = text(&home.command(&up).output().unwrap().stderr);
-    assert!(told.contains("it is a `sallyport control`"), "{told}");
+    assert!(told.contains("the process is a `sallyport control`"), "{told}");
     goes_on();
 
     // One that can takes over, twice.

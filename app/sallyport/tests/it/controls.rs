@@ -1,4 +1,5 @@
-//! Several controls over one PostgreSQL and one NATS, with an edge that comes to another one when its own goes away.
+//! Several controls over one PostgreSQL and one NATS, with an edge that changes to another control when its own is
+//! gone.
 
 use std::{
     fs::{self, Permissions},
@@ -21,7 +22,7 @@ use crate::{
     tcp::free_port,
 };
 
-/// A control over a database, on ports that stay the same.
+/// A control over a database, on fixed ports.
 pub(crate) struct Control {
     pub(crate) program: Option<Program>,
     ports: (u16, u16),
@@ -56,7 +57,7 @@ impl Control {
         self.program = Some(program);
     }
 
-    /// Killed without a word.
+    /// Kills the control by SIGKILL.
     fn kill(&mut self) {
         self.program = None;
     }
@@ -152,7 +153,7 @@ fn keys_are_in_the_database_and_open_with_one_that_each_control_is_given() {
     assert!(!two.data.join("installation.key").exists(), "what came from elsewhere stays there");
     drop(second);
 
-    // Another key from now on; the former one opens nothing.
+    // A new key; the former one opens nothing.
     let new = home.dir.path().join("new.key");
     let (new_text, key_text) = (new.to_str().unwrap(), key.to_str().unwrap());
     home.json(&["rekey", new_text, "--database", &database, "--key-file", key_text]);
@@ -176,7 +177,7 @@ fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
     let token = at(&home, &edge.api(), &ca, &["token", "create", "--name", "load", "--scope", "sockets:read"]);
     let bearer = format!("Authorization: Bearer {}", token["token"].as_str().unwrap());
 
-    // A program begins to log in at the first control; a person would answer the second.
+    // A program begins to log in at the first control; a person would answer at the second.
     let socket = at(
         &home,
         &edge.api(),
@@ -210,7 +211,7 @@ fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
         let poll = two.post("/v1/client/device/token", &json!({ "device_code": begun["device_code"] }));
         assert!(poll.status == 400 && poll.body.contains("authorization-pending"), "{}", poll.body);
         one.resume(&home);
-        // The edge knows it again before the other one goes.
+        // The edge knows it again before the other one ends.
         wait_until("both are told of", || {
             let shown = fs::read_to_string(edge.data.join("edge.json")).unwrap();
             let shown: Value = serde_json::from_str(&shown).unwrap();
@@ -225,9 +226,9 @@ fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
     let (asked, failed) = (asked.into_inner(), failed.into_inner());
     println!("{failed} of {asked} calls failed while each control was killed once");
     assert!(failed <= 2, "{failed} of {asked} calls failed");
-    // The login that was made by the edge goes on.
+    // The login that was made at the edge is still valid.
     assert_eq!(at(&home, &edge.api(), &ca, &["socket", "ls"]).as_array().unwrap().len(), 1);
-    // One that ends in order is not told of any more.
+    // A control that ends in order is not listed any more.
     two.resume(&home);
     assert!(two.program.take().unwrap().stop().success());
     wait_until("the one that has ended is forgotten", || {
@@ -254,7 +255,7 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     at(&home, &one.api(), &ca, &["ssh-key", "add", &format!("{key}.pub")]);
     let socket = at(&home, &one.api(), &ca, &["socket", "create", "--name", "s", "--type", "http"]);
     let told = socket["ssh"]["known_hosts"].as_array().unwrap();
-    // The keys are those that the API tells, whichever port of the edge they are shown at.
+    // The keys are those of the API, at every port of the edge.
     let known: Vec<String> = told
         .iter()
         .flat_map(|line| {
@@ -294,20 +295,20 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     let host = host_in(&first.wait_for("is open"));
     let get = |host: &str| curl(&ca, &format!("https://{host}:{}/hello", edge.port), &[]);
     wait_until("the way to the origin", || (get(&host).status == 200).then_some(()));
-    // On the port of its own too, and by the name of a socket.
+    // At its own port too, and by the name of a socket.
     let label = socket["dns_name"].as_str().unwrap().split('.').next().unwrap().to_owned();
     let second = Program::start(&mut ssh(ssh_port, &to(&format!("{label}:80"), origin.address)));
     second.wait_for("is open");
     wait_until("the socket's origin", || (get(socket["dns_name"].as_str().unwrap()).status == 200).then_some(()));
 
-    // A control that starts, and one that is killed, take nothing from them.
+    // A control that starts, and one that is killed, do not affect them.
     one.kill();
     one.resume(&home);
     thread::sleep(Duration::from_secs(1));
     assert_eq!(get(&host).status, 200);
     one.kill();
     assert_eq!(get(&host).status, 200);
-    // It ends while its control is away, and what was made for it goes all the same.
+    // It ends while its control is away, and its socket is removed all the same.
     drop(first);
     wait_until("the temporary socket to be gone", || (get(&host).status == 404).then_some(()));
     let left = at(&home, &two.api(), &ca, &["socket", "ls"]);

@@ -118,7 +118,7 @@ fn a_backup_of_a_running_up_is_restored_into_a_fresh_one() {
     for kept in ["token.key", "sallyport.db", "audit"] {
         assert!(files["files"].as_array().unwrap().contains(&kept.into()), "{files}");
     }
-    // What the log holds comes along, and is looked at in the backup itself.
+    // The log is in the backup, and is verified there.
     let before = home.json(&["audit", "verify", "--data", kept_text]);
     assert!(before["is_good"] == true && before["events"].as_u64().unwrap() > 0, "{before}");
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o700);
@@ -154,7 +154,7 @@ fn a_backup_of_a_running_up_is_restored_into_a_fresh_one() {
     let broken = home.run(&["restore", kept_text, "--data", elsewhere.to_str().unwrap()]);
     assert_eq!(broken.status.code(), Some(1), "{}", text(&broken.stderr));
     assert!(!elsewhere.exists(), "nothing was begun");
-    // Without it where it is not wanted, and never over another log.
+    // Without the log if not wanted, and never over another log.
     let lean = home.dir.path().join("lean");
     let files = home.json(&["backup", lean.to_str().unwrap(), "--data", data, "--without-audit"]);
     assert!(!files["files"].as_array().unwrap().contains(&"audit".into()) && !lean.join("audit").exists(), "{files}");

@@ -1,4 +1,4 @@
-//! Direct origins: real servers that the edge dials itself, with no connector beside them.
+//! Direct origins: real servers that the edge dials itself, without a connector.
 
 use std::{collections::HashMap, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use crate::{
 
 const LOOPBACK: [&str; 2] = ["--direct-origins", "127.0.0.0/8"];
 
-/// nginx that says its name, on this port.
+/// nginx that answers with its name, on this port.
 pub(crate) fn named(dir: &Path, port: u16, name: &str) -> Option<Program> {
     let server = nginx(dir, &format!("server {{ listen 127.0.0.1:{port}; location / {{ return 200 {name}; }} }}"))?;
     drop(connect(port));
@@ -43,7 +43,7 @@ fn servers_without_a_connector_share_with_a_tunnel_and_one_that_is_killed_costs_
     };
     assert_eq!(count(12), HashMap::from([("one".into(), 4), ("two".into(), 4), ("tunnel".into(), 4)]));
 
-    // As SIGKILL: its port refuses from now on.
+    // Like SIGKILL: its port refuses from now on.
     drop(first);
     assert_eq!(count(12), HashMap::from([("two".into(), 6), ("tunnel".into(), 6)]));
     home.json(&["socket", "origin", "edit", &socket, &addresses[1], "--weight", "0"]);
@@ -80,7 +80,7 @@ fn servers_learn_the_clients_address_by_the_proxy_protocol() {
         home.json(&["socket", "edit", id(&socket), "--proxy-protocol", version]);
         assert_eq!(seen(), format!("127.0.0.9 {port}"), "{version}");
     }
-    // HAProxy in the place of nginx, where there is one.
+    // HAProxy in place of nginx, if installed.
     let haproxy = Path::new("/usr/sbin/haproxy");
     if !haproxy.is_file() {
         return;

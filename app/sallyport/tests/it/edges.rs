@@ -1,4 +1,4 @@
-//! Control and two edges over a real NATS, as processes of their own.
+//! Control and two edges over a real NATS, each a process.
 
 use std::{process::Command, time::Instant};
 
@@ -23,7 +23,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
     });
     let (socket, host) = home.socket(&[]);
     wait_until("the socket is known at both", || (a.knows(&home, &host) && b.knows(&home, &host)).then_some(()));
-    // What edges themselves ask of control is nothing that clients of an edge can ask through it.
+    // Clients of an edge cannot send the edges' own requests through it.
     for name in ["api", "login"] {
         for path in ["join", "renew", "world", "tunnel", "ssh/begin", "ssh/forward", "ssh/ended"] {
             let asked = format!("/node/v1/{path}");
@@ -35,7 +35,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
         }
     }
 
-    // A tunnel at an edge is served there, and known as its.
+    // A tunnel at an edge is served there, and listed at that edge.
     let origin = Origin::start("origin");
     let token = token(&home);
     let _at_a = connect(&home, &a, &socket, &origin, &["--token", &token]);
@@ -49,7 +49,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
     let at_a = edges(&home).into_iter().find(|edge| edge["name"] == "eu-1").unwrap();
     assert_eq!((at_a["tunnels"].as_u64(), at_a["region"].as_str()), (Some(1), Some("eu")), "{at_a}");
 
-    // The bus dies: both serve on, and say so; a socket that is made meanwhile is there when it is back.
+    // The bus dies: both edges serve, and report it; a socket that is made meanwhile works after the bus is back.
     bus.kill();
     wait_until("the loss is told", || {
         let (status, health) = a.get(&home, &format!("api.{DOMAIN}"), "/healthz");
@@ -63,12 +63,12 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
         (a.knows(&home, &meanwhile) && b.knows(&home, &meanwhile)).then_some(())
     });
 
-    // Control dies: edges serve what they know, and say what does not go.
+    // Control dies: edges serve what they know, and report what is not possible.
     control.program = None;
     assert_eq!(a.get(&home, &host, "/").0, 200);
     let (status, said) = a.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
     assert!(status == 503 && said.contains("control cannot be reached"), "{status} {said}");
-    // An edge starts from its disk without control and bus, and lets the connector in whose credential it knows.
+    // An edge starts from its disk without control and bus, and admits a connector with a known credential.
     bus.kill();
     a.kill();
     a.start(&home, &[]);
@@ -80,7 +80,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
         edges(&home).iter().find(|edge| edge["name"] == "eu-1" && edge["tunnels"] == 1).map(|_| ())
     });
 
-    // An edge is killed: what it held is gone when its lease is over.
+    // An edge is killed: its tunnels are gone when its lease ends.
     a.kill();
     let killed = Instant::now();
     wait_until("the dead edge is known to be dead", || {
@@ -111,16 +111,16 @@ fn who_may_not_join_is_told_why() {
         assert!(output.status.code() == Some(code) && told.contains(said), "{args:?}: {:?} {told}", output.status);
     };
     let good = token(&[]);
-    refused(&good, &["--name", "eu-1", "--region", "eu"], 5, "there is an edge called eu-1 already");
-    refused(&good, &[], 5, "which region");
+    refused(&good, &["--name", "eu-1", "--region", "eu"], 5, "there is already an edge named eu-1");
+    refused(&good, &[], 5, "names a region");
     refused(&good, &["--region", "EU"], 2, "is no name of a region");
-    // The token is as good as before: those were no use of it.
+    // The token is still valid, because those attempts failed.
     let mut second = EdgeHere::new(&home, "second", "127.0.0.1");
     second.start(&home, &["--join", &good, "--region", "eu"]);
     refused(&good, &["--region", "eu"], 5, "was used before, by the edge eu-2");
     let stolen = good.replacen("spe_", "spe_A", 1);
     let stolen = format!("{}{}", &stolen[..47], &stolen[48..]);
-    refused(&stolen, &["--region", "eu"], 5, "is not known");
+    refused(&stolen, &["--region", "eu"], 5, "is unknown");
     let (front, digits) = good.rsplit_once('#').unwrap();
     let other = format!("{front}#{}", if digits.starts_with('0') { "1" } else { "0" }.to_owned() + &digits[1..]);
     refused(&other, &["--region", "eu"], 6, "not the one that the join token names");
@@ -129,7 +129,7 @@ fn who_may_not_join_is_told_why() {
     let nobody = format!("{}@127.0.0.1:{}#{digits}", good.split('@').next().unwrap(), free_port());
     refused(&nobody, &["--region", "eu"], 6, "no control answers");
 
-    // One that was removed gets nothing more.
+    // A removed edge gets nothing more.
     assert!(home.run(&["edge", "rm", "eu-2"]).status.success());
     assert_eq!(edges(&home).len(), 1);
     let (status, said) = second.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
@@ -137,7 +137,7 @@ fn who_may_not_join_is_told_why() {
         status == 503 && said.contains("the installation removed the edge of this request: use another edge"),
         "{status} {said}"
     );
-    // Who joined, and who tried to with a token that was used, is on record.
+    // Joins, and attempts with a used token, are recorded.
     let log = text(&home.run(&["audit", "--since", "1h", "-o", "json"]).stdout);
     let joins: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let joins: Vec<_> = joins.iter().filter(|event| event.to_string().contains("edge.join")).collect();
@@ -146,7 +146,7 @@ fn who_may_not_join_is_told_why() {
         joins.iter().any(|event| words.iter().all(|word| event.to_string().contains(word)))
     };
     assert!(has("done") && has("refused"), "{joins:?}");
-    // Nobody but the owner of the installation sees edges.
+    // Only the owner of the installation sees edges.
     let output = home.run(&["account", "create", "--name", "Other", "--email", "other@example.com"]);
     assert!(output.status.success());
     assert!(home.run(&["login", "--email", "other@example.com"]).status.success());
@@ -185,7 +185,7 @@ fn a_control_that_cannot_start_says_why() {
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("two labels"), "{output:?}");
 }
 
-/// Begins so many logins over TLS at a port, from two addresses, and sends a byte of each now and then.
+/// Begins this many logins over TLS at a port, from two addresses, and sends a byte of each now and then.
 const SLOW_LOGINS: &str = r#"
 import asyncio, ssl, sys
 port, name, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -218,7 +218,7 @@ fn clients_who_send_slowly_take_no_place_from_what_others_ask_control() {
     let api = format!("api.{DOMAIN}");
     let slow = Program::start(Command::new("python3").args(["-c", SLOW_LOGINS, &edge.port.to_string(), &api, "300"]));
     slow.wait_for("all have begun");
-    // They are given up after ten seconds: each of these is answered while all of them are under way.
+    // They are dropped after ten seconds; these requests are answered while all of them run.
     for _ in 0..3 {
         let answer = edge.curl(&home, &api, "/v1/info", &["--max-time", "6"]);
         assert_eq!(answer.status, 200, "{}", answer.body);

@@ -1,4 +1,4 @@
-//! Control and edges of one installation over a real NATS, as processes of their own.
+//! Control and edges of one installation over a real NATS, each a process.
 
 use std::{
     net::TcpStream,
@@ -24,7 +24,7 @@ pub(crate) struct Bus {
 }
 
 impl Bus {
-    /// `None`, with the reason printed, where there is none outside of CI.
+    /// `None` with a message if NATS is missing outside of CI.
     pub(crate) fn start(home: &Home, more: &str) -> Option<Self> {
         let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/tools");
         let found = Command::new(tools).arg("nats-server").stderr(Stdio::inherit()).output().unwrap();
@@ -62,12 +62,12 @@ impl Bus {
     }
 }
 
-/// One control, on ports that stay the same.
+/// One control, on fixed ports.
 pub(crate) struct ControlHere {
     pub(crate) program: Option<Program>,
     pub(crate) ports: (u16, u16),
     pub(crate) bus: String,
-    /// What else it is told, by its command line and by its environment.
+    /// Its further options and environment.
     pub(crate) more: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
 }
@@ -81,7 +81,7 @@ impl ControlHere {
         Self::start_by(home, bus, more, &[])
     }
 
-    /// A control that is told more by its environment.
+    /// A control with this environment.
     pub(crate) fn start_by(home: &Home, bus: &Bus, more: &[&str], env: &[(&str, &str)]) -> Self {
         let more = more.iter().map(|word| (*word).to_owned()).collect();
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -116,10 +116,10 @@ impl ControlHere {
     }
 }
 
-/// An edge, on a port that stays the same.
+/// An edge on a fixed port.
 pub(crate) struct EdgeHere {
     pub(crate) program: Option<Program>,
-    /// Its own address, so that several edges can open the same ports of sockets. Connectors reach 127.0.0.1 alone.
+    /// Its own address, so that several edges can open the same ports of sockets. Connectors use only 127.0.0.1.
     pub(crate) ip: &'static str,
     pub(crate) port: u16,
     pub(crate) data: PathBuf,
@@ -159,7 +159,7 @@ impl EdgeHere {
     }
 
     pub(crate) fn kill(&mut self) {
-        // Dropped programs are killed without a word.
+        // Dropped programs are killed by SIGKILL.
         self.program = None;
     }
 
@@ -172,7 +172,7 @@ impl EdgeHere {
         (answer.status, answer.body)
     }
 
-    /// One request by curl, to this edge whatever the name leads to.
+    /// One request by curl to this edge, whatever the name resolves to.
     pub(crate) fn curl(&self, home: &Home, host: &str, path: &str, more: &[&str]) -> Answer {
         let (ip, port) = (self.ip, self.port);
         let to = format!("{host}:{port}:{ip}:{port}");
@@ -180,18 +180,18 @@ impl EdgeHere {
         curl(&home.data().join("ca.pem"), &format!("https://{host}:{port}{path}"), &args)
     }
 
-    /// Whether the edge knows the socket: one that it does not know is not found.
+    /// Whether the edge knows the socket; an unknown one is not found.
     pub(crate) fn knows(&self, home: &Home, host: &str) -> bool {
         self.get(home, host, "/").0 != 404
     }
 }
 
-/// A connector of the socket that comes by this edge.
+/// A connector of the socket that dials this edge.
 pub(crate) fn connect(home: &Home, edge: &EdgeHere, socket: &str, origin: &Origin, more: &[&str]) -> Program {
     connect_to(home, edge, socket, origin.address.port(), more)
 }
 
-/// A connector of the socket that comes by this edge, for a service on this port.
+/// A connector of the socket that dials this edge, for a service on this port.
 pub(crate) fn connect_to(home: &Home, edge: &EdgeHere, socket: &str, port: u16, more: &[&str]) -> Program {
     let port = port.to_string();
     let api = edge.api();
@@ -222,7 +222,7 @@ pub(crate) fn edges(home: &Home) -> Vec<Value> {
     home.json(&["edge", "ls"]).as_array().unwrap().clone()
 }
 
-/// An API token that works by every edge: logins are kept by the address of the API.
+/// An API token that works at every edge, because logins are stored by the API's address.
 pub(crate) fn token(home: &Home) -> String {
     let made = home.json(&["token", "create", "--name", "edges", "--scope", "tunnels:connect"]);
     made["token"].as_str().unwrap().to_owned()

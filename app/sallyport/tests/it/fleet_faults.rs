@@ -98,7 +98,7 @@ fn clocks_an_hour_apart_are_told_and_hinder_nothing() {
         let program = edge.program.as_ref().unwrap();
         program.wait_for("the certificates of this edge are new");
         assert!(home.run(&["edge", "drain", name, "--within", "10m", "--force"]).status.success());
-        let told = program.wait_for("this edge is emptied");
+        let told = program.wait_for("this edge drains");
         let within = told.split("within=").nth(1).and_then(|rest| rest.split('s').next()?.parse::<f64>().ok());
         assert!(within.is_some_and(|within| (500.0..605.0).contains(&within)), "{told}");
     }
@@ -328,7 +328,7 @@ fn the_owner_of_an_installation_hands_it_over_and_join_tokens_are_looked_after()
     assert_eq!(gone.status.code(), Some(4), "{}", text(&gone.stderr));
     let data = home.dir.path().join("refused");
     let joined = home.run(&["edge", "--join", &made, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
-    assert!(joined.status.code() == Some(5) && text(&joined.stderr).contains("is not known"), "{joined:?}");
+    assert!(joined.status.code() == Some(5) && text(&joined.stderr).contains("is unknown"), "{joined:?}");
 
     // The owner's account is needed as long as others could own the installation.
     let note: Value =

@@ -1,4 +1,4 @@
-//! What edges know and record, seen at control: real processes, a real bus.
+//! What edges know and record, as control shows it, with real processes and a real bus.
 
 use std::{
     process::{Child, Command, Stdio},
@@ -12,7 +12,7 @@ use crate::{
     harness::{Home, Origin, text, wait_until},
 };
 
-/// A client whose connection stays: it takes lines of a slow answer.
+/// A client with a lasting connection: it reads lines of a slow answer.
 fn stays(home: &Home, edge: &EdgeHere, host: &str) -> Child {
     let url = format!("https://{host}:{}/trickle/6000", edge.port);
     let to = format!("{host}:{}:{}:{}", edge.port, edge.ip, edge.port);
@@ -26,7 +26,7 @@ fn end(mut child: Child) {
     drop(child.wait());
 }
 
-/// The flows that run, by edge, and what was said besides.
+/// The running flows by edge, and the other output.
 fn flows(home: &Home) -> (Vec<(String, String)>, String) {
     let output = home.run(&["flow", "ls", "-o", "json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -47,7 +47,7 @@ fn all_up(home: &Home, count: usize) {
     });
 }
 
-/// Somebody who may look, and no more; what they are told.
+/// Runs commands as a viewer.
 fn as_viewer(home: &Home, control: &ControlHere) -> impl Fn(&[&str]) -> (Option<i32>, String) {
     let viewer = Home::new();
     let (api, ca) = (format!("https://api.{DOMAIN}:{}", control.ports.0), home.data().join("ca.pem"));
@@ -85,7 +85,7 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
         connect(&home, &b, &raw, &origin, &token),
     ];
 
-    // Flows of both are listed with their edges, and one is cut wherever it is.
+    // Flows of both edges are listed, and one is ended at its edge.
     let (at_a, mut at_b) = (stays(&home, &a, &raw_host), stays(&home, &b, &raw_host));
     let both = wait_until("both flows are seen", || {
         let (found, _) = flows(&home);
@@ -99,7 +99,7 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     wait_until("one is left", || (flows(&home).0 == both[..1]).then_some(()));
     assert_eq!(home.run(&["flow", "kill", cut]).status.code(), Some(4));
 
-    // Counts add up to what was sent.
+    // Counts add up over edges.
     for (edge, count) in [(&a, 3), (&b, 2)] {
         (0..count).for_each(|_| assert_eq!(edge.get(&home, &host, "/bytes/1000").0, 200));
     }
@@ -123,7 +123,7 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     assert_eq!((by_tunnel, tunnels.iter().map(sent).sum::<u64>()), (5, 5_000), "{stats}");
     assert_eq!(stats["regions"].as_array().map(Vec::len), Some(2), "{stats}");
 
-    // Tunnels and edges say how they are, to people in 80 columns.
+    // Tunnels and edges show their state in 80 columns.
     wait_until("round trips are known", || {
         let held = home.json(&["tunnel", "ls", &host]);
         let is_told =
@@ -144,8 +144,7 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
         (shown.contains("2xx 5") && shown.contains("us-1")).then_some(())
     });
 
-    // What ended lately: all of it, in order; who may only look sees no addresses. Who is asked on a busy machine may
-    // have not answered in its second.
+    // Ended flows: all of them, in order; viewers see no addresses. A busy edge may not answer in its second.
     let bytes = wait_until("what ended lately is told by both", || {
         let log = home.json(&["flow", "log", "--socket", &host]);
         let bytes = log.as_array()?.iter().filter(|one| one["path"] == "/bytes/1000").cloned();
@@ -175,10 +174,9 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     refused(&["flow", "log", "--socket", "calm-bay-9999"], 4, "there is no such socket");
     refused(&["flow", "log", "--limit", "0"], 2, "0 is not in 1..=100");
     refused(&["flow", "log", "--socket", "a b"], 4, "there is no such socket: a b");
-    refused(&["flow", "log", "--socket", "http://a"], 2, "names no socket");
+    refused(&["flow", "log", "--socket", "http://a"], 2, "is not a socket");
 
-    // An edge that hangs is named, within the limit, and the others' flows are there. Another one that had no processor
-    // for as long is named too, and asked again.
+    // A hanging edge is named within the time limit, and the others' flows are listed.
     b.program.as_ref().unwrap().signal("STOP");
     wait_until("what the other edge has is told, and who hangs", || {
         let asked = Instant::now();
@@ -196,7 +194,7 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     });
 }
 
-/// The events about what was asked for below at the socket, at control: who recorded each, and how it went.
+/// The events about this socket at control: the recording machine, and the outcome.
 fn events(home: &Home, socket: &str) -> Vec<(String, String)> {
     let output = home.run(&["audit", "--since", "1h", "--kind", "flow", "--socket", socket, "-o", "json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -227,7 +225,7 @@ fn what_edges_record_is_at_control_once_and_after_outages_too() {
     let seen = came("a request that was refused at an edge", 1);
     assert!(seen.len() == 1 && seen[0].0 == "us-1" && seen[0].1 != "complete", "{seen:?}");
 
-    // The bus dies: what is recorded meanwhile waits, and that is said.
+    // The bus dies: events wait meanwhile, and that is reported.
     bus.kill();
     (0..3).for_each(|_| refused(&b));
     refused(&a);
@@ -241,7 +239,7 @@ fn what_edges_record_is_at_control_once_and_after_outages_too() {
     let (_, metrics) = a.get(&home, &format!("api.{DOMAIN}"), "/metrics");
     assert!(metrics.contains("sallyport_audit_stream_published_total"), "{metrics}");
 
-    // Control dies, and an edge ends and begins again: nothing is lost, nothing is there twice.
+    // Control dies, and an edge restarts: no event is lost or doubled.
     control.program = None;
     (0..2).for_each(|_| refused(&b));
     assert!(b.program.as_ref().unwrap().stop().success());
@@ -253,7 +251,7 @@ fn what_edges_record_is_at_control_once_and_after_outages_too() {
     assert_eq!(events(&home, &socket).len(), seen.len(), "each is there once");
     let verified = home.json(&["audit", "verify"]);
     assert_eq!((verified["is_good"].as_bool(), verified["gaps"].as_u64()), (Some(true), Some(0)), "{verified}");
-    // The edge's own log is as it was.
+    // The edge's own log is unchanged.
     let offline = home.run(&["audit", "verify", "--data", b.data.to_str().unwrap()]);
     assert!(offline.status.success(), "{}{}", text(&offline.stdout), text(&offline.stderr));
 }

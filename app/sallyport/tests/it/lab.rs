@@ -1,5 +1,4 @@
-//! A laboratory as a user brings it up, and what happens in it when something breaks: real processes killed, paused and
-//! cut off, under load.
+//! The laboratory as a user runs it, and faults in it: real processes killed, paused and cut off, under load.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -16,9 +15,9 @@ use crate::{
     lab_faults as faults,
 };
 
-/// How many connections ask while something breaks.
+/// How many connections send requests during a fault.
 pub(crate) const CONNECTIONS: u64 = 8;
-/// How long each of their requests waits for its answer, where nothing is silent: a busy machine must not fail.
+/// How long each request waits for its answer if nothing is silent, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A laboratory of a test.
@@ -26,15 +25,15 @@ pub(crate) struct Here {
     home: Home,
     dir: tempfile::TempDir,
     name: String,
-    /// Where nats-server is too.
+    /// A `PATH` with nats-server.
     path: String,
-    /// The name of the socket that all regions serve, once it is known.
+    /// The name of the socket that all regions serve, once known.
     pub(crate) host: String,
 }
 
 impl Here {
-    /// A place for a laboratory whose name begins with this letter, which no other test has; `None`, with the reason
-    /// printed, where none can stand.
+    /// A laboratory whose name begins with this letter, unique among tests; `None` with a message if it cannot be built
+    /// here.
     fn new(letter: char) -> Option<Self> {
         let skip = |why: &str| {
             println!("skipped: no laboratory can stand here: {why}");
@@ -61,7 +60,7 @@ impl Here {
         let nats = PathBuf::from(text(&found.stdout).trim());
         let path = format!("{}:{}", nats.parent().unwrap().display(), std::env::var("PATH").unwrap());
         let dir = tempfile::tempdir().unwrap();
-        // PostgreSQL runs as a user of its own, and must get through to what is its.
+        // PostgreSQL runs as another user, which must reach its files.
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
         Some(Self {
             home: Home::new(),
@@ -102,13 +101,13 @@ impl Here {
         serde_json::from_str(&self.done(&[args, &["-o", "json"]].concat())).unwrap()
     }
 
-    /// A command of the owner on a node, which must work.
+    /// Runs a command of the owner on a node, which must succeed.
     pub(crate) fn owner(&self, node: &str, args: &[&str]) -> Value {
         let said = self.done(&[&["exec", node, "--", "sallyport"], args, &["-o", "json"]].concat());
         serde_json::from_str(&said).unwrap_or(Value::Null)
     }
 
-    /// What curl gets on a node: the status, and the body's first word; nothing where nobody answers.
+    /// The status and the body's first word that curl gets on a node; `None` without an answer.
     pub(crate) fn answer(&self, node: &str, url: &str) -> Option<(u16, String)> {
         let args = ["exec", node, "--", "curl", "-sS", "--max-time", "20", "-w", "\n%{http_code}", url];
         let output = self.command(&args).output().unwrap();
@@ -117,29 +116,29 @@ impl Here {
         Some((status.parse().unwrap(), body.split_whitespace().next().unwrap_or_default().to_owned()))
     }
 
-    /// The status that curl gets on a node; 0 where nobody answers.
+    /// The status that curl gets on a node; 0 without an answer.
     pub(crate) fn status(&self, node: &str, url: &str) -> u16 {
         self.answer(node, url).map_or(0, |(status, _)| status)
     }
 
-    /// The address of the socket that all regions serve.
+    /// The URL of the socket that all regions serve.
     pub(crate) fn url(&self) -> String {
         format!("https://{}/", self.host)
     }
 
-    /// What a program prints on a node, whatever becomes of it.
-    pub(crate) fn said(&self, node: &str, program: &[&str]) -> String {
+    /// The output of a program on a node, whatever its status.
+    pub(crate) fn output_of(&self, node: &str, program: &[&str]) -> String {
         text(&self.command(&[&["exec", node, "--"], program].concat()).output().unwrap().stdout)
     }
 
-    /// What the owner is told on a node, or nothing when that fails.
+    /// The owner's command output on a node, or `None` if it fails.
     pub(crate) fn asked(&self, node: &str, args: &[&str]) -> Option<Value> {
         let args = [&["exec", node, "--", "sallyport"], args, &["-o", "json"]].concat();
         let output = self.command(&args).output().unwrap();
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 
-    /// What `edge ls` says of an edge.
+    /// The entry of an edge in `edge ls`.
     pub(crate) fn edge(&self, name: &str) -> Option<Value> {
         let edges = self.asked("us-client", &["edge", "ls"])?;
         edges.as_array()?.iter().find(|edge| edge["name"] == name).cloned()
@@ -162,17 +161,17 @@ impl Here {
         });
     }
 
-    /// Begins to ask from a node for the socket that all regions serve, until [`Load::end`].
+    /// Starts requests from a node to the socket of all regions, until [`Load::end`].
     pub(crate) fn load(&self, from: &str) -> Load {
         self.load_of(from, &self.url(), PATIENCE)
     }
 
-    /// As [`Self::load`], for something else.
+    /// As [`Self::load`], for another URL.
     pub(crate) fn load_of_another(&self, from: &str, url: &str) -> Load {
         self.load_of(from, url, PATIENCE)
     }
 
-    /// As [`Self::load`], for no longer than this for each answer.
+    /// As [`Self::load`], with this timeout for each answer.
     pub(crate) fn impatient_load(&self, from: &str, patience: Duration) -> Load {
         self.load_of(from, &self.url(), patience)
     }
@@ -183,23 +182,23 @@ impl Here {
         let args = ["load", url, "--from", from, "--seconds", "3600", "--connections", &connections];
         let args = [&args[..], &["--rate", "50", "--patience", &patience, "-o", "json"]].concat();
         let program = Program::start(&mut self.command(&args));
-        // All of its connections are there by then, also where the machine has other things to do.
+        // All its connections are open by then, on a busy machine too.
         thread::sleep(Duration::from_secs(1));
         Load { program, from: from.to_owned() }
     }
 
-    /// What a process has written into its log.
+    /// The log of a process.
     pub(crate) fn log(&self, process: &str) -> String {
         let file = self.dir.path().join(&self.name).join(format!("logs/{process}.log"));
         std::fs::read_to_string(file).unwrap_or_default()
     }
 
-    /// A program that runs on a node until this is dropped.
+    /// A program on a node, until dropped.
     pub(crate) fn start(&self, node: &str, program: &[&str]) -> Program {
         Program::start(&mut self.command(&[&["exec", node, "--"], program].concat()))
     }
 
-    /// Begins a transfer that never comes to its end, of so many bytes in a second.
+    /// Begins an endless transfer at this rate.
     pub(crate) fn transfer(&self, node: &str, rate: &str) -> Transfer {
         let file = self.dir.path().join(format!("transfer-{node}"));
         let url = format!("{}bytes/100000000000", self.url());
@@ -210,16 +209,16 @@ impl Here {
     }
 }
 
-/// Requests that go on whatever happens.
+/// Requests through faults.
 pub(crate) struct Load {
     program: Program,
     from: String,
 }
 
 impl Load {
-    /// Ends it; says what came of it while that happened.
+    /// Ends the load. `what` names the fault for messages.
     pub(crate) fn end(self, what: &str) -> Report {
-        // So that what came last is seen as well.
+        // Includes the last requests.
         thread::sleep(Duration::from_millis(500));
         self.program.signal("INT");
         assert!(self.program.ended().success(), "{}", self.program.output());
@@ -245,7 +244,7 @@ impl Load {
     }
 }
 
-/// What came of it.
+/// The report of a load.
 pub(crate) struct Report {
     failed: u64,
     pub(crate) report: Value,
@@ -253,7 +252,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// No more than this failed.
+    /// Asserts that no more than this many failed.
     pub(crate) fn at_most(self, bound: u64) -> Self {
         assert!(self.failed <= bound, "{}: {} failed, and {bound} may: {}", self.what, self.failed, self.report);
         self
@@ -265,14 +264,14 @@ impl Report {
     }
 }
 
-/// A transfer that is under way.
+/// A running transfer.
 pub(crate) struct Transfer {
     program: Program,
     file: PathBuf,
 }
 
 impl Transfer {
-    /// Waits until more has come than had by now: it was not cut off, as long as it is this very one.
+    /// Waits for further bytes: this very transfer was not cut.
     pub(crate) fn goes_on(&self) {
         let bytes = || std::fs::metadata(&self.file).map_or(0, |file| file.len());
         let had = bytes();
@@ -283,7 +282,7 @@ impl Transfer {
     }
 }
 
-/// Asks again and again until there is an answer, some times a second: each asks by processes.
+/// Repeats until there is an answer, a few times a second, because each try starts processes.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     wait_until(what, || {
         let answer = ask();
@@ -341,7 +340,7 @@ fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     goes_without_a_trace(&here);
 }
 
-/// Twenty requests of two regions each are answered by the origin of theirs.
+/// Twenty requests of two regions each are answered by their own origins.
 fn clients_land_in_their_region(here: &Here) {
     let url = here.url();
     for region in ["eu", "us"] {
@@ -376,7 +375,7 @@ fn wires_do_what_they_are_told(here: &Here) {
     until("the client is back", || (here.status("eu-client", &url) == 200).then_some(()));
 }
 
-/// After `down`, also with processes paused, killed and started by others, nothing is left.
+/// After `down`, nothing is left, even with paused, killed and foreign processes.
 fn goes_without_a_trace(here: &Here) {
     here.done(&["fault", "pause", "postgres"]);
     here.done(&["fault", "kill", "nats-1"]);

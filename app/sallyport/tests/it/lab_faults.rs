@@ -1,8 +1,7 @@
-//! What is done to the laboratory of [`crate::lab`] while clients ask: how many of their requests may fail, and what
-//! must be there again after it.
+//! Faults in the laboratory of [`crate::lab`] under load: how many requests may fail, and what must recover.
 //!
-//! A bound is what may be under way when something breaks: one request of each connection, and one more for each time
-//! that clients run into what is silent until they have lost their patience.
+//! A bound is one running request of each connection, and one more for each timeout that clients run into on a silent
+//! path.
 
 use std::{
     thread,
@@ -16,20 +15,20 @@ use crate::{
     lab::{CONNECTIONS, Here, until},
 };
 
-/// What decides what breaks in [`anything_breaks`].
+/// The seed of [`anything_breaks`].
 const SEED: &str = "14";
 
-/// Makes a socket at a client of the laboratory, and lets all nodes know its name; its id and its address.
+/// Makes a socket from a client of the laboratory, and its name known to all nodes. Returns its id and URL.
 fn socket(here: &Here, node: &str, name: &str) -> (String, String) {
-    // An edge may just be on its way to another control.
+    // The edge may just be changing to another control.
     let made = until("a control makes a socket", || here.asked(node, &["socket", "create", "--name", name]));
     until("its name is learned", || here.run(&["names"]).status.success().then_some(()));
     let word = |field: &str| made[field].as_str().unwrap().to_owned();
     (word("id"), format!("https://{}/", word("dns_name")))
 }
 
-/// Waits until the edges of these regions answer so for a socket: 200 where it has a tunnel, 503 where they know that
-/// it has none, 404 where they do not know it.
+/// Waits for this status of a socket at the edges of these regions: 200 with a tunnel, 503 without, 404 for an unknown
+/// socket.
 fn known(here: &Here, regions: &[&str], url: &str, status: u16) {
     until(&format!("{status} for {url} in {regions:?}"), || {
         let is_so = |region: &&str| here.status(&format!("{region}-client"), url) == status;
@@ -37,8 +36,8 @@ fn known(here: &Here, regions: &[&str], url: &str, status: u16) {
     });
 }
 
-/// Nothing passes between a region and the rest, where both controls, the database and most of the bus are: its clients
-/// and those of the others notice nothing, and what was changed meanwhile is there when it is back.
+/// A region is cut off from the rest, which has both controls, the database and most of the bus. No client notices, and
+/// changes made meanwhile are there afterwards.
 pub(crate) fn a_region_is_cut_off(here: &Here) {
     let (before, went) = socket(here, "eu-client", "before");
     known(here, &["eu", "us", "ap"], &went, 503);
@@ -49,8 +48,8 @@ pub(crate) fn a_region_is_cut_off(here: &Here) {
     known(here, &["eu", "us"], &came, 503);
     known(here, &["eu", "us"], &went, 404);
     until("the edge says that it is not of the present", || {
-        let said = here.said("ap-client", &["curl", "-sS", "https://api.lab.test/healthz"]);
-        said.contains("configuration: not of the present").then_some(())
+        let output = here.output_of("ap-client", &["curl", "-sS", "https://api.lab.test/healthz"]);
+        output.contains("configuration: not of the present").then_some(())
     });
     let statuses = [here.status("ap-client", &came), here.status("ap-client", &went)];
     assert_eq!(statuses, [404, 503], "nobody could tell it");
@@ -60,12 +59,12 @@ pub(crate) fn a_region_is_cut_off(here: &Here) {
     known(here, &["ap"], &went, 404);
     println!("what changed while a region was cut off was known there {:?} after it", healed.elapsed());
     within.end("region cut off").at_most(0);
-    // A client may have been about to be served by the region that went.
+    // A client may have been about to be served by the cut region.
     without.end("another region cut off").at_most(CONNECTIONS);
     here.until_whole();
 }
 
-/// An edge is killed, cut off and stopped. Its own clients lose what was under way, and those of others nothing.
+/// An edge is killed, cut off and stopped. Its own clients lose running requests, those of others nothing.
 pub(crate) fn an_edge_breaks(here: &Here) {
     type Fault<'a> = (&'a str, &'a dyn Fn(&Here), Option<Duration>, u64);
     let killed = |here: &Here| {
@@ -76,10 +75,10 @@ pub(crate) fn an_edge_breaks(here: &Here) {
     };
     let cut_off = |here: &Here| drop(here.done(&["fault", "partition", "eu-1", "--for", "4s"]));
     let stopped = |here: &Here| drop(here.done(&["fault", "pause", "eu-1", "--for", "3s"]));
-    // How long clients wait for what is silent.
+    // The clients' timeout.
     let patience = Duration::from_secs(2);
-    // A machine that is cut off takes no connections, so that clients go on to the next; one that is stopped takes
-    // them, and they lose their patience with it again.
+    // A machine that is cut off accepts no connections, so clients try the next one. A stopped one accepts them, and
+    // clients run into their timeout again.
     let stops = 3_u64.div_ceil(patience.as_secs());
     let faults: [Fault<'_>; 3] = [
         ("edge killed", &killed, None, CONNECTIONS),
@@ -97,7 +96,7 @@ pub(crate) fn an_edge_breaks(here: &Here) {
     }
 }
 
-/// `edge drain` and `edge resume`: no request of those fails who come to that very edge.
+/// `edge drain` and `edge resume`: no request of this very edge's clients fails.
 pub(crate) fn an_edge_is_emptied(here: &Here) {
     let load = here.load("eu-client");
     here.owner("us-client", &["edge", "drain", "eu-1", "--within", "2s"]);
@@ -105,7 +104,7 @@ pub(crate) fn an_edge_is_emptied(here: &Here) {
         let edge = here.edge("eu-1")?;
         (edge["state"] == "draining" && edge["tunnels"] == 0).then_some(())
     });
-    // What comes after its time is served as well.
+    // Requests after the deadline are served as well.
     thread::sleep(Duration::from_secs(2));
     here.owner("us-client", &["edge", "resume", "eu-1"]);
     until("it serves again", || (here.edge("eu-1")?["state"] == "up").then_some(()));
@@ -113,7 +112,7 @@ pub(crate) fn an_edge_is_emptied(here: &Here) {
     here.until_whole();
 }
 
-/// The only origin of a region goes, and the ways to the others are long, lose packets and are narrow.
+/// The only origin of a region is lost, and the links to the others are long, lossy and narrow.
 pub(crate) fn an_origin_is_lost_and_links_are_slow(here: &Here) {
     here.done(&["fault", "slow", "eu", "--delay", "60ms", "--loss", "1", "--rate", "20M"]);
     let load = here.load("eu-client");
@@ -135,21 +134,22 @@ pub(crate) fn an_origin_is_lost_and_links_are_slow(here: &Here) {
     here.until_whole();
 }
 
-/// Which machine of the bus leads a stream, as one of the cluster says; `None` while there is no leader.
+/// The NATS server that leads a stream, as a server of the cluster reports; `None` without a leader.
 fn leader_of(here: &Here, stream: &str) -> Option<String> {
-    let said = ["nats-1", "nats-2", "nats-3"].iter().find_map(|node| {
+    let report = ["nats-1", "nats-2", "nats-3"].iter().find_map(|node| {
         let url = format!("http://{node}:8222/jsz?streams=true");
-        let said = here.said("us-client", &["curl", "-sS", "--max-time", "5", &url]);
-        serde_json::from_str::<Value>(&said).ok()
+        let output = here.output_of("us-client", &["curl", "-sS", "--max-time", "5", &url]);
+        serde_json::from_str::<Value>(&output).ok()
     })?;
-    let streams = said["account_details"].as_array()?.iter().filter_map(|account| account["stream_detail"].as_array());
+    let streams =
+        report["account_details"].as_array()?.iter().filter_map(|account| account["stream_detail"].as_array());
     let found = streams.flatten().find(|detail| detail["name"] == stream)?;
     Some(found["cluster"]["leader"].as_str().filter(|leader| !leader.is_empty())?.to_owned())
 }
 
-/// What requests do not pass through may break without any of them failing, or a transfer being cut off.
+/// Faults off the path of requests fail no request, and cut no transfer.
 pub(crate) fn engines_break(here: &Here) {
-    // Those of another region go by a relay: its edges must know of each other all the time.
+    // Requests to another region use a relay: its edges must know each other all the time.
     let (id, far) = socket(here, "eu-client", "far");
     let tunnel =
         ["tunnel", "connect", "--socket-id", &id, "--host", "127.0.0.1", "--port", "8000", "--redundancy", "1"];
@@ -174,9 +174,9 @@ pub(crate) fn engines_break(here: &Here) {
     here.until_whole();
 }
 
-/// How often each edge has said that another one is gone.
+/// How often each edge has logged that another one is gone.
 fn lost_edges(here: &Here) -> Vec<usize> {
-    ["eu-1", "us-1", "ap-1"].iter().map(|edge| here.log(edge).matches("edge gone").count()).collect()
+    ["eu-1", "us-1", "ap-1"].iter().map(|edge| here.log(edge).matches("edge left").count()).collect()
 }
 
 fn controls_break(here: &Here) {
@@ -189,8 +189,8 @@ fn controls_break(here: &Here) {
     here.done(&["fault", "resume", "control-2"]);
 }
 
-/// The machine that leads the stream of the configuration is killed: two of three go on. Then one more: nothing is told
-/// until they are back, and then all of it is.
+/// The server that leads the stream of the configuration is killed: two of three continue. After a second one, nothing
+/// is published until they are back.
 fn the_bus_breaks(here: &Here) {
     let stream = "KV_sallyport_config";
     let first = until("a leader of the configuration", || leader_of(here, stream));
@@ -232,8 +232,8 @@ fn the_database_breaks(here: &Here) {
     until("the store answers again", || here.asked("us-client", &["socket", "ls"]).map(drop));
 }
 
-/// What a seed decides breaks and is mended, one after the other. What fails is no more than was under way on the ways
-/// that broke, with a patience that a busy machine does not try; and each time all is as before.
+/// Random faults and repairs by a seed. No more fails than ran on the broken paths, with a long timeout for a busy
+/// machine, and each recovery is complete.
 pub(crate) fn anything_breaks(here: &Here) {
     here.done(&["fault", "pause", "control-2"]);
     let refused = here.run(&["chaos"]);

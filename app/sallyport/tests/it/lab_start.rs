@@ -1,7 +1,6 @@
-//! How `sallyport lab` starts `sallyport-lab`: where it is found, and what it gets.
+//! How `sallyport lab` finds and starts `sallyport-lab`.
 //!
-//! `cargo test --workspace` and `scripts/test` build it; `cargo build --package sallyport-lab` does where it is not
-//! there.
+//! `cargo test --workspace` and `scripts/test` build it; `cargo build --package sallyport-lab` does so alone.
 
 use std::{
     fs,

@@ -1,5 +1,4 @@
-//! What is lost, and what is not, when edges die, fall silent, are emptied and get a new program: with requests
-//! running.
+//! Requests while edges die, hang, drain and get a new program.
 
 use std::{
     process::{Child, Command, Stdio},
@@ -18,13 +17,13 @@ struct Load {
     wrk: Child,
 }
 
-/// What became of its requests.
+/// The results of its requests.
 #[derive(Debug, PartialEq, Eq)]
 struct Tally {
     requests: u64,
     /// Connections that were refused, broke or timed out.
     broken: u64,
-    /// Answers of another status than 2xx and 3xx.
+    /// Answers with other statuses than 2xx and 3xx.
     refused: u64,
 }
 
@@ -37,7 +36,7 @@ impl Load {
         Self { wrk }
     }
 
-    /// Ends it by SIGINT, at which wrk tells what it counted.
+    /// Ends wrk by SIGINT, and parses its counts.
     fn stop(self) -> Tally {
         let status = Command::new("kill").args(["-INT", &self.wrk.id().to_string()]).status().unwrap();
         assert!(status.success());
@@ -58,7 +57,7 @@ impl Load {
     }
 }
 
-/// The tunnels of each edge that is there, by its name.
+/// The tunnels of each present edge, by its name.
 fn tunnels(home: &Home) -> Vec<(String, String, u64)> {
     let of = |edge: &Value| {
         let word = |field: &str| edge[field].as_str().unwrap_or_default().to_owned();
@@ -76,8 +75,8 @@ fn state_of(home: &Home, name: &str) -> String {
     tunnels(home).into_iter().find(|(edge, ..)| edge == name).map(|(_, state, _)| state).unwrap_or_default()
 }
 
-/// Waits until the edge is known to be draining. One that had no processor for seconds is taken for gone until it says
-/// that it is there; that it is not emptied is never said.
+/// Waits until the edge is known to drain. An edge without a processor for seconds counts as gone until its next
+/// report.
 fn wait_until_draining(home: &Home, name: &str) {
     wait_until("it is known to be draining", || {
         let state = state_of(home, name);
@@ -86,7 +85,7 @@ fn wait_until_draining(home: &Home, name: &str) {
     });
 }
 
-/// Waits until so many edges are known to be up by all.
+/// Waits until all edges know that this many are up.
 fn all_up(home: &Home, count: usize) {
     wait_until("all edges are there", || {
         let up = edges(home).iter().filter(|edge| edge["state"] == "up").count();
@@ -94,8 +93,8 @@ fn all_up(home: &Home, count: usize) {
     });
 }
 
-/// How often the connector has said something with all of these words.
-fn said(connector: &Program, words: &[&str]) -> usize {
+/// How often the connector has printed a line with all of these words.
+fn lines_with(connector: &Program, words: &[&str]) -> usize {
     let output = connector.output();
     output.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
 }
@@ -123,20 +122,20 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
     assert!(first.contains(&"eu-1".to_owned()), "the edge by which it came is one of them: {first:?}");
     let (other, third) = if first.contains(&"us-1".to_owned()) { (&us, "asia-1") } else { (&asia, "us-1") };
 
-    // An edge falls silent: who comes by the other one notices nothing, and it is back when it goes on.
+    // An edge hangs: clients of the other edge notice nothing, and it is back when it continues.
     let load = Load::start(&home, &host, other.port);
     eu.program.as_ref().unwrap().signal("STOP");
     wait_until("the silent edge is known to be gone", || (state_of(&home, "eu-1") == "down").then_some(()));
     eu.program.as_ref().unwrap().signal("CONT");
     wait_until("it is there again", || (state_of(&home, "eu-1") == "up").then_some(()));
 
-    // One is emptied: its tunnel goes to the third edge, and only then is it let go of there. Who comes by it all the
-    // same is relayed, past the deadline too.
+    // One drains: its tunnel attaches to the third edge before it leaves. Clients of the draining edge are relayed,
+    // past the deadline too.
     let emptied = Load::start(&home, &host, eu.port);
     std::thread::sleep(Duration::from_secs(1));
     let output = home.run(&["edge", "drain", "eu-1", "--within", "2s"]);
     assert!(output.status.success() && text(&output.stdout).contains("eu-1 is emptied"), "{output:?}");
-    wait_until("the connector leaves", || (said(&connector, &["\"left\"", "eu-1"]) > 0).then_some(()));
+    wait_until("the connector leaves", || (lines_with(&connector, &["\"left\"", "eu-1"]) > 0).then_some(()));
     let held = wait_until("its tunnels are elsewhere", || {
         let held = held_by(&home);
         (!held.contains(&"eu-1".to_owned()) && held.len() == 2).then_some(held)
@@ -152,7 +151,7 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
     let (status, why) = eu.get(&home, &format!("api.{DOMAIN}"), "/readyz");
     assert!(status == 503 && why.contains("draining"), "{status} {why}");
     wait_until_draining(&home, "eu-1");
-    // It stays so past a restart.
+    // The drain survives a restart.
     eu.kill();
     eu.start(&home, &[]);
     let (status, _) = eu.get(&home, &format!("api.{DOMAIN}"), "/readyz");
@@ -162,7 +161,7 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
     wait_until("it serves again", || {
         (eu.get(&home, &format!("api.{DOMAIN}"), "/readyz").0 == 200 && state_of(&home, "eu-1") == "up").then_some(())
     });
-    // Its region is that of the service: the connector comes back, and lets go of one that is too many.
+    // Its region is that of the service: the connector comes back, and drops a surplus session.
     wait_until("the connector is back in its region", || {
         let held = held_by(&home);
         (held.contains(&"eu-1".to_owned()) && held.len() == 2).then_some(())
@@ -171,23 +170,23 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
     println!("by another edge, while one was silent, emptied and restarted: {tally:?}");
     assert_eq!((tally.broken, tally.refused), (0, 0), "{tally:?}");
 
-    // An edge is killed: its tunnel is at another one as soon as that is noticed.
+    // An edge is killed: its tunnel is at another one as soon as the loss is noticed.
     let held = held_by(&home);
     let spare = ["us-1", "asia-1"].into_iter().find(|edge| !held.contains(&(*edge).to_owned())).unwrap();
     let stays = held.iter().find(|edge| *edge != "eu-1").unwrap();
     let stays = if stays == "us-1" { &us } else { &asia };
     let (dying, living) = (Load::start(&home, &host, eu.port), Load::start(&home, &host, stays.port));
     std::thread::sleep(Duration::from_secs(1));
-    let before = said(&connector, &["\"attached\"", spare]);
+    let before = lines_with(&connector, &["\"attached\"", spare]);
     eu.kill();
     let killed = Instant::now();
     let elsewhere = wait_until("the tunnel is at the spare edge", || {
-        (said(&connector, &["\"attached\"", spare]) > before).then(|| killed.elapsed())
+        (lines_with(&connector, &["\"attached\"", spare]) > before).then(|| killed.elapsed())
     });
     let (dying, living) = (dying.stop(), living.stop());
     println!("back at another edge {elsewhere:?} after the kill; at the dead edge {dying:?}, at the other {living:?}");
     assert!(living.requests > 0 && (living.broken, living.refused) == (0, 0), "{living:?}");
-    // A few seconds, where programs have a processor: far less than what any of them waits for by itself.
+    // A few seconds with a free processor: far less than any timeout.
     assert!(elsewhere < Duration::from_secs(30), "{elsewhere:?}");
 }
 
@@ -213,7 +212,7 @@ fn an_edge_gets_a_new_process_under_load_without_a_failed_request() {
     assert!(refused.status.code() == Some(1) && told.contains("--takeover"), "{told}");
     let former = edge.program.take().unwrap();
     edge.start(&home, &["--takeover"]);
-    // Nobody ever thinks that it is gone, or that it holds nothing.
+    // No edge ever counts it as gone or as without tunnels.
     let until = Instant::now() + Duration::from_secs(7);
     while Instant::now() < until {
         let now = tunnels(&home).into_iter().find(|(name, ..)| name == "eu-1").unwrap();
@@ -244,7 +243,7 @@ fn what_cannot_be_emptied_is_said() {
     refused(&["drain", "eu-9"], 4, "there is no such edge: eu-9");
     refused(&["resume", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"], 4, "edge");
     refused(&["drain", "eu-1", "--within", "soon"], 2, "expected a time such as");
-    refused(&["drain", "eu-1", "--within", "25h"], 2, "a day at most");
+    refused(&["drain", "eu-1", "--within", "25h"], 2, "at most a day");
     refused(&["drain", "eu-1"], 5, "the last edge that serves");
     assert!(home.run(&["edge", "drain", "eu-1", "--force"]).status.success());
     wait_until("it is emptied all the same", || (state_of(&home, "eu-1") == "draining").then_some(()));
@@ -270,7 +269,7 @@ fn an_edge_that_was_removed_and_runs_on_keeps_nobody() {
     let token = token(&home);
     let _connector = connect(&home, &eu, &socket, &origin, &["--token", &token, "--redundancy", "1"]);
     wait_until("the first edge holds it", || (held_by(&home) == ["eu-1"]).then_some(()));
-    // A control that has just started knows which edges there are from its store.
+    // A control that has just started knows the edges from its store.
     control.program = None;
     control.resume(&home);
     all_up(&home, 2);
@@ -295,6 +294,6 @@ fn an_edge_that_was_removed_and_runs_on_keeps_nobody() {
     assert!(status == 503 && said.contains("edge-removed") && said.contains("use another edge"), "{status} {said}");
     let log = eu.program.as_ref().unwrap().output();
     assert_eq!(log.matches("this edge was removed from the installation").count(), 1, "{log}");
-    // Who comes there all the same is served as by an edge that is emptied.
+    // Clients there are served, as at any draining edge.
     assert_eq!(us.get(&home, &api, "/readyz").0, 200);
 }

@@ -1,4 +1,4 @@
-//! Machines that come with a client certificate: curl and openssl, as CI systems have them.
+//! Machines with client certificates: curl and openssl, as in CI systems.
 
 use std::{
     fs,
@@ -95,10 +95,10 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
         assert_eq!(status(&answer), "200", "{}{}", text(&answer.stdout), text(&answer.stderr));
         let told = text(&answer.stdout).to_ascii_lowercase();
         assert!(told.contains("x-auth-provider: service") && told.contains("x-auth-name: ci"), "{told}");
-        // Its scope: nothing else, and nothing that changes something.
+        // Its scope: no other path, and no change.
         assert_eq!(status(&curl(&up, &host, "/admin", &cert, &key, &[version])), "403");
         assert_eq!(status(&curl(&up, &host, "/api", &cert, &key, &[version, "-d", "x"])), "403");
-        // Shown to one host, it counts at no other.
+        // Shown to one host, it is invalid at another.
         let other = format!("Host: {other_host}");
         assert_eq!(status(&curl(&up, &host, "/api", &cert, &key, &[version, "-H", &other])), "421");
     }
@@ -117,7 +117,7 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     let answer = curl(&up, &host, "/api", &stranger.1, &stranger.0, &[]);
     assert!(!answer.status.success() && status(&answer) == "000", "{}", text(&answer.stdout));
 
-    // A tls socket, with a token that may be more there, and a request that openssl made.
+    // A `tls` socket, with a token for it, and a certificate request by openssl.
     let tls = home.json(&["socket", "create", "--name", "db", "--type", "tls", "--cloudauth", "--policy", "machines"]);
     let tls_host = tls["dns_name"].as_str().unwrap();
     let echo = Origin::start("echo");

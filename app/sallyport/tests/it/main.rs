@@ -1,4 +1,4 @@
-//! The program as its users run it: the real binary, real clients, real origins.
+//! The program as users run it: the real binary, real clients, real origins.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod accounts;
@@ -19,7 +19,7 @@ mod control_takeover;
 mod controls;
 mod database;
 mod direct;
-mod edge_doors;
+mod edge_quic_and_geo;
 mod edges;
 mod fleet;
 mod fleet_faults;

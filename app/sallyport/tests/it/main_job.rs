@@ -117,7 +117,7 @@ fn what_the_origin_is_told_about_the_client_comes_from_the_edge_alone() {
         let answer = up.curl(&host, "/", &more);
         assert_eq!(answer.status, 200, "{version}: {}", answer.body);
         let body = answer.body.to_ascii_lowercase();
-        // HTTP/2 has no Connection field that could name further ones (RFC 9113 section 8.2.2).
+        // HTTP/2 has no Connection field to name hop-by-hop fields (RFC 9113 section 8.2.2).
         let hop = if version == "--http1.1" { "x-secret-hop" } else { "\nconnection:" };
         for lie in ["6.6.6.6", "boss@example.com", "x-request-id: mine", hop] {
             assert!(!body.contains(lie), "{version}: {lie} reached the origin:\n{body}");

@@ -1,4 +1,4 @@
-//! Memory after floods: what was taken for many goes back when they have left.
+//! Memory after floods: it returns to the system when the clients have left.
 
 use std::{
     io::{Read as _, Write as _},
@@ -16,23 +16,23 @@ use rustls::{
 
 use crate::harness::{Home, Origin, Program, Up, raise_open_files, text};
 
-/// How long memory may take to go back: a minute is promised, and this machine may be busy.
+/// How long the return may take: a minute is documented, and this machine may be busy.
 const MAX_WAIT: Duration = Duration::from_secs(120);
-/// What a flood may leave, in percent of what there was before.
+/// The allowed memory after a flood, in percent of that before.
 const MAX_LEFT_PERCENT: u64 = 150;
-/// How many guess passwords at once, each from an address of its own.
+/// How many clients guess passwords at once, each from its own address.
 const GUESSERS: usize = 48;
-/// How many ask for much and read nothing.
+/// How many clients request much and read nothing.
 const SLOW_READERS: usize = 300;
 
-/// The memory of the process that is not of a file, in KiB.
+/// The anonymous memory of the process, in KiB.
 fn anonymous_kib(program: &Program) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// What it is when it has been the same for a while.
+/// The memory once it has not changed for a while.
 fn at_rest_kib(program: &Program) -> u64 {
     let (mut known, mut since) = (anonymous_kib(program), Instant::now());
     let began = Instant::now();
@@ -46,7 +46,7 @@ fn at_rest_kib(program: &Program) -> u64 {
     known
 }
 
-/// Waits until what a flood has left is little.
+/// Waits until the memory is back.
 fn goes_back(what: &str, program: &Program, before: u64) {
     let most = before * MAX_LEFT_PERCENT / 100;
     let (began, peak) = (Instant::now(), anonymous_kib(program));
@@ -61,7 +61,7 @@ fn goes_back(what: &str, program: &Program, before: u64) {
     }
 }
 
-/// How clients trust this server.
+/// The trust settings of clients.
 fn trusting(up: &Up) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&up.ca).unwrap()).unwrap();
@@ -101,7 +101,7 @@ fn guessed_passwords_leave_no_memory_behind() {
         let guesses: Vec<Child> = (0..GUESSERS).map(|number| guess(&up, number)).collect();
         for guess in guesses {
             let output = guess.wait_with_output().unwrap();
-            // Those for whom there is no turn in time are told so.
+            // Requests without a turn in time get an error.
             assert!(matches!(text(&output.stdout).as_str(), "401" | "429" | "503"), "{output:?}");
         }
     }
@@ -128,17 +128,17 @@ fn slow_readers_leave_no_memory_behind() {
         let session = ClientConnection::new(config.clone(), host.clone().try_into().unwrap()).unwrap();
         let mut tls = StreamOwned::new(session, stream);
         write!(tls, "GET /bytes/30000000 HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
-        // The answer has begun, and is not read any further.
+        // The response has begun, and is not read any further.
         let mut first = [0; 12];
         tls.read_exact(&mut first).unwrap();
         assert_eq!(&first, b"HTTP/1.1 200");
         readers.push(tls);
     }
-    // What they hold has come.
+    // All that they hold has arrived.
     let held = (at_rest_kib(&up.program), at_rest_kib(&connector));
     println!("{SLOW_READERS} slow readers: edge {} KiB, connector {} KiB", held.0, held.1);
     drop(readers);
     goes_back("slow readers, edge", &up.program, before.0);
-    // Its legs stay for a minute and more, as those of a burst that may come again.
+    // Its legs stay for a minute and more, in case the burst comes again.
     println!("slow readers, connector: {} KiB before, {} after", before.1, anonymous_kib(&connector));
 }

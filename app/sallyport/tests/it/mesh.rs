@@ -1,4 +1,4 @@
-//! Clients at one edge, tunnels at another: control and edges over a real NATS, as processes of their own.
+//! Clients at one edge, tunnels at another: control and edges over a real NATS, each a process.
 
 use std::{
     io::{Read as _, Write as _},
@@ -16,7 +16,7 @@ use crate::{
     tcp::{free_port, id, socket},
 };
 
-/// An origin whose every connection is given to this function.
+/// An origin with this handler for every connection.
 pub(crate) fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -29,13 +29,13 @@ pub(crate) fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Soc
     address
 }
 
-/// Says everything back as it comes.
+/// Echoes a connection.
 fn echo(stream: TcpStream) {
     drop(std::io::copy(&mut &stream, &mut &stream));
     drop(stream.shutdown(Shutdown::Write));
 }
 
-/// Switches to another protocol when it is asked to, and says everything back from there on.
+/// Switches the protocol, and echoes from there on.
 fn websocket(mut stream: TcpStream) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -74,7 +74,7 @@ impl Tls {
         self.0.stdin.as_mut().unwrap().write_all(words.as_bytes()).unwrap();
     }
 
-    /// Whether these words are said back; not where the connection ends before.
+    /// Whether these words are echoed; false if the connection ends before.
     pub(crate) fn try_hears(&mut self, words: &str) -> bool {
         let (input, out) = (self.0.stdin.as_mut().unwrap(), self.0.stdout.as_mut().unwrap());
         input.write_all(words.as_bytes()).is_ok() && out.read_exact(&mut vec![0; words.len()]).is_ok()
@@ -99,7 +99,7 @@ impl Drop for Tls {
     }
 }
 
-/// The value of a metric of this edge; 0 when there is none.
+/// The value of a metric of this edge; 0 if absent.
 fn metric(home: &Home, edge: &EdgeHere, name: &str) -> f64 {
     let (_, metrics) = edge.get(home, &format!("api.{DOMAIN}"), "/metrics");
     let line = metrics.lines().find(|line| line.starts_with(name));
@@ -151,7 +151,7 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     assert!(metric(&home, &b, r#"sallyport_mesh_links{direction="in"}"#) >= 1.0);
     assert!(metric(&home, &b, r#"sallyport_mesh_relayed_total{direction="in",kind="stream"}"#) >= 1.0);
 
-    // A service that refuses is told like one whose tunnel is here.
+    // A refusing service has the same error as one whose tunnel is here.
     let (gone, gone_host) = home.socket(&[]);
     let _gone = connect_to(&home, &b, &gone, free_port(), &with);
     wait_until("the way to the tunnel is known", || (a.get(&home, &gone_host, "/").0 == 502).then_some(()));
@@ -221,7 +221,7 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     });
     assert_eq!(&answer[..length], b"a datagram");
 
-    // Without the bus all goes on by what is known, new links too.
+    // Without the bus, everything works with the known state, new links too.
     bus.kill();
     assert_eq!(a.get(&home, &host, "/").0, 200);
     a.kill();
@@ -229,7 +229,7 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     a.start(&home, &[]);
     wait_until("the way is known again", || (a.get(&home, &host, "/").0 == 200).then_some(()));
 
-    // A is removed: from then on it has no links any more, though its certificate is good for days.
+    // A is removed: from then on it has no links, though its certificate is valid for days.
     assert!(home.run(&["edge", "rm", "eu-1"]).status.success());
     wait_until("what is at other edges is not reached any more", || {
         let (status, body) = a.get(&home, &host, "/");
@@ -261,15 +261,14 @@ fn an_edge_that_is_killed_is_passed_over_or_told_of() {
     };
     wait_until("one is served", || got("one"));
     wait_until("the other is served", || got("other"));
-    // B dies while its connector can take no other edge: each request goes on by C, those included that were meant for
-    // B.
+    // B dies while its connector can use no other edge: each request continues by C, also those for B.
     at_b.signal("STOP");
     b.kill();
     for number in 0..20 {
         let (status, body) = a.get(&home, &host, "/");
         assert!(status == 200 && body.starts_with("other"), "request {number}: {status} {body}");
     }
-    // C dies too: a clear answer.
+    // C dies too: a clear error.
     at_c.signal("STOP");
     c.kill();
     let (status, body) = a.get(&home, &host, "/");

@@ -1,5 +1,4 @@
-//! What is relayed ends at both ends, and goes to origins that are well: control and two edges as processes of their
-//! own.
+//! Relayed streams end at both ends, and go to healthy origins: control and two edges, each a process.
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,7 +18,7 @@ use crate::{
     tcp::{free_port, id, socket},
 };
 
-/// Says its name to each request, with a bad status while it is not well.
+/// Answers with its name, and with a bad status while it is unhealthy.
 fn moody(name: &'static str, is_well: &Arc<AtomicBool>) -> SocketAddr {
     let is_well = is_well.clone();
     service(move |mut stream: TcpStream| {
@@ -63,7 +62,7 @@ fn an_origin_that_gets_ill_is_passed_over_by_clients_at_another_edge() {
         let (status, body) = ask();
         assert!((status, body.as_str()) == (200, "two"), "request {number}: {status} {body}");
     }
-    // Nobody is well: told as if the tunnels were here.
+    // All are unhealthy: the same error as for local tunnels.
     two.store(false, Ordering::SeqCst);
     wait_until("clients are told", || {
         let (status, body) = ask();
@@ -73,7 +72,7 @@ fn an_origin_that_gets_ill_is_passed_over_by_clients_at_another_edge() {
     wait_until("the one that is well again serves", || (0..5).all(|_| says(200, "one")).then_some(()));
 }
 
-/// Says everything back, and tells when the connection is over.
+/// Echoes a connection, and signals its end.
 fn echo(mut stream: TcpStream, over: &Sender<()>) {
     let mut bytes = [0; 1_024];
     while let Ok(count @ 1..) = stream.read(&mut bytes) {
@@ -85,7 +84,7 @@ fn echo(mut stream: TcpStream, over: &Sender<()>) {
     let _ = over.send(());
 }
 
-/// A machine's certificate; gives what openssl is told.
+/// A machine's certificate, as arguments for openssl.
 fn machine(home: &Home, name: &str, dir: &Path) -> [String; 4] {
     let file = |end: &str| dir.join(format!("{name}.{end}")).to_str().unwrap().to_owned();
     let (key, cert) = (file("key"), file("crt"));

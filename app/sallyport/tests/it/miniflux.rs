@@ -1,4 +1,4 @@
-//! A real application that believes who its proxy says it is.
+//! A real application that trusts the proxy's identity header.
 
 use std::{
     net::SocketAddr,
@@ -34,7 +34,7 @@ fn miniflux(program: &Path, database: SocketAddr) -> (Program, SocketAddr) {
     (program, address)
 }
 
-/// A browser's visit, with its cookies and on to where it is sent.
+/// A browser's visit, with cookies and redirects.
 fn visit(up: &Up, jar: &Path, url: &str, more: &[&str]) -> Answer {
     let jar = jar.to_str().unwrap();
     let mut args = vec!["-L", "-b", jar, "-c", jar, "-H", "Accept: text/html"];
@@ -42,7 +42,7 @@ fn visit(up: &Up, jar: &Path, url: &str, more: &[&str]) -> Answer {
     curl(&up.ca, url, &args)
 }
 
-/// Who has an account at Miniflux.
+/// The accounts at Miniflux.
 fn users(psql: &Path, database: SocketAddr) -> Vec<String> {
     let output = Command::new(psql)
         .args(["-h", "127.0.0.1", "-p", &database.port().to_string(), "-U", "postgres", "-At", "-d", "postgres"])
@@ -66,7 +66,7 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     let _connector = home.connector(&id, origin, &[]);
     let address = up.url(&host, "/settings");
 
-    // Alice wants her settings, is sent to Dex, and comes back: Miniflux asks nothing.
+    // Alice opens her settings, is redirected to Dex, and returns: Miniflux asks nothing.
     let jar = home.dir.path().join("cookies");
     let form = visit(&up, &jar, &address, &[]);
     let action = form.body.split("action=\"").nth(1).and_then(|rest| rest.split('"').next());
@@ -80,7 +80,7 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     assert!(settings.status == 200 && settings.body.contains("<title>Settings"), "{}", settings.body);
     assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "whom Miniflux made an account for");
 
-    // Somebody who only says who they are stays outside, in every spelling.
+    // A forged header field is refused, in every spelling.
     let spellings = ["X-Auth-Email", "x-auth-email", "X_Auth_Email", "X.Auth.Email", "X-AUTH_EMAIL"];
     for name in spellings {
         let field = format!("{name}: alice@example.test");
@@ -88,7 +88,7 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
         assert_eq!(stranger.status, 401, "{field}: {}", stranger.body);
         assert!(!stranger.body.contains("Miniflux"), "{}", stranger.body);
     }
-    // And Alice cannot be somebody else: without Miniflux's own cookie it looks at who comes anew.
+    // And Alice cannot become another user: without its own cookie, Miniflux reads the header again.
     let cookies = std::fs::read_to_string(&jar).unwrap();
     let login = cookies.lines().find(|line| line.contains("\t__Host-sallyport\t")).unwrap();
     let fresh = home.dir.path().join("fresh");
@@ -99,7 +99,7 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     let spoofed = visit(&up, &fresh, &address, &args);
     assert!(spoofed.status == 200 && spoofed.body.contains("<title>Unread"), "{}", spoofed.body);
     assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "and nobody else");
-    // Around the door the application believes whatever it is told, which is why it listens on its own machine alone.
+    // A direct connection to the application could forge the header, which is why it listens on the loopback only.
     let around = home.dir.path().join("around");
     let field = ["-H", "X-Auth-Email: mallory@example.test"];
     visit(&up, &around, &format!("http://{origin}/settings"), &field);

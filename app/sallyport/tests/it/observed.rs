@@ -1,4 +1,4 @@
-//! What can be seen from outside: metrics under the names that the pages give them, one id a request.
+//! Observability: metrics with their documented names, and one id for each request.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ fn metrics_have_the_names_that_their_page_gives_them() {
     let page = include_str!("../../../../docs/metrics.md");
     let names = documented(page);
     assert!(names.len() > 10, "the page has a table of names: {names:?}");
-    // A family shows up with its first label: nothing of these kinds has happened here.
+    // A metric family appears with its first label: nothing of these kinds has happened here.
     let not_yet = [
         "sallyport_edge_handshakes_failed_total",
         "sallyport_edge_http2_connections_failed_total",
@@ -41,7 +41,7 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_provider_checks_total",
         "sallyport_provider_logouts_total",
     ];
-    // And there is no bus on one machine.
+    // A single machine has no bus.
     let of_many = |name: &str| {
         ["bus", "directory", "config", "mesh", "audit_stream"]
             .iter()
@@ -60,7 +60,7 @@ fn documented(page: &str) -> Vec<&str> {
     rows.flat_map(|line| line.split('`')).filter(is_name).collect()
 }
 
-/// Every text under a key of this name, at whatever depth.
+/// Every text under this key, at any depth.
 fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| match value.as_str() {
@@ -107,7 +107,7 @@ fn a_prometheus_that_is_set_up_as_the_page_says_scrapes() {
     let page = include_str!("../../../../docs/metrics.md");
     let snippet = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let ca = up.ca.to_str().unwrap();
-    // The test has a port and a root of its own; and waits less.
+    // The test has its own port and root, and shorter waits.
     let config = snippet.replace("/etc/prometheus/sallyport-ca.pem", ca).replace(":8443", &format!(":{}", up.port));
     let config = format!("global: {{scrape_interval: 1s, scrape_timeout: 1s}}\n{config}");
     assert!(config.contains(ca) && config.contains(&format!("127.0.0.1:{}", up.port)), "{config}");
@@ -145,7 +145,7 @@ fn a_machine_is_watched_by_its_own_address_alone() {
         let answer = by_address(path);
         assert!(answer.status == 200 && answer.body.contains(says), "{path}: {} {}", answer.status, answer.body);
     }
-    // Nothing else is under an address, and no other address is one of this machine.
+    // An address serves nothing else, and other addresses are not of this machine.
     assert_eq!(by_address("/v1/info").status, 404);
     let other = asked("/metrics", "192.0.2.1");
     assert_eq!(other.status, 404, "{}", other.body);
@@ -230,5 +230,5 @@ fn connect_can_be_stopped_while_the_api_says_nothing() {
     let status = connect.ended();
     up.program.signal("CONT");
     assert_eq!(status.code(), Some(1), "{}", connect.output());
-    connect.wait_for("stopped before the API said");
+    connect.wait_for("stopped before the API answered");
 }

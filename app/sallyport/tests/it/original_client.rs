@@ -1,4 +1,4 @@
-//! The original client as it is published, and the system's ssh: nothing but addresses is changed.
+//! The published original client and the system's ssh, with changed addresses only.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ struct Original<'a> {
 }
 
 impl<'a> Original<'a> {
-    /// `None`: there is no such client here.
+    /// `None` if the client is not installed.
     fn new(home: &'a Home, up: &'a Up) -> Option<Self> {
         let python = tool("mysocketctl")?;
         let has_ssh = Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_ok();
@@ -40,7 +40,7 @@ impl<'a> Original<'a> {
         let made =
             Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(&key).status();
         assert!(made.unwrap().success());
-        // The client's own host name stands for the edge, as it would by a name server.
+        // The client's own host name stands for the edge, as by a name server.
         let config = format!(
             "Host ssh.mysocket.io\n HostName 127.0.0.1\n Port {}\n IdentityFile {}\n IdentitiesOnly yes\n",
             up.port,
@@ -64,7 +64,7 @@ impl<'a> Original<'a> {
         command
     }
 
-    /// Runs it to its end, which must be a good one, and gives what it printed.
+    /// Runs the client, which must succeed, and returns its output.
     fn run(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         let printed = text(&output.stdout);

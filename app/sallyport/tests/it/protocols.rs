@@ -1,4 +1,4 @@
-//! What passes through the edge: HTTP in its versions and shapes, WebSocket, gRPC, by their real clients.
+//! Protocols through the edge by their real clients: HTTP in its versions and shapes, WebSocket, gRPC.
 
 use std::{
     io::{Read as _, Write as _},
@@ -10,7 +10,7 @@ use std::{
 
 use crate::harness::{Home, Origin, Program, Up, text};
 
-/// The path of a tool, by `scripts/tools`; `None`, with the reason printed, where it cannot be had outside of CI.
+/// The path of a tool of `scripts/tools`; `None` with a message if it is missing outside of CI.
 pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/tools");
     let output = Command::new(scripts).arg(name).output().unwrap();
@@ -107,13 +107,13 @@ fn bodies_stream_both_ways_in_bounded_memory() {
     }
 }
 
-/// The size of the streamed bodies: enough to show in the memory if they were kept. `SALLYPORT_TEST_MEGABYTES=5000`
-/// makes it the 5 GB that the documentation speaks of.
+/// The size of streamed bodies: enough to show in memory if they were buffered. `SALLYPORT_TEST_MEGABYTES=5000` makes
+/// it the 5 GB of the documentation.
 fn megabytes() -> u64 {
     std::env::var("SALLYPORT_TEST_MEGABYTES").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
 }
 
-/// Downloads and counts, or uploads so many megabytes and reads the count that the origin answers.
+/// Downloads and counts, or uploads this many megabytes and reads the origin's count.
 fn transfer(options: &[&str], up: &Up, host: &str, path: &str, upload_megabytes: u64) -> u64 {
     let mut curl = Command::new("curl")
         .args(["-sS", "--max-time", "600", "--cacert", up.ca.to_str().unwrap()])
@@ -146,7 +146,8 @@ fn transfer(options: &[&str], up: &Up, host: &str, path: &str, upload_megabytes:
     if upload_megabytes == 0 { count } else { text(&kept).trim().parse().unwrap() }
 }
 
-/// An origin for large bodies: `/download/N` sends N megabytes in chunks, `/upload` answers how many bytes came.
+/// An origin for large bodies: `/download/N` sends N megabytes in chunks, `/upload` answers with the number of received
+/// bytes.
 struct Sink;
 
 impl Sink {
@@ -221,7 +222,7 @@ fn events_arrive_while_the_response_still_runs() {
     let begun = Instant::now();
     let mut first = [0; 5];
     curl.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-    // The whole response takes ten seconds: a first event after half of them would mean that it was kept back.
+    // The whole response takes ten seconds: a first event after half of them would have been delayed.
     assert!(begun.elapsed() < Duration::from_secs(5) && first == *b"line\n", "{:?}", begun.elapsed());
     curl.kill().unwrap();
     curl.wait().unwrap();
@@ -303,7 +304,7 @@ fn smuggled_requests_are_refused_and_never_reach_the_origin() {
     assert_eq!(origin.count(), 0);
 }
 
-/// What the edge answers to these bytes until it hangs up.
+/// What the edge answers to these bytes until it closes.
 fn raw(up: &Up, host: &str, request: &[u8]) -> String {
     let mut client = Command::new("openssl")
         .args(["s_client", "-quiet", "-no_ign_eof", "-alpn", "http/1.1", "-servername", host, "-CAfile"])
@@ -316,7 +317,7 @@ fn raw(up: &Up, host: &str, request: &[u8]) -> String {
         .unwrap();
     let mut input = client.stdin.take().unwrap();
     input.write_all(request).unwrap();
-    // The input stays open: the end must come from the edge.
+    // The input stays open, so the edge must end the connection.
     let mut answer = Vec::new();
     client.stdout.take().unwrap().read_to_end(&mut answer).unwrap();
     drop(input);

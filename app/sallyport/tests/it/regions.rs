@@ -1,4 +1,4 @@
-//! Dials of regions: edges in two regions, with real servers as origins that both can dial.
+//! Regional dials: edges in two regions, with real servers as origins that both can dial.
 
 use std::{collections::HashMap, path::Path};
 
@@ -30,7 +30,7 @@ fn twenty(home: &Home, edge: &EdgeHere, host: &str) -> HashMap<String, usize> {
     counts
 }
 
-/// Whether one origin served so many, give or take one, and the other one the rest.
+/// Whether one origin served this many, give or take one, and the other one the rest.
 fn is_split(counts: &HashMap<String, usize>, of: &str, wanted: usize) -> bool {
     counts.get(of).copied().unwrap_or(0).abs_diff(wanted) <= usize::from(!wanted.is_multiple_of(20))
 }
@@ -57,7 +57,7 @@ fn what_comes_to_a_region_is_shared_out_as_its_dial_says() {
     }
     let knows_both = |edge: &EdgeHere| edge.get(&home, &host, "/").0 == 200;
     wait_until("the socket is known at both", || (knows_both(&eu) && knows_both(&us)).then_some(()));
-    // A change is in force at an edge as soon as it is there.
+    // A change applies as soon as it has reached the edge.
     let becomes = |edge: &EdgeHere, of: &str, wanted: usize| {
         let mut last = HashMap::new();
         wait_until(&format!("{wanted} of 20 at {of}"), || {
@@ -81,12 +81,12 @@ fn what_comes_to_a_region_is_shared_out_as_its_dial_says() {
     let metrics = eu.get(&home, "api.lab.localhost", "/metrics").1;
     assert!(metrics.contains(r#"sallyport_edge_region_flows_total{region="us",why="dialed"}"#), "{metrics}");
 
-    // The only region that takes anything is lost: a request is rather served than refused.
+    // The only open region is lost: the request is served by the closed one.
     drop(in_us);
     assert_eq!(twenty(&home, &eu, &host), HashMap::from([("in-eu".to_owned(), 20)]));
     assert_eq!(twenty(&home, &us, &host), HashMap::from([("in-eu".to_owned(), 20)]));
 
-    // What an edge serves is nobody's origin.
+    // An edge cannot be an origin.
     let refused = home.run(&["socket", "origin", "add", &socket, &format!("127.0.0.1:{}", us.port)]);
     let said = text(&refused.stderr);
     assert!(refused.status.code() == Some(5) && said.contains("where the edge us-1 serves clients"), "{said}");

@@ -1,4 +1,4 @@
-//! What happens to requests while connectors and the edge stop, die and come back.
+//! Requests while connectors and the edge stop, die and come back.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -101,7 +101,7 @@ fn connectors_restart_one_by_one_under_load_without_a_failed_request() {
 #[test]
 fn a_connector_that_falls_silent_is_left_out_within_its_detection_time() {
     let home = Home::new();
-    // The lively one may be slow to answer on a busy machine.
+    // The live one may be slow on a busy machine.
     let up = home.up(&["--keepalive", "1s", "--keepalive-missed", "3"]);
     home.account();
     let (socket, host) = home.socket(&[]);
@@ -124,18 +124,18 @@ fn a_connector_that_falls_silent_is_left_out_within_its_detection_time() {
     });
 }
 
-/// The sort of clients that gives up before any timeout of the edge. Each has a connection for each request.
+/// Clients that give up before any timeout of the edge, with a connection for each request.
 struct Impatient {
     began: Instant,
     is_over: Arc<AtomicBool>,
     clients: Vec<thread::JoinHandle<Vec<Asked>>>,
 }
 
-/// What became of one request.
+/// The result of one request.
 struct Asked {
-    /// When it was made, since the beginning.
+    /// When it was sent, since the beginning.
     at: Duration,
-    /// The first word of the answer, if there was one.
+    /// The first word of the answer, if any.
     by: Option<String>,
 }
 
@@ -182,7 +182,7 @@ fn a_connector_that_falls_silent_costs_impatient_clients_only_what_they_ask_in_t
     wait_until("both serve", || (silent_origin.count() > 5 && lively_origin.count() > 5).then_some(()));
     let stopped = clients.began.elapsed();
     silent.signal("STOP");
-    up.program.wait_for("a connector is gone");
+    up.program.wait_for("a connector disconnected");
     let noticed = clients.began.elapsed();
     assert!(noticed < stopped + Duration::from_secs(10), "with the keepalive alone it takes 30 s and more");
     thread::sleep(Duration::from_secs(2));
@@ -192,7 +192,7 @@ fn a_connector_that_falls_silent_costs_impatient_clients_only_what_they_ask_in_t
     let failed: Vec<_> = all.iter().filter(|asked| asked.by.is_none()).map(|asked| asked.at).collect();
     println!("stopped at {stopped:?}, noticed at {noticed:?}, {} requests, failed: {failed:?}", all.len());
     assert!(failed.iter().all(|at| *at < noticed), "stopped at {stopped:?}, noticed at {noticed:?}: {failed:?}");
-    // One of three clients or two wait in vain at a time, three seconds each.
+    // One or two of three clients wait in vain at a time, three seconds each.
     assert!(failed.len() <= 9 && all.len() > 50, "{failed:?} of {}", all.len());
 }
 
@@ -202,14 +202,14 @@ fn a_slow_origin_behind_a_connector_that_lives_is_waited_for() {
     let up = home.up(&["--keepalive-missed", "1"]);
     home.account();
     let (socket, host) = home.socket(&[]);
-    // It takes connections and says nothing for longer than a silent connector is given.
+    // It accepts connections, and is silent for longer than the limit for connectors.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let slow = thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
-            // The connector looks whether something listens, and asks nothing.
+            // The connector checks that the service accepts, and sends nothing.
             if lines.take_while(|line| !line.is_empty()).count() > 0 {
                 thread::sleep(Duration::from_secs(6));
                 let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nslow";
@@ -221,7 +221,7 @@ fn a_slow_origin_behind_a_connector_that_lives_is_waited_for() {
     let answer = up.curl(&host, "/", &[]);
     assert_eq!((answer.status, answer.body.as_str()), (200, "slow"), "{}", answer.head);
     slow.join().unwrap();
-    assert!(!up.program.output().contains("a connector is gone"), "{}", up.program.output());
+    assert!(!up.program.output().contains("a connector disconnected"), "{}", up.program.output());
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn what_a_replaced_process_still_serves_ends_with_what_let_it_in() {
     let mut lines = BufReader::new(events.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "line");
     let second = home.up(&["--takeover", "--drain", "120s"]);
-    // It goes on where it was, for longer than what was on its way.
+    // It continues, for longer than the bytes on their way explain.
     lines.by_ref().take(20).for_each(|line| assert_eq!(line.unwrap(), "line"));
     let gone = home.run(&["service-token", "rm", "ci"]);
     assert!(gone.status.success(), "{}", text(&gone.stderr));
@@ -308,7 +308,7 @@ fn what_the_former_process_still_changes_after_a_takeover_is_served_by_its_succe
         body.len()
     )
     .unwrap();
-    // From here on the request is the former process's to answer.
+    // From here on the former process answers the request.
     until("100 Continue");
     let second = home.up(&["--takeover"]);
     input.write_all(body.as_bytes()).unwrap();
@@ -317,7 +317,7 @@ fn what_the_former_process_still_changes_after_a_takeover_is_served_by_its_succe
     let socket: serde_json::Value = serde_json::from_str(&socket).unwrap();
     let host = socket["dns_name"].as_str().unwrap().to_owned();
     wait_until("the successor to know the socket", || {
-        // No connector is there: 404 means that there is no such name, 503 that there is.
+        // Without a connector: 404 for an unknown name, 503 for a known one.
         (second.curl(&host, "/", &[]).status == 503).then_some(())
     });
     drop(input);
@@ -335,8 +335,8 @@ fn up_on_sockets_of_systemd_restarts_under_load_without_a_failed_request() {
     let port = listener.local_addr().unwrap().port();
     let start = || {
         let data = home.data();
-        // systemd hands the sockets over as descriptors 3 and up, and names the process in LISTEN_PID; a shell does the
-        // same here, because the process must know its own id before it starts.
+        // systemd passes the sockets as descriptors 3 and up, and the process id in LISTEN_PID. A shell does the same
+        // here, because the process must know its id before it starts.
         let fd = listener.as_raw_fd();
         let program = env!("CARGO_BIN_EXE_sallyport");
         let script = format!("exec 3<&{fd}; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=https; exec \"$@\"");
@@ -369,7 +369,7 @@ fn up_on_sockets_of_systemd_restarts_under_load_without_a_failed_request() {
     assert_eq!(second.stop().code(), Some(0));
 }
 
-/// wrk, which fails the test when a single request did not get its 200.
+/// wrk, which fails the test unless every request gets 200.
 struct Load {
     wrk: std::process::Child,
 }

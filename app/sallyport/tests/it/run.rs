@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::harness::{Home, Origin, Program, Up, curl, text, wait_until};
 
-/// The file of the services, which nobody else may read.
+/// The file of the services, which only its owner may read.
 fn write(home: &Home, content: &str) -> PathBuf {
     let path = home.dir.path().join("services.toml");
     let draft = path.with_extension("new");
@@ -36,7 +36,7 @@ fn events(program: &Program, kind: &str, service: Option<&str>) -> Vec<Value> {
     events.filter(|event| event["event"] == kind && service.is_none_or(|service| event["service"] == service)).collect()
 }
 
-/// The host under which a service is reached that was attached so many times at least.
+/// The host of a service that was attached at least this many times.
 fn host(program: &Program, service: &str, times: usize) -> String {
     let attached = wait_until(&format!("{service} to be attached"), || {
         let mut attached = events(program, "attached", Some(service));
@@ -122,7 +122,7 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
     );
     let new_host = host(&run, "new", 1);
     assert!(up.curl(&new_host, "/", &[]).body.starts_with("new"));
-    // The name stays, and what the edge kept open to the former service is not used any more.
+    // The name stays, and idle connections to the former service are not used any more.
     host(&run, "moved", 2);
     assert!(up.curl(&moved_host, "/", &[]).body.starts_with("after"));
     assert_eq!(up.curl(&gone_host, "/", &[]).status, 503, "its name stays, and nobody serves it");
@@ -130,7 +130,7 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
     assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
     assert_eq!(events(&run, "attached", Some("still")).len(), 1);
 
-    // What cannot be used changes nothing.
+    // A file that cannot be used changes nothing.
     for (bad, said) in [
         ("[[service]]\nport = 0", "--port"),
         ("[[service", "services.toml:1"),
@@ -145,7 +145,7 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
         assert!(message.contains(said), "{bad}: {message}");
         assert!(up.curl(&new_host, "/", &[]).body.starts_with("new"));
     }
-    // What a file that fails has made is taken back.
+    // What a failing file has made is removed.
     write(&home, "[[service]]\nport = 1\nname = \"fresh\"\n[[service]]\nport = 1\nsocket-id = \"calm-bay-1000\"");
     let before = events(&run, "not-reloaded", None).len();
     run.signal("HUP");
@@ -217,7 +217,7 @@ fn a_service_that_is_lost_is_named_and_the_others_go_on_until_none_is_left() {
     assert!(home.run(&["socket", "delete", first]).status.success());
     run.wait_for(&format!("note: {first_host}: taken away by the edge"));
     assert_eq!(up.curl(second_host, "/", &[]).status, 200);
-    // It is not there any more: a reload says so, and changes nothing.
+    // The file is missing: a reload reports that, and changes nothing.
     run.signal("HUP");
     run.wait_for(&format!("service {first_host:?}: there is no such socket"));
     assert!(home.run(&["socket", "delete", second]).status.success());
@@ -251,7 +251,7 @@ fn a_file_that_cannot_be_used_is_refused_before_anything_is_done() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     refused(&["run", path.to_str().unwrap()], "every user of this machine can read the password", 2);
 
-    // What the API refuses names its service, and what was made before is taken back.
+    // The API's refusal names the service, and what was made before is removed.
     let _up = home.up(&[]);
     let path = write(&home, "[[service]]\nport = 80");
     refused(&["run", path.to_str().unwrap()], "sallyport login", 3);

@@ -1,4 +1,4 @@
-//! Stock OpenSSH clients as tunnels: logins, what forwards mean, what the shell shows.
+//! Stock OpenSSH clients as tunnels: logins, forwards, and the live log.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::{
     tcp::free_port,
 };
 
-/// A client that believes every server.
+/// A client that trusts every server.
 struct Believes;
 
 impl client::Handler for Believes {
@@ -33,7 +33,7 @@ impl client::Handler for Believes {
     }
 }
 
-/// An account at an `up`, with a key that OpenSSH logs in with.
+/// An account at an `up`, with a key for OpenSSH.
 pub(crate) struct Account {
     pub(crate) home: Home,
     pub(crate) up: Up,
@@ -42,12 +42,12 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// `None`, with the reason printed, where there is no ssh outside of CI.
+    /// `None` with a message if ssh is missing outside of CI.
     pub(crate) fn new(options: &[&str]) -> Option<Self> {
         Self::at(Home::new(), options)
     }
 
-    /// The same where the test turns the clock of `up`.
+    /// The same with a clock that the test sets.
     pub(crate) fn with_clock() -> Option<Self> {
         Self::at(Home::with_clock()?, &[])
     }
@@ -76,7 +76,7 @@ impl Account {
         self.ssh_with(user, key, &[], forwards)
     }
 
-    /// The same with these options before all others: the first one counts.
+    /// The same with these options first, because the first one counts.
     pub(crate) fn ssh_with(&self, user: &str, key: &str, options: &[&str], forwards: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         let port = self.up.port.to_string();
@@ -100,14 +100,14 @@ impl Account {
         command
     }
 
-    /// `ssh` with the account's key, which holds its forwards up.
+    /// `ssh` with the account's key and these forwards.
     pub(crate) fn ssh(&self, forwards: &[&str]) -> Program {
         let program = Program::start(&mut self.ssh_as(&self.user, "key", forwards));
         program.wait_for("is open");
         program
     }
 
-    /// What `ssh` with the account's key says when it is refused, and its exit status.
+    /// The output and exit status of a refused `ssh`.
     fn refused(&self, user: &str, key: &str, forwards: &[&str]) -> (Option<i32>, String) {
         let output = self.ssh_as(user, key, forwards).output().unwrap();
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
@@ -120,8 +120,8 @@ impl Account {
         (socket["id"].as_str().unwrap().to_owned(), socket["dns_name"].as_str().unwrap().to_owned(), port)
     }
 
-    /// Whether a client is let in that signs with RSA and SHA-1, by the key in this file. OpenSSH does not even try,
-    /// since the server names the signatures that it takes.
+    /// Whether a client that signs with RSA and SHA-1 is admitted, by the key in this file. OpenSSH does not try,
+    /// because the server lists its signatures.
     fn is_let_in_with_sha1(&self, file: &Path) -> bool {
         let key = Arc::new(PrivateKey::read_openssh_file(file).unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -141,7 +141,7 @@ impl Account {
     }
 }
 
-/// Makes a key in a file of this name, and gives its path.
+/// Makes a key in a file with this name. Returns its path.
 pub(crate) fn make_key(home: &Home, name: &str) -> String {
     let file = home.dir.path().join(name);
     let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"]).arg(&file).status();
@@ -160,13 +160,13 @@ pub(crate) fn host_in(line: &str) -> String {
     rest.split([':', '/', ' ']).next().unwrap().to_owned()
 }
 
-/// A range of one port, which is free.
+/// A range of one free port.
 pub(crate) fn free_range() -> (u16, String) {
     let port = free_port();
     (port, format!("{port}-{port}"))
 }
 
-/// What the service at this port answers first.
+/// The first answer of the service at this port.
 pub(crate) fn first_answer(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -187,7 +187,7 @@ fn a_shell_shows_the_address_and_each_request_with_its_outcome_first() {
     assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello?a=b\n"), "{}", answer.body);
     let line = ssh.wait_for("/hello?a=b");
     assert!(line.starts_with("200 GET ") && line.contains(" ms  127.0.0.1 "), "{line:?}");
-    // What a visitor says cannot steer the terminal.
+    // Input of visitors cannot control the terminal.
     assert_eq!(account.up.curl(&host, "/x%1b%5b2J", &["-X", "DELETE"]).status, 200);
     let second = ssh.wait_for("/x%1b");
     assert!(second.starts_with("200 DELETE"), "{second:?}");
@@ -244,7 +244,7 @@ fn a_tcp_flow_is_shown_when_it_is_over() {
         }
     });
     let ssh = account.ssh(&[&to("0", address)]);
-    // OpenSSH says which port it was given.
+    // OpenSSH prints the assigned port.
     ssh.wait_for(&format!("Allocated port {port} for remote forward"));
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     client.write_all(&[7; 5_000]).unwrap();
@@ -278,7 +278,7 @@ fn a_service_that_speaks_tls_is_served_by_a_forward_of_443() {
     let ssh = account.ssh(&[&format!("443:127.0.0.1:{port}")]);
     let answer = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
     assert!(answer.status == 200 && answer.body.contains("TLSv1.3"), "{} {}", answer.head, answer.body);
-    // A service that speaks none is told apart from one that is not there.
+    // A service without TLS has another error than a missing one.
     let plain = Origin::start("plain");
     let ssh = account.ssh(&[&to("443", plain.address)]);
     let answer = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
@@ -350,7 +350,7 @@ fn forwards_that_cannot_be_had_end_the_client_with_255_and_the_reason() {
     assert_eq!(account.metric("sallyport_edge_ssh_forwards_refused_total"), 4);
     let sockets = account.home.json(&["socket", "ls"]);
     assert_eq!(sockets.as_array().unwrap().len(), 1, "nothing is left of them: {sockets}");
-    // Without ExitOnForwardFailure the forward that can be had goes on, and the shell says what became of the other.
+    // Without ExitOnForwardFailure the possible forward continues, and the shell reports the other.
     let origin = Origin::start("origin");
     let forwards = ["22:127.0.0.1:1", &to("80", origin.address)];
     let both = Program::start(&mut account.ssh_with(&account.user, "key", &["ExitOnForwardFailure=no"], &forwards));
@@ -388,12 +388,12 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     guest.wait_for("is open  (-R 0)");
     assert_eq!(guest.output().matches("you are a guest").count(), 1, "{}", guest.output());
     assert!(account.up.curl(&name, "/a", &[]).body.starts_with("origin GET /a"));
-    // A guest is no member of any account.
+    // A guest belongs to no account.
     let label = host.split('.').next().unwrap();
     let (status, said) = account.refused("anybody", "foreign", &[&to(&format!("{label}:80"), origin.address)]);
     assert_eq!(status, Some(255), "{said}");
     assert_eq!(account.home.json(&["socket", "ls"]).as_array().unwrap().len(), 1, "{socket}");
-    // Five at a time are all that one address has.
+    // One address has five sockets at a time.
     let three = ["80:127.0.0.1:1", "443:127.0.0.1:1", "0:127.0.0.1:1"];
     let more = Program::start(&mut account.ssh_as("anybody", "foreign", &three));
     more.wait_for("is open  (-R 0)");
@@ -402,7 +402,7 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     sixth.wait_for("no more than 5 sockets for the guests of one address");
     drop((guest, more, sixth));
     wait_until("the guest's name to be gone", || (account.up.curl(&name, "/", &[]).status == 404).then_some(()));
-    // The account's own key is still the account's.
+    // The account's own key still belongs to the account.
     let own = account.ssh(&[&to(&format!("{label}:80"), origin.address)]);
     assert!(account.up.curl(&host, "/b", &[]).body.starts_with("origin GET /b"));
     assert!(!own.output().contains("guest"), "{}", own.output());
@@ -418,7 +418,7 @@ fn a_websocket_and_large_bodies_pass_while_a_reader_stalls() {
     let host = host_in(&ssh.wait_for("is open"));
     let chat = account.ssh(&[&to("80", echo)]);
     let chat_host = host_in(&chat.wait_for("is open"));
-    // One that asks for much and reads nothing.
+    // A client that requests much and reads nothing.
     let mut stalled = Command::new("curl");
     stalled.args(["-sS", "--limit-rate", "1", "--cacert"]).arg(&account.up.ca);
     stalled.args(["-o", "/dev/null", &account.up.url(&host, "/bytes/200000000")]);

@@ -28,7 +28,7 @@ impl Tunnel {
         Self { socket, host, id, port: made["forward_port"].to_string() }
     }
 
-    /// Has the key in the file of this name signed, and gives the certificate's file.
+    /// Gets the key in this file signed. Returns the certificate's file.
     fn sign(&self, home: &Home, key: &str) -> String {
         let public = home.dir.path().join(format!("{key}.pub"));
         let arguments = ["tunnel", "sign-key", &self.socket, "--tunnel-id", &self.id, "--public-key"];
@@ -56,7 +56,7 @@ fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// Logging in is refused.
+/// Asserts that the login is refused.
 fn denied(mut ssh: Command, what: &str) {
     let output = ssh.output().unwrap();
     assert_eq!(output.status.code(), Some(255), "{what}: {}", said(&output));
@@ -76,7 +76,7 @@ fn a_certificate_serves_its_tunnel_and_opens_nothing_else() {
     serving.wait_for("is open");
     assert!(account.up.curl(&one.host, "/a", &[]).body.starts_with("origin GET /a"));
 
-    // Another tunnel, a new socket, the socket's name: none of it is this tunnel.
+    // Another tunnel, a new socket, the socket's name: none of them is this tunnel.
     let label = one.host.split('.').next().unwrap();
     for bind in [other.port.as_str(), "80", "0", &format!("{label}:80")] {
         let forward = to(bind, origin.address);
@@ -87,7 +87,7 @@ fn a_certificate_serves_its_tunnel_and_opens_nothing_else() {
     }
     assert_eq!(home.json(&["socket", "ls"]).as_array().unwrap().len(), 2, "nothing was made");
 
-    // The bare key, another user, another key, and what others have signed open nothing.
+    // The bare key, another user, another key, and certificates of others open nothing.
     denied(account.ssh_as(user, "fresh", &[&own]), "the bare key");
     denied(ssh(&account, &"0".repeat(32), "fresh", &certificate, &own), "another user");
     let foreign = make_key(home, "foreign");
@@ -102,7 +102,7 @@ fn a_certificate_serves_its_tunnel_and_opens_nothing_else() {
     denied(ssh(&account, user, "foreign", forged.to_str().unwrap(), &own), "a foreign authority");
     assert!(account.up.curl(&one.host, "/b", &[]).body.starts_with("origin GET /b"), "the login goes on");
 
-    // A private key is never sent, and what is no key of the account's kinds is refused with a sentence.
+    // A private key is never sent, and an unsupported key is refused with a sentence.
     let sign = ["tunnel", "sign-key", &one.socket, "--tunnel-id", &one.id, "--public-key"];
     let short = home.dir.path().join("short.pub");
     fs::write(&short, "ssh-dss AAAA").unwrap();
@@ -111,7 +111,7 @@ fn a_certificate_serves_its_tunnel_and_opens_nothing_else() {
         assert!(!refused.status.success() && text(&refused.stderr).contains(reason), "{}", text(&refused.stderr));
     }
 
-    // The authority is kept from others.
+    // The authority's key is private.
     let mode = fs::metadata(home.data().join("ssh_user_authority_key")).unwrap().permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
 }
@@ -168,7 +168,7 @@ fn who_has_a_certificate_that_is_good_for_nothing_is_a_guest_at_most() {
     let certificate = tunnel.sign(home, "fresh");
     let forward = to(&tunnel.port, origin.address);
     assert!(home.run(&["tunnel", "delete", &tunnel.socket, "--tunnel-id", &tunnel.id]).status.success());
-    // Whoever comes to a server that takes guests is one, and no more than that.
+    // At a server with guests the client is a guest, and no more.
     let output = ssh(&account, user, "fresh", &certificate, &forward).arg("-v").output().unwrap();
     assert_eq!(output.status.code(), Some(255), "{}", said(&output));
     assert!(said(&output).contains("as a guest, ask for"), "{}", said(&output));
@@ -186,7 +186,7 @@ fn a_login_by_certificate_ends_with_its_tunnel_and_with_its_account() {
         let forward = to(&tunnel.port, origin.address);
         let serving = Program::start(&mut ssh(&account, user, "fresh", &certificate, &forward));
         serving.wait_for("is open");
-        // One that forwards nothing.
+        // A client without a forward.
         let option = format!("CertificateFile={certificate}");
         let idle = Program::start(&mut account.ssh_with(user, "fresh", &[&option], &[]));
         idle.wait_for("nothing is forwarded yet");

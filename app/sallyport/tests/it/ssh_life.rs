@@ -1,4 +1,4 @@
-//! Stock OpenSSH clients as tunnels: how they come, freeze, are replaced, and are sent away.
+//! Stock OpenSSH clients as tunnels: how they connect, freeze, are replaced, and are disconnected.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use crate::{
     ssh::{Account, host_in, make_key, to},
 };
 
-/// A socket with a tunnel of its own, whose forward port stands for it.
+/// A socket with a tunnel, which its forward port determines.
 struct Served {
     socket: String,
     host: String,
@@ -41,7 +41,7 @@ impl Served {
     }
 }
 
-/// Requests one after the other until it is stopped; all must be answered with 200.
+/// Requests one after the other until stopped; all must get 200.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -82,7 +82,7 @@ fn a_fresh_login_on_the_same_tunnel_replaces_the_old_one_without_a_failed_reques
     let old = account.ssh(&[&to(&served.forward_port, old_origin.address)]);
     let load = Load::start(&account, &served.host);
     load.wait_for_more(5);
-    // One that takes longer than the change.
+    // A response that takes longer than the change.
     let (ca, url) = (account.up.ca.clone(), account.up.url(&served.host, "/trickle/30"));
     let before = old_origin.count();
     let slow = thread::spawn(move || curl(&ca, &url, &[]));
@@ -102,7 +102,7 @@ fn a_fresh_login_on_the_same_tunnel_replaces_the_old_one_without_a_failed_reques
 
 #[test]
 fn a_fresh_login_by_name_replaces_that_of_the_same_key_and_shares_with_others() {
-    // Longer than the test: what froze is found by nobody.
+    // Longer than the test: no keepalive finds a frozen client.
     let Some(account) = Account::new(&["--keepalive", "10m"]) else { return };
     let (socket, host, _) = account.socket("http");
     let by_name = format!("{}:80", host.split('.').next().unwrap());
@@ -110,7 +110,7 @@ fn a_fresh_login_by_name_replaces_that_of_the_same_key_and_shares_with_others() 
     let (lost, fresh, other) = (Origin::start("lost"), Origin::start("fresh"), Origin::start("other"));
     let frozen = account.ssh(&[&to(&by_name, lost.address)]);
     assert!(account.up.curl(&host, "/", &[]).body.starts_with("lost "));
-    // The network dropped: the server has not heard of it.
+    // The network is down, and the server does not know it.
     frozen.signal("STOP");
     let _back = account.ssh(&[&to(&by_name, fresh.address)]);
     for _ in 0..10 {
@@ -184,7 +184,7 @@ fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
         let (first, addresses) = came(user, key);
         drop(first);
         gone(&addresses);
-        // Meanwhile a port is needed by somebody else.
+        // Meanwhile another client takes the port.
         let (stranger, others) = came("anybody", "stranger");
         let (second, again) = came(user, key);
         assert_eq!(again, addresses, "{user}");
@@ -192,12 +192,12 @@ fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
         // Guests of one address have five sockets at a time.
         drop(stranger);
         gone(&others);
-        // Two at a time are two.
+        // Two at a time get two sockets.
         let (third, more) = came(user, key);
         assert!(more.iter().all(|other| !addresses.contains(other)), "{more:?}");
         drop(third);
         gone(&more);
-        // The network dropped, and the server has not heard of it.
+        // The network is down, and the server does not know it.
         second.signal("STOP");
         let (back, again) = came(user, key);
         assert_eq!(again, addresses, "{user}");
@@ -246,7 +246,7 @@ fn whose_tunnel_or_key_is_removed_is_sent_away() {
     assert!(account.home.run(&delete).status.success());
     assert!(!ssh.ended().success());
     assert!(ssh.output().contains("the tunnel was deleted"), "{}", ssh.output());
-    // One of two: the login goes on with the other.
+    // One of two: the login continues with the other.
     let (first, second) = (Served::new(&account), Served::new(&account));
     let both = account.ssh(&[&to(&first.forward_port, origin.address), &to(&second.forward_port, origin.address)]);
     wait_until("both addresses", || (both.output().matches("is open").count() == 2).then_some(()));
@@ -303,7 +303,7 @@ fn after_a_takeover_the_client_comes_back_to_the_same_host_key_and_no_request_fa
     load.all_good();
 }
 
-/// So many connections from this address that say they are ssh clients, and then nothing.
+/// This many connections from this address that send an ssh version, and then nothing.
 async fn silent_clients(address: &str, port: u16, count: usize) -> Vec<tokio::net::TcpStream> {
     let mut silent = Vec::new();
     for _ in 0..count {
@@ -318,7 +318,7 @@ async fn silent_clients(address: &str, port: u16, count: usize) -> Vec<tokio::ne
 
 #[test]
 fn clients_that_only_knock_keep_nobody_out() {
-    // More than may be there without a login at all, and of one address more than it may have.
+    // More than the bound on logins in all, and more than the bound of one address.
     const ADDRESSES: usize = 20;
     const OF_EACH: usize = 30;
     let Some(account) = Account::new(&[]) else { return };

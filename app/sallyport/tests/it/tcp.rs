@@ -1,4 +1,4 @@
-//! TCP sockets by real clients: a database, ssh, web servers, and what TCP itself promises.
+//! TCP sockets by real clients: a database, ssh, web servers, and the guarantees of TCP.
 
 use std::{
     io::{Read as _, Write as _},
@@ -18,8 +18,7 @@ use serde_json::Value;
 
 use crate::harness::{Home, PATIENCE, Program, Up, fresh_name, text, wait_until};
 
-/// A port that is free in TCP and UDP. It is below those that the system gives out by itself, so that nobody gets it
-/// before it is used.
+/// A free port in TCP and UDP, below the ephemeral range, so that it stays free until it is used.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + u16::try_from(std::process::id() % 8_000).unwrap();
@@ -31,7 +30,7 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// `sallyport up` with room for one socket that has a port of its own, and an account.
+/// `sallyport up` with one port for a socket, and an account.
 pub(crate) fn up_with_port(home: &Home, more: &[&str]) -> (Up, u16) {
     let port = free_port();
     let range = format!("{port}-{port}");
@@ -75,7 +74,7 @@ impl Lab {
         connect(self.port)
     }
 
-    /// What the connector's live log says of the next flows, until one ended like this.
+    /// The connector's live log of the next flows, up to one with this verdict.
     fn flow_that_ended(&self, verdict: &str) -> Value {
         let line = self.connector.wait_for(&format!("\"verdict\":\"{verdict}\""));
         serde_json::from_str::<Value>(&line).unwrap()["flow"].clone()
@@ -89,7 +88,7 @@ pub(crate) fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// An origin whose every connection is given to this function.
+/// An origin with this handler for every connection.
 pub(crate) fn service(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -102,7 +101,7 @@ pub(crate) fn service(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static)
     address
 }
 
-/// Says everything back as it comes.
+/// Echoes a connection.
 fn echo(stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = std::io::copy(&mut &stream, &mut &stream);
@@ -122,7 +121,7 @@ fn ping(mut stream: &TcpStream) {
     assert_eq!(&answer, b"ping");
 }
 
-/// The path of a program; `None`, with the reason printed, where it is not there outside of CI.
+/// The path of a program; `None` with a message if it is missing outside of CI.
 pub(crate) fn installed(program: &str, package: &str) -> Option<PathBuf> {
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
     dirs.extend(["/usr/sbin".into(), "/sbin".into()]);
@@ -178,7 +177,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // At once and in order: whoever is connected is sent away.
+        // A fast, orderly shutdown, which disconnects clients.
         self.server.signal("INT");
         if !thread::panicking() {
             self.server.ended();
@@ -247,7 +246,7 @@ impl Sshd {
         Some(Self { address: SocketAddr::from(([127, 0, 0, 1], port)), dir, _server: server })
     }
 
-    /// Options of a client that trusts this server alone, on another port.
+    /// Options of a client that trusts only this server, on another port.
     fn options(&self, port: u16) -> Vec<String> {
         let host = std::fs::read_to_string(self.dir.path().join("host.pub")).unwrap();
         let known = self.dir.path().join("known");
@@ -340,7 +339,7 @@ fn a_flow_outlives_a_takeover_until_the_drain() {
     let range = format!("{port}-{port}");
     let second = home.up(&["--takeover", "--port-range", &range, "--drain", "8s"]);
     let taken = Instant::now();
-    // New clients are the successor's; the others go on where they are.
+    // New clients reach the successor; the others continue.
     while taken.elapsed() < Duration::from_secs(3) {
         ping(&finishing);
         ping(&staying);
@@ -359,7 +358,7 @@ fn a_flow_outlives_a_takeover_until_the_drain() {
 
 #[test]
 fn a_reset_passes_even_after_an_end_in_good_order() {
-    // The origin ends its direction, and resets the connection when it is told to.
+    // The origin ends its direction, and resets the connection on a signal.
     let (told, tells) = mpsc::channel::<std::io::Result<usize>>();
     let lab = Lab::start(
         service(move |mut stream| {
@@ -372,7 +371,7 @@ fn a_reset_passes_even_after_an_end_in_good_order() {
             }
             assert_eq!(stream.read(&mut word).unwrap(), 0);
             stream.write_all(b"end?").unwrap();
-            // Nothing to read any more, and nothing to say: only the reset can be noticed.
+            // Nothing more to read or write: only the reset can be noticed.
             let error = wait_until("the reset", || sockopt::socket_error(&stream).unwrap().err());
             told.send(Err(error.into())).unwrap();
         }),
@@ -402,7 +401,7 @@ fn an_idle_flow_lives_through_many_keepalives() {
         &["--keepalive", "200ms", "--keepalive-missed", "15"],
         &["--keepalive", "200ms", "--max-legs", "2"],
     );
-    // Two have a connection of their own, the others share one.
+    // Two have a leg each, the others share the control connection.
     let clients: Vec<TcpStream> = (0..4).map(|_| lab.connect()).collect();
     clients.iter().for_each(ping);
     thread::sleep(Duration::from_secs(5));
@@ -416,8 +415,7 @@ fn single_bytes_are_not_held_back() {
     let mut took: Vec<Duration> = (0..50)
         .map(|_| {
             let begun = Instant::now();
-            // The second one would wait for the acknowledgement of the first, if anybody on the way had Nagle's
-            // algorithm on.
+            // With Nagle's algorithm on the path, the second one would wait for the acknowledgement of the first.
             client.write_all(b"a").unwrap();
             client.write_all(b"b").unwrap();
             client.read_exact(&mut [0; 2]).unwrap();
@@ -425,7 +423,7 @@ fn single_bytes_are_not_held_back() {
         })
         .collect();
     took.sort();
-    // A busy machine may be slow most of the time; who waits for acknowledgements is nearly always.
+    // A busy machine may be slow most of the time; with Nagle's algorithm nearly all would be slow.
     assert!(took[took.len() / 4] < Duration::from_millis(30), "{took:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Ways to the edge: each transport carries requests, and what blocks one of them is gone round.
+//! Transports to the edge: each carries requests, and a blocked one is replaced by another.
 
 use std::{
     io::{Read as _, Write as _},
@@ -21,7 +21,7 @@ use crate::{
     tcp::{free_port, installed},
 };
 
-/// What the connector said it is connected by.
+/// The transport that the connector printed.
 fn transport_of(connector: &Program) -> String {
     let event: Value = serde_json::from_str(&connector.wait_for("\"connected\"")).unwrap();
     event["transport"].as_str().unwrap().to_owned()
@@ -85,7 +85,12 @@ fn a_websocket_that_is_no_connectors_is_refused_by_name() {
     let answer = ask("/_sallyport/tunnel", &["-H", "Sec-WebSocket-Version: 8", "-H", ours]);
     assert_eq!((answer.status, answer.header("sec-websocket-version")), (426, Some("13")));
     let answer = ask("/_sallyport/tunnel", &["-H", version, "-H", ours, "-H", "Origin: https://page.example"]);
-    assert_eq!((answer.status, answer.body.contains("pages in a browser are refused")), (403, true), "{}", answer.body);
+    assert_eq!(
+        (answer.status, answer.body.contains("pages in a browser cannot open tunnels")),
+        (403, true),
+        "{}",
+        answer.body
+    );
     assert_eq!(ask("/elsewhere", &["-H", version, "-H", ours]).status, 404);
     let plain = up.curl("tunnel.localhost", "/_sallyport/tunnel", &[]);
     assert_eq!((plain.status, plain.header("upgrade")), (426, None), "HTTP/2 has no Upgrade");
@@ -94,22 +99,22 @@ fn a_websocket_that_is_no_connectors_is_refused_by_name() {
     assert_eq!(counted(&up, "sallyport_edge_carriers_total{transport=\"websocket\",kind=\"control\"}"), 0);
 }
 
-/// What stands in the way.
+/// The kind of an obstacle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
-    /// Ends TLS, and speaks HTTP/1.1 alone.
+    /// Ends TLS, and speaks only HTTP/1.1.
     OnlyHttp,
-    /// Ends TLS, and knows no ALPN.
+    /// Ends TLS without ALPN.
     NoAlpn,
-    /// Resets connections whose ClientHello has our ALPN.
+    /// Resets connections with the tunnel's ALPN in the ClientHello.
     Resets,
-    /// Resets connections to the host that takes tunnels.
+    /// Resets connections to the tunnel's host name.
     ResetsTunnels,
-    /// Lets connections with our ALPN begin, and breaks them a moment later.
+    /// Breaks connections with the tunnel's ALPN after a moment.
     CutsLater,
 }
 
-/// Something between connector and edge; it counts the connections that it had a part in.
+/// An obstacle between connector and edge, which counts the affected connections.
 fn obstacle(kind: Obstacle, home: &Home, listener: std::net::TcpListener, edge: SocketAddr) -> Arc<AtomicUsize> {
     let data = home.data();
     let counter = Arc::new(AtomicUsize::new(0));
@@ -214,7 +219,7 @@ fn what_lets_only_the_webs_protocols_through_is_passed_by_websocket() {
         assert!(passed.load(Ordering::SeqCst) > 3, "{kind:?}");
         assert!(connector.stop().success());
 
-        // Nothing else was asked for: it is not gone round, and the words say what is in the way.
+        // With one transport configured, no other is tried, and the error names the obstacle.
         let port = origin.address.port().to_string();
         let only = ["tunnel", "connect", &socket, "--port", &port, "--transport", "tcp", "-o", "json"];
         let connector = Program::start(&mut home.command(&only));
@@ -258,14 +263,14 @@ fn where_no_tcp_comes_through_quic_is_the_last_resort() {
     assert_eq!(transport_of(&connector), "quic");
     carries_requests(&up, &host);
 
-    // An edge that stops tells so; one that is there again is found again.
+    // A stopping edge closes its connections; it is found again afterwards.
     up.program.signal("TERM");
     connector.wait_for("\"going-away\"");
     connector.wait_for("\"disconnected\"");
     assert!(up.program.ended().success(), "{}", up.program.output());
 }
 
-/// A proxy that asks for Basic credentials and notes whom it was asked for; names are those of this machine.
+/// A proxy that requires Basic credentials and records the requested hosts; names resolve to this machine.
 fn proxy(credentials: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -341,12 +346,12 @@ fn commands_and_tunnels_go_through_an_http_proxy_with_its_credentials() {
     let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", "ftp://x").output().unwrap();
     let said = text(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("HTTPS_PROXY"), "{said}");
-    // This machine is reached without the proxy that the environment names.
+    // This machine is reached without the proxy of the environment.
     let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", format!("http://{address}")).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// tinyproxy, which wants `user:secret` and knows the names of `sallyport.test`; and its port.
+/// tinyproxy, which requires `user:secret` and resolves the names of `sallyport.test`; and its port.
 fn tinyproxy(home: &Home, more: &str) -> Option<(Program, u16)> {
     let tinyproxy = installed("tinyproxy", "tinyproxy-bin")?;
     let port = free_port();
@@ -362,7 +367,7 @@ fn tinyproxy(home: &Home, more: &str) -> Option<(Program, u16)> {
     Some((program, port))
 }
 
-/// A machine that knows no name of the edge and has tinyproxy alone to reach it.
+/// A machine that cannot resolve the edge's name, and reaches the edge only through tinyproxy.
 #[test]
 fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
     let home = Home::new();
@@ -404,18 +409,18 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
         assert!(connector.stop().success(), "{}", connector.output());
     }
 
-    // Most let through port 443 alone.
+    // Most proxies allow port 443 alone.
     let Some((_strict, strict)) = tinyproxy(&home, "ConnectPort 443") else { return };
     let output = home.run(&["socket", "ls", "--proxy", &format!("http://user:secret@127.0.0.1:{strict}")]);
     let said = text(&output.stderr);
     let words = format!(
-        "does not let connections to api.sallyport.test:{} through (status 403)\n  ask who runs it, or use an edge \
+        "does not let connections to api.sallyport.test:{} through (status 403)\n  ask its operator, or use an edge \
          on port 443",
         up.port
     );
     assert!(output.status.code() == Some(6) && said.contains(&words), "{said}");
 
-    // A proxy that is not there is to be looked at, and not the edge.
+    // Advice for a missing proxy is about the proxy, not the edge.
     let output = home.run(&["socket", "ls", "--proxy", "http://127.0.0.1:1"]);
     let said = text(&output.stderr);
     let words = "the proxy cannot be reached: cannot connect to 127.0.0.1:1: connection refused (nothing listens there)\n  \

@@ -40,25 +40,25 @@ impl Lab {
     }
 }
 
-/// A client of the port whose flow is established: it was answered, and has shown itself.
+/// A client of the port with an established flow.
 fn established(port: u16) -> UdpSocket {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(("127.0.0.1", port)).unwrap();
     client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    // The port opens a moment after the socket is there.
+    // The port opens a moment after the socket was made.
     for _ in 0..2 {
         wait_until("an answer through the port", || {
             let _ = client.send(b"hello");
             client.recv(&mut [0; 16]).ok()
         });
     }
-    // What was asked more than once may be answered more than once.
+    // Repeated questions may have repeated answers.
     while client.recv(&mut [0; 16]).is_ok() {}
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client
 }
 
-/// Says every datagram back, and knows who sent those that have this first byte.
+/// Echoes every datagram, and records the senders of those with this first byte.
 struct Echo {
     address: SocketAddr,
     peers: Arc<Mutex<BTreeSet<SocketAddr>>>,
@@ -88,7 +88,7 @@ impl Echo {
     }
 }
 
-/// dnsmasq with a few records, for nobody but its clients here.
+/// dnsmasq with a few records, for its clients here only.
 fn dns_server(port: u16) -> Option<Program> {
     let dnsmasq = installed("dnsmasq", "dnsmasq-base")?;
     let strings: Vec<String> = ('a'..='h').map(|letter| letter.to_string().repeat(250)).collect();
@@ -105,12 +105,12 @@ fn dns_server(port: u16) -> Option<Program> {
     Some(program)
 }
 
-/// How many of 360 datagrams may be too late besides what the time explains in which this process was held up.
+/// How many of 360 datagrams may be late, besides those that delays of this process explain.
 const MAX_LATE: usize = 12;
-/// How many of 200 questions may be asked again: what is not passed on in time is dropped.
+/// How many of 200 questions may be asked again: late datagrams are dropped.
 const MAX_ASKED_AGAIN: usize = 20;
 
-/// Measures for how long threads that want a processor are held up here, so that what waits in a tunnel may be too old.
+/// Measures how long threads of this process wait for a processor.
 struct HeldUp {
     over: Arc<AtomicBool>,
     threads: [thread::JoinHandle<Duration>; 2],
@@ -157,7 +157,7 @@ fn dns_works_through_a_udp_socket() {
         assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
         text(&output.stdout)
     };
-    // The port opens a moment after the socket is there: this one may ask again.
+    // The port opens a moment after the socket was made, so this question may be repeated.
     wait_until("the first answer", || {
         let output = ask("3", &["one.test", "A", "+short"]).wait_with_output().unwrap();
         (text(&output.stdout).trim() == "192.0.2.7").then_some(())
@@ -170,7 +170,7 @@ fn dns_works_through_a_udp_socket() {
     let answer = said(ask("6", &["large.test", "TXT", "+bufsize=512"]).wait_with_output().unwrap());
     assert!(answer.lines().any(|line| line.starts_with(";; flags: ") && line.contains(" tc")), "{answer}");
 
-    // Four clients at once, a socket for each question; hardly anybody asks twice.
+    // Four clients at once, a socket for each question; hardly any question is repeated.
     let clients: Vec<_> = (0..4)
         .map(|client| {
             let file = lab.home.dir.path().join(format!("questions-{client}"));
@@ -211,13 +211,13 @@ fn http3_works_through_a_udp_socket() {
 fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to() {
     let origin = Echo::start(b'#');
     let lab = Lab::start(origin.address);
-    // A connection that is held through all that failed.
+    // A connection that stays open through all failures.
     let mut held = TcpStream::connect(("127.0.0.1", lab.up.port)).unwrap();
     let client = established(lab.port);
     let held_up = HeldUp::start();
     let begun = Instant::now();
     let (over, total) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(u32::MAX)));
-    // Sixty a second for six seconds or more, whether they are answered or not, as a game does.
+    // Sixty a second for at least six seconds, answered or not, as in a game.
     let sender = thread::spawn({
         let (client, over, total) = (client.try_clone().unwrap(), over.clone(), total.clone());
         move || {
@@ -242,7 +242,7 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to(
             let (mut datagram, mut longest) = ([0; 32], 0);
             while came.len() < total.load(Ordering::SeqCst) as usize {
                 match client.recv(&mut datagram) {
-                    // A late answer to what was asked before.
+                    // A late answer to an earlier question.
                     Ok(length) if !datagram[..length].starts_with(b"#") => {}
                     Ok(length) => {
                         let answer = text(&datagram[1..length]);
@@ -250,7 +250,7 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to(
                         longest = longest.max(begun.elapsed().as_millis() - sent.parse::<u128>().unwrap());
                         *came.entry(number.parse().unwrap()).or_default() += 1;
                     }
-                    // So long after the last one was sent, no more will come.
+                    // So long after the last question, no more answers come.
                     Err(_) if total.load(Ordering::SeqCst) < u32::MAX => break,
                     Err(_) => {}
                 }
@@ -261,7 +261,7 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to(
     });
     thread::sleep(Duration::from_millis(1_500));
     let range = format!("{0}-{0}", lab.port);
-    // One that is refused, and one that dies when it has asked, leave everything as it was.
+    // A refused takeover, and one that dies after its request, change nothing.
     let data = lab.home.data();
     let refused = ["up", "--takeover", "--domain", "other.example", "--data", data.to_str().unwrap()];
     assert_eq!(lab.home.run(&refused).status.code(), Some(1));
@@ -283,8 +283,8 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to(
     let held_up = held_up.end();
     let lost: Vec<u32> = (0..sent).filter(|number| !came.contains_key(number)).collect();
     println!("{} of {sent} were lost, and threads were held up for {held_up:?}", lost.len());
-    // What a busy machine holds up for long is dropped as too old, sixty in a second; a takeover that drops a flow
-    // loses dozens.
+    // Datagrams that a busy machine delays for long are dropped, sixty in a second; a takeover that drops a flow loses
+    // dozens.
     let late = MAX_LATE + (held_up.as_millis() * 60 / 1_000) as usize;
     assert!(lost.len() <= late, "{} of {sent} were lost, and {late} may: {lost:?}", lost.len());
     assert!(came.values().all(|times| *times == 1), "answered more than once: {came:?}");
@@ -309,8 +309,7 @@ fn a_flood_from_two_thousand_addresses_disturbs_no_established_echo() {
             thread::sleep(Duration::from_millis(1));
         }
     });
-    // Sixty a second until a second after the flood. On a busy machine some may be lost, as datagrams may; what must
-    // not be is silence.
+    // Sixty a second until a second after the flood. A busy machine may lose some, but not all.
     let step = Duration::from_micros(16_667);
     client.set_read_timeout(Some(step)).unwrap();
     let (mut last, mut longest, mut over) = (Instant::now(), Duration::ZERO, None);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{Home, Origin, Program, text, wait_until};
 
-/// The host that the first line of a program has a URL of, as soon as that is there.
+/// The host in the URL of a program's first line.
 fn host_of(program: &Program) -> String {
     let line = program.wait_for("https://");
     let url = line.lines().find(|line| line.contains("https://")).unwrap();
@@ -150,7 +150,7 @@ fn a_service_of_tls_behind_http_says_what_to_do_and_a_url_does_it() {
     let answer = up.curl(&host, "/", &["-H", "accept: text/plain"]);
     assert_eq!(answer.status, 502, "{}", answer.body);
     assert!(answer.body.contains("origin-speaks-tls"), "{}", answer.body);
-    // Visitors get no commands: whoever runs the service does.
+    // Visitors see no commands; the operator of the service does.
     plain.wait_for("--type https");
     plain.stop();
 

@@ -1,85 +1,89 @@
-//! How an origin is checked.
+//! Configuration of active health checks.
 
 use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 
-/// The shortest and the longest time between two checks.
+/// Bounds of the time between two checks.
 pub const INTERVAL_BOUNDS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
-/// The shortest time that a check may be given.
+/// The shortest timeout of a check.
 pub const MIN_TIMEOUT: Duration = Duration::from_millis(100);
-/// How many checks in a row it takes at most to change an opinion.
+/// The greatest threshold of consecutive checks.
 pub const MAX_THRESHOLD: u32 = 10;
-/// How long the path and the host of an HTTP check may be, in bytes.
+/// The longest path and host of an HTTP check, in bytes.
 pub const MAX_CHECK_TEXT_BYTES: usize = 1_024;
-/// How many ranges of statuses may be expected.
+/// The most ranges of expected statuses.
 pub const MAX_STATUS_RANGES: usize = 16;
 
-/// What a check does.
+/// The kind of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum HealthCheck {
-    /// Nothing: the origin is usable as long as its tunnel is.
+    /// No check: the origin is usable as long as its tunnel is attached.
     #[default]
     None,
-    /// Opens a connection to the origin through the tunnel and ends it.
+    /// Opens a connection to the origin through the tunnel and closes it.
     Tcp,
-    /// Asks the origin for a page with GET and looks at the status of the answer.
+    /// Sends a GET request to the origin and compares the status of the response.
     Http {
-        /// What is asked for: begins with a slash, and may have a query.
+        /// Request target: begins with a slash, may have a query.
         path: String,
-        /// Which statuses are good.
+        /// The statuses that pass.
         expected_status: ExpectedStatus,
         /// The host to name; the socket's own when None.
         host: Option<String>,
     },
 }
 
-/// Statuses of HTTP, as ranges: `200`, `200-399`, or `200-299,304`.
+/// A set of HTTP statuses as ranges: `200`, `200-399`, or `200-299,304`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedStatus(Box<[RangeInclusive<u16>]>);
 
-/// How an origin is checked, and what follows from it. The names and the usual values are HAProxy's `inter`, `rise`
-/// and `fall`.
+/// How an origin is checked, and with which consequences. Names and defaults are those of HAProxy's `inter`, `rise` and
+/// `fall`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// What a check does.
+    /// The kind of the check.
     pub check: HealthCheck,
-    /// The time from the beginning of one check to the beginning of the next: within [`INTERVAL_BOUNDS`].
+    /// Time from the start of one check to the start of the next, within [`INTERVAL_BOUNDS`].
     pub interval: Duration,
-    /// How long a check may take: [`MIN_TIMEOUT`] up to the interval, so that checks of an origin never overlap.
+    /// Timeout of a check: from [`MIN_TIMEOUT`] to the interval, so that checks of an origin never overlap.
     pub timeout: Duration,
-    /// After how many good checks in a row an origin that is down is up: 1 to [`MAX_THRESHOLD`].
+    /// Consecutive passed checks that bring a down origin up: 1 to [`MAX_THRESHOLD`].
     pub healthy_threshold: u32,
-    /// After how many bad checks in a row an origin that is up is down: 1 to [`MAX_THRESHOLD`].
+    /// Consecutive failed checks that take an up origin down: 1 to [`MAX_THRESHOLD`].
     pub unhealthy_threshold: u32,
 }
 
-/// Why origins cannot be checked like this.
+/// Reason why a [`HealthConfig`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HealthConfigError {
-    /// Too often or too rarely.
-    #[error("the interval of health checks is from 1 to 300 seconds, not {0:?}")]
+    /// The interval is out of bounds.
+    #[error("the interval of health checks must be from 1 to 300 seconds, not {0:?}")]
     Interval(Duration),
-    /// No time for an answer, or more than there is until the next check.
-    #[error("the timeout of health checks is from 100 ms up to their interval, not {0:?}")]
+    /// The timeout is too short, or longer than the interval.
+    #[error("the timeout of health checks must be from 100 ms up to their interval, not {0:?}")]
     Timeout(Duration),
-    /// None at all, or too many.
-    #[error("a threshold of health checks is from 1 to {MAX_THRESHOLD}, not {0}")]
+    /// A threshold is 0 or too large.
+    #[error("a threshold of health checks must be from 1 to {MAX_THRESHOLD}, not {0}")]
     Threshold(u32),
-    /// Not what a request can ask for.
-    #[error("the path of a health check begins with / and has only visible ASCII characters, no #, at most 1024")]
+    /// The path is no request target.
+    #[error("the path of a health check must begin with / and have only visible ASCII characters, no #, at most 1024")]
     Path,
-    /// Not what a request can name.
-    #[error("the host of a health check is a name or an address, with a port where needed, at most 1024 characters")]
+    /// The host is no valid `Host`.
+    #[error(
+        "the host of a health check must be a name or an address, with a port where needed, at most 1024 characters"
+    )]
     Host,
-    /// No statuses.
-    #[error("{text:?} are no statuses: give some from 100 to 599, such as 200, 200-399 or 200-299,304")]
+    /// No ranges of statuses.
+    #[error(
+        "{text:?} is not a list of statuses: expected statuses from 100 to 599, such as 200, 200-399 or 200-299,304"
+    )]
     Status {
-        /// What was given, cut to 64 characters.
+        /// The given text, cut to 64 characters.
         text: String,
     },
 }
 
 impl Default for HealthConfig {
-    /// No checks; 5 seconds apart, 2 seconds each, twice up, three times down, when there are any.
+    /// No check. With a check: every 5 seconds, timeout 2 seconds, up after 2, down after 3.
     fn default() -> Self {
         Self {
             check: HealthCheck::None,
@@ -92,10 +96,10 @@ impl Default for HealthConfig {
 }
 
 impl HealthConfig {
-    /// Whether it keeps to the bounds named at its fields.
+    /// Checks the bounds documented at the fields.
     ///
     /// # Errors
-    /// The first bound that it does not keep to.
+    /// The first violated bound.
     pub fn validate(&self) -> Result<(), HealthConfigError> {
         if !INTERVAL_BOUNDS.contains(&self.interval) {
             return Err(HealthConfigError::Interval(self.interval));
@@ -125,7 +129,7 @@ impl HealthConfig {
 }
 
 impl ExpectedStatus {
-    /// Whether the status is good.
+    /// Whether the status is in the set.
     #[must_use]
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))
@@ -133,7 +137,7 @@ impl ExpectedStatus {
 }
 
 impl Default for ExpectedStatus {
-    /// 200 to 399, which HAProxy takes for good, too.
+    /// 200 to 399, as in HAProxy.
     fn default() -> Self {
         Self(Box::new([200..=399]))
     }
@@ -198,7 +202,7 @@ mod tests {
         assert!(ExpectedStatus::default().contains(302) && !ExpectedStatus::default().contains(404));
         for text in ["", ",", "200,", "2xx", "99", "600", "0200", "+20", "300-200", "200-", "-200", "200-300-400"] {
             let error = text.parse::<ExpectedStatus>().unwrap_err().to_string();
-            assert!(error.contains("are no statuses"), "{error}");
+            assert!(error.contains("is not a list of statuses"), "{error}");
         }
         assert!(vec!["200"; MAX_STATUS_RANGES].join(",").parse::<ExpectedStatus>().is_ok());
         assert!(vec!["200"; MAX_STATUS_RANGES + 1].join(",").parse::<ExpectedStatus>().is_err());

@@ -1,13 +1,13 @@
-//! Active health checks: what their outcomes say about an origin.
+//! Active health checks: their outcomes decide whether an origin is usable.
 //!
-//! [`HealthState`] is sans-IO. Whoever drives it waits until [`poll_timeout`](HealthState::poll_timeout), then either
-//! begins a check, which it announces with [`check_started`](HealthState::check_started), or calls
-//! [`handle_timeout`](HealthState::handle_timeout) because the check under way took too long; and tells it how a check
-//! ended.
+//! [`HealthState`] is sans-IO. Its driver waits until [`poll_timeout`](HealthState::poll_timeout). Then the driver
+//! either starts a check and announces it with [`check_started`](HealthState::check_started), or calls
+//! [`handle_timeout`](HealthState::handle_timeout) because the current check took too long. The driver reports the
+//! outcome of each check.
 //!
-//! An origin begins usable, and its first check decides at once, either way. So HAProxy does it (`init-state up`): a
-//! tunnel that just came serves its first request without waiting for a check, and one whose origin does not answer
-//! is out after one check, not after three. From then on it takes as many checks in a row as the thresholds say.
+//! A new origin is usable, and its first check decides alone, either way (HAProxy: `init-state up`). So a newly
+//! attached tunnel serves its first request without waiting for a check, and an origin that does not answer is down
+//! after one check, not after three. Later changes take as many consecutive checks as the thresholds say.
 
 mod config;
 
@@ -21,59 +21,60 @@ pub use config::{
     MAX_STATUS_RANGES, MAX_THRESHOLD, MIN_TIMEOUT,
 };
 
-/// The longest time until an origin's first check: all origins that come back at once are not checked at once.
+/// The longest time until an origin's first check. It spreads the checks of origins that return at once.
 const MAX_FIRST_DELAY: Duration = Duration::from_secs(1);
-/// By which part of the interval a check is moved at most, earlier or later, so that checks do not fall into step.
+/// The interval divided by this number is the greatest jitter of a check, earlier or later, so that checks do not
+/// synchronise.
 const JITTER_DIVISOR: u32 = 10;
 
-/// Why a check failed.
+/// Reason why a check failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckFailure {
-    /// There was no connection to the origin.
+    /// The origin was not reached.
     Connect,
     /// The origin did not answer in time.
     TimedOut,
-    /// The origin's answer is not HTTP, or ended too early.
+    /// The origin's response is not HTTP, or ended too early.
     BadAnswer,
-    /// The origin answered with a status that is not expected.
+    /// The origin answered with an unexpected status.
     Status(u16),
 }
 
-/// What is known about an origin.
+/// The health of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It has not been checked: usable.
+    /// Not checked yet: usable.
     Unknown,
-    /// Its checks are good.
+    /// The checks pass.
     Up,
-    /// Its checks are bad: not usable.
+    /// The checks fail: not usable.
     Down,
 }
 
-/// A change of what is known about an origin.
+/// A change of an origin's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthEvent {
-    /// It is up now; before, it was down or unknown.
+    /// The origin is up; before, it was down or unknown.
     Up,
-    /// It is down now; before, it was up or unknown.
+    /// The origin is down; before, it was up or unknown.
     Down {
-        /// Why the last check failed.
+        /// Reason of the last failure.
         why: CheckFailure,
-        /// How many failed in a row.
+        /// Number of consecutive failures.
         failures: u32,
     },
 }
 
-/// What is due.
+/// The next timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthTimeout {
-    /// A check has to begin.
+    /// A check has to start.
     CheckDue,
-    /// The check that is under way has taken too long.
+    /// The current check has exceeded its timeout.
     CheckOverdue,
 }
 
-/// One check: its outcome is told with it, so that one that comes late is not taken for another's.
+/// Number of a check, reported with its outcome, so that a late outcome is not taken for that of another check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckNumber(u64);
 
@@ -82,10 +83,10 @@ pub struct CheckNumber(u64);
 pub struct HealthState {
     config: HealthConfig,
     health: Health,
-    /// Checks in a row that speak against what is believed.
+    /// Consecutive checks that contradict the current health.
     against: u32,
     last_failure: Option<CheckFailure>,
-    /// None when the origin is not checked.
+    /// `None` if the origin is not checked.
     next_check: Option<Instant>,
     running: Option<Running>,
     started: u64,
@@ -99,7 +100,7 @@ struct Running {
 }
 
 impl HealthState {
-    /// An origin that came just now. `random` spreads first checks over a second, or the interval if that is shorter.
+    /// A new origin. `random` spreads first checks over a second, or over the interval if that is shorter.
     #[must_use]
     pub fn new(config: HealthConfig, now: Instant, random: u64) -> Self {
         let delay = part_of(MAX_FIRST_DELAY.min(config.interval), random);
@@ -107,37 +108,37 @@ impl HealthState {
         Self { config, health: Health::Unknown, against: 0, last_failure: None, next_check, running: None, started: 0 }
     }
 
-    /// How it is checked.
+    /// The configuration of the checks.
     #[must_use]
     pub fn config(&self) -> &HealthConfig {
         &self.config
     }
 
-    /// What is known about the origin.
+    /// The current health.
     #[must_use]
     pub fn health(&self) -> Health {
         self.health
     }
 
-    /// Whether requests may go to the origin.
+    /// Whether requests may be sent to the origin.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.health != Health::Down
     }
 
-    /// Why the latest check that failed did.
+    /// Reason of the latest failed check.
     #[must_use]
     pub fn last_failure(&self) -> Option<CheckFailure> {
         self.last_failure
     }
 
-    /// When the next check has to begin. None while one is under way, and when the origin is not checked.
+    /// When the next check has to start; `None` during a check, and if the origin is not checked.
     #[must_use]
     pub fn next_check(&self) -> Option<Instant> {
         self.next_check.filter(|_| self.running.is_none())
     }
 
-    /// When something is due, and what. None when the origin is not checked.
+    /// Time and kind of the next timer; `None` if the origin is not checked.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, HealthTimeout)> {
         match self.running {
@@ -146,7 +147,7 @@ impl HealthState {
         }
     }
 
-    /// A check begins now. None when the origin is not checked, or a check is under way.
+    /// Starts a check. `None` if the origin is not checked, or a check is running.
     pub fn check_started(&mut self, now: Instant) -> Option<CheckNumber> {
         self.next_check()?;
         self.started += 1;
@@ -155,15 +156,15 @@ impl HealthState {
         Some(number)
     }
 
-    /// The check went well. After its time it did not: then it counts as failed. An outcome of a check that is over
-    /// counts for nothing. `random` moves the next check a little.
+    /// Records a passed check. After its timeout it counts as failed. The outcome of an earlier check is ignored.
+    /// `random` adds jitter to the next check.
     pub fn check_passed(&mut self, check: CheckNumber, now: Instant, random: u64) -> Option<HealthEvent> {
         let running = self.take(check)?;
         self.schedule(running, now, random);
         if now >= running.deadline { self.failed(CheckFailure::TimedOut) } else { self.passed() }
     }
 
-    /// The check failed. An outcome of a check that is over counts for nothing. `random` moves the next check a little.
+    /// Records a failed check. The outcome of an earlier check is ignored. `random` adds jitter to the next check.
     pub fn check_failed(
         &mut self,
         check: CheckNumber,
@@ -176,8 +177,8 @@ impl HealthState {
         self.failed(why)
     }
 
-    /// Fails the check that is under way when its time is up: whatever it may still bring counts for nothing. `random`
-    /// moves the next check a little.
+    /// Fails the current check once its timeout has passed; a later outcome is ignored. `random` adds jitter to the
+    /// next check.
     pub fn handle_timeout(&mut self, now: Instant, random: u64) -> Option<HealthEvent> {
         let running = self.running.filter(|running| running.deadline <= now)?;
         self.check_failed(running.number, CheckFailure::TimedOut, now, random)
@@ -207,7 +208,7 @@ impl HealthState {
         self.is_changed(Health::Down, self.config.unhealthy_threshold).then_some(HealthEvent::Down { why, failures })
     }
 
-    /// Whether one more check that speaks for `health` changes what is believed.
+    /// Counts a check with result `health`, and returns whether the health changes.
     fn is_changed(&mut self, health: Health, threshold: u32) -> bool {
         if self.health == health {
             self.against = 0;
@@ -223,7 +224,7 @@ impl HealthState {
     }
 }
 
-/// A time from zero up to `whole`, evenly by `random`.
+/// A duration from zero to `whole`, selected evenly by `random`.
 fn part_of(whole: Duration, random: u64) -> Duration {
     let nanos = u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX);
     let part = (u128::from(nanos) * u128::from(random)) >> 64;
@@ -235,8 +236,8 @@ impl fmt::Display for CheckFailure {
         match self {
             Self::Connect => f.write_str("no connection to the origin"),
             Self::TimedOut => f.write_str("no answer in time"),
-            Self::BadAnswer => f.write_str("the answer is not HTTP or ended too early"),
-            Self::Status(status) => write!(f, "the answer has status {status}"),
+            Self::BadAnswer => f.write_str("the response is not HTTP or ended too early"),
+            Self::Status(status) => write!(f, "the response has status {status}"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! How much a socket takes: so many requests or bytes a second, so many at once, and what happens to the rest.
+//! Limits of a socket: requests or bytes a second, requests at once, and a queue for the excess.
 //!
-//! What is too much either gets an answer at once that says when to come again (429 in HTTP), or waits a little. Both
-//! ends are bounded: how many wait, and for how long.
+//! Excess requests are either refused at once with a time to retry after (429 in HTTP), or wait a little. The number of
+//! waiting requests and their time are bounded.
 
 mod queue;
 mod rate;
@@ -11,19 +11,19 @@ use std::time::Duration;
 pub use queue::{MAX_AT_ONCE, MAX_WAITING, Queue, QueueConfig, QueueConfigError, Ticket};
 pub use rate::{MAX_BURST, MAX_PER_SECOND, RateLimit, RateLimitError, TokenBucket};
 
-/// How long something may wait at most.
+/// The longest configurable wait.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// What happens to a request or a connection. `W` says how it waits.
+/// The decision about a request or a connection. `W` describes the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<W> {
-    /// It goes on at once.
+    /// Admit at once.
     Admit,
-    /// It waits.
+    /// Wait.
     Wait(W),
-    /// It is refused.
+    /// Refuse.
     Refuse {
-        /// After how long it may be worth trying again.
+        /// Time after which a retry may succeed.
         retry_after: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! So many at once, and a bounded number that wait for a place.
+//! A limit of concurrent requests with a bounded queue.
 
 use std::{
     collections::VecDeque,
@@ -7,47 +7,47 @@ use std::{
 
 use super::{MAX_WAIT, Outcome};
 
-/// How many places there may be.
+/// The greatest limit.
 pub const MAX_AT_ONCE: usize = 1_000_000;
-/// How many may wait for a place.
+/// The longest queue.
 pub const MAX_WAITING: usize = 10_000;
 
-/// How many are served at once, and how many wait, for how long.
+/// Limit, queue length and waiting time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// How many at once: 1 to [`MAX_AT_ONCE`].
+    /// Concurrent requests: 1 to [`MAX_AT_ONCE`].
     pub max_at_once: usize,
-    /// How many wait: up to [`MAX_WAITING`]. With 0, what finds no place is refused.
+    /// Queue length: up to [`MAX_WAITING`]. With 0, requests beyond the limit are refused.
     pub max_waiting: usize,
-    /// How long one waits: up to [`MAX_WAIT`].
+    /// The longest wait: up to [`MAX_WAIT`].
     pub max_wait: Duration,
 }
 
-/// Nothing can be served like this.
+/// Reason why a [`QueueConfig`] is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueueConfigError {
-    /// None at all, or too many.
-    #[error("the number of connections or requests at once is from 1 to {MAX_AT_ONCE}; leave it out for no limit")]
+    /// The limit is 0 or too large.
+    #[error("the number of connections or requests at once must be from 1 to {MAX_AT_ONCE}; leave it out for no limit")]
     AtOnce,
-    /// Too many.
-    #[error("the number of those that wait is at most {MAX_WAITING}")]
+    /// The queue is too long.
+    #[error("the number of waiting connections or requests must be at most {MAX_WAITING}")]
     Waiting,
-    /// Too long.
-    #[error("the time that one waits is at most {} seconds", MAX_WAIT.as_secs())]
+    /// The wait is too long.
+    #[error("the waiting time must be at most {} seconds", MAX_WAIT.as_secs())]
     Wait,
 }
 
 impl QueueConfig {
-    /// So many at once; the rest is refused.
+    /// A limit without a queue: requests beyond the limit are refused.
     #[must_use]
     pub fn refusing(max_at_once: usize) -> Self {
         Self { max_at_once, max_waiting: 0, max_wait: Duration::ZERO }
     }
 
-    /// Whether it keeps to the bounds named at its fields.
+    /// Checks the bounds documented at the fields.
     ///
     /// # Errors
-    /// The first bound that it does not keep to.
+    /// The first violated bound.
     pub fn validate(&self) -> Result<(), QueueConfigError> {
         if !(1..=MAX_AT_ONCE).contains(&self.max_at_once) {
             return Err(QueueConfigError::AtOnce);
@@ -63,15 +63,15 @@ impl QueueConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
     number: u64,
-    /// Until when it waits at most.
+    /// End of the wait.
     pub until: Instant,
 }
 
-/// Places, and who waits for one, first come, first served.
+/// A limit with a first-come, first-served queue.
 ///
-/// Who was admitted calls [`leave`](Self::leave) in the end, whether it was admitted at once or after waiting. Who
-/// waits is admitted by a ticket that [`leave`](Self::leave) or [`set_config`](Self::set_config) hands out, or ends
-/// with [`give_up`](Self::give_up) or by [`handle_timeout`](Self::handle_timeout).
+/// Every admitted request calls [`leave`](Self::leave) in the end, also if it had to wait. A waiting request is
+/// admitted by a ticket that [`leave`](Self::leave) or [`admit_next`](Self::admit_next) returns, or ends with
+/// [`give_up`](Self::give_up) or [`handle_timeout`](Self::handle_timeout).
 #[derive(Debug, Clone)]
 pub struct Queue {
     config: QueueConfig,
@@ -81,27 +81,27 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Nobody is there.
+    /// An empty queue.
     #[must_use]
     pub fn new(config: QueueConfig) -> Self {
         Self { config, at_once: 0, waiting: VecDeque::new(), tickets: 0 }
     }
 
-    /// How many have a place.
+    /// Number of admitted requests.
     #[must_use]
     pub fn at_once(&self) -> usize {
         self.at_once
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Someone comes. Whoever comes later never gets a place before one who waits.
+    /// Decides about a new request. A new request never overtakes a waiting one.
     pub fn arrive(&mut self, now: Instant) -> Outcome<Ticket> {
-        // Those whose time is up are out, though nobody told them yet.
+        // A ticket whose wait has ended does not count, even before `handle_timeout` returned it.
         let is_someone_ahead = self.waiting.iter().any(|ticket| now < ticket.until);
         if !is_someone_ahead && self.at_once < self.config.max_at_once {
             self.at_once += 1;
@@ -109,7 +109,7 @@ impl Queue {
         }
         let max_wait = self.config.max_wait.min(MAX_WAIT);
         if self.waiting.len() >= self.config.max_waiting.min(MAX_WAITING) || max_wait.is_zero() {
-            // Nobody knows when a place is free: a second is the least that can be said in HTTP.
+            // When a place will be free is unknown; one second is the least that HTTP can express.
             return Outcome::Refuse { retry_after: max_wait.max(Duration::from_secs(1)) };
         }
         self.tickets += 1;
@@ -118,39 +118,39 @@ impl Queue {
         Outcome::Wait(ticket)
     }
 
-    /// One who had a place is done. Returns who gets it: the first whose time is not up. Those whose time is up before
-    /// it are refused: [`handle_timeout`](Self::handle_timeout) hands them out.
+    /// Ends an admitted request. Returns the ticket that is admitted in its place: the first whose wait has not ended.
+    /// [`handle_timeout`](Self::handle_timeout) returns the earlier tickets, which are refused.
     pub fn leave(&mut self, now: Instant) -> Option<Ticket> {
         self.at_once = self.at_once.saturating_sub(1);
         self.admit_next(now)
     }
 
-    /// One who waits does not any more. Returns whether it waited still; when not, it was admitted (and has to
-    /// [leave](Self::leave)) or its time was up.
+    /// Removes a waiting ticket. Returns whether the ticket was still waiting; otherwise it was admitted (and has to
+    /// [leave](Self::leave)) or its wait has ended.
     pub fn give_up(&mut self, ticket: Ticket) -> bool {
         let place = self.waiting.iter().position(|waiting| waiting.number == ticket.number);
         place.is_some_and(|place| self.waiting.remove(place).is_some())
     }
 
-    /// When the time of the next one who waits is up. None when nobody waits.
+    /// End of the next wait; `None` if no request waits.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.waiting.iter().map(|ticket| ticket.until).min()
     }
 
-    /// One whose time is up: it is refused. To be called until it returns None.
+    /// The next ticket whose wait has ended: its request is refused. Call until it returns `None`.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<Ticket> {
         let place = self.waiting.iter().position(|ticket| ticket.until <= now)?;
         self.waiting.remove(place)
     }
 
-    /// Other bounds from here on. Who has a place or waits goes on; when there are more places now, who waits gets one
-    /// by [`admit_next`](Self::admit_next).
+    /// Changes the bounds. Admitted and waiting requests stay; if the limit grows, [`admit_next`](Self::admit_next)
+    /// admits waiting ones.
     pub fn set_config(&mut self, config: QueueConfig) {
         self.config = config;
     }
 
-    /// Who gets a place that is free, when someone waits. To be called until it returns None, after
+    /// Admits the next waiting ticket if there is room. Call until it returns `None`, after
     /// [`set_config`](Self::set_config).
     pub fn admit_next(&mut self, now: Instant) -> Option<Ticket> {
         if self.at_once >= self.config.max_at_once {

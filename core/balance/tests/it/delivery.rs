@@ -1,6 +1,6 @@
-//! Thousands of random schedules in which requests are sent over ways that are cut, stopped and slow, to origins that die before,
-//! while and after they have got something. `DELIVERY_SEED=N` runs one schedule again, `DELIVERY_SCHEDULES=N` so many instead of
-//! [`SCHEDULES`].
+//! Thousands of random schedules: requests over paths that are cut, stopped and slow, to origins that die before,
+//! during and after receiving something. `DELIVERY_SEED=N` repeats one schedule, `DELIVERY_SCHEDULES=N` sets their
+//! number instead of [`SCHEDULES`].
 
 use std::{
     collections::BTreeMap,
@@ -10,15 +10,15 @@ use std::{
 use sallyport_balance::{Attempts, Delivery, MAX_ATTEMPTS, Next, Received};
 
 const SCHEDULES: u64 = 5_000;
-/// In a schedule.
+/// Number of requests in a schedule.
 const REQUESTS: u64 = 20;
-/// What an edge waits for an origin to take the connection, and for its answer. All times in milliseconds.
+/// Time that an edge waits for the origin's connection, and for the response. All times in milliseconds.
 const CONNECT_TIME: u64 = 1_000;
 const RESPONSE_TIME: u64 = 3_000;
-/// Something that never happens.
+/// A time that never comes.
 const NEVER: u64 = u64::MAX;
 
-/// SplitMix64: the schedule is all in its seed.
+/// SplitMix64: the seed determines the schedule.
 struct Dice(u64);
 
 impl Dice {
@@ -35,29 +35,29 @@ impl Dice {
     }
 }
 
-/// What is sent.
+/// The kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A request that is all head, and may be repeated or not.
+    /// A request without a body, repeatable or not.
     Request { may_repeat: bool },
-    /// One with a body, which leaves when the origin has taken the connection.
+    /// A request with a body, which is sent once the origin has accepted the connection.
     Upload { may_repeat: bool },
-    /// A connection whose client speaks first: its words travel with the opening.
+    /// A connection whose client sends first: its bytes travel with the opening.
     Flow,
 }
 
-/// The way to an origin for the time of one attempt: hops that something may be wrong with.
+/// The path to an origin during one attempt: hops that may be faulty.
 struct Path {
     delays: Vec<u64>,
-    /// From when on this hop passes nothing on, for ever.
+    /// Time from which on this hop forwards nothing.
     cut: (usize, u64),
-    /// When this hop is stopped; what comes then passes at the end of it.
+    /// Interval in which this hop is stopped; bytes pass at its end.
     stopped: (usize, u64, u64),
 }
 
 impl Path {
     fn random(dice: &mut Dice, is_bad: bool) -> Self {
-        // Edge, connector, origin; or with another edge between.
+        // Edge, connector, origin; or with another edge in between.
         let hops = 2 + usize::from(dice.percent(50));
         let delays = (0..hops).map(|_| 1 + dice.below(120)).collect();
         let hop = |dice: &mut Dice| usize::try_from(dice.below(hops as u64)).unwrap();
@@ -75,23 +75,23 @@ impl Path {
         (hop != self.cut.0 || at < self.cut.1).then_some(at)
     }
 
-    /// When it arrives at the connector what leaves the edge now.
+    /// When bytes sent now by the edge arrive at the connector.
     fn forth(&self, at: u64) -> Option<u64> {
         (0..self.delays.len() - 1).try_fold(at, |at, hop| self.pass(hop, at))
     }
 
-    /// When it arrives at the edge what leaves the connector now.
+    /// When bytes sent now by the connector arrive at the edge.
     fn back(&self, at: u64) -> Option<u64> {
         (0..self.delays.len() - 1).rev().try_fold(at, |at, hop| self.pass(hop, at))
     }
 
-    /// From the connector to the origin or from there.
+    /// From the connector to the origin or back.
     fn last(&self, at: u64) -> Option<u64> {
         self.pass(self.delays.len() - 1, at)
     }
 }
 
-/// What came of an attempt: as the edge sees it, and what the origin did.
+/// The result of an attempt: as seen by the edge, and what the origin did.
 struct Outcome {
     seen: Seen,
     is_executed: bool,
@@ -107,7 +107,7 @@ fn over_idle(dice: &mut Dice, path: &Path) -> Outcome {
     let failed = |received| Seen::Failed { received, was_idle: true, is_whole: true };
     let has_ended = dice.percent(30);
     if has_ended && dice.percent(50) {
-        // That is seen before anything is given to it.
+        // The end is noticed before anything is sent.
         return Outcome { seen: failed(Received::Nothing), is_executed: false };
     }
     let arrived = path.forth(0).and_then(|at| path.last(at)).filter(|_| !has_ended);
@@ -117,23 +117,23 @@ fn over_idle(dice: &mut Dice, path: &Path) -> Outcome {
     Outcome { seen, is_executed: arrived.is_some() }
 }
 
-/// An attempt over a new connection, as edges make them.
+/// An attempt over a new connection.
 fn over_new(dice: &mut Dice, path: &Path, kind: Kind, delivery: Delivery) -> Outcome {
     let goes_ahead = kind == Kind::Flow || delivery.may_go_ahead();
     let (dial, is_taken) = (dice.below(900), dice.percent(70));
     let dialed = path.forth(0).and_then(|at| path.last(at + dial)).and_then(|at| path.last(at));
-    let said = dialed.and_then(|at| path.back(at + dice.below(2))).unwrap_or(NEVER);
-    // Whoever dies is noticed by the end of its connections, or not at all.
+    let reported = dialed.and_then(|at| path.back(at + dice.below(2))).unwrap_or(NEVER);
+    // A death is noticed by the end of connections, or not at all.
     let lost = if path.cut.1 != NEVER && dice.percent(60) { path.cut.1 + dice.below(200) } else { NEVER };
-    let known = said.min(lost).min(CONNECT_TIME);
+    let known = reported.min(lost).min(CONNECT_TIME);
 
-    let sent = if goes_ahead { 0 } else { said };
-    let is_sent = goes_ahead || (said == known && is_taken);
-    let body = if matches!(kind, Kind::Upload { .. }) { said } else { 0 };
-    let is_body_sent = !matches!(kind, Kind::Upload { .. }) || (said == known && is_taken);
+    let sent = if goes_ahead { 0 } else { reported };
+    let is_sent = goes_ahead || (reported == known && is_taken);
+    let body = if matches!(kind, Kind::Upload { .. }) { reported } else { 0 };
+    let is_body_sent = !matches!(kind, Kind::Upload { .. }) || (reported == known && is_taken);
 
-    // What was given up is forgotten by the connector when it hears of that, and it may hear of it late.
-    let gives_up = if said == known { NEVER } else { path.forth(known).unwrap_or(NEVER) };
+    // The connector drops a reset stream when it learns of the reset, possibly late.
+    let gives_up = if reported == known { NEVER } else { path.forth(known).unwrap_or(NEVER) };
     let arrived = (is_sent && is_body_sent && is_taken)
         .then(|| path.forth(sent.max(body)))
         .flatten()
@@ -144,34 +144,34 @@ fn over_new(dice: &mut Dice, path: &Path, kind: Kind, delivery: Delivery) -> Out
     let is_executed = arrived.is_some_and(|_| dice.percent(85));
 
     let failed = |received, is_whole| Seen::Failed { received, was_idle: false, is_whole };
-    let seen = if known != said {
-        failed(Received::unsaid(goes_ahead), true)
+    let seen = if known != reported {
+        failed(Received::from_sent(goes_ahead), true)
     } else if !is_taken {
         failed(Received::Nothing, true)
     } else {
         let answered = arrived.filter(|_| is_executed && dice.percent(80));
         let answered = answered.and_then(|at| path.last(at)).and_then(|at| path.back(at));
         match answered {
-            Some(at) if at - said < RESPONSE_TIME => Seen::Answered,
+            Some(at) if at - reported < RESPONSE_TIME => Seen::Answered,
             _ => failed(Received::Some, !matches!(kind, Kind::Upload { .. })),
         }
     };
     Outcome { seen, is_executed }
 }
 
-/// What happened in a schedule.
+/// Counters of a schedule.
 #[derive(Debug, Default)]
 struct Tally {
     answered: u64,
-    /// Of what may not be repeated: answered at the second attempt or later.
+    /// Non-repeatable requests answered at the second attempt or later.
     moved: u64,
-    /// Of what may not be repeated: done more than once.
+    /// Non-repeatable requests executed more than once.
     doubled: u64,
-    /// Of what may be repeated: done more than once.
+    /// Repeatable requests executed more than once.
     repeated: u64,
 }
 
-/// One request, from its first attempt to its end. `is_careless`: its edge takes everything to be repeatable.
+/// One request, from its first attempt to its end. `is_careless`: its edge treats everything as repeatable.
 fn serve(dice: &mut Dice, kind: Kind, is_careless: bool, tally: &mut Tally) {
     let may_repeat = matches!(kind, Kind::Request { may_repeat: true } | Kind::Upload { may_repeat: true });
     let origins = 1 + dice.below(6);
@@ -246,7 +246,7 @@ fn nothing_is_done_twice_that_may_not_be_repeated() {
         }
     }
     if one.is_none() && count >= SCHEDULES {
-        // Otherwise nothing has gone wrong that could have been made worse.
+        // Otherwise there was no failure that the edge could have made worse.
         assert!(
             tally.answered > count * REQUESTS / 3 && tally.moved > count && tally.repeated > count / 10,
             "{tally:?}"

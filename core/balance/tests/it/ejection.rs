@@ -1,4 +1,4 @@
-//! When origins are ejected, and come back.
+//! Tests of passive ejection.
 
 use proptest::{collection::vec, prelude::*};
 use sallyport_balance::ejection::{EjectionConfig, EjectionConfigError, EjectionState, Failure, PoolCount};
@@ -11,7 +11,7 @@ fn config() -> EjectionConfig {
     EjectionConfig { gateway_failures: true, ..EjectionConfig::default() }
 }
 
-/// Fails until it is ejected, and says for how long.
+/// Fails until the origin is ejected; returns the time.
 fn eject(state: &mut EjectionState, config: &EjectionConfig, clock: &Clock) -> std::time::Duration {
     for _ in 1..config.consecutive_failures {
         assert_eq!(state.failed(config, Failure::Connect, FOUR, clock.0), None);
@@ -43,7 +43,7 @@ fn each_time_is_twice_as_long_up_to_the_longest() {
         assert_eq!(length, secs(expected));
         clock.advance(length);
     }
-    // Five doublings are left of six, after one quiet time; and none after many.
+    // Five of six doublings are left after one quiet period; none after many.
     clock.advance(secs(5 * 30));
     assert_eq!(eject(&mut state, &config, &clock), secs(60));
     clock.advance(secs(60 + 30 * 100));
@@ -110,7 +110,8 @@ fn bounds_are_kept() {
 }
 
 proptest! {
-    /// Whatever happens, no more than the part allowed is ejected, never the last one, and never for longer than said.
+    /// In any case no more than the allowed share is ejected, never the last origin, and never for longer than
+    /// configured.
     #[test]
     fn enough_stay(
         origins in 1usize..8,

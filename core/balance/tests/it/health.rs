@@ -1,4 +1,4 @@
-//! What checks say about an origin.
+//! Tests of active health checks.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ impl Checked {
         Self { state: HealthState::new(config, clock.0, 0), clock }
     }
 
-    /// Goes on to the next check and has it end this way after `took`.
+    /// Advances to the next check, which ends with this result after `took`.
     fn check(&mut self, outcome: Result<(), CheckFailure>, took: Duration) -> Option<HealthEvent> {
         let due = self.state.next_check().unwrap();
         assert_eq!(self.state.poll_timeout(), Some((due, HealthTimeout::CheckDue)));
@@ -113,12 +113,12 @@ fn no_checks_no_opinion() {
 
 #[test]
 fn failures_are_sentences() {
-    assert_eq!(CheckFailure::Status(503).to_string(), "the answer has status 503");
+    assert_eq!(CheckFailure::Status(503).to_string(), "the response has status 503");
     assert_eq!(CheckFailure::TimedOut.to_string(), "no answer in time");
 }
 
 proptest! {
-    /// Checks come at the interval, a tenth earlier or later, however long they take; never two at once.
+    /// Checks have the interval with a tenth of jitter, however long they take; never two at once.
     #[test]
     fn checks_keep_their_interval(
         first in any::<u64>(),
@@ -149,7 +149,7 @@ proptest! {
         }
     }
 
-    /// After the first, an opinion changes exactly when as many checks in a row as the threshold say so.
+    /// After the first check, the health changes exactly after as many consecutive checks as the threshold.
     #[test]
     fn opinions_change_at_their_thresholds(outcomes in vec(any::<bool>(), 1..60), rise in 1u32..=10, fall in 1u32..=10) {
         let config = HealthConfig { healthy_threshold: rise, unhealthy_threshold: fall, ..config() };

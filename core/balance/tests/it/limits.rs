@@ -1,4 +1,4 @@
-//! What a socket takes, what waits and what is refused.
+//! Tests of limits and queues.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -170,7 +170,7 @@ fn bounds_may_change() {
 }
 
 proptest! {
-    /// In any stretch of time no more passes than the rate and one burst, and who comes again when told to gets it.
+    /// In any period no more passes than the rate and one burst, and a request that retries at the given time passes.
     #[test]
     fn the_rate_is_kept(
         per_second in 1u64..10_000,
@@ -199,7 +199,7 @@ proptest! {
         }
     }
 
-    /// Places are never exceeded, nobody is lost, nobody overtakes, and a place is never free while someone waits.
+    /// The limit is never exceeded, no request is lost, none overtakes, and no place is free while a request waits.
     #[test]
     fn places_are_kept(events in vec((0u8..4, any::<prop::sample::Index>(), 0u64..3_000), 1..200)) {
         let (mut queue, mut clock) = (queue(3, 4), Clock::new());

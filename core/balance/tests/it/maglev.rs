@@ -1,4 +1,4 @@
-//! How clients are shared out, and who moves when an origin goes.
+//! Tests of Maglev hashing: the spread of clients, and the effect of removing an origin.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -28,7 +28,7 @@ fn table(weights: &[u16]) -> Maglev {
     Maglev::new(&key(), &pool(weights)).unwrap()
 }
 
-/// How many slots each origin has.
+/// The slots of each origin.
 fn shares(table: &Maglev) -> HashMap<OriginId, usize> {
     let mut shares = HashMap::new();
     for slot in 0..table.slot_count() as u64 {
@@ -45,7 +45,7 @@ fn slots_are_shared_evenly() {
         let shares = shares(&table);
         assert_eq!(shares.len(), count);
         for share in shares.values() {
-            // Everyone takes a slot a round: shares differ by one.
+            // Each origin takes a slot in every round: shares differ by one.
             assert!((*share as f64 - even).abs() <= 1.0, "{count} origins: {share} slots, not {even}");
         }
     }
@@ -95,7 +95,7 @@ fn the_size_follows_from_the_pool() {
 }
 
 #[test]
-fn nobody_is_found_in_an_empty_table() {
+fn an_empty_table_finds_no_origin() {
     for table in [table(&[]), table(&[0, 0])] {
         assert!(table.is_empty() && table.lookup(7).is_none() && table.lookup_usable(7, |_| true).is_none());
     }
@@ -141,8 +141,8 @@ fn who_loses_an_origin_is_shared_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Without one of N, its clients move, and of the others few: one or two percent in the mean, as the paper has it for
-    /// tables of a hundred slots for each. A single key may have six.
+    /// Without one of N origins, its clients move, and few others: one or two percent on average, as in the paper for
+    /// tables with a hundred slots for each. A single key may have six.
     #[test]
     fn few_move_when_one_goes(secret in any::<[u8; 16]>(), count in 2u16..40, gone in any::<prop::sample::Index>()) {
         let key = HashKey::new(secret);
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_found_is_usable(hash in any::<u64>(), usable in any::<u32>(), count in 1u16..32) {
+    fn every_found_origin_is_usable(hash in any::<u64>(), usable in any::<u32>(), count in 1u16..32) {
         let table = table(&vec![1; usize::from(count)]);
         let is_usable = |id: &OriginId| usable >> u16::from_be_bytes([id[0], id[1]]) & 1 == 1;
         match table.lookup_usable(hash, is_usable) {

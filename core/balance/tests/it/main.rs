@@ -1,4 +1,4 @@
-//! How origins are chosen, followed and protected, on simulated clocks.
+//! Tests of selection, health and limits with simulated clocks.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
@@ -13,7 +13,7 @@ mod weights;
 
 use std::time::{Duration, Instant};
 
-/// A clock that stands until it is moved.
+/// A manual clock.
 struct Clock(Instant);
 
 impl Clock {

@@ -1,4 +1,4 @@
-//! How flows are spread over regions by their dials.
+//! Tests of the spread of flows over regions by their dials.
 
 use proptest::{collection::vec, prelude::*};
 use sallyport_balance::regions::{Dial, Group, Rolls, choose};
@@ -11,7 +11,7 @@ fn groups(dials: &[u8]) -> Vec<Group> {
     dials.iter().map(|percent| group(*percent, true)).collect()
 }
 
-/// How many of so many flows each group gets.
+/// How many of `flows` flows each group gets.
 fn spread(groups: &[Group], flows: u32) -> Vec<u32> {
     let (mut rolls, mut got) = (Rolls::from(7), vec![0; groups.len()]);
     for _ in 0..flows {
@@ -68,7 +68,7 @@ fn a_group_that_is_lost_leaves_its_share_to_the_others() {
 }
 
 #[test]
-fn nobody_is_served_when_all_are_gone() {
+fn no_origin_is_picked_when_all_are_gone() {
     assert_eq!(choose(&groups(&[0, 0]), 0), Some(0), "all at 0: rather served than refused");
     assert_eq!(choose(&[group(100, false), group(0, false)], 0), None);
     assert_eq!(choose(&[], 0), None);
@@ -111,7 +111,7 @@ proptest! {
         roll in any::<u64>(),
     ) {
         let place = place.index(groups.len());
-        // From nothing to something the last resort may change; that is no share.
+        // A dial that leaves zero may change the last resort; that is no share.
         prop_assume!(groups[place].dial != Dial::CLOSED);
         let before = choose(&groups, roll);
         groups[place].dial = Dial::new(groups[place].dial.percent().max(more)).unwrap();

@@ -1,11 +1,11 @@
-//! How evenly requests are spread.
+//! Tests of the even spread of requests.
 
 use std::collections::HashMap;
 
 use proptest::{collection::vec, prelude::*};
 use sallyport_balance::{Attempts, MAX_ATTEMPTS, Rotation};
 
-/// A candidate: its key and how many requests it is serving.
+/// A candidate: its key and its load.
 #[derive(Debug, Clone, Copy)]
 struct Origin {
     key: u32,
@@ -32,7 +32,7 @@ fn twenty_requests_over_four_idle_origins_are_five_each() {
 
 #[test]
 fn twenty_requests_at_once_are_five_each() {
-    // Each one lasts until all have begun.
+    // Each request lasts until all have started.
     let (mut rotation, mut origins) = (Rotation::new(), origins(4));
     for _ in 0..20 {
         let index = choose(&mut rotation, &origins).unwrap();
@@ -40,7 +40,7 @@ fn twenty_requests_at_once_are_five_each() {
     }
     assert!(origins.iter().all(|origin| origin.load == 5), "{origins:?}");
 
-    // Whoever chooses before the loads of others are seen still gets another origin.
+    // A choice before the loads of others are known still gets another origin.
     let (mut rotation, origins) = (Rotation::new(), self::origins(4));
     let chosen: Vec<_> = (0..4).filter_map(|_| choose(&mut rotation, &origins)).collect();
     assert_eq!(chosen, [0, 1, 2, 3]);
@@ -91,7 +91,7 @@ fn a_retry_goes_to_another_origin_until_none_is_left() {
     assert_eq!(attempts.count(), MAX_ATTEMPTS);
 }
 
-/// What may happen to a pool.
+/// Events of a pool.
 #[derive(Debug, Clone)]
 enum Event {
     Request,
@@ -163,7 +163,7 @@ proptest! {
         }
     }
 
-    /// The least loaded that is usable, and of several such the next one up from the one chosen last.
+    /// The usable candidate with the least load, and among several the next one up from the last choice.
     #[test]
     fn ties_go_to_the_next_in_the_ring(pools in vec(vec((0u32..30, 0u32..3, any::<bool>()), 0..8), 1..20)) {
         let (mut rotation, mut last) = (Rotation::new(), None);
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_less_loaded_is_passed_over(loads in vec(0u32..5, 1..10), usable in vec(any::<bool>(), 10), turns in 1usize..20) {
+    fn no_less_loaded_origin_is_passed_over(loads in vec(0u32..5, 1..10), usable in vec(any::<bool>(), 10), turns in 1usize..20) {
         let mut rotation = Rotation::new();
         let pool: Vec<_> = loads.iter().zip(0..).map(|(load, key)| Origin { key, load: *load }).collect();
         let may = |origin: &Origin| usable[origin.key as usize];

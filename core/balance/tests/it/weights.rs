@@ -1,4 +1,4 @@
-//! How requests are spread by weight.
+//! Tests of the spread of requests by weight.
 
 use proptest::{collection::vec, prelude::*};
 use sallyport_balance::{MAX_WEIGHT, Rotation, Weight};
@@ -103,7 +103,7 @@ fn weights_are_bounded() {
 }
 
 proptest! {
-    /// In every round of as many requests as the weights are together, each origin gets as many as its weight.
+    /// In every round of as many requests as the sum of weights, each origin gets as many as its weight.
     #[test]
     fn a_round_is_shared_exactly(weights in vec(0u16..=20, 1..8), rounds in 1usize..4) {
         let (mut rotation, origins) = (Rotation::new(), origins(&weights));
@@ -112,12 +112,12 @@ proptest! {
         for _ in 0..rounds {
             let served = served(&mut rotation, &origins, total);
             let expected: Vec<usize> = weights.iter().map(|weight| usize::from(*weight)).collect();
-            // Equal weights take turns one by one: as many for each in a round of one turn.
+            // Equal weights take turns one by one.
             prop_assert_eq!(served, expected);
         }
     }
 
-    /// The origins of equal weight are treated as `choose` does, whatever their loads.
+    /// Origins of equal weight are treated as by `choose`, whatever their loads.
     #[test]
     fn equal_weights_are_no_weights(loads in vec(0u32..4, 1..8), weight in 1u16..=MAX_WEIGHT, turns in 1usize..20) {
         let (mut weighted, mut plain) = (Rotation::new(), Rotation::new());
@@ -128,7 +128,7 @@ proptest! {
         }
     }
 
-    /// Nobody less loaded for its weight is passed over, also while origins come, go and change their weight.
+    /// No origin with a lower load for its weight is skipped, also while origins come, go and change their weight.
     #[test]
     fn the_least_loaded_for_its_weight_is_taken(
         pools in vec(vec((0u32..30, 0u32..6, 0u16..5), 1..8), 1..20),

@@ -1,16 +1,16 @@
-//! Two controls over one store, a bucket, and edges with disks, in random schedules: messages come late, twice, in another order or
-//! not at all, writes seem to fail, everybody loses the bus and is started again, and the bucket is lost. `DIRECTORY_SEED=N` runs one
-//! schedule again.
+//! Two controls with one store, a bucket, and edges with disks, in random schedules. Messages are late, duplicated,
+//! reordered or lost, writes seem to fail, all processes lose the bus and restart, and the bucket is lost.
+//! `DIRECTORY_SEED=N` repeats one schedule.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sallyport_directory::config::{Keeper, Kept, Mend, Replica, Said};
+use sallyport_directory::config::{EntryContent, Keeper, Mend, Replica, StoredEntry};
 
 use crate::{simulation::each_schedule, world::Dice};
 
 const KEYS: u64 = 5;
 const META: &str = "meta";
-/// How many steps everybody takes after all is well again: far more than there is to do.
+/// Steps of every process after all faults have ended: far more than needed.
 const STEPS_TO_HEAL: usize = 400;
 
 type Value = u8;
@@ -19,7 +19,7 @@ fn key(number: u64) -> String {
     format!("key.{number}")
 }
 
-/// What is in the bucket under a key. The state is that of the store which the writer had read: the first of a key is 1.
+/// A bucket entry. The state is that of the store as the writer had read it: the first state of a key is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Written {
     revision: u64,
@@ -46,14 +46,14 @@ impl Bucket {
         Some(self.revision)
     }
 
-    /// The next entry behind this revision: what was replaced since is not there any more.
+    /// The next entry after this revision, without entries that were replaced since.
     fn after(&self, revision: u64) -> Option<(String, Written)> {
         let behind = self.entries.iter().filter(|(_, entry)| entry.revision > revision);
         behind.min_by_key(|(_, entry)| entry.revision).map(|(key, entry)| (key.clone(), *entry))
     }
 }
 
-/// The states of each key, one after the other.
+/// The successive states of each key.
 #[derive(Default)]
 struct Store {
     states: BTreeMap<String, Vec<Option<Value>>>,
@@ -69,7 +69,7 @@ impl Store {
     }
 }
 
-/// What a control is at.
+/// The current step of a control.
 enum Task {
     Read { key: String },
     Write { key: String, mend: Mend, value: Option<Value>, state: usize },
@@ -85,7 +85,7 @@ struct Control {
     hints: VecDeque<String>,
     task: Option<Task>,
     is_to_reconcile: bool,
-    /// What a comparison has found, and that all is there comes behind it.
+    /// The result of a comparison, followed by the completeness mark.
     mending: Option<VecDeque<String>>,
 }
 
@@ -121,13 +121,13 @@ impl Control {
                 }
             }
             Some(Task::Write { key, mend, value, state }) => {
-                let (is_done, is_told) = (!dice.percent(failing), !dice.percent(failing));
+                let (is_done, is_live) = (!dice.percent(failing), !dice.percent(failing));
                 let replaces = match mend {
                     Mend::Put(revision) | Mend::Remove(revision) => revision,
                     Mend::Nothing => unreachable!(),
                 };
                 let written = is_done.then(|| bucket.write(&key, value, state, replaces));
-                match written.filter(|_| is_told) {
+                match written.filter(|_| is_live) {
                     None => return self.begin(bucket),
                     Some(None) => Some(Task::ReadBack { key }),
                     Some(Some(revision)) => {
@@ -168,8 +168,8 @@ impl Control {
     }
 }
 
-fn kept(entry: Written) -> Kept<u64> {
-    Kept { revision: entry.revision, value: entry.value.map(|value| vec![value]), written_at: 0 }
+fn kept(entry: Written) -> StoredEntry<u64> {
+    StoredEntry { revision: entry.revision, value: entry.value.map(|value| vec![value]), written_at: 0 }
 }
 
 #[derive(Clone)]
@@ -177,27 +177,27 @@ struct Message {
     number: u64,
     key: String,
     entry: Written,
-    /// Nothing was behind it when it was sent.
+    /// Whether nothing was behind it when it was sent.
     is_last: bool,
 }
 
 struct Edge {
     replica: Replica<String, Value>,
-    /// The states of what is known, and of what is on disk.
+    /// The states of the known entries, and of those on disk.
     states: BTreeMap<String, usize>,
     disk: (BTreeMap<String, Value>, BTreeMap<String, usize>),
     has_bus: bool,
-    /// What travels to it.
+    /// Messages in transit.
     inbox: VecDeque<Message>,
-    /// The number of the message that is sent next, and of the one that is expected: what has another one was lost, came twice or
-    /// in another order, and the client of the bus lets that be sent again.
+    /// The numbers of the next sent and the next expected message. A message with another number was lost, duplicated
+    /// or reordered, and the bus client requests a redelivery.
     sends: u64,
     expects: u64,
-    /// The revision of the last one that was as expected.
+    /// The revision of the last expected message.
     came_to: u64,
-    /// One that came long ago.
+    /// An old message.
     old: Option<Message>,
-    /// Up to where entries have been put into the inbox.
+    /// The last revision that was put into the inbox.
     position: u64,
     is_complete: bool,
     was_present: bool,
@@ -241,7 +241,7 @@ impl Edge {
 
     fn take(&mut self, bucket: &Bucket, store: &Store) {
         let Some(Message { number, key, entry, is_last }) = self.inbox.pop_front() else {
-            // A sign of life says what was sent.
+            // A heartbeat reveals missing messages.
             return self.send_again();
         };
         if number != self.expects {
@@ -251,18 +251,18 @@ impl Edge {
         }
         (self.expects, self.came_to) = (number + 1, entry.revision);
         self.old.get_or_insert_with(|| Message { number, key: key.clone(), entry, is_last });
-        let told = if key == META {
+        let write = if key == META {
             self.replica.handle_whole(entry.revision, entry.value.is_some())
         } else {
-            let said = entry.value.map_or(Said::Gone, Said::Put);
-            let told = self.replica.handle_entry(key.clone(), entry.revision, said);
-            if told.is_ok() {
+            let content = entry.value.map_or(EntryContent::Gone, EntryContent::Put);
+            let write = self.replica.handle_entry(key.clone(), entry.revision, content);
+            if write.is_ok() {
                 let before = self.states.insert(key.clone(), entry.state).unwrap_or(0);
                 assert!(before <= entry.state, "{key} was in state {before}, and is to be in {}", entry.state);
             }
-            told.map(drop)
+            write.map(drop)
         };
-        if told.is_err() {
+        if write.is_err() {
             return self.begin(bucket);
         }
         self.is_complete |= is_last;
@@ -279,7 +279,7 @@ impl Edge {
         self.misses_nothing(bucket);
     }
 
-    /// Whatever is in the bucket up to the revision that it has come to is known.
+    /// Everything in the bucket up to the current revision is known.
     fn misses_nothing(&self, bucket: &Bucket) {
         if !self.replica.is_present() {
             return;
@@ -308,12 +308,12 @@ impl Edge {
                 0 => drop(self.inbox.pop_front()),
                 1 => self.inbox.push_back(self.inbox[0].clone()),
                 2 => self.inbox.make_contiguous().reverse(),
-                // Sent again from too far back.
+                // A redelivery from too far back.
                 3 => {
                     self.inbox.clear();
                     (self.sends, self.position) = (self.expects, self.came_to / 2);
                 }
-                // Something of long ago, as if it were the next.
+                // An old message in place of the next.
                 _ => {
                     self.send_again();
                     self.inbox.extend(self.old.clone().map(|old| Message { number: self.sends, ..old }));
@@ -333,7 +333,7 @@ struct World {
     bucket: Bucket,
     controls: Vec<Control>,
     edges: Vec<Edge>,
-    /// How much goes wrong, in percent.
+    /// Frequency of faults, in percent.
     bad: u64,
 }
 
@@ -357,7 +357,7 @@ impl World {
             return;
         }
         self.store.states.entry(key.clone()).or_default().push(value);
-        // It may die before it tells anybody.
+        // The control may die before it notifies others.
         let at = self.pick(2);
         if !self.dice.percent(10) {
             self.controls[at].hints.push_back(key);
@@ -379,7 +379,7 @@ impl World {
                 edge.disk = (edge.replica.known().clone(), edge.states.clone());
             }
             22 if self.dice.percent(20) => {
-                // The bucket is lost, and every connection with it.
+                // The bucket is lost, with every connection.
                 self.bucket = Bucket::default();
                 self.controls.iter_mut().for_each(|control| *control = Control::default());
                 self.edges.iter_mut().for_each(|edge| edge.has_bus = false);
@@ -406,7 +406,7 @@ fn no_change_is_skipped_and_nothing_goes_back() {
             world.something_happens();
             (0..world.dice.below(5)).for_each(|_| world.step());
         }
-        // All is well again: everybody has the bus, and controls compare once more.
+        // All faults have ended: every process has the bus, and controls compare once more.
         world.bad = 0;
         for at in 0..2 {
             if !world.controls[at].has_bus {

@@ -1,4 +1,4 @@
-//! An edge whose process is replaced, in random schedules.
+//! Random schedules in which the process of an edge is replaced.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn nobody_notices_that_another_process_takes_an_edge_over() {
+fn readers_do_not_notice_another_process_taking_an_edge_over() {
     each_schedule(1, |seed| {
         let mut world = World::new(seed, 2, 3, begin());
         let most_delay_ms = world.dice.below(150);

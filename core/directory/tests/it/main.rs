@@ -1,4 +1,4 @@
-//! The directory, message by message and in thousands of random schedules.
+//! Tests of the directory: single messages, and thousands of random schedules.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod config;

@@ -1,26 +1,28 @@
-//! What a reader concludes, message by message.
+//! Tests of the reader, message by message.
 
 use std::time::{Duration, Instant};
 
-use sallyport_directory::{Change, EdgeCard, EdgeState, HEALTH_PACE, Held, Holder, Lease, Reader, SILENCE, TERM, Tell};
+use sallyport_directory::{
+    Change, DirectoryWrite, EdgeCard, EdgeState, HEALTH_PACE, Holder, Lease, Reader, SILENCE, TERM, TunnelEntry,
+};
 use sallyport_model::{HealthFailure, HealthFailureCode, OriginHealth, TunnelPresence};
 
 use crate::{begin, card, presence};
 
 const EPOCH: u64 = 7;
 
-fn tell(holder: &mut Holder, now: Instant) -> (Vec<Lease>, Vec<Held>) {
-    let (mut leases, mut held) = (Vec::new(), Vec::new());
-    while let Some(told) = holder.poll_tell(now) {
-        match told {
-            Tell::Lease(lease) => leases.push(lease),
-            Tell::Held(entry) => {
+fn write(holder: &mut Holder, now: Instant) -> (Vec<Lease>, Vec<TunnelEntry>) {
+    let (mut leases, mut entries) = (Vec::new(), Vec::new());
+    while let Some(write) = holder.poll_write(now) {
+        match write {
+            DirectoryWrite::Lease(lease) => leases.push(lease),
+            DirectoryWrite::TunnelEntry(entry) => {
                 holder.handle_written(entry.tunnel, entry.version);
-                held.push(entry);
+                entries.push(entry);
             }
         }
     }
-    (leases, held)
+    (leases, entries)
 }
 
 fn changes(reader: &mut Reader) -> Vec<Change> {
@@ -32,20 +34,20 @@ fn s(seconds: u64) -> Duration {
 }
 
 #[test]
-fn a_tunnel_is_known_when_it_is_told_and_gone_when_its_lease_is_over() {
+fn a_tunnel_is_known_once_written_and_gone_when_its_lease_expires() {
     let now = begin();
     let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
     holder.handle_up(presence(1, 0));
-    let (leases, held) = tell(&mut holder, now);
+    let (leases, entries) = write(&mut holder, now);
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
-    reader.handle_held(held[0].clone(), true, now).unwrap();
-    reader.handle_held(held[0].clone(), true, now).unwrap();
+    reader.handle_tunnel(entries[0].clone(), true, now).unwrap();
+    reader.handle_tunnel(entries[0].clone(), true, now).unwrap();
     let edge = card(1).edge;
     assert_eq!(changes(&mut reader), [Change::EdgeCame(card(1)), Change::TunnelCame(edge, presence(1, 0))]);
     assert_eq!(reader.edges().next().unwrap().tunnels, 1);
-    // Somebody else is heard, this edge is not.
+    // Another edge is heard, this one is not.
     for second in 1..5 {
-        reader.handle_heard(now + s(second));
+        reader.handle_delivery(now + s(second));
         reader.handle_timeout(now + s(second));
     }
     assert_eq!((changes(&mut reader), reader.poll_timeout(now + s(4))), (vec![], Some(now + TERM)));
@@ -53,12 +55,12 @@ fn a_tunnel_is_known_when_it_is_told_and_gone_when_its_lease_is_over() {
     let gone = [Change::TunnelLeft(edge, presence(1, 0).tunnel), Change::EdgeLeft(edge)];
     assert_eq!(changes(&mut reader), gone);
     assert!(reader.edges().next().is_none() && reader.tunnels(edge).next().is_none());
-    // What was told before, told again, brings nothing back.
+    // An earlier message, repeated, restores nothing.
     reader.handle_lease(leases[0].clone(), true, now + s(6)).unwrap();
-    reader.handle_held(held[0].clone(), true, now + s(6)).unwrap();
+    reader.handle_tunnel(entries[0].clone(), true, now + s(6)).unwrap();
     assert_eq!(changes(&mut reader), []);
     // A further beat does.
-    let (leases, _) = tell(&mut holder, now + s(7));
+    let (leases, _) = write(&mut holder, now + s(7));
     reader.handle_lease(leases[0].clone(), true, now + s(7)).unwrap();
     assert_eq!(changes(&mut reader).len(), 2);
 }
@@ -68,12 +70,12 @@ fn what_is_read_from_the_bucket_proves_nothing_before_a_further_beat() {
     let now = begin();
     let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
     holder.handle_up(presence(1, 0));
-    let (leases, held) = tell(&mut holder, now);
-    reader.handle_held(held[0].clone(), false, now).unwrap();
+    let (leases, entries) = write(&mut holder, now);
+    reader.handle_tunnel(entries[0].clone(), false, now).unwrap();
     reader.handle_lease(leases[0].clone(), false, now).unwrap();
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     assert_eq!(changes(&mut reader), [], "the edge may have died years ago");
-    let (leases, _) = tell(&mut holder, now + s(1));
+    let (leases, _) = write(&mut holder, now + s(1));
     reader.handle_lease(leases[0].clone(), true, now + s(1)).unwrap();
     assert_eq!(changes(&mut reader).len(), 2);
 }
@@ -83,26 +85,26 @@ fn what_was_lost_is_asked_for_after_two_beats() {
     let now = begin();
     let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
     (1..=3).for_each(|number| holder.handle_up(presence(number, 0)));
-    let (leases, held) = tell(&mut holder, now);
-    for told in [&held[0], &held[2]] {
-        reader.handle_held(told.clone(), true, now).unwrap();
+    let (leases, entries) = write(&mut holder, now);
+    for write in [&entries[0], &entries[2]] {
+        reader.handle_tunnel(write.clone(), true, now).unwrap();
     }
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     assert_eq!(reader.poll_ask(), None, "it may be on its way");
-    let (leases, _) = tell(&mut holder, now + s(1));
+    let (leases, _) = write(&mut holder, now + s(1));
     reader.handle_lease(leases[0].clone(), true, now + s(1)).unwrap();
     let ask = reader.poll_ask().expect("asked");
     assert_eq!((ask.edge, reader.poll_ask()), (card(1).edge, None));
-    reader.handle_listing(ask, held, now + s(1)).unwrap();
+    reader.handle_listing(ask, entries, now + s(1)).unwrap();
     assert_eq!(reader.edges().next().unwrap().tunnels, 3);
-    let (leases, _) = tell(&mut holder, now + s(2));
+    let (leases, _) = write(&mut holder, now + s(2));
     reader.handle_lease(leases[0].clone(), true, now + s(2)).unwrap();
     assert_eq!(reader.poll_ask(), None);
 
-    // So is what is not there any more, and of which the bucket has forgotten even that.
+    // A tunnel that is gone and that the bucket has dropped is removed too.
     holder.handle_down(presence(2, 0).tunnel);
     for second in [3, 4] {
-        let (leases, _) = tell(&mut holder, now + s(second));
+        let (leases, _) = write(&mut holder, now + s(second));
         reader.handle_lease(leases[0].clone(), true, now + s(second)).unwrap();
     }
     changes(&mut reader);
@@ -112,8 +114,8 @@ fn what_was_lost_is_asked_for_after_two_beats() {
     assert_eq!(changes(&mut reader), [Change::TunnelLeft(card(1).edge, presence(2, 0).tunnel)]);
 }
 
-fn held_of(_holder: &Holder, number: u8, version: u64) -> Held {
-    Held {
+fn held_of(_holder: &Holder, number: u8, version: u64) -> TunnelEntry {
+    TunnelEntry {
         schema: 1,
         edge: card(1).edge,
         epoch: EPOCH,
@@ -128,20 +130,20 @@ fn a_later_life_of_an_edge_has_the_tunnels_of_a_former_one_only_until_its_lease_
     let now = begin();
     let (mut former, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
     former.handle_up(presence(1, 0));
-    let (old_leases, old_held) = tell(&mut former, now);
+    let (old_leases, old_entries) = write(&mut former, now);
     reader.handle_lease(old_leases[0].clone(), true, now).unwrap();
-    reader.handle_held(old_held[0].clone(), true, now).unwrap();
+    reader.handle_tunnel(old_entries[0].clone(), true, now).unwrap();
     changes(&mut reader);
     let mut later = Holder::new(card(1), EPOCH + 1, now);
     later.handle_up(presence(2, 0));
-    let (leases, held) = tell(&mut later, now);
-    reader.handle_held(held[0].clone(), true, now).unwrap();
+    let (leases, entries) = write(&mut later, now);
+    reader.handle_tunnel(entries[0].clone(), true, now).unwrap();
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     let edge = card(1).edge;
     let wanted = [Change::TunnelCame(edge, presence(2, 0)), Change::TunnelLeft(edge, presence(1, 0).tunnel)];
     assert_eq!(changes(&mut reader), wanted);
-    // Late words of the former life.
-    reader.handle_held(old_held[0].clone(), true, now).unwrap();
+    // Late messages of the former run.
+    reader.handle_tunnel(old_entries[0].clone(), true, now).unwrap();
     reader.handle_lease(Lease { beat: 9, ..old_leases[0].clone() }, true, now).unwrap();
     assert_eq!(changes(&mut reader), []);
 }
@@ -151,32 +153,32 @@ fn a_process_that_takes_an_edge_over_hands_its_tunnels_on_without_a_gap() {
     let now = begin();
     let (mut former, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
     (1..=3).for_each(|number| former.handle_up(presence(number, 0)));
-    let (leases, held) = tell(&mut former, now);
+    let (leases, entries) = write(&mut former, now);
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
-    held.into_iter().for_each(|held| reader.handle_held(held, true, now).unwrap());
+    entries.into_iter().for_each(|entries| reader.handle_tunnel(entries, true, now).unwrap());
     changes(&mut reader);
-    // Two of the three have come over; what is told of them arrives after the lease, and one of both is lost at first.
+    // Two of three tunnels have moved; their entries arrive after the lease, and one is lost at first.
     let mut later = Holder::new(card(1), EPOCH + 1, now);
     (1..=2).for_each(|number| later.handle_up(presence(number, 9)));
-    let (leases, held) = tell(&mut later, now);
+    let (leases, entries) = write(&mut later, now);
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     let edge = card(1).edge;
     assert_eq!((changes(&mut reader), reader.tunnels(edge).count()), (Vec::new(), 3));
-    reader.handle_held(held[0].clone(), true, now).unwrap();
+    reader.handle_tunnel(entries[0].clone(), true, now).unwrap();
     assert_eq!(changes(&mut reader), [Change::TunnelCame(edge, presence(1, 9))]);
-    let (leases, _) = tell(&mut later, now + s(1));
+    let (leases, _) = write(&mut later, now + s(1));
     reader.handle_lease(leases[0].clone(), true, now + s(1)).unwrap();
     assert_eq!(reader.tunnels(edge).count(), 3, "one is missing still");
-    reader.handle_held(held[1].clone(), true, now + s(1)).unwrap();
-    let (leases, _) = tell(&mut later, now + s(2));
+    reader.handle_tunnel(entries[1].clone(), true, now + s(1)).unwrap();
+    let (leases, _) = write(&mut later, now + s(2));
     reader.handle_lease(leases[0].clone(), true, now + s(2)).unwrap();
     let gone = [Change::TunnelCame(edge, presence(2, 9)), Change::TunnelLeft(edge, presence(3, 0).tunnel)];
     assert_eq!((changes(&mut reader).as_slice(), reader.tunnels(edge).count()), (gone.as_slice(), 2));
-    // Of a life that says nothing that could be compared, what was taken over goes with time.
+    // Tunnels taken over from a former run expire if the new run sends nothing to compare.
     let mut last = Holder::new(card(1), EPOCH + 2, now);
     (4..=5).for_each(|number| last.handle_up(presence(number, 0)));
     for second in 0..=5 {
-        let (leases, _) = tell(&mut last, now + s(3 + second));
+        let (leases, _) = write(&mut last, now + s(3 + second));
         leases.into_iter().for_each(|lease| reader.handle_lease(lease, true, now + s(3 + second)).unwrap());
         reader.handle_timeout(now + s(3 + second));
     }
@@ -187,18 +189,18 @@ fn a_process_that_takes_an_edge_over_hands_its_tunnels_on_without_a_gap() {
 fn silence_is_the_loss_of_the_bus_and_not_the_end_of_all_edges() {
     let now = begin();
     let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
-    let (leases, _) = tell(&mut holder, now);
+    let (leases, _) = write(&mut holder, now);
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     changes(&mut reader);
     let later = now + Duration::from_secs(3_600);
     assert_eq!((reader.stale_since(later), reader.poll_timeout(later)), (Some(now), None));
     reader.handle_timeout(later);
     assert_eq!((changes(&mut reader), reader.edges().count()), (vec![], 1));
-    // The bus is back, this edge is not: it has one term more.
-    reader.handle_heard(later);
+    // The bus is back, this edge is not: it has one more term.
+    reader.handle_delivery(later);
     assert_eq!((reader.stale_since(later + SILENCE), reader.poll_timeout(later)), (None, Some(later + TERM)));
     for second in 1..=5 {
-        reader.handle_heard(later + s(second));
+        reader.handle_delivery(later + s(second));
         reader.handle_timeout(later + s(second));
     }
     assert_eq!(changes(&mut reader), [Change::EdgeLeft(card(1).edge)]);
@@ -209,30 +211,30 @@ fn an_edge_that_is_emptied_says_so_at_once_and_keeps_its_tunnels() {
     let now = begin();
     let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
     holder.handle_up(presence(1, 0));
-    let (leases, held) = tell(&mut holder, now);
+    let (leases, entries) = write(&mut holder, now);
     leases.into_iter().for_each(|lease| reader.handle_lease(lease, true, now).unwrap());
-    held.into_iter().for_each(|held| reader.handle_held(held, true, now).unwrap());
+    entries.into_iter().for_each(|entries| reader.handle_tunnel(entries, true, now).unwrap());
     changes(&mut reader);
     let draining = EdgeCard { state: EdgeState::Draining, ..card(1) };
     holder.handle_card(draining.clone(), now);
-    let (leases, held) = tell(&mut holder, now);
-    assert!(leases.len() == 1 && held.is_empty(), "one beat more, and nothing else: {leases:?} {held:?}");
+    let (leases, entries) = write(&mut holder, now);
+    assert!(leases.len() == 1 && entries.is_empty(), "one beat more, and nothing else: {leases:?} {entries:?}");
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     assert_eq!(changes(&mut reader), [Change::EdgeCame(draining.clone())]);
     assert_eq!(reader.tunnels(draining.edge).count(), 1);
     holder.handle_card(draining, now);
-    assert!(tell(&mut holder, now).0.is_empty(), "what it has said it says no second time before its next beat");
+    assert!(write(&mut holder, now).0.is_empty(), "what it has said it says no second time before its next beat");
 }
 
 #[test]
 fn an_edge_that_ends_in_order_is_gone_at_once() {
     let now = begin();
     let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
-    let (leases, _) = tell(&mut holder, now);
+    let (leases, _) = write(&mut holder, now);
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     holder.handle_end(now);
-    let (leases, held) = tell(&mut holder, now);
-    assert!(leases[0].is_last && held.is_empty() && tell(&mut holder, now + s(9)).0.is_empty());
+    let (leases, entries) = write(&mut holder, now);
+    assert!(leases[0].is_last && entries.is_empty() && write(&mut holder, now + s(9)).0.is_empty());
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     assert_eq!(reader.edges().count(), 0);
 }
@@ -242,30 +244,32 @@ fn what_goes_back_and_forth_is_written_once_in_a_while() {
     let now = begin();
     let mut holder = Holder::new(card(1), EPOCH, now);
     let finds = |health| TunnelPresence { health, ..presence(1, 0) };
-    let healths = |held: Vec<Held>| held.into_iter().map(|held| held.presence.unwrap().health).collect::<Vec<_>>();
+    let healths = |entries: Vec<TunnelEntry>| {
+        entries.into_iter().map(|entries| entries.presence.unwrap().health).collect::<Vec<_>>()
+    };
     holder.handle_up(finds(OriginHealth::Well));
-    assert_eq!(healths(tell(&mut holder, now).1), [OriginHealth::Well]);
-    // The first change at once, the next ones after a pause, by how it is then.
+    assert_eq!(healths(write(&mut holder, now).1), [OriginHealth::Well]);
+    // The first change at once, the next ones after a pause, with the state at that time.
     holder.handle_up(finds(OriginHealth::Unwell));
-    assert_eq!(healths(tell(&mut holder, now).1), [OriginHealth::Unwell]);
+    assert_eq!(healths(write(&mut holder, now).1), [OriginHealth::Unwell]);
     holder.handle_up(finds(OriginHealth::Well));
     holder.handle_up(finds(OriginHealth::LeftOut));
-    assert_eq!((tell(&mut holder, now).1, holder.poll_timeout()), (vec![], now + HEALTH_PACE));
-    assert_eq!(healths(tell(&mut holder, now + HEALTH_PACE).1), [OriginHealth::LeftOut]);
-    // What is taken back is not written at all.
+    assert_eq!((write(&mut holder, now).1, holder.poll_timeout()), (vec![], now + HEALTH_PACE));
+    assert_eq!(healths(write(&mut holder, now + HEALTH_PACE).1), [OriginHealth::LeftOut]);
+    // A reverted change is not written at all.
     holder.handle_up(finds(OriginHealth::Well));
     holder.handle_up(finds(OriginHealth::LeftOut));
-    assert_eq!((tell(&mut holder, now + 9 * HEALTH_PACE).1, holder.unwritten()), (vec![], 0));
-    // What is otherwise besides, or gone, waits for nothing.
+    assert_eq!((write(&mut holder, now + 9 * HEALTH_PACE).1, holder.unwritten()), (vec![], 0));
+    // Other changes, and removals, do not wait.
     holder.handle_up(finds(OriginHealth::Well));
-    assert_eq!(healths(tell(&mut holder, now + 9 * HEALTH_PACE).1), [OriginHealth::Well]);
+    assert_eq!(healths(write(&mut holder, now + 9 * HEALTH_PACE).1), [OriginHealth::Well]);
     holder.handle_up(finds(OriginHealth::Unwell));
     holder.handle_up(TunnelPresence { since: 1, ..finds(OriginHealth::Unwell) });
-    assert_eq!(healths(tell(&mut holder, now + 9 * HEALTH_PACE).1), [OriginHealth::Unwell]);
+    assert_eq!(healths(write(&mut holder, now + 9 * HEALTH_PACE).1), [OriginHealth::Unwell]);
     holder.handle_up(TunnelPresence { since: 1, ..finds(OriginHealth::Well) });
     holder.handle_down(presence(1, 0).tunnel);
-    let (_, held) = tell(&mut holder, now + 20 * HEALTH_PACE);
-    assert_eq!(held.iter().map(|held| held.presence.is_some()).collect::<Vec<_>>(), [false]);
+    let (_, entries) = write(&mut holder, now + 20 * HEALTH_PACE);
+    assert_eq!(entries.iter().map(|entries| entries.presence.is_some()).collect::<Vec<_>>(), [false]);
     assert_eq!(holder.unwritten(), 0);
 }
 
@@ -278,18 +282,21 @@ fn why_an_origin_fails_is_written_as_its_health_is() {
         failure: why.map(|why| HealthFailure::new(HealthFailureCode::Status, why, 7)),
         ..presence(1, 0)
     };
-    let whys = |held: Vec<Held>| {
-        held.into_iter().map(|held| held.presence.unwrap().failure.map(|failure| failure.message)).collect::<Vec<_>>()
+    let whys = |entries: Vec<TunnelEntry>| {
+        entries
+            .into_iter()
+            .map(|entries| entries.presence.unwrap().failure.map(|failure| failure.message))
+            .collect::<Vec<_>>()
     };
     holder.handle_up(finds(None));
-    assert_eq!(whys(tell(&mut holder, now).1), [None]);
+    assert_eq!(whys(write(&mut holder, now).1), [None]);
     holder.handle_up(finds(Some("status 500")));
-    assert_eq!(whys(tell(&mut holder, now).1), [Some("status 500".to_owned())]);
+    assert_eq!(whys(write(&mut holder, now).1), [Some("status 500".to_owned())]);
     for status in 0..50 {
         holder.handle_up(finds(Some(&format!("status {status}"))));
-        assert_eq!(tell(&mut holder, now).1, vec![], "not for each of them");
+        assert_eq!(write(&mut holder, now).1, vec![], "not for each of them");
     }
-    assert_eq!(whys(tell(&mut holder, now + HEALTH_PACE).1), [Some("status 49".to_owned())]);
+    assert_eq!(whys(write(&mut holder, now + HEALTH_PACE).1), [Some("status 49".to_owned())]);
     holder.handle_up(finds(None));
-    assert_eq!(whys(tell(&mut holder, now + 2 * HEALTH_PACE).1), [None]);
+    assert_eq!(whys(write(&mut holder, now + 2 * HEALTH_PACE).1), [None]);
 }

@@ -1,4 +1,4 @@
-//! Random schedules. `DIRECTORY_SEED=N` runs one schedule again; `DIRECTORY_SCHEDULES=N` runs so many instead of
+//! Random schedules. `DIRECTORY_SEED=N` repeats one schedule; `DIRECTORY_SCHEDULES=N` sets their number instead of
 //! [`SCHEDULES`].
 
 use std::{
@@ -15,8 +15,8 @@ use crate::{
 };
 
 const SCHEDULES: u64 = 2_000;
-/// How long after all is well again everybody knows everything: a term for what has died, two beats that differ, and a
-/// listing that may have to be asked for again.
+/// Time after all faults have ended until every reader is complete: a term for dead edges, two differing beats, and a
+/// listing that may have to be repeated.
 pub(crate) const HEALED: Duration = Duration::from_secs(12);
 /// The step of simulated time, with some room.
 pub(crate) const STEP: Duration = Duration::from_millis(60);
@@ -25,7 +25,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a whole number"))
 }
 
-/// Runs the schedules, or one of so many of them.
+/// Runs the schedules, or the selected ones.
 pub(crate) fn each_schedule(one_of: u64, run: impl Fn(u64)) {
     let one = number("DIRECTORY_SEED");
     let count = number("DIRECTORY_SCHEDULES").unwrap_or(SCHEDULES / one_of);
@@ -37,7 +37,7 @@ pub(crate) fn each_schedule(one_of: u64, run: impl Fn(u64)) {
     }
 }
 
-/// What is true, as far as edges live.
+/// The true state, from live edges.
 fn truth(world: &World) -> BTreeMap<sallyport_model::EdgeId, BTreeSet<sallyport_model::TunnelId>> {
     let living = world.nodes.iter().enumerate().filter(|(_, node)| node.holder.is_some());
     living
@@ -70,12 +70,12 @@ fn something_happens(world: &mut World) {
     }
 }
 
-/// An edge that has died is not known any longer than its lease lasts after the last of its beats that is heard.
+/// A dead edge is known no longer than its lease lasts after its last received beat.
 fn no_ghosts(world: &World) {
     let delay = Duration::from_millis(world.weather.most_delay_ms);
     for listener in &world.listeners {
         let hears = listener.has_bus && listener.reader.stale_since(world.now).is_none();
-        // One that was without the bus gives everybody a term more.
+        // A reader that was without the bus gives each edge one more term.
         if !hears || world.now < listener.since + TERM + STEP {
             continue;
         }
@@ -119,7 +119,7 @@ fn a_living_tunnel_is_known_to_all_who_hear_within_the_time_that_messages_take()
     each_schedule(1, |seed| {
         let mut world = World::new(seed, 3, 3, begin());
         let most_delay_ms = world.dice.below(200);
-        // Doubled and overtaken, but not lost: what is overtaken is known all the same.
+        // Duplicated and reordered, but not lost: reordered entries are known all the same.
         world.weather = Weather { doubled: 30, most_delay_ms, ..Weather::default() };
         world.run(BEAT + Duration::from_millis(most_delay_ms) + STEP);
         for _ in 0..40 {

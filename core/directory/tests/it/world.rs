@@ -1,17 +1,17 @@
-//! A bucket, edges and readers that are simulated: writes fail or only seem to, messages are lost, doubled, delayed and
-//! overtaken, edges die and come back, readers lose the bus.
+//! A simulated bucket, edges and readers. Writes fail or only seem to, messages are lost, duplicated, delayed and
+//! reordered, edges die and come back, readers lose the bus.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
-use sallyport_directory::{BEAT, Change, Held, Holder, Lease, Reader, Tell};
+use sallyport_directory::{BEAT, Change, DirectoryWrite, Holder, Lease, Reader, TunnelEntry};
 use sallyport_model::{EdgeId, TunnelId};
 
 use crate::{card, presence};
 
-/// SplitMix64: the schedule is all in its seed.
+/// SplitMix64: the seed determines the schedule.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -32,13 +32,13 @@ impl Dice {
     }
 }
 
-/// How bad things are.
+/// Frequency of faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Weather {
     /// Of messages to readers, in percent.
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
-    /// Of writes: they fail, half of them after they were done.
+    /// Of writes: they fail, half of them after taking effect.
     pub(crate) failed: u64,
     pub(crate) most_delay_ms: u64,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Weather {
 #[derive(Debug, Clone)]
 enum Entry {
     Lease(Lease),
-    Held(Held),
+    TunnelEntry(TunnelEntry),
 }
 
 pub(crate) struct Node {
@@ -61,9 +61,9 @@ pub(crate) struct Listener {
     pub(crate) reader: Reader,
     pub(crate) known: BTreeMap<EdgeId, BTreeSet<TunnelId>>,
     pub(crate) has_bus: bool,
-    /// Since when it has had the bus without a break.
+    /// Since when it has had the bus without interruption.
     pub(crate) since: Instant,
-    /// When its own sign of life comes back to it next.
+    /// When its own message returns to it next.
     echo: Instant,
     inbox: Vec<(Instant, u64, Entry)>,
 }
@@ -106,7 +106,7 @@ impl World {
         card(u8::try_from(edge).unwrap() + 1).edge
     }
 
-    /// The edge begins a life; its connectors have yet to come back.
+    /// The edge starts a run; its connectors have yet to reconnect.
     pub(crate) fn start(&mut self, edge: usize) {
         let now = self.now;
         let node = &mut self.nodes[edge];
@@ -116,7 +116,7 @@ impl World {
         node.holder = Some(Holder::new(card(u8::try_from(edge).unwrap() + 1), node.epoch, now));
     }
 
-    /// Another process takes the edge over: nothing is said for so long, and then a later life has the same tunnels.
+    /// Another process takes over the edge: it is silent for `silence`, and then a later run has the same tunnels.
     pub(crate) fn take_over(&mut self, edge: usize, silent: Duration, mut meanwhile: impl FnMut(&Self)) {
         self.nodes[edge].holder = None;
         let end = self.now + silent;
@@ -132,7 +132,7 @@ impl World {
         node.holder = Some(holder);
     }
 
-    /// The edge dies without a word.
+    /// The edge dies silently.
     pub(crate) fn kill(&mut self, edge: usize) {
         let node = &mut self.nodes[edge];
         if node.holder.take().is_some() {
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// The edge has the bus, or has it no more.
+    /// The edge gets or loses the bus.
     pub(crate) fn set_node_bus(&mut self, edge: usize, has_bus: bool) {
         let now = self.now;
         let node = &mut self.nodes[edge];
@@ -166,7 +166,7 @@ impl World {
         node.has_bus = has_bus;
     }
 
-    /// The reader has the bus, or has it no more; when it is back it reads the whole bucket.
+    /// The reader gets or loses the bus; when the bus is back, it reads the whole bucket.
     pub(crate) fn set_listener_bus(&mut self, at: usize, has_bus: bool) {
         let (now, listener) = (self.now, &mut self.listeners[at]);
         if has_bus && !listener.has_bus {
@@ -174,7 +174,7 @@ impl World {
             for entry in self.bucket.values().cloned() {
                 match entry {
                     Entry::Lease(lease) => listener.reader.handle_lease(lease, false, now).unwrap(),
-                    Entry::Held(held) => listener.reader.handle_held(held, false, now).unwrap(),
+                    Entry::TunnelEntry(held) => listener.reader.handle_tunnel(held, false, now).unwrap(),
                 }
             }
         }
@@ -184,7 +184,7 @@ impl World {
         listener.has_bus = has_bus;
     }
 
-    /// Lets so much time go by.
+    /// Advances the time.
     pub(crate) fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -197,23 +197,23 @@ impl World {
     fn write(&mut self) {
         let now = self.now;
         for at in 0..self.nodes.len() {
-            let mut told = Vec::new();
+            let mut write = Vec::new();
             if let Some(holder) = &mut self.nodes[at].holder {
-                told.extend(std::iter::from_fn(|| holder.poll_tell(now)));
+                write.extend(std::iter::from_fn(|| holder.poll_write(now)));
             }
-            for tell in told {
+            for write in write {
                 let fails = !self.nodes[at].has_bus || self.dice.percent(self.weather.failed);
                 let is_done = self.nodes[at].has_bus && (!fails || self.dice.percent(50));
-                let entry = match tell {
-                    Tell::Lease(lease) => Entry::Lease(lease),
-                    Tell::Held(held) => {
+                let entry = match write {
+                    DirectoryWrite::Lease(lease) => Entry::Lease(lease),
+                    DirectoryWrite::TunnelEntry(entry) => {
                         let holder = self.nodes[at].holder.as_mut().unwrap();
                         if fails {
-                            holder.handle_not_written(held.tunnel, held.version, now);
+                            holder.handle_not_written(entry.tunnel, entry.version, now);
                         } else {
-                            holder.handle_written(held.tunnel, held.version);
+                            holder.handle_written(entry.tunnel, entry.version);
                         }
-                        Entry::Held(held)
+                        Entry::TunnelEntry(entry)
                     }
                 };
                 if is_done {
@@ -226,7 +226,7 @@ impl World {
     fn store(&mut self, entry: Entry) {
         let key = match &entry {
             Entry::Lease(lease) => (lease.card.edge, None),
-            Entry::Held(held) => (held.edge, Some(held.tunnel)),
+            Entry::TunnelEntry(entry) => (entry.edge, Some(entry.tunnel)),
         };
         self.bucket.insert(key, entry.clone());
         for listener in self.listeners.iter_mut().filter(|listener| listener.has_bus) {
@@ -250,12 +250,12 @@ impl World {
             for (_, _, entry) in due {
                 match entry {
                     Entry::Lease(lease) => listener.reader.handle_lease(lease, true, now).unwrap(),
-                    Entry::Held(held) => listener.reader.handle_held(held, true, now).unwrap(),
+                    Entry::TunnelEntry(entry) => listener.reader.handle_tunnel(entry, true, now).unwrap(),
                 }
             }
             if listener.has_bus && now >= listener.echo {
                 listener.echo = now + BEAT;
-                listener.reader.handle_heard(now);
+                listener.reader.handle_delivery(now);
             }
             while let Some(ask) = listener.reader.poll_ask() {
                 if !listener.has_bus || self.dice.percent(self.weather.failed) {
@@ -263,7 +263,7 @@ impl World {
                 }
                 let listed =
                     bucket.iter().filter(|((edge, _), _)| *edge == ask.edge).filter_map(|(_, entry)| match entry {
-                        Entry::Held(held) => Some(held.clone()),
+                        Entry::TunnelEntry(entry) => Some(entry.clone()),
                         Entry::Lease(_) => None,
                     });
                 listener.reader.handle_listing(ask, listed.collect(), now).unwrap();
@@ -277,7 +277,7 @@ impl World {
 }
 
 impl Listener {
-    /// Does what somebody does who knows only of changes.
+    /// A consumer that only follows changes.
     fn follow(&mut self) {
         let mut is_other = false;
         while let Some(change) = self.reader.poll_change() {
@@ -302,11 +302,11 @@ impl Listener {
         if !is_other {
             return;
         }
-        let said: BTreeMap<_, BTreeSet<_>> = self
+        let current: BTreeMap<_, BTreeSet<_>> = self
             .reader
             .edges()
-            .map(|edge| (edge.card.edge, self.reader.tunnels(edge.card.edge).map(|held| held.tunnel).collect()))
+            .map(|edge| (edge.card.edge, self.reader.tunnels(edge.card.edge).map(|entry| entry.tunnel).collect()))
             .collect();
-        assert_eq!(said, self.known, "changes and the present state say the same");
+        assert_eq!(current, self.known, "changes and the present state say the same");
     }
 }

@@ -22,9 +22,9 @@ pub(super) struct HeadDecoder {
     /// How many bytes of the head were read.
     scanned: usize,
     line_start: usize,
-    has_begun: bool,
     after_blank_line: bool,
-    is_whole: bool,
+    /// Whether the head is faultless, once that is known.
+    outcome: Option<Result<(), RequestRefusal>>,
     line: Option<RequestLine>,
     fields: Vec<FieldSpan>,
     host: Option<Range<usize>>,
@@ -45,11 +45,6 @@ fn plain_run(bytes: &[u8]) -> usize {
 }
 
 impl HeadDecoder {
-    /// Whether a byte of the head came. The empty line that may precede a request is none.
-    pub(super) fn has_begun(&self) -> bool {
-        self.has_begun
-    }
-
     /// The head's length in bytes, once it is whole.
     pub(super) fn bytes(&self) -> usize {
         self.scanned
@@ -93,18 +88,25 @@ impl HeadDecoder {
     }
 
     /// Reads on in `held`, the bytes from the head's start. Returns whether the head is whole.
+    ///
+    /// # Errors
+    /// The head is refused. Each further call says so again.
     pub(super) fn advance(&mut self, held: &[u8], limits: &Limits) -> Result<bool, RequestRefusal> {
-        if self.is_whole {
-            return Ok(true);
+        if self.outcome.is_none() {
+            self.outcome = self.read_lines(held, limits).transpose();
         }
-        self.has_begun = !matches!(held, b"" | b"\r" | b"\r\n");
+        self.outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
+    }
+
+    /// Reads the lines that are whole; `None` while the last one is missing.
+    fn read_lines(&mut self, held: &[u8], limits: &Limits) -> Result<Option<()>, RequestRefusal> {
         loop {
             let (bound, too_long) = self.line_bound(limits);
             let end = held.len().min(bound);
             let unread = held.get(self.scanned..end).unwrap_or_default();
             self.scanned += plain_run(unread);
             if self.scanned >= end {
-                return if held.len() < bound { Ok(false) } else { Err(too_long) };
+                return if held.len() < bound { Ok(None) } else { Err(too_long) };
             }
             if held[self.scanned] != b'\r' {
                 return Err(misplaced(held[self.scanned]));
@@ -113,7 +115,7 @@ impl HeadDecoder {
                 return Err(too_long);
             }
             match held.get(self.scanned + 1) {
-                None => return Ok(false),
+                None => return Ok(None),
                 Some(b'\n') => {}
                 Some(_) => return Err(RequestRefusal::BareCarriageReturn),
             }
@@ -121,9 +123,7 @@ impl HeadDecoder {
             self.scanned += 2;
             self.line_start = self.scanned;
             if self.take_line(held, line, limits)? {
-                self.check_whole(held)?;
-                self.is_whole = true;
-                return Ok(true);
+                return self.check_whole(held).map(Some);
             }
         }
     }
@@ -177,13 +177,7 @@ impl HeadDecoder {
         let untrimmed = &field[colon + 1..];
         let value = untrimmed.trim_ascii();
         let value_start = line.start + colon + 1 + (untrimmed.len() - untrimmed.trim_ascii_start().len());
-        self.fields.push(FieldSpan {
-            start: line.start,
-            name_bytes: colon,
-            // A value of white space alone has no start.
-            value_start: value_start.min(line.end),
-            value_bytes: value.len(),
-        });
+        self.fields.push(FieldSpan { start: line.start, name_bytes: colon, value_start, value_bytes: value.len() });
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 if self.host.is_some() {

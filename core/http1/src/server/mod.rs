@@ -13,6 +13,8 @@
 //! [`Server::poll_request`] as an error in the place of a request, and is answered like one. Nothing behind it is read.
 //! The bytes behind a request wait until its response is finished: after `101 Switching Protocols` they belong to the
 //! other protocol ([`Server::into_unread`]).
+//!
+//! The driver reads no more than [`Server::wants_input`] allows. That bounds what the server holds: one head, and one read.
 
 mod head;
 mod output;
@@ -98,67 +100,68 @@ pub struct NewRequest {
 pub struct ShortBody;
 
 /// One connection of a client.
+#[derive(Default)]
 pub struct Server {
     limits: Limits,
     /// Bytes of the client that were not taken yet.
     input: BytesMut,
-    head: HeadDecoder,
     receive: Receive,
     respond: Respond,
-    output: Output,
-    /// Memory for the fields of the next request.
-    room: HeaderMap,
     /// Whether the client waits for `100 Continue`.
     awaits_continue: bool,
     /// Whether no request follows the one under way.
     is_last: bool,
+    /// What an idle connection does without: most connections are idle.
+    busy: Option<Box<Busy>>,
+}
+
+/// The part of a server that only requests need.
+#[derive(Default)]
+struct Busy {
+    head: HeadDecoder,
+    output: Output,
+    /// Memory for the fields of the next request.
+    room: HeaderMap,
 }
 
 /// What the bytes of the client belong to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Receive {
+    #[default]
     Head,
-    Body(BodyDecoder),
-    Refused {
-        refusal: RequestRefusal,
-        /// The refused bytes are of a body: the request that it belongs to is served already.
-        is_in_body: bool,
-    },
+    Body(Box<BodyDecoder>),
+    /// The refused bytes are those of a head, in the place of a request.
+    RefusedHead(RequestRefusal),
+    /// The refused bytes are those of a body, whose request is served already.
+    RefusedBody(RequestRefusal),
 }
 
 /// What the server owes the client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Respond {
     /// Nothing: the next request may come.
+    #[default]
     Nothing,
     /// The head of a response.
     Head { request: RequestTraits, takes_trailers: bool, keeps_connection: bool },
     /// The body of a response, with the trailers that may follow.
     Body { framing: ResponseFraming, trailers: Vec<HeaderName> },
-    /// Nothing: the connection goes on with another protocol, or ends behind a refusal.
-    Over { is_switched: bool },
+    /// Nothing: the connection goes on with another protocol.
+    Switched,
+    /// Nothing: the connection ends.
+    Over,
 }
 
 impl Server {
     /// A new connection.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            input: BytesMut::new(),
-            head: HeadDecoder::default(),
-            receive: Receive::Head,
-            respond: Respond::Nothing,
-            output: Output::default(),
-            room: HeaderMap::new(),
-            awaits_continue: false,
-            is_last: false,
-        }
+        Self { limits, ..Self::default() }
     }
 
     // ---- what comes from the client
 
-    /// Takes bytes of the client.
+    /// Takes bytes of the client, of any number. [`Server::wants_input`] says when more are of use.
     pub fn handle_input(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
@@ -168,8 +171,9 @@ impl Server {
         &mut self.input
     }
 
-    /// How many bytes of the client were not taken yet. Behind a refusal the first one is the refused message's, or the
-    /// wrong byte of a body.
+    /// How many bytes of the client were not taken yet.
+    ///
+    /// Behind a refused head they begin with that head. Behind a refused body they begin with the wrong byte.
     #[must_use]
     pub fn unread_bytes(&self) -> usize {
         self.input.len()
@@ -179,27 +183,39 @@ impl Server {
     #[must_use]
     pub fn phase(&self) -> Phase {
         match (&self.receive, &self.respond) {
-            (Receive::Refused { .. }, _) => Phase::Refused,
-            (_, Respond::Over { is_switched: true }) => Phase::Switched,
+            (Receive::RefusedHead(_) | Receive::RefusedBody(_), _) => Phase::Refused,
+            (_, Respond::Switched) => Phase::Switched,
             (Receive::Body(_), _) => Phase::Body,
-            (Receive::Head, Respond::Nothing) if self.head.has_begun() => Phase::Head,
-            (Receive::Head, Respond::Nothing) => Phase::Idle,
+            // One empty line may precede a request, and is no part of it (RFC 9112 section 2.2).
+            (Receive::Head, Respond::Nothing) if matches!(self.input[..], [] | [b'\r'] | [b'\r', b'\n']) => Phase::Idle,
+            (Receive::Head, Respond::Nothing) => Phase::Head,
             (Receive::Head, _) => Phase::Response,
         }
     }
 
-    /// Whether [`Server::poll_request`] has a request or a refusal: reads on in the head that came.
-    pub fn has_request(&mut self) -> bool {
-        if !matches!(self.respond, Respond::Nothing) {
-            return false;
+    /// Whether more bytes of the client are of use: not behind a refusal, and not behind a whole head whose turn has not
+    /// come.
+    pub fn wants_input(&mut self) -> bool {
+        match (&self.receive, &self.respond) {
+            (Receive::RefusedHead(_) | Receive::RefusedBody(_), _) | (_, Respond::Switched | Respond::Over) => false,
+            (Receive::Body(_), _) => true,
+            (Receive::Head, _) => self.read_head() == Ok(false),
         }
-        if matches!(self.receive, Receive::Head) {
-            match self.head.advance(&self.input, &self.limits) {
-                Ok(is_whole) => return is_whole,
-                Err(refusal) => self.refuse(refusal),
-            }
+    }
+
+    /// Reads on in the head that came. Returns whether it is whole.
+    fn read_head(&mut self) -> Result<bool, RequestRefusal> {
+        // An idle connection allocates nothing.
+        if self.input.is_empty() { Ok(false) } else { busy(&mut self.busy).head.advance(&self.input, &self.limits) }
+    }
+
+    /// Reads on in the bytes that came. Returns whether [`Server::poll_request`] has a request or a refusal.
+    pub fn advance(&mut self) -> bool {
+        match (&self.receive, &self.respond) {
+            (Receive::Head, Respond::Nothing) => self.read_head().unwrap_or(true),
+            (Receive::RefusedHead(_), Respond::Nothing) => true,
+            _ => false,
         }
-        matches!(self.receive, Receive::Refused { is_in_body: false, .. })
     }
 
     /// Takes the next request, or the refusal in its place; `None` while there is neither.
@@ -207,61 +223,57 @@ impl Server {
     /// The caller takes the body by [`Server::poll_body`], and responds by [`Server::send_head`] in either case. Bytes
     /// behind the request stay unread until the response is finished.
     pub fn poll_request(&mut self) -> Option<Result<NewRequest, RequestRefusal>> {
-        if !self.has_request() {
+        if !self.advance() {
             return None;
         }
         let taken = match self.receive {
-            Receive::Refused { refusal, .. } => Err(refusal),
+            Receive::RefusedHead(refusal) => Err(refusal),
             _ => self.take_head(),
         };
         Some(taken.inspect_err(|refusal| {
             self.refuse(*refusal);
-            self.is_last = true;
             let request = RequestTraits { is_head: false, is_http10: false };
             self.respond = Respond::Head { request, takes_trailers: false, keeps_connection: false };
         }))
     }
 
     fn take_head(&mut self) -> Result<NewRequest, RequestRefusal> {
-        let (Some(line), spans) = self.head.parts() else { return Err(RequestRefusal::RequestLine) };
-        let bytes = self.input.split_to(self.head.bytes()).freeze();
-        let head = request::build(&bytes, line, spans, std::mem::take(&mut self.room))?;
+        let Busy { head: decoder, room, .. } = busy(&mut self.busy);
+        decoder.advance(&self.input, &self.limits)?;
+        let (Some(line), spans) = decoder.parts() else { return Err(RequestRefusal::RequestLine) };
+        let bytes = self.input.split_to(decoder.bytes()).freeze();
+        let head = request::build(&bytes, line, spans, std::mem::take(room))?;
         let request = RequestTraits { is_head: head.method == http::Method::HEAD, is_http10: line.is_http10 };
-        let (framing, keeps_connection) = (self.head.framing(), self.head.keeps_connection());
-        self.respond = Respond::Head { request, takes_trailers: self.head.takes_trailers(), keeps_connection };
-        self.awaits_continue = self.head.expects_continue() && self.input.is_empty();
+        let (framing, keeps_connection) = (decoder.framing(), decoder.keeps_connection());
+        self.respond = Respond::Head { request, takes_trailers: decoder.takes_trailers(), keeps_connection };
+        self.awaits_continue = decoder.expects_continue() && self.input.is_empty();
         if framing != Framing::Length(0) {
-            self.receive = Receive::Body(BodyDecoder::of_request(framing));
+            self.receive = Receive::Body(Box::new(BodyDecoder::of_request(framing)));
         }
-        self.head.reset();
+        decoder.reset();
         Ok(NewRequest { head, framing, keeps_connection })
     }
 
     /// Takes the next piece of the request's body.
     ///
     /// # Errors
-    /// The body is malformed. The connection is refused, and the request has no whole body.
+    /// The body is malformed. The request has no whole body, and none follows it.
     pub fn poll_body(&mut self) -> Result<Piece, RequestRefusal> {
         let body = match &mut self.receive {
             Receive::Body(body) => body,
             Receive::Head => return Ok(Piece::End),
-            Receive::Refused { refusal, .. } => return Err(*refusal),
+            Receive::RefusedHead(refusal) | Receive::RefusedBody(refusal) => return Err(*refusal),
         };
         // A client that sends its body does not wait.
         self.awaits_continue &= self.input.is_empty();
-        match body.next(&mut self.input) {
-            Ok(piece) => {
-                if piece == Piece::End || matches!(piece, Piece::Trailers(_)) || body.is_over() {
-                    self.receive = Receive::Head;
-                }
-                Ok(piece)
-            }
-            Err(error) => {
-                let refusal = error.into();
-                self.receive = Receive::Refused { refusal, is_in_body: true };
-                Err(refusal)
-            }
+        let piece = body.next(&mut self.input);
+        let is_over = body.is_over();
+        match piece {
+            Ok(_) if is_over => self.receive = Receive::Head,
+            Ok(_) => {}
+            Err(error) => self.refuse(error.into()),
         }
+        piece.map_err(RequestRefusal::from)
     }
 
     /// Whether all of the request's body was taken.
@@ -276,15 +288,18 @@ impl Server {
         match &self.receive {
             Receive::Body(body) => body.bytes_left(),
             Receive::Head => Some(0),
-            Receive::Refused { .. } => None,
+            Receive::RefusedHead(_) | Receive::RefusedBody(_) => None,
         }
     }
 
-    /// Refuses what the client sends from now on. Between requests the refusal takes the place of the next one.
+    /// Refuses the client's bytes from here on: no request follows. Between requests the refusal takes the place of the next
+    /// one.
     pub fn refuse(&mut self, refusal: RequestRefusal) {
-        if !matches!(self.receive, Receive::Refused { .. }) {
-            let is_in_body = matches!(self.receive, Receive::Body(_));
-            self.receive = Receive::Refused { refusal, is_in_body };
+        self.is_last = true;
+        match (&self.receive, &self.respond) {
+            (Receive::RefusedHead(_) | Receive::RefusedBody(_), _) => {}
+            (Receive::Head, Respond::Nothing) => self.receive = Receive::RefusedHead(refusal),
+            _ => self.receive = Receive::RefusedBody(refusal),
         }
     }
 
@@ -292,12 +307,12 @@ impl Server {
     #[must_use]
     pub fn refusal(&self) -> Option<RequestRefusal> {
         match self.receive {
-            Receive::Refused { refusal, .. } => Some(refusal),
-            _ => None,
+            Receive::RefusedHead(refusal) | Receive::RefusedBody(refusal) => Some(refusal),
+            Receive::Head | Receive::Body(_) => None,
         }
     }
 
-    /// The bytes that nobody took, for the protocol that follows.
+    /// The bytes that were not taken, for the protocol that follows.
     #[must_use]
     pub fn into_unread(self) -> BytesMut {
         self.input
@@ -314,7 +329,7 @@ impl Server {
     /// Sends `100 Continue`. To be called before the response, when the body is wanted.
     pub fn send_continue(&mut self) {
         if std::mem::take(&mut self.awaits_continue) {
-            self.output.tail().put_slice(CONTINUE);
+            self.output().tail().put_slice(CONTINUE);
         }
     }
 
@@ -341,13 +356,13 @@ impl Server {
         self.is_last |= self.body_bytes_left().is_some_and(|left| left > MAX_AWAITED_REST_BYTES);
         let may_persist = head.may_persist && keeps_connection && !self.is_last;
         let head = ResponseHead { may_persist, ..*head };
-        let (framing, persists) = encode_response(self.output.tail(), &head, request);
+        let (framing, persists) = encode_response(self.output().tail(), &head, request);
         let trailers = match framing {
             ResponseFraming::Chunked if takes_trailers => announced_trailers(head.fields),
             _ => Vec::new(),
         };
         self.respond = match framing {
-            _ if head.status == StatusCode::SWITCHING_PROTOCOLS => Respond::Over { is_switched: true },
+            _ if head.status == StatusCode::SWITCHING_PROTOCOLS => Respond::Switched,
             ResponseFraming::Nothing => self.after_response(),
             framing => Respond::Body { framing, trailers },
         };
@@ -356,7 +371,7 @@ impl Server {
 
     /// Gives memory of a response's fields to those of the next request.
     pub fn recycle(&mut self, fields: HeaderMap) {
-        self.room = fields;
+        busy(&mut self.busy).room = fields;
     }
 
     /// Whether a body of the response is still to be sent, or its end.
@@ -367,25 +382,26 @@ impl Server {
 
     /// Whether all bytes that the head announced were sent.
     #[must_use]
-    pub fn has_announced_bytes(&self) -> bool {
+    pub fn has_sent_announced_bytes(&self) -> bool {
         matches!(self.respond, Respond::Body { framing: ResponseFraming::Length(0), .. })
     }
 
     /// Sends a part of the response's body. Bytes past the announced length are dropped.
     pub fn send_data(&mut self, mut data: Bytes) {
         let Respond::Body { framing, .. } = &mut self.respond else { return };
+        let output = &mut busy(&mut self.busy).output;
         match framing {
             ResponseFraming::Chunked if !data.is_empty() => {
-                self.output.tail().put_slice(chunk_start(data.len()).as_bytes());
-                self.output.push(data);
-                self.output.tail().put_slice(CHUNK_END);
+                output.tail().put_slice(chunk_start(data.len()).as_bytes());
+                output.push(data);
+                output.tail().put_slice(CHUNK_END);
             }
             ResponseFraming::Length(left) => {
                 data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= data.len() as u64;
-                self.output.push(data);
+                output.push(data);
             }
-            _ => self.output.push(data),
+            _ => output.push(data),
         }
     }
 
@@ -394,45 +410,48 @@ impl Server {
     /// # Errors
     /// The head announced more bytes than were sent. The connection has to end.
     pub fn finish(&mut self, trailers: Option<&HeaderMap>) -> Result<(), ShortBody> {
-        let after = self.after_response();
-        let Respond::Body { framing, trailers: announced } = std::mem::replace(&mut self.respond, after) else {
-            return Ok(());
-        };
+        let Respond::Body { framing, trailers: announced } = &self.respond else { return Ok(()) };
         match framing {
-            ResponseFraming::Chunked => write_last_chunk(self.output.tail(), trailers, &announced),
-            ResponseFraming::Length(1..) => return Err(ShortBody),
+            ResponseFraming::Chunked => {
+                write_last_chunk(busy(&mut self.busy).output.tail(), trailers, announced);
+            }
+            ResponseFraming::Length(1..) => {
+                self.break_off();
+                return Err(ShortBody);
+            }
             _ => {}
         }
+        self.respond = self.after_response();
         Ok(())
     }
 
     /// Ends a response in the middle of its body: the connection has to end.
-    pub fn abandon_response(&mut self) {
-        self.respond = Respond::Over { is_switched: false };
+    pub fn break_off(&mut self) {
+        self.respond = Respond::Over;
         self.is_last = true;
     }
 
     fn after_response(&self) -> Respond {
-        match self.receive {
-            Receive::Refused { .. } => Respond::Over { is_switched: false },
-            _ => Respond::Nothing,
-        }
+        if self.refusal().is_some() { Respond::Over } else { Respond::Nothing }
     }
 
     /// What is to be written to the client.
-    #[must_use]
     pub fn output(&mut self) -> &mut Output {
-        &mut self.output
+        &mut busy(&mut self.busy).output
     }
 
-    /// Gives up the memory that only requests need. Nothing is lost, and an idle connection is small.
+    /// Gives up the memory that only requests need, when nothing is under way.
     pub fn rest(&mut self) {
-        if self.input.is_empty() && self.output.is_empty() && matches!(self.respond, Respond::Nothing) {
-            let input = std::mem::take(&mut self.input);
-            drop(input);
-            (self.output, self.room, self.head) = (Output::default(), HeaderMap::new(), HeadDecoder::default());
+        let is_idle = matches!((&self.receive, &self.respond), (Receive::Head, Respond::Nothing));
+        if is_idle && self.input.is_empty() && self.busy.as_ref().is_none_or(|busy| busy.output.is_empty()) {
+            (self.input, self.busy) = (BytesMut::new(), None);
         }
     }
+}
+
+/// The part that only requests need, made when the first one comes.
+fn busy(part: &mut Option<Box<Busy>>) -> &mut Busy {
+    part.get_or_insert_default()
 }
 
 impl fmt::Debug for Server {

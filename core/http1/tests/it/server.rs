@@ -6,7 +6,7 @@ use sallyport_http::RequestRefusal;
 use sallyport_http1::{
     Framing, Piece,
     limits::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES},
-    server::{Limits, NewRequest, ResponseHead, Server},
+    server::{Limits, NewRequest, Phase, ResponseHead, Server},
 };
 
 use crate::drive::{Driven, written};
@@ -176,16 +176,74 @@ fn a_response_has_its_announced_length() {
     let head = ResponseHead { status: StatusCode::OK, fields: &none, length: Some(3), may_persist: true };
     server.send_head(&head);
     server.send_data(Bytes::from_static(b"ab"));
-    assert!(!server.has_announced_bytes());
+    assert!(!server.has_sent_announced_bytes());
     server.send_data(Bytes::from_static(b"cd"));
-    assert!(server.has_announced_bytes());
+    assert!(server.has_sent_announced_bytes());
     server.finish(None).unwrap();
     assert!(written(&mut server).ends_with("\r\n\r\nabc"));
 
     let (_, mut server) = read("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     server.send_head(&head);
     server.send_data(Bytes::from_static(b"ab"));
+    server.handle_input(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(server.finish(None).is_err());
+    assert!(server.is_last() && server.poll_request().is_none(), "no response begins within another one");
+}
+
+#[test]
+fn calls_out_of_order_change_nothing() {
+    let next = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    // The end of a response that has not begun.
+    let (_, mut server) = read("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.handle_input(next);
+    server.finish(None).unwrap();
+    assert!(server.poll_request().is_none());
+    assert!(crate::drive::respond(&mut server, StatusCode::OK));
+    assert!(server.poll_request().unwrap().is_ok());
+    // The end of a response after which another protocol follows.
+    crate::drive::respond(&mut server, StatusCode::SWITCHING_PROTOCOLS);
+    server.handle_input(next);
+    server.finish(None).unwrap();
+    assert!(server.poll_request().is_none() && server.phase() == Phase::Switched);
+    // A refusal during a response: the response is completed, and the connection closes.
+    let (_, mut server) = read("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.refuse(RequestRefusal::HeadTimeout);
+    server.handle_input(next);
+    assert!(!crate::drive::respond(&mut server, StatusCode::OK));
+    assert!(server.poll_request().is_none());
+}
+
+#[test]
+fn more_input_is_of_use_until_the_next_head_is_whole() {
+    let (_, mut server) = read("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    for part in ["", "\r", "\n", "GET / HTTP/1.1\r\n", "Host: b\r\n\r"] {
+        server.handle_input(part.as_bytes());
+        assert!(server.wants_input(), "{part:?}");
+        assert_eq!(server.phase(), Phase::Response);
+    }
+    server.handle_input(b"\n");
+    assert!(!server.wants_input());
+    crate::drive::respond(&mut server, StatusCode::OK);
+    assert_eq!(server.phase(), Phase::Head);
+    assert_eq!(server.poll_request().unwrap().unwrap().head.headers["host"], "b");
+
+    // An invalid head behind a request is refused only when the request is done.
+    server.handle_input(b"GET / HTTP/1.1\r\nHost : c\r\nX: ");
+    assert!(!server.wants_input() && server.refusal().is_none());
+    assert!(crate::drive::respond(&mut server, StatusCode::OK));
+    assert_eq!(server.poll_request().unwrap().unwrap_err(), RequestRefusal::SpaceBeforeColon);
+}
+
+#[test]
+fn an_idle_connection_is_small() {
+    let (_, mut server) = read("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    crate::drive::respond(&mut server, StatusCode::OK);
+    written(&mut server);
+    server.rest();
+    assert!(size_of::<Server>() <= 192, "{} bytes", size_of::<Server>());
+    assert_eq!(server.input_mut().capacity(), 0);
+    server.handle_input(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(server.poll_request().unwrap().is_ok());
 }
 
 #[test]
@@ -195,7 +253,7 @@ fn a_malformed_body_is_refused_and_its_request_gets_a_response() {
     assert_eq!(server.poll_body(), Err(RequestRefusal::ChunkSize));
     assert_eq!(server.refusal(), Some(RequestRefusal::ChunkSize));
     assert!(server.poll_request().is_none(), "no second response");
-    crate::drive::respond(&mut server, StatusCode::BAD_REQUEST);
+    assert!(!crate::drive::respond(&mut server, StatusCode::BAD_REQUEST), "the connection closes");
     assert!(written(&mut server).starts_with("HTTP/1.1 400 "));
     assert!(server.poll_request().is_none());
 }

@@ -1,4 +1,4 @@
-//! Reading header blocks.
+//! Decoding of header blocks.
 
 use std::{collections::VecDeque, ops::ControlFlow};
 
@@ -9,60 +9,59 @@ use super::{
     integer::Input,
 };
 
-/// What is wrong with the compression of a header block. It ends the connection.
+/// An error in the compression of a header block, which ends the connection.
 //= RFC 9113 section 4.3
 //# A decoding error in a field block MUST be treated as a connection error (Section 5.4.1) of type COMPRESSION_ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The block ends within a field.
-    #[error("the header block ends within a field")]
+    /// The block ends inside a field.
+    #[error("the header block ends inside a field")]
     Truncated,
-    /// A number is too large, or written with too many bytes (RFC 7541 section 5.1).
+    /// A number is too large or too long (RFC 7541 section 5.1).
     #[error("a number in the header block is too large")]
     IntegerOverflow,
-    /// An index that neither table has (RFC 7541 section 2.3.3).
+    /// An index beyond both tables (RFC 7541 section 2.3.3).
     #[error("no table of the header block has the index {0}")]
     NoSuchIndex(u32),
-    /// A string whose Huffman code is not in order (RFC 7541 section 5.2).
-    #[error("a string in the header block is not in the Huffman code")]
+    /// An invalid Huffman code (RFC 7541 section 5.2).
+    #[error("a string in the header block has an invalid Huffman code")]
     Huffman,
-    /// The size of the dynamic table changes behind a field (RFC 7541 section 4.2).
-    #[error("the dynamic table changes its size behind the first field of a header block")]
+    /// The size of the dynamic table changes after a field (RFC 7541 section 4.2).
+    #[error("the dynamic table changes its size after the first field of a header block")]
     LateSizeUpdate,
-    /// The dynamic table becomes larger than was announced (RFC 7541 section 6.3).
-    #[error("the dynamic table becomes larger than was announced: {0} bytes")]
+    /// The dynamic table exceeds the announced size (RFC 7541 section 6.3).
+    #[error("the dynamic table exceeds the announced size: {0} bytes")]
     TooLargeTable(u32),
 }
 
-/// Reads the header blocks of one connection's requests, in the order in which they came.
+/// Decodes the header blocks of one connection, in order.
 ///
-/// At rest it holds its dynamic table and nothing else; a new one holds no memory.
+/// Between blocks it holds only its dynamic table; a new one holds no memory.
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
-    /// What was announced.
+    /// The announced size.
     limit: usize,
 }
 
 impl Decoder {
-    /// The decoder of a peer that was told so many bytes of dynamic table (`SETTINGS_HEADER_TABLE_SIZE`). If these are
-    /// fewer than [`DEFAULT_TABLE_BYTES`], the peer must have acknowledged them.
+    /// A decoder with an announced table size (`SETTINGS_HEADER_TABLE_SIZE`). A size below [`DEFAULT_TABLE_BYTES`] must
+    /// have been acknowledged by the peer.
     #[must_use]
     pub fn new(max_table_bytes: usize) -> Self {
         let table = Table { max_size: max_table_bytes.min(DEFAULT_TABLE_BYTES), ..Table::default() };
         Self { table, limit: max_table_bytes }
     }
 
-    /// Decodes a whole header block (RFC 7541 section 3.2), and gives each field to `field` with its size as RFC 9113
-    /// section 6.5.2 counts it: name, value and 32 bytes. Fields come in the order in which they were sent, whatever
-    /// they are: to put them together as a request is for the caller.
+    /// Decodes a complete header block (RFC 7541 section 3.2), and passes each field to `field` with its size as in RFC
+    /// 9113 section 6.5.2: name, value and 32 bytes. Fields come in order and unchecked; the caller assembles the
+    /// request.
     ///
-    /// Once `field` breaks it gets no more; the rest of the block is read for the dynamic table's sake.
+    /// After `field` breaks, the rest of the block is decoded only for the dynamic table.
     ///
     /// # Errors
     ///
-    /// When the compression is not in order; no more blocks may be decoded then. Fields of the block may have been
-    /// given to `field` before.
+    /// The compression is invalid; no more blocks may be decoded. Fields may have been passed to `field` before.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -152,12 +151,12 @@ impl Decoder {
     }
 }
 
-/// Strings in the Huffman code up to this length when they are decoded need no memory but the stack.
+/// Huffman-coded strings up to this decoded length are decoded on the stack.
 const SHORT_STRING_BYTES: usize = 256;
 
-/// Where strings are decoded to.
+/// Buffers for decoded strings.
 struct Scratch {
-    /// Made with the first string that needs it.
+    /// Created with the first string that needs it.
     short: Option<[u8; SHORT_STRING_BYTES]>,
     long: Vec<u8>,
 }
@@ -195,17 +194,17 @@ impl Scratch {
 /// The dynamic table (RFC 7541 section 2.3.2).
 #[derive(Debug, Default)]
 struct Table {
-    /// The newest first.
+    /// Newest first.
     entries: VecDeque<Entry>,
     size: usize,
     max_size: usize,
 }
 
-/// An entry. What it holds is its own: were it a part of a block, a small entry would keep a large block.
+/// An entry with its own memory: as a slice of a block it would keep the whole block.
 #[derive(Debug)]
 struct Entry {
     field: Field,
-    /// The name of a field that is malformed: another field may refer to it.
+    /// The name of a malformed field: another field may refer to it.
     malformed: Option<Box<Name>>,
     size: usize,
 }
@@ -220,7 +219,7 @@ impl Entry {
 }
 
 impl Table {
-    /// The entry of an index behind those of the static table.
+    /// The entry of an index beyond the static table.
     #[inline]
     fn get(&self, index: u32) -> Result<&Entry, DecodeError> {
         //= RFC 7541 section 6.1
@@ -248,7 +247,7 @@ impl Table {
         self.evict(max_size);
     }
 
-    /// Drops the oldest entries until what is left is not larger than `size`.
+    /// Drops the oldest entries until at most `size` bytes are left.
     fn evict(&mut self, size: usize) {
         while self.size > size {
             let Some(oldest) = self.entries.pop_back() else { return };

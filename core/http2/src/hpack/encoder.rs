@@ -1,4 +1,4 @@
-//! Writing header blocks.
+//! Encoding of header blocks.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ const WITHOUT_INDEXING: (u8, u8) = (0x00, 0x0f);
 /// RFC 7541 section 6.2.3.
 const NEVER_INDEXED: (u8, u8) = (0x10, 0x0f);
 
-/// The indexes of names, in the static table, whose values are not worth an entry: they are other ones in every
-/// response, or are secrets that another response must not be able to probe (RFC 7541 section 7.1).
+/// Static indexes of names whose values are not indexed: they differ in every response, or are secrets that another
+/// response must not be able to probe (RFC 7541 section 7.1).
 const NOT_INDEXED: u64 = {
     const INDEXES: [u32; 13] = [
         21, // age
@@ -40,14 +40,13 @@ const NOT_INDEXED: u64 = {
     bits
 };
 
-/// Writes the header blocks of one connection's responses, in the order in which they are sent.
+/// Encodes the header blocks of one connection, in order.
 ///
-/// Strings are written as they are, without the Huffman code. An encoder holds no memory until a field enters its
-/// dynamic table.
+/// Strings are written without the Huffman code. An encoder holds no memory until a field enters its dynamic table.
 #[derive(Debug)]
 pub struct Encoder {
     table: Table,
-    /// What the table's maximum size becomes with the next block.
+    /// Maximum size of the table from the next block on.
     max_size: u32,
     /// The smallest maximum since the last block.
     smallest: u32,
@@ -60,21 +59,21 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// The encoder for a peer that has not yet said how large a table it likes.
+    /// An encoder for a peer that has not announced a table size.
     #[must_use]
     pub fn new() -> Self {
         let max_size = DEFAULT_TABLE_BYTES as u32;
         Self { table: Table::new(max_size), max_size, smallest: max_size }
     }
 
-    /// The peer's `SETTINGS_HEADER_TABLE_SIZE`. At most [`DEFAULT_TABLE_BYTES`] are used, whatever it allows. What
-    /// changes is told to the peer at the beginning of the next block.
+    /// Sets the peer's `SETTINGS_HEADER_TABLE_SIZE`. At most [`DEFAULT_TABLE_BYTES`] are used. The next block starts
+    /// with the size update.
     pub fn set_max_table_bytes(&mut self, bytes: u32) {
         self.max_size = bytes.min(DEFAULT_TABLE_BYTES as u32);
         self.smallest = self.smallest.min(self.max_size);
     }
 
-    /// Begins a header block: its fields follow, by [`Encoder::status`] and [`Encoder::field`].
+    /// Begins a header block; its fields follow by [`Encoder::status`] and [`Encoder::field`].
     #[inline]
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if self.smallest != self.table.max_size || self.max_size != self.table.max_size {
@@ -98,7 +97,7 @@ impl Encoder {
         self.smallest = self.max_size;
     }
 
-    /// Writes `:status`, which comes before all other fields (RFC 9113 section 8.3.2).
+    /// Writes `:status`, which precedes all other fields (RFC 9113 section 8.3.2).
     #[inline]
     pub fn status(&mut self, status: StatusCode, out: &mut Vec<u8>) {
         let index = match status.as_u16() {
@@ -120,8 +119,8 @@ impl Encoder {
 
     /// Writes a field.
     ///
-    /// A value that is marked as sensitive is never indexed, by nobody (RFC 7541 section 7.1.3); what would not be used
-    /// again is not indexed either.
+    /// A sensitive value is never indexed, also not by intermediaries (RFC 7541 section 7.1.3); a value that will not
+    /// repeat is not indexed either.
     pub fn field(&mut self, name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
         let (name_bytes, value_bytes) = (name.as_str().as_bytes(), value.as_bytes());
         let digest = fixed::digest(name_bytes);
@@ -141,7 +140,7 @@ impl Encoder {
     }
 }
 
-/// A literal field: `index` is that of its name in the static table, or 0.
+/// A literal field; `index` is that of its name in the static table, or 0.
 #[inline]
 fn literal((pattern, mask): (u8, u8), index: u8, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     if index == 0 || value.len() >= 0x7f {
@@ -169,7 +168,7 @@ fn long_literal((pattern, mask): (u8, u8), index: u8, name: &[u8], value: &[u8],
     out.extend_from_slice(value);
 }
 
-/// A number for a name, whose digest this is, and its value.
+/// The hash of a field, from the digest of its name, and its value.
 #[inline]
 fn hash(name: u64, value: &[u8]) -> u32 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -177,19 +176,18 @@ fn hash(name: u64, value: &[u8]) -> u32 {
     (mixed >> 32) as u32
 }
 
-/// How many chains the entries are in; a table of 4,096 bytes has 124 entries at most, and ordinary ones have 60.
+/// Number of hash chains; a table of 4,096 bytes has at most 124 entries, usually 60.
 const CHAINS: usize = 64;
 
-/// The dynamic table (RFC 7541 section 2.3.2), as the peer has it.
+/// The dynamic table (RFC 7541 section 2.3.2), equal to the peer's.
 ///
-/// Entries are numbered as they come, from 1. Those whose hashes are alike make a chain, from the newest to older ones;
-/// a chain ends where a number is no longer in the table, so that nothing has to be done for the chains when entries
-/// go.
+/// Entries are numbered from 1 in order. Entries of similar hash form a chain from newer to older ones. A chain ends at
+/// a number that is no longer in the table, so evictions need no work on chains.
 #[derive(Debug)]
 struct Table {
-    /// The newest first.
+    /// Newest first.
     entries: VecDeque<Entry>,
-    /// The number of the newest entry in each chain. Made with the first entry.
+    /// The number of the newest entry in each chain. Created with the first entry.
     chains: Option<Box<[u32; CHAINS]>>,
     /// The number of the newest entry.
     newest: u32,
@@ -203,7 +201,7 @@ struct Entry {
     data: Box<[u8]>,
     name_len: u32,
     hash: u32,
-    /// The number of the entry that came before in this chain.
+    /// The number of the previous entry in this chain.
     before: u32,
 }
 
@@ -225,7 +223,7 @@ impl Table {
         Self { entries: VecDeque::new(), chains: None, newest: 0, size: 0, max_size }
     }
 
-    /// Where a field is: 0 is the newest.
+    /// The position of a field: 0 is the newest.
     #[inline]
     fn find(&self, hash: u32, name: &[u8], value: &[u8]) -> Option<usize> {
         let chains = self.chains.as_ref()?;
@@ -236,7 +234,7 @@ impl Table {
                 return Some(nth as usize);
             }
             let older = self.newest.wrapping_sub(entry.before);
-            // A number that is long gone may look like a new one once numbers began anew.
+            // After numbers have wrapped around, an old one may look new.
             if older <= nth {
                 return None;
             }
@@ -244,7 +242,7 @@ impl Table {
         }
     }
 
-    /// Takes a field in, unless it is so large that most others would have to go for it.
+    /// Adds a field, unless it is so large that it would evict most others.
     fn insert(&mut self, hash: u32, name: &[u8], value: &[u8]) -> bool {
         let size = name.len() + value.len() + ENTRY_OVERHEAD_BYTES;
         if size > self.max_size as usize / 4 * 3 {
@@ -266,7 +264,7 @@ impl Table {
         self.evict(max_size);
     }
 
-    /// Drops the oldest entries until what is left is not larger than `size`.
+    /// Drops the oldest entries until at most `size` bytes are left.
     fn evict(&mut self, size: u32) {
         while self.size > size {
             let Some(oldest) = self.entries.pop_back() else { return };

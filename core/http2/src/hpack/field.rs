@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-/// One field of a request's header block, as it came.
+/// A field of a request's header block.
 ///
-/// The values of pseudo-header fields are bytes as they came, without white space at their ends and otherwise
-/// unchecked: whoever makes a method or a URI of them checks them.
+/// The values of pseudo-header fields are raw bytes without surrounding white space, otherwise unchecked: the code that
+/// parses a method or a URI checks them.
 #[derive(Debug, Clone)]
 pub enum Field {
     /// `:method` (RFC 9113 section 8.3.1).
@@ -19,12 +19,11 @@ pub enum Field {
     Path(Bytes),
     /// `:protocol` (RFC 8441 section 4).
     Protocol(Bytes),
-    /// Any other. The value is marked as sensitive when the peer said that it must never be indexed (RFC 7541
+    /// Any other field. The value is marked as sensitive if the peer requires that it is never indexed (RFC 7541
     /// section 6.2.3).
     Regular(HeaderName, HeaderValue),
-    /// A field that may not be in a request (RFC 9113 section 8.2.1): a pseudo-header field that is unknown or of a
-    /// response, a name with upper case or that is no token, a value with characters that may not be in one or with
-    /// white space at an end. The compression is in order: the request is malformed, not the connection.
+    /// A field that is invalid in a request (RFC 9113 section 8.2.1): an unknown or response pseudo-header field, an
+    /// invalid name, or an invalid value. The compression is valid: the request is malformed, not the connection.
     Malformed,
 }
 
@@ -49,7 +48,7 @@ impl Name {
             b":authority" => Self::Authority,
             b":path" => Self::Path,
             b":protocol" => Self::Protocol,
-            // Lengths are those of a block, which fit.
+            // Lengths are at most that of a block, so they fit.
             _ => HeaderName::from_lowercase(bytes).map_or(Self::Bad(bytes.len() as u32), Self::Regular),
         }
     }
@@ -79,7 +78,7 @@ impl Name {
         }
     }
 
-    /// The field of this name and value, which is copied; the name back when they make no field.
+    /// The field with this name and a copy of the value; returns the name if they form no valid field.
     pub(super) fn with(self, value: &[u8], never_indexed: bool) -> Result<Field, Self> {
         //= RFC 9113 section 8.2.1
         //# A field value MUST NOT start or end with an ASCII whitespace character (ASCII SP or HTAB, 0x20 or 0x09).

@@ -1,4 +1,4 @@
-//! The static table (RFC 7541 appendix A), ready to be given away, and the places of its names.
+//! The static table (RFC 7541 appendix A) with parsed entries, and a perfect hash of its names.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -8,15 +8,15 @@ use super::{
     field::{Field, Name},
 };
 
-/// How many entries the static table has: index 1 is the first, and the dynamic table begins behind the last.
+/// Number of entries of the static table: its first index is 1, and the dynamic table follows.
 pub(super) const LEN: u32 = 61;
-/// The index of `:status 200`, and of the name alone.
+/// The index of `:status 200`, and of its name.
 pub(super) const STATUS: u8 = 8;
 
 /// An entry of the static table.
 pub(super) struct Entry {
     pub(super) field: Field,
-    /// As RFC 7541 section 4.1 counts it.
+    /// Size as in RFC 7541 section 4.1.
     pub(super) size: usize,
     pub(super) name_len: usize,
 }
@@ -111,15 +111,15 @@ pub(super) fn get(index: u32) -> Option<&'static Entry> {
 }
 
 impl Entry {
-    /// The name alone.
+    /// The name of an entry.
     #[inline]
     pub(super) fn name(&self) -> Name {
         Name::of(&self.field).unwrap_or(Name::Bad(self.name_len as u32))
     }
 }
 
-/// A number for the bytes of a string: of its length, its first and its last eight bytes. Equal strings have equal
-/// numbers; others mostly do not, and whoever compares numbers compares the strings too.
+/// A digest of a string: of its length, its first and its last eight bytes. Equal strings have equal digests; callers
+/// compare the strings too.
 #[inline]
 pub(super) const fn digest(bytes: &[u8]) -> u64 {
     let word = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
@@ -137,11 +137,11 @@ pub(super) const fn digest(bytes: &[u8]) -> u64 {
     word.wrapping_add(bytes.len() as u64)
 }
 
-/// With this factor, no two names of the static table share a place; the table below is not made otherwise.
+/// With this factor no two names of the static table collide; otherwise the table below does not compile.
 const FACTOR: u64 = 0x464e_d093_0c1e_f84d;
 const PLACES_LOG2: u32 = 7;
 
-/// The index of the name whose digest has this place, or 0.
+/// The index of the name with this hash, or 0.
 static PLACES: [u8; 1 << PLACES_LOG2] = {
     let mut places = [0; 1 << PLACES_LOG2];
     let mut n = 0;

@@ -1,11 +1,11 @@
-//! Strings in the Huffman code of RFC 7541 appendix B.
+//! The Huffman code of RFC 7541 appendix B.
 //!
-//! The code is canonical: codes of a length are consecutive numbers in the order of their symbols, and follow those of
-//! the lengths below. So the lengths are all that is written here, and the tables are made of them by the compiler.
+//! The code is canonical: codes of one length are consecutive numbers in the order of their symbols, and follow the
+//! shorter ones. So only the lengths are listed here, and the compiler computes the tables.
 
 use super::DecodeError;
 
-/// The length of each symbol's code, in bits. The code of EOS, which is not a byte, is the last of length 30.
+/// The length of each symbol's code, in bits. The code of EOS, which is not a byte, is the last one of length 30.
 #[rustfmt::skip]
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
@@ -24,7 +24,7 @@ const LENGTHS: [u8; 256] = [
 const MIN_BITS: usize = 5;
 /// The longest code, in bits.
 const MAX_BITS: usize = 30;
-/// The codes up to this length, in bits, are looked up at once.
+/// Codes up to this length, in bits, are looked up directly.
 const SHORT_BITS: usize = 8;
 
 /// The codes of one length.
@@ -34,17 +34,17 @@ struct Long {
     end: u32,
     /// The first of these codes, from the left of 32.
     first: u32,
-    /// Where the symbol of the first is.
+    /// The position of the first symbol.
     symbols_at: u8,
 }
 
 struct Tables {
-    /// The codes that are short, by the eight bits that begin with each: its symbol, and from bit 8 on its length; 0
-    /// where a longer code begins.
+    /// Short codes, by the next eight bits: the symbol, and from bit 8 on the length; 0 for the beginning of a longer
+    /// code.
     short: [u16; 1 << SHORT_BITS],
-    /// By length; those that no code has are empty.
+    /// By length; lengths without codes are empty.
     long: [Long; MAX_BITS + 1],
-    /// In the order of their codes.
+    /// In the order of the codes.
     symbols: [u8; 256],
 }
 
@@ -79,25 +79,25 @@ static TABLES: Tables = {
         code <<= 1;
         bits += 1;
     }
-    // All of 30 bits but EOS, which is all ones.
+    // All codes of 30 bits, except EOS, which is all ones.
     assert!(placed == 256 && code == ((1 << MAX_BITS) - 1) << 1);
     Tables { short, long, symbols }
 };
 
-/// How many bytes a string of so many bytes may become.
+/// The greatest decoded length of a string.
 #[inline]
 pub(super) const fn max_decoded_len(encoded_len: usize) -> usize {
     encoded_len * 8 / MIN_BITS
 }
 
-/// How many short codes are in 64 bits for sure, the first of which begins within the first byte.
+/// Number of short codes in 64 bits in any case, if the first begins within the first byte.
 const SHORT_CODES: usize = 7;
 
-/// Decodes a string into `out`, which must have room for the longest that it may be, and returns its length.
+/// Decodes a string into `out`, which must have room for the greatest length, and returns the length.
 pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
     let mut len = 0;
     let mut rest = encoded;
-    // So many bits of the first byte are decoded.
+    // Decoded bits of the first byte.
     let mut taken = 0;
     while let Some(eight) = rest.first_chunk::<8>() {
         let mut bits = u64::from_be_bytes(*eight) << taken;
@@ -105,7 +105,7 @@ pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> Result<usize, DecodeErro
         for symbol in room.ok_or(DecodeError::Huffman)? {
             let short = TABLES.short[usize::from((bits >> 56) as u8)];
             if short == 0 {
-                // A long code that is here as a whole; the next eight bytes have it otherwise.
+                // The whole long code is available.
                 if taken + MAX_BITS as u32 <= u64::BITS {
                     let (long, length) = next_long((bits >> 32) as u32)?;
                     *symbol = long;
@@ -126,10 +126,10 @@ pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> Result<usize, DecodeErro
     Ok(len + decode_end(rest, taken, out.get_mut(len..).unwrap_or_default())?)
 }
 
-/// Decodes what is left of a string, fewer than eight bytes, without so many bits of the first.
+/// Decodes the last bytes of a string, fewer than eight, of whose first byte `taken` bits are decoded.
 fn decode_end(rest: &[u8], taken: u32, out: &mut [u8]) -> Result<usize, DecodeError> {
-    // With ones behind the last bit, what is left of a code after its end looks like EOS. They are zeros here, so that
-    // more of them come by shifting.
+    // Padding with ones after the last bit looks like the beginning of EOS. The bits are inverted here, so that
+    // shifting adds padding.
     let mut inverted = rest.iter().rev().fold(0, |bits, byte| bits >> 8 | u64::from(!byte) << 56) << taken;
     let mut have = (rest.len() as u32 * 8).saturating_sub(taken);
     let mut len = 0;
@@ -149,7 +149,7 @@ fn decode_end(rest: &[u8], taken: u32, out: &mut [u8]) -> Result<usize, DecodeEr
     Ok(len)
 }
 
-/// The symbol whose code is leftmost, which is longer than the short ones, and the length of its code.
+/// The leftmost code, which is longer than a short one: its symbol and length.
 #[cold]
 fn next_long(bits: u32) -> Result<(u8, u32), DecodeError> {
     for (length, codes) in TABLES.long.iter().enumerate().skip(SHORT_BITS + 1) {

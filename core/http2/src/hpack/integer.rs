@@ -2,18 +2,18 @@
 
 use super::DecodeError;
 
-/// So many bytes may follow the prefix: five carry 35 bits, and no honest number here has more than 32.
+/// Bound on bytes after the prefix: five have 35 bits, and no valid number here has more than 32.
 //= RFC 7541 section 5.1
 //# Integer encodings that exceed implementation limits -- in value or octet length -- MUST be treated as decoding
 //# errors.
 const MAX_CONTINUATION_BYTES: usize = 5;
 
-/// What is left of a block.
+/// The rest of a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
-    /// The next byte, which is not taken.
+    /// The next byte, without consuming it.
     #[inline]
     pub(super) fn peek(&self) -> Option<u8> {
         self.0.first().copied()
@@ -33,7 +33,7 @@ impl<'a> Input<'a> {
         Ok(taken)
     }
 
-    /// The number whose first byte was taken already: its prefix is those bits of `first` that `mask` has.
+    /// The number whose first byte was consumed: its prefix is `first & mask`.
     #[inline]
     pub(super) fn integer(&mut self, first: u8, mask: u8) -> Result<u32, DecodeError> {
         let prefix = first & mask;
@@ -53,7 +53,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Writes a number behind the bits of `pattern`; `mask` has the bits of the prefix.
+/// Writes a number after the bits of `pattern`; `mask` has the bits of the prefix.
 #[inline]
 pub(super) fn write(out: &mut Vec<u8>, pattern: u8, mask: u8, value: usize) {
     if value < usize::from(mask) {

@@ -1,9 +1,8 @@
-//! The compression of header fields (RFC 7541), as a server needs it: header blocks of requests are read, header blocks
-//! of responses are written.
+//! Header compression (RFC 7541) for a server: decodes header blocks of requests, and encodes those of responses.
 //!
-//! What is read comes from clients that nobody knows yet. So memory is bounded by the table that was announced,
-//! whatever the block says; what is wrong with the compression ends the connection ([`DecodeError`]); and what is wrong
-//! with a field alone ([`Field::Malformed`]) leaves both ends' tables in step.
+//! Input comes from unauthenticated clients. So memory is bounded by the announced table size, whatever a block
+//! contains. An error in the compression ends the connection ([`DecodeError`]); an invalid field ([`Field::Malformed`])
+//! leaves both tables in step.
 
 mod decoder;
 mod encoder;
@@ -16,11 +15,11 @@ pub use decoder::{DecodeError, Decoder};
 pub use encoder::Encoder;
 pub use field::Field;
 
-/// The size of a dynamic table before anybody says otherwise, in bytes as RFC 7541 section 4.1 counts them; also the
-/// largest that an [`Encoder`] uses (`SETTINGS_HEADER_TABLE_SIZE`, RFC 9113 section 6.5.2).
+/// Initial size of a dynamic table, in bytes as in RFC 7541 section 4.1; also the largest one that an [`Encoder`] uses
+/// (`SETTINGS_HEADER_TABLE_SIZE`, RFC 9113 section 6.5.2).
 pub const DEFAULT_TABLE_BYTES: usize = 4_096;
 
-/// What each entry counts for beside its name and value.
+/// Overhead of an entry in addition to its name and value.
 //= RFC 7541 section 4.1
 //# The size of an entry is the sum of its name's length in octets (as defined in Section 5.2), its value's length in
 //# octets, and 32.

@@ -1,4 +1,4 @@
-//! A client that writes frames by hand, and a server whose frames are taken apart.
+//! A client that writes frames by hand, and a parser of the server's frames.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -28,7 +28,7 @@ pub(crate) const CONFIG: Config = Config {
     max_output_bytes: 50_000,
 };
 
-/// How often it was signalled.
+/// Number of notifications.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Calls(Rc<Cell<usize>>);
 
@@ -95,14 +95,14 @@ pub(crate) fn post_with(more: &[(&str, &str)]) -> Vec<u8> {
     block(&[&[(":method", "POST")], &GET[1..], more].concat())
 }
 
-/// A server, and what a client makes of it.
+/// A server, and the client's view of it.
 pub(crate) struct Tested {
     pub(crate) server: Server<Calls>,
     came: Vec<u8>,
 }
 
 impl Tested {
-    /// A connection on which both have said their settings.
+    /// A connection after both sides' SETTINGS.
     pub(crate) fn new() -> Self {
         let mut tested = Self::silent();
         tested.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -112,7 +112,7 @@ impl Tested {
         tested
     }
 
-    /// A connection on which the client has said nothing.
+    /// A connection before any input of the client.
     pub(crate) fn silent() -> Self {
         Self { server: Server::new(CONFIG), came: Vec::new() }
     }
@@ -126,7 +126,7 @@ impl Tested {
         self.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &get_with(&[])));
     }
 
-    /// A request whose body follows.
+    /// A request with a body.
     pub(crate) fn post(&mut self, stream: u32, more: &[(&str, &str)]) {
         self.send(&frame(HEADERS, END_HEADERS, stream, &post_with(more)));
     }
@@ -135,12 +135,12 @@ impl Tested {
         self.server.poll_request().expect("a request")
     }
 
-    /// Writes everything, and takes it apart.
+    /// Takes all output and parses it.
     pub(crate) fn frames(&mut self) -> Vec<Frame> {
         while !self.server.output().is_empty() {
             let mut slices = [std::io::IoSlice::new(&[]); 3];
             let count = self.server.output().slices(&mut slices);
-            // Writes that end anywhere.
+            // Partial writes of any length.
             let bytes: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
             let part = bytes.len().div_ceil(2);
             self.came.extend_from_slice(&bytes[..part]);
@@ -158,7 +158,7 @@ impl Tested {
         frames
     }
 
-    /// The connection has failed for this reason, which is what the client is told last.
+    /// Checks that the connection has failed with this code, reported last.
     pub(crate) fn fails(&mut self, code: ErrorCode) {
         assert_eq!(self.server.failure(), Some(code));
         assert!(self.server.is_over());
@@ -167,7 +167,7 @@ impl Tested {
         assert_eq!((last.kind, &last.payload[4..]), (GOAWAY, &code.0.to_be_bytes()[..]));
     }
 
-    /// The stream is reset for this reason, and the connection goes on.
+    /// Checks that the stream is reset with this code, and the connection continues.
     pub(crate) fn resets(&mut self, stream: u32, code: ErrorCode) {
         let expected = Frame { kind: RST_STREAM, flags: 0, stream, payload: code.0.to_be_bytes().to_vec() };
         assert_eq!(self.frames(), [expected]);

@@ -1,4 +1,4 @@
-//! What holds of every byte that a client of HTTP/2 sends, whatever those who serve its streams do meanwhile.
+//! Properties of any input of an HTTP/2 client, with arbitrary actions of readers and responders.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -11,14 +11,14 @@ const CONFIG: Config = Config {
     max_header_list_bytes: 2_000,
     max_output_bytes: 50_000,
 };
-/// The longest input that is tried, in bytes.
+/// The longest tested input, in bytes.
 const MAX_INPUT: usize = 16_384;
-/// How much one answer has, in bytes.
+/// Length of one response, in bytes.
 const ANSWER_BYTES: usize = 3_000;
-/// From here on a byte is an action of ours; below it says how many bytes of the client follow.
+/// From this value on a byte is an action; below it, the number of following input bytes.
 const ACTIONS: u8 = 0xf0;
 
-/// Nobody is called: everything is looked at after each step.
+/// Ignores notifications: everything is checked after each step.
 #[derive(Debug, Default)]
 struct Nobody;
 
@@ -26,7 +26,7 @@ impl Signal for Nobody {
     fn signal(&mut self) {}
 }
 
-/// Checks one connection: pieces of the client's bytes, and actions of ours between them.
+/// Checks one connection: pieces of input, and actions in between.
 pub(crate) fn frames_input(data: &[u8]) {
     let mut data = &data[..data.len().min(MAX_INPUT)];
     let mut server: Server<Nobody> = Server::new(CONFIG);
@@ -59,7 +59,7 @@ pub(crate) fn frames_input(data: &[u8]) {
     assert!(server.is_idle() || server.is_over(), "what nobody serves is gone");
 }
 
-/// One action of those who serve streams, or of the connection.
+/// One action of a reader or responder, or of the connection.
 fn act(action: u8, server: &mut Server<Nobody>, serving: &mut Vec<StreamId>, taken: &mut usize) {
     match action {
         0xf0 => {

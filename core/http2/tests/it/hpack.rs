@@ -1,4 +1,4 @@
-//! Header blocks: the examples of RFC 7541, and everything that a client may write and must not.
+//! Header blocks: the examples of RFC 7541, and valid and invalid input.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use sallyport_http2::hpack::{DecodeError, Decoder, Field};
 
 use crate::hpack_code::{Bits, CODE, EOS, encoded, huffman, integer, plain, reference};
 
-/// A field as text, `!` when it is malformed.
+/// A field as text, `!` if it is malformed.
 fn text(field: &Field) -> String {
     let pseudo = |name: &str, value: &[u8]| format!("{name}: {}", std::str::from_utf8(value).unwrap());
     match field {
@@ -37,12 +37,12 @@ fn texts(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, DecodeError
     Ok(decode(decoder, block)?.iter().map(|(field, _)| text(field)).collect())
 }
 
-/// What one block has, for a decoder that has seen none.
+/// The fields of one block, with a new decoder.
 fn once(block: &[u8]) -> Result<Vec<String>, DecodeError> {
     texts(&mut Decoder::new(4_096), block)
 }
 
-/// The dynamic table, the newest entry first, and its size: what the indexes from 62 on give.
+/// The dynamic table, newest entry first, and its size, read by the indexes from 62 on.
 fn table(decoder: &mut Decoder) -> (Vec<String>, usize) {
     let (mut entries, mut size) = (Vec::new(), 0);
     for index in 62.. {
@@ -65,7 +65,7 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
 }
 
-/// A block, its fields, and the table afterwards: the newest entry first, and its size.
+/// A block, its fields, and the table afterwards: newest entry first, and its size.
 type Step<'a> = (&'a str, &'a [&'a str], &'a [&'a str], usize);
 
 fn check(mut decoder: Decoder, steps: &[Step<'_>]) {
@@ -126,7 +126,7 @@ fn requests_in_the_huffman_code_are_those_of_appendix_c_4() {
     ]);
 }
 
-/// `:status` is no field of a request, but has its place in the table.
+/// `:status` is invalid in a request, but gets an entry in the table.
 fn responses(blocks: [&str; 3]) {
     const LOCATION: &str = "location: https://www.example.com";
     const DATE: &str = "date: Mon, 21 Oct 2013 20:13:21 GMT";
@@ -365,7 +365,7 @@ fn path(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
 #[test]
 fn the_padding_of_a_string_is_the_beginning_of_eos_and_shorter_than_a_byte() {
     assert_eq!(path(&[]), Ok(vec![":path: ".to_owned()]));
-    // From 0 to 7 bits of padding, behind strings of every length.
+    // From 0 to 7 bits of padding, after strings of every length.
     for len in 1..40 {
         for last in [&b""[..], b"a", b"aa", b" ", b"   ", b"A", b"&", b"?", b"#", b"\0", b"\xff"] {
             let value = [&vec![b'0'; len][..], last, b"0"].concat();
@@ -374,12 +374,12 @@ fn the_padding_of_a_string_is_the_beginning_of_eos_and_shorter_than_a_byte() {
             let fields = decode(&good).unwrap();
             let Field::Path(path) = &fields[0].0 else { panic!("{fields:?}") };
             assert_eq!(*path, value);
-            // A whole byte more.
+            // One whole byte more.
             for more in 1..6 {
                 let long = [good.clone(), vec![0xff; more]].concat();
                 assert_eq!(decode(&long).unwrap_err(), DecodeError::Huffman, "{value:?} and {more} bytes");
             }
-            // Zeros in place of ones: another string or an error, but not this one.
+            // Zeros instead of ones: another string or an error, but not this one.
             let zeros = Bits::text(&value).unpadded();
             if zeros != good {
                 match decode(&zeros) {
@@ -389,7 +389,7 @@ fn the_padding_of_a_string_is_the_beginning_of_eos_and_shorter_than_a_byte() {
             }
         }
     }
-    // `0` is 00000, and what follows is too short for a code.
+    // `0` is 00000, and the rest is too short for a code.
     assert_eq!(path(&[0b0000_0111]), Ok(vec![":path: 0".to_owned()]));
     for bad in [0b0000_0000, 0b0000_0001, 0b0000_0011, 0b0000_0101, 0b0000_0110] {
         assert_eq!(path(&[bad]), Err(DecodeError::Huffman));
@@ -433,7 +433,7 @@ fn codes_are_decoded_as_bit_by_bit() {
             check(&[first, second]);
         }
     }
-    // Every long code, cut, at every bit of a byte; `1` has five bits.
+    // Every long code, truncated, at every bit of a byte; `1` has five bits.
     for (code, len) in CODE.into_iter().filter(|(_, len)| *len > 8) {
         for before in (0..24).step_by(3) {
             for cut in 1..=len {
@@ -453,7 +453,7 @@ fn numbers_are_bounded() {
     assert_eq!(table(&[0x3f, 0x9a, 0x0a]), Ok(()));
     assert_eq!(table(&[0x3f, 0x9b, 0x0a]), Err(TooLargeTable(1_338)));
     assert_eq!(table(&[0x2a]), Ok(()));
-    // As many bytes as may be, with nothing in them.
+    // The most bytes, all without a value.
     assert_eq!(table(&[0x3f, 0x80, 0x80, 0x80, 0x80, 0x00]), Ok(()));
     assert_eq!(table(&[0x3f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00]), Err(IntegerOverflow));
     assert_eq!(table(&[0x3f, 0xe0, 0xff, 0xff, 0xff, 0x0f]), Err(TooLargeTable(u32::MAX)));
@@ -471,7 +471,7 @@ fn numbers_are_bounded() {
         let block = [integer(pattern, if pattern == 0x40 { 6 } else { 4 }, 62), plain(b"1")].concat();
         assert_eq!(once(&block), Err(NoSuchIndex(62)));
     }
-    // A string that is longer than all memory.
+    // A string longer than all memory.
     assert_eq!(once(&[0x04, 0x7f, 0x80, 0xff, 0xff, 0xff, 0x0f, b'/']), Err(Truncated));
     assert_eq!(once(&[0x04, 0xff, 0x80, 0xff, 0xff, 0xff, 0x0f, b'/']), Err(Truncated));
 }
@@ -509,11 +509,11 @@ fn the_table_changes_its_size_at_the_beginning_of_a_block_alone() {
     let mut decoder = Decoder::new(4_096);
     let block = [add("a"), add("b"), add("c")].concat();
     assert_eq!(texts(&mut decoder, &block).unwrap(), ["a: 1", "b: 1", "c: 1"]);
-    // Two updates, the smaller first: what does not fit goes, and does not come back.
+    // Two updates, the smaller first: evicted entries do not come back.
     let block = [integer(0x20, 5, 70), integer(0x20, 5, 4_096), vec![0xbe]].concat();
     assert_eq!(texts(&mut decoder, &block).unwrap(), ["c: 1"]);
     assert_eq!(table(&mut decoder), (vec!["c: 1".to_owned(), "b: 1".to_owned()], 68));
-    // An update and nothing else.
+    // Only an update.
     assert_eq!(texts(&mut decoder, &integer(0x20, 5, 67)).unwrap(), [""; 0]);
     assert_eq!(table(&mut decoder), (vec!["c: 1".to_owned()], 34));
     texts(&mut decoder, &[0x20]).unwrap();
@@ -561,10 +561,10 @@ fn old_entries_go_when_new_ones_come() {
     // As large as the table: it is alone.
     texts(&mut decoder, &add("f", 117)).unwrap();
     assert_eq!((names(&mut decoder), table(&mut decoder).1), (vec!["f".to_owned()], 150));
-    // Larger: nothing is left (RFC 7541 section 4.4).
+    // Larger: the table is empty afterwards (RFC 7541 section 4.4).
     assert_eq!(decode(&mut decoder, &add("g", 118)).unwrap()[0].1, 151);
     assert_eq!(table(&mut decoder), (vec![], 0));
-    // The name of an entry that goes for the new one.
+    // The name of an entry that is evicted by the new one.
     texts(&mut decoder, &add("h", 100)).unwrap();
     assert_eq!(texts(&mut decoder, &[integer(0x40, 6, 62), plain(&[b'2'; 60])].concat()).unwrap().len(), 1);
     assert_eq!(names(&mut decoder), ["h"]);
@@ -592,7 +592,7 @@ fn a_block_that_is_no_longer_wanted_is_read_for_the_table() {
             .unwrap();
         assert_eq!(given, wanted);
         assert_eq!(table(&mut decoder), (vec!["!".to_owned(), "second: 2".to_owned()], 39 + 39));
-        // What is wrong is still found.
+        // Errors are still detected.
         for wrong in [vec![0x80], vec![0x20], vec![0x04, 0x82, 0xff, 0xff], vec![0x04, 0x02, b'/']] {
             let block = [block.clone(), wrong].concat();
             Decoder::new(4_096).decode(&block, |_, _| ControlFlow::Break(())).unwrap_err();

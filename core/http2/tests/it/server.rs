@@ -1,4 +1,4 @@
-//! One connection, frame by frame.
+//! Tests of one connection, frame by frame.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -50,7 +50,7 @@ fn a_connection_that_rests_goes_on_as_it_was() {
     }
     tested.post(5, &[]);
     tested.request();
-    // Nobody wants its body, or answers it: what comes of it afterwards was sent before the client could know.
+    // Its body is not read, and it is not answered: later frames were sent before the client could know.
     tested.server.leave_upload(5);
     tested.server.leave_answer(5);
     tested.resets(5, ErrorCode::CANCEL);
@@ -65,7 +65,7 @@ fn a_connection_that_rests_goes_on_as_it_was() {
 }
 
 #[test]
-fn a_body_is_taken_and_the_client_told_of_it() {
+fn a_body_is_read_and_its_window_is_granted_again() {
     let mut tested = Tested::new();
     tested.post(1, &[("content-length", "30000")]);
     let request = tested.request();
@@ -83,7 +83,7 @@ fn a_body_is_taken_and_the_client_told_of_it() {
     }
     assert_eq!(taken, [[7; 15_000], [8; 15_000]].concat());
     assert!(tested.server.is_read(1) && matches!(tested.server.read(1), Read::End));
-    // The stream is over, so that its window matters to nobody; the connection's is not half used.
+    // The stream is over, so its window does not matter; that of the connection is not half used.
     assert_eq!(tested.frames(), []);
     tested.post(3, &[]);
     tested.request();
@@ -105,7 +105,7 @@ fn what_one_stream_holds_does_not_keep_others_from_sending() {
     for stream in [1, 1, 3, 3] {
         tested.send(&frame(DATA, 0, stream, &[0; 16_000]));
     }
-    // Nobody takes those. The third stream goes on with the rest of the connection's window, for ever.
+    // Those are not read. The third stream uses the rest of the connection's window for ever.
     let (mut may, mut sent) = (36_000, 0);
     while sent < 1_000_000 {
         assert!(may >= 1_000, "after {sent} bytes");
@@ -155,7 +155,7 @@ fn who_sends_more_than_its_window_is_stopped() {
         tested.send(&frame(DATA, 0, stream, &vec![0; size]));
     }
     assert_eq!(tested.server.failure(), None);
-    // What the first stream had sent was given up, but the client has not been told that others may send so much more.
+    // The first stream's data was dropped, but the window was not granted again yet.
     tested.send(&frame(DATA, 0, 3, &[0]));
     tested.fails(ErrorCode::FLOW_CONTROL_ERROR);
 }
@@ -170,7 +170,7 @@ fn answers_go_as_far_as_the_windows_and_take_turns() {
     }
     let mut sent = [0, 0];
     let mut asked = 0;
-    // 65,535 bytes are the connection's, and 50,000 may wait to be written.
+    // 65,535 bytes are the connection's window, and 50,000 bytes may be unwritten.
     while let Room::Bytes(bytes) = tested.server.room([1, 3][asked % 2]) {
         tested.server.send_data([1, 3][asked % 2], Bytes::from(vec![1; bytes]), false);
         sent[asked % 2] += bytes;
@@ -195,7 +195,7 @@ fn answers_go_as_far_as_the_windows_and_take_turns() {
     assert!(second.take() > 0);
     assert_eq!(tested.server.room(waits), Room::Later, "behind the other");
     assert_eq!(first.take(), 0);
-    // Whoever leaves passes its turn on.
+    // A stream that ends passes its turn on.
     tested.server.leave_answer(4 - waits);
     assert!(first.take() > 0);
     assert_eq!(tested.server.room(waits), Room::Bytes(10));
@@ -215,7 +215,7 @@ fn a_stream_without_window_holds_up_no_other() {
     assert_eq!(tested.server.room(1), Room::Later);
     assert_eq!(tested.server.room(3), Room::Bytes(100));
     let calls = tested.server.writer(1).unwrap().clone();
-    // Less than nothing, and still nothing.
+    // A negative window is still closed.
     tested.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 50]));
     tested.send(&frame(WINDOW_UPDATE, 0, 1, &50_u32.to_be_bytes()));
     assert_eq!(tested.server.room(1), Room::Later);
@@ -245,7 +245,7 @@ fn a_long_head_goes_on_in_more_frames() {
     let shapes: Vec<_> = frames.iter().map(|frame| (frame.kind, frame.flags, frame.payload.len())).collect();
     let rest = frames.iter().map(|frame| frame.payload.len()).sum::<usize>() - 2 * 16_384;
     assert_eq!(shapes, [(HEADERS, END_STREAM, 16_384), (CONTINUATION, 0, 16_384), (CONTINUATION, END_HEADERS, rest)]);
-    // Heads come in more frames, too, in pieces of one byte.
+    // Heads in several frames, in pieces of one byte.
     let head = get_with(&[("x-long", &"a".repeat(300))]);
     let mut bytes = frame(HEADERS, END_STREAM, 3, &head[..1]);
     for (at, byte) in head.iter().enumerate().skip(1) {
@@ -290,7 +290,7 @@ fn a_list_that_is_too_long_is_to_be_refused() {
     let request = tested.request();
     assert_eq!((request.stream, request.refusal), (3, None));
     assert_eq!((tested.frames(), tested.server.faults()), (vec![], vec![]));
-    // Not even the method is known where that is what is too long.
+    // The method is unknown if it is too long itself.
     tested.send(&frame(HEADERS, END_HEADERS | END_STREAM, 5, &block(&[(":path", long[0].1), (":method", "PUT")])));
     let NewRequest { head, has_body, refusal, .. } = tested.request();
     assert_eq!((head.method, has_body, refusal), (Method::GET, false, Some(HeadRefusal::TooLong)));
@@ -413,7 +413,7 @@ fn trailers_follow_a_body() {
 }
 
 #[test]
-fn a_client_that_waits_with_its_body_is_told_to_send_it() {
+fn a_client_that_expects_continue_gets_it() {
     let mut tested = Tested::new();
     tested.post(1, &[("expect", "100-continue")]);
     tested.request();
@@ -427,7 +427,7 @@ fn a_client_that_waits_with_its_body_is_told_to_send_it() {
 }
 
 #[test]
-fn who_has_its_answer_is_not_told_to_send_more() {
+fn a_client_with_its_answer_gets_no_continue() {
     let mut tested = Tested::new();
     tested.post(1, &[("expect", "100-continue")]);
     tested.request();
@@ -448,7 +448,7 @@ fn trailers_are_short() {
     tested.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     tested.send(&frame(SETTINGS, 0, 0, &[]));
     tested.frames();
-    // A field that the table keeps, and a byte for each time that it comes again.
+    // A field in the table, and a byte for each repetition.
     let many = |times: usize| [&[0x40, 1, b'a', 0][..], &vec![0xbe; times]].concat();
     for (stream, times, is_taken) in [(1, 200, true), (3, 300, false)] {
         tested.post(stream, &[]);
@@ -525,7 +525,7 @@ fn frames_out_of_place_end_the_connection() {
     tested.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     tested.get(1);
     tested.fails(ErrorCode::PROTOCOL_ERROR);
-    // A frame that is longer than any may be ends it at once.
+    // A frame above the maximum length ends the connection at once.
     let mut tested = Tested::new();
     tested.send(&[0, 0x40, 1, DATA, 0, 0, 0, 0, 1]);
     tested.fails(ErrorCode::FRAME_SIZE_ERROR);
@@ -545,7 +545,7 @@ fn what_breaks_the_rules_on_a_stream_ends_that() {
         tested.request();
         tested.send(&bytes);
         tested.resets(1, code);
-        // What was on its way is dropped without a word.
+        // Frames in flight are dropped silently.
         tested.send(&frame(DATA, END_STREAM, 1, b"late"));
         tested.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]));
         tested.server.leave_upload(1);
@@ -602,7 +602,7 @@ fn an_answer_may_end_before_its_request() {
 }
 
 #[test]
-fn an_answer_that_nobody_ends_breaks_off() {
+fn an_unfinished_answer_resets_the_stream() {
     let mut tested = Tested::new();
     tested.get(1);
     tested.request();

@@ -1,4 +1,4 @@
-//! Bounds on what one client may have under way, and on those who give up what they began.
+//! Tests of limits for one client, and for clients that reset streams.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -33,7 +33,7 @@ fn who_gives_up_all_that_it_begins_is_sent_away() {
     }
     assert!(stream > 900);
     tested.fails(ErrorCode::ENHANCE_YOUR_CALM);
-    // Who has four in ten answered may give up the others for ever.
+    // A client with four in ten answered may reset the others for ever.
     let mut tested = Tested::new();
     for number in 0..5_000 {
         tested.get(2 * number + 1);
@@ -82,7 +82,7 @@ fn what_is_refused_counts_only_when_the_client_could_have_known() {
 }
 
 #[test]
-fn nobody_is_called_for_a_window_that_was_open() {
+fn an_open_window_wakes_no_task() {
     let mut tested = Tested::new();
     let calls: Vec<_> = (0..10)
         .map(|number| {

@@ -1,4 +1,4 @@
-//! Whatever a client says.
+//! Properties for arbitrary input.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -7,8 +7,8 @@ use sallyport_http2::{Read, Room};
 
 use crate::client::*;
 
-/// What a client may say, in order and out of it.
-fn said() -> impl Strategy<Value = Vec<u8>> {
+/// Client frames, valid and invalid.
+fn client_bytes() -> impl Strategy<Value = Vec<u8>> {
     let stream = prop::sample::select(vec![0_u32, 1, 2, 3, 5, 7, 9]);
     let kind = 0_u8..11;
     let any_frame = (kind, any::<u8>(), stream.clone(), prop::collection::vec(any::<u8>(), 0..20))
@@ -21,16 +21,16 @@ fn said() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![1 => any_frame, 4 => head, 4 => data, 2 => more]
 }
 
-/// Serves what there is: takes bodies, and answers with so many bytes.
-fn serve(tested: &mut Tested, serving: &mut Vec<(u32, usize)>, held: &mut i64) {
+/// Serves the streams: reads bodies, and sends responses of various lengths.
+fn serve(tested: &mut Tested, serving: &mut Vec<(u32, usize)>, unread: &mut i64) {
     while let Some(request) = tested.server.poll_request() {
         tested.server.send_head(request.stream, StatusCode::OK, &HeaderMap::new(), false);
         serving.push((request.stream, 30_000));
     }
-    *held += i64::try_from(tested.server.received()).unwrap();
+    *unread += i64::try_from(tested.server.received()).unwrap();
     serving.retain_mut(|(stream, left)| {
         while let Read::Data(data) = tested.server.read(*stream) {
-            *held -= i64::try_from(data.len()).unwrap();
+            *unread -= i64::try_from(data.len()).unwrap();
         }
         while *left > 0
             && let Room::Bytes(room) = tested.server.room(*stream)
@@ -41,7 +41,7 @@ fn serve(tested: &mut Tested, serving: &mut Vec<(u32, usize)>, held: &mut i64) {
         }
         let is_over = *left == 0 || tested.server.is_gone(*stream);
         if is_over {
-            *held -= i64::try_from(tested.server.leave_upload(*stream)).unwrap();
+            *unread -= i64::try_from(tested.server.leave_upload(*stream)).unwrap();
             tested.server.leave_answer(*stream);
         }
         !is_over
@@ -52,11 +52,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn whatever_is_said_in_whatever_pieces_the_same_comes_of_it(
-        said in prop::collection::vec(said(), 1..30),
+    fn the_result_does_not_depend_on_how_the_input_is_cut(
+        client_bytes in prop::collection::vec(client_bytes(), 1..30),
         cut in 1_usize..40,
     ) {
-        let bytes = said.concat();
+        let bytes = client_bytes.concat();
         let mut whole = Tested::new();
         whole.send(&bytes);
         let mut pieces = Tested::new();
@@ -64,7 +64,7 @@ proptest! {
             pieces.send(piece);
         }
         prop_assert_eq!(whole.server.failure(), pieces.server.failure());
-        // When the client is told that something was taken depends on how much was at a time.
+        // When window is granted depends on the amounts read at a time.
         let answers = |tested: &mut Tested| {
             tested.frames().into_iter().filter(|frame| frame.kind != WINDOW_UPDATE).collect::<Vec<_>>()
         };
@@ -84,21 +84,21 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_left_of_streams_that_nobody_holds(said in prop::collection::vec(said(), 1..60)) {
+    fn dropped_streams_leave_nothing_behind(client_bytes in prop::collection::vec(client_bytes(), 1..60)) {
         let mut tested = Tested::new();
-        let (mut serving, mut held) = (Vec::new(), 0);
-        for bytes in said {
+        let (mut serving, mut unread) = (Vec::new(), 0);
+        for bytes in client_bytes {
             tested.send(&bytes);
-            serve(&mut tested, &mut serving, &mut held);
+            serve(&mut tested, &mut serving, &mut unread);
             prop_assert!(tested.server.output().len() < 120_000);
             tested.frames();
         }
         for (stream, _) in serving {
             tested.server.leave_answer(stream);
-            held -= i64::try_from(tested.server.leave_upload(stream)).unwrap();
+            unread -= i64::try_from(tested.server.leave_upload(stream)).unwrap();
         }
         tested.frames();
         prop_assert!(tested.server.is_idle());
-        prop_assert_eq!(held, 0, "what came was given out, or told of");
+        prop_assert_eq!(unread, 0, "what came was given out, or told of");
     }
 }

@@ -1,4 +1,4 @@
-//! What the fuzzers try, tried on the stable toolchain.
+//! The fuzz targets' bodies, run on the stable toolchain.
 
 mod token_corpus;
 mod token_fuzz;

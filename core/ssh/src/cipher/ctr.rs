@@ -9,7 +9,7 @@ use aws_lc_rs::{
 use super::{Cipher, Keys, LENGTH_BYTES, Mac, Shape};
 use crate::error::{Error, Result};
 
-/// The length of AES's block, in bytes.
+/// Block length of AES, in bytes.
 pub(crate) const BLOCK_BYTES: usize = 16;
 
 /// The cipher's direction.
@@ -49,7 +49,7 @@ impl Ctr {
         Shape { block: BLOCK_BYTES, counts_length: false, tag: self.tag_bytes }
     }
 
-    /// The counter of a packet of so many whole blocks; the next packet has the one after them.
+    /// The counter of a packet of whole blocks with `bytes` bytes; advances it for the next packet.
     fn next_counter(&mut self, bytes: usize) -> FixedLength<BLOCK_BYTES> {
         let counter = self.counter;
         self.counter = counter.wrapping_add((bytes / BLOCK_BYTES) as u128);

@@ -5,7 +5,7 @@ use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Unbound
 use super::{Cipher, Keys, LENGTH_BYTES};
 use crate::error::{Error, Result};
 
-/// The length of a nonce, in bytes: four that stay, and a counter of eight (RFC 5647 section 7.1).
+/// Nonce length in bytes: four fixed ones, and a counter of eight (RFC 5647 section 7.1).
 pub(crate) const IV_BYTES: usize = 12;
 
 /// A key and the nonce of its next packet.

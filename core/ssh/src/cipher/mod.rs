@@ -1,4 +1,4 @@
-//! Ciphers of packets: one that seals what goes out, and one that opens what comes in.
+//! Packet ciphers: sealing for output, opening for input.
 
 mod ctr;
 mod gcm;
@@ -8,9 +8,9 @@ use aws_lc_rs::aead::chacha20_poly1305_openssh as chacha;
 use self::{ctr::Ctr, gcm::Gcm};
 use crate::error::{Error, Result};
 
-/// The length of an AEAD's tag, in bytes.
+/// Tag length of an AEAD, in bytes.
 pub(crate) const TAG_BYTES: usize = 16;
-/// The length of a packet's own length, in bytes.
+/// Length of the packet length field, in bytes.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
 /// A cipher by its kind.
@@ -31,7 +31,7 @@ pub(crate) enum Mac {
 }
 
 impl Cipher {
-    /// The length of the key, in bytes.
+    /// Key length in bytes.
     pub(crate) fn key_bytes(self) -> usize {
         match self {
             Self::ChaCha20Poly1305 => chacha::KEY_LEN,
@@ -40,7 +40,7 @@ impl Cipher {
         }
     }
 
-    /// The length of the initial vector, in bytes.
+    /// Length of the initialisation vector, in bytes.
     pub(crate) fn iv_bytes(self) -> usize {
         match self {
             Self::ChaCha20Poly1305 => 0,
@@ -49,14 +49,14 @@ impl Cipher {
         }
     }
 
-    /// Whether a MAC goes with the cipher.
+    /// Whether the cipher needs a MAC.
     pub(crate) fn needs_mac(self) -> bool {
         matches!(self, Self::Aes256Ctr | Self::Aes128Ctr)
     }
 }
 
 impl Mac {
-    /// The length of the key, in bytes (RFC 6668 section 2).
+    /// Key length in bytes (RFC 6668 section 2).
     pub(crate) fn key_bytes(self) -> usize {
         match self {
             Self::Sha256 => 32,
@@ -75,14 +75,14 @@ pub(crate) struct Keys<'a> {
     pub(crate) mac_key: &'a [u8],
 }
 
-/// What the lengths of packets obey under a cipher.
+/// Constraints of a cipher on packet lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// A packet's size is a multiple of this, in bytes.
     pub(crate) block: usize,
-    /// Whether the four bytes of the length count for that.
+    /// Whether the length field counts for that.
     pub(crate) counts_length: bool,
-    /// What follows the packet, in bytes.
+    /// Length of the tag after the packet, in bytes.
     pub(crate) tag: usize,
 }
 
@@ -90,7 +90,7 @@ const CLEAR: Shape = Shape { block: 8, counts_length: true, tag: 0 };
 const CHACHA: Shape = Shape { block: 8, counts_length: false, tag: TAG_BYTES };
 const GCM: Shape = Shape { block: 16, counts_length: false, tag: TAG_BYTES };
 
-/// Seals packets of the server.
+/// Seals the server's packets.
 pub(crate) enum Sealing {
     Clear,
     ChaCha(Box<chacha::SealingKey>),
@@ -118,7 +118,7 @@ impl Sealing {
         }
     }
 
-    /// Seals the packet that begins at `start` of `buffer`, with its length and padding, and appends the tag.
+    /// Seals the packet at `start` of `buffer`, with its length and padding, and appends the tag.
     pub(crate) fn seal(&mut self, sequence: u32, buffer: &mut Vec<u8>, start: usize) -> Result<()> {
         match self {
             Self::Clear => Ok(()),
@@ -134,7 +134,7 @@ impl Sealing {
     }
 }
 
-/// Opens packets of the client.
+/// Opens the client's packets.
 pub(crate) enum Opening {
     Clear,
     ChaCha(Box<chacha::OpeningKey>),
@@ -162,7 +162,7 @@ impl Opening {
         }
     }
 
-    /// The length that these first bytes of a packet say.
+    /// The length in these first bytes of a packet.
     pub(crate) fn length(&self, sequence: u32, head: [u8; LENGTH_BYTES]) -> usize {
         let head = match self {
             Self::Clear | Self::Gcm(_) | Self::Ctr(_) => head,
@@ -171,7 +171,7 @@ impl Opening {
         u32::from_be_bytes(head) as usize
     }
 
-    /// Opens a whole packet where it lies: the padding's length, the payload and the padding.
+    /// Opens a whole packet in place: padding length, payload and padding.
     pub(crate) fn open<'a>(&mut self, sequence: u32, packet: &'a mut [u8]) -> Result<&'a [u8]> {
         match self {
             Self::Clear => packet.get(LENGTH_BYTES..).ok_or(Error::Forged),

@@ -1,4 +1,4 @@
-//! The halves of a key exchange, and the secret that both sides know then.
+//! Key agreement: the public values of both sides, and the shared secret.
 
 use aws_lc_rs::{
     agreement::{self, Algorithm as Curve, ECDH_P256, ECDH_P384, ECDH_P521, EphemeralPrivateKey, X25519},
@@ -18,7 +18,7 @@ use crate::{
 const ENCAPSULATION_KEY_BYTES: usize = 1_184;
 /// The length of a point of Curve25519, in bytes.
 const X25519_BYTES: usize = 32;
-const BAD_HALF: Error = Error::KeyExchange("the client's half is none");
+const BAD_HALF: Error = Error::KeyExchange("the client's public value is invalid");
 
 impl Method {
     fn hash_algorithm(self) -> &'static digest::Algorithm {
@@ -29,13 +29,13 @@ impl Method {
         }
     }
 
-    /// The hash of the exchange and of its keys.
+    /// The hash function of the exchange and its keys.
     pub(crate) fn hash(self, message: &[u8]) -> Vec<u8> {
         digest::digest(self.hash_algorithm(), message).as_ref().to_vec()
     }
 }
 
-/// What both sides know, as the exchange hash and the keys have it: an mpint, or a string of the hybrid method.
+/// The shared secret as in the exchange hash and the keys: an mpint, or a string for the hybrid method.
 pub(crate) struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
@@ -45,7 +45,7 @@ impl Secret {
         Self(encoded)
     }
 
-    /// Of both secrets of the hybrid method.
+    /// Combines both secrets of the hybrid method.
     pub(crate) fn hybrid(quantum: &[u8], classical: &[u8]) -> Self {
         let both = Zeroizing::new([quantum, classical].concat());
         let mut encoded = Zeroizing::new(Vec::with_capacity(36));
@@ -58,14 +58,13 @@ impl Secret {
     }
 }
 
-/// The server's half, and the secret.
+/// The server's public value, and the shared secret.
 pub(super) struct Agreed {
     pub(super) server_half: Vec<u8>,
     pub(super) secret: Secret,
 }
 
-/// Agrees with the client's half. The keys of the exchange are AWS-LC's own randomness, which takes no other for
-/// ML-KEM.
+/// Agrees with the client's public value. AWS-LC draws the randomness itself, which is the only way for ML-KEM.
 pub(super) fn agree_as_server(method: Method, theirs: &[u8]) -> Result<Agreed> {
     let on_curve = |curve, theirs: &[u8]| {
         let key = EphemeralPrivateKey::generate(curve, &SystemRandom::new()).map_err(|_| Error::Cipher)?;
@@ -91,10 +90,11 @@ pub(super) fn agree_as_server(method: Method, theirs: &[u8]) -> Result<Agreed> {
     Ok(Agreed { server_half, secret: Secret::number(&shared) })
 }
 
-/// What both sides of a Diffie-Hellman exchange know; `None` where the other's half is none of this curve.
+/// The shared secret of a Diffie-Hellman exchange; `None` if the other public value is invalid for this curve.
 ///
-/// A point of NIST's curves is compressed or not (RFC 5656 section 4), and nothing else, such as a structure in DER,
-/// which AWS-LC takes too. AWS-LC checks that it is on the curve, and that X25519 does not give zero.
+/// A point of NIST's curves is compressed or uncompressed (RFC 5656 section 4). Other encodings, such as DER, which
+/// AWS-LC also accepts, are rejected. AWS-LC checks that the point is on the curve, and that the result of X25519 is
+/// not zero.
 pub fn agree(curve: &'static Curve, secret: EphemeralPrivateKey, theirs: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let is_half = if *curve == X25519 { theirs.len() == X25519_BYTES } else { matches!(theirs.first(), Some(2..=4)) };
     if !is_half {

@@ -11,11 +11,11 @@ use crate::{
     wire::{Put, Reader},
 };
 
-/// What both have in common and the client prefers.
+/// The chosen algorithms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chosen {
     pub(super) method: Method,
-    /// The place of the key among the server's.
+    /// The index of the host key.
     pub(super) host_key: usize,
     pub(super) from_client: (Cipher, Mac),
     pub(super) to_client: (Cipher, Mac),
@@ -25,7 +25,7 @@ pub(super) struct Chosen {
 pub(super) struct ClientInit {
     pub(super) payload: Vec<u8>,
     pub(super) chosen: Chosen,
-    /// The client's next packet is for other algorithms than those that were chosen.
+    /// Whether the client's next packet is a wrong guess for other algorithms.
     pub(super) has_guessed_wrong: bool,
     pub(super) is_strict: bool,
     pub(super) wants_ext_info: bool,
@@ -34,7 +34,7 @@ pub(super) struct ClientInit {
 impl ClientInit {
     pub(super) fn read(payload: &[u8], host_keys: &[HostKey]) -> Result<Self> {
         let mut reader = Reader::new(payload);
-        // The message's number and the cookie.
+        // The message number and the cookie.
         reader.bytes(17)?;
         let (exchanges, host_names) = (reader.text()?, reader.text()?);
         let ciphers = [reader.text()?, reader.text()?];
@@ -56,7 +56,7 @@ impl ClientInit {
             from_client: cipher_and_mac(ciphers[0], macs[0])?,
             to_client: cipher_and_mac(ciphers[1], macs[1])?,
         };
-        // A guess is right where the names that both list first are the same, whatever was chosen.
+        // A guess is right if the first names of both lists are the same, whatever was chosen.
         let client_first = (exchanges.split(',').next(), host_names.split(',').next());
         let server_first = (Some(KEY_EXCHANGES[0].0), host_keys.first().map(HostKey::algorithm));
         let has = |mark: &str| exchanges.split(',').any(|name| name == mark);
@@ -70,7 +70,7 @@ impl ClientInit {
     }
 }
 
-/// A MAC is chosen where the cipher needs one.
+/// Chooses a cipher, and a MAC if the cipher needs one.
 fn cipher_and_mac(ciphers: &str, macs: &str) -> Result<(Cipher, Mac)> {
     let cipher = choose(ciphers, &CIPHERS, "cipher")?;
     let mac = if cipher.needs_mac() { choose(macs, &MACS, "MAC")? } else { Mac::Sha256 };

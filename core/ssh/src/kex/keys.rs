@@ -1,4 +1,4 @@
-//! Keys from a secret (RFC 4253 section 7.2).
+//! Key derivation from the shared secret (RFC 4253 section 7.2).
 
 use zeroize::Zeroizing;
 
@@ -9,7 +9,7 @@ use crate::{
     error::Result,
 };
 
-/// What keys are made of.
+/// The input of the key derivation.
 pub(crate) struct Secrets<'a> {
     pub(crate) method: Method,
     pub(crate) secret: &'a Secret,
@@ -18,7 +18,7 @@ pub(crate) struct Secrets<'a> {
 }
 
 impl Secrets<'_> {
-    /// The keys of what the client sends.
+    /// The keys of the client's packets.
     pub(crate) fn with_client_keys<T>(
         &self,
         cipher: Cipher,
@@ -28,7 +28,7 @@ impl Secrets<'_> {
         self.with_keys(cipher, mac, *b"ACE", make)
     }
 
-    /// The keys of what the server sends.
+    /// The keys of the server's packets.
     pub(crate) fn with_server_keys<T>(
         &self,
         cipher: Cipher,

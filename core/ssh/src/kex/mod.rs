@@ -1,4 +1,4 @@
-//! Key exchange (RFC 4253 sections 7 and 8): what is agreed on, and the keys that come of it.
+//! Key exchange (RFC 4253 sections 7 and 8): negotiation, and the resulting keys.
 
 mod agree;
 mod init;
@@ -26,13 +26,13 @@ pub(crate) struct Exchange {
     client: Option<ClientInit>,
     ignores_next: bool,
     is_answered: bool,
-    /// When the server's KEXINIT was written.
+    /// When the server's KEXINIT was sent.
     pub(crate) since: Instant,
 }
 
-/// What comes of an exchange.
+/// The result of an exchange.
 pub(crate) struct Done {
-    /// The server's half, as a payload.
+    /// The server's reply, as a payload.
     pub(crate) reply: Vec<u8>,
     pub(crate) sealing: Sealing,
     pub(crate) opening: Opening,
@@ -41,7 +41,7 @@ pub(crate) struct Done {
 }
 
 impl Exchange {
-    /// `cookie` is random.
+    /// Starts an exchange; `cookie` is random.
     pub(crate) fn new(cookie: [u8; 16], host_keys: &[HostKey], now: Instant) -> Self {
         let server_init = init::server_init(cookie, host_keys);
         Self { server_init, client: None, ignores_next: false, is_answered: false, since: now }
@@ -52,7 +52,7 @@ impl Exchange {
         &self.server_init
     }
 
-    /// Whether the client's KEXINIT has come: nothing but the exchange may follow it.
+    /// Whether the client's KEXINIT has arrived: only messages of the exchange may follow it.
     pub(crate) fn has_client_init(&self) -> bool {
         self.client.is_some()
     }
@@ -65,7 +65,7 @@ impl Exchange {
         self.client.as_ref().is_some_and(|client| client.wants_ext_info)
     }
 
-    /// The client's KEXINIT.
+    /// Handles the client's KEXINIT.
     pub(crate) fn handle_client_init(&mut self, payload: &[u8], host_keys: &[HostKey]) -> Result<()> {
         if self.client.is_some() {
             return Err(Error::Protocol("a second KEXINIT"));
@@ -76,12 +76,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Takes the client's half for another method than the one that was chosen: a wrong guess. Whether this is one.
+    /// Whether the client's next message is a wrong guess, which is dropped; true once.
     pub(crate) fn drops_guess(&mut self) -> bool {
         std::mem::take(&mut self.ignores_next)
     }
 
-    /// The client's half; `None` where it was a wrong guess, and the right one follows.
+    /// Handles the client's public value; `None` if it was a wrong guess, and the right one follows.
     pub(crate) fn handle_client_half(
         &mut self,
         payload: &[u8],
@@ -89,9 +89,10 @@ impl Exchange {
         host_keys: &[HostKey],
         session: Option<&[u8]>,
     ) -> Result<Done> {
-        let client = self.client.as_ref().ok_or(Error::Protocol("half a key exchange before KEXINIT"))?;
+        let client =
+            self.client.as_ref().ok_or(Error::Protocol("a public value of the key exchange before KEXINIT"))?;
         if std::mem::replace(&mut self.is_answered, true) {
-            return Err(Error::Protocol("a second half of a key exchange"));
+            return Err(Error::Protocol("a second public value of a key exchange"));
         }
         let mut reader = Reader::new(payload);
         reader.u8()?;

@@ -27,44 +27,44 @@ pub(super) struct Channels {
     by_id: HashMap<u32, Channel>,
     next_id: u32,
     sessions: usize,
-    /// By how many bytes the windows have grown.
+    /// Total growth of the windows, in bytes.
     grown_bytes: usize,
-    /// No more sessions.
+    /// Whether further sessions are refused.
     is_closing: bool,
 }
 
-/// What a read came to.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes.
+    /// This many bytes were read.
     Bytes(usize),
-    /// Nothing yet: [`Event::Readable`] comes when there is.
+    /// No data yet; [`Event::Readable`] follows.
     Wait,
-    /// The client has sent everything.
+    /// The client has sent all its data.
     Eof,
-    /// The client closed the channel before its end.
+    /// The client closed the channel without an EOF.
     Broken,
 }
 
-/// What a write came to.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// So many bytes, of which one packet was made.
+    /// This many bytes were accepted, in one packet.
     Bytes(usize),
-    /// The client's window is full: [`Event::Writable`] comes when it opens.
+    /// The client's window is full; [`Event::Writable`] follows.
     NoWindow,
-    /// Too much waits to be written on this connection, or keys are being exchanged: try again when output was taken.
+    /// The output is full, or a key exchange is running: try again after output was taken.
     NoRoom,
-    /// The channel takes no more.
+    /// The channel accepts no more data.
     Closed,
 }
 
 impl Channels {
-    /// A channel by the number that the client has for it. One that was forgotten is `None`.
+    /// Finds a channel by the client's reference. `None` for a removed channel.
     fn find(&mut self, id: u32) -> Result<Option<&mut Channel>> {
         let was_there = id < self.next_id;
         match self.by_id.get_mut(&id) {
-            None if !was_there => Err(Error::Protocol("a message for a channel that never was")),
+            None if !was_there => Err(Error::Protocol("a message for a channel that never existed")),
             found => Ok(found),
         }
     }
@@ -90,8 +90,8 @@ impl Channels {
 }
 
 impl Server {
-    /// Asks the client to open a stream of a forward to its origin (RFC 4254 section 7.2); [`Event::Opened`] or
-    /// [`Event::Refused`] follows. `None` where the connection is over, or has as many channels as it may.
+    /// Requests a stream of a forward to the client's origin (RFC 4254 section 7.2); [`Event::Opened`] or
+    /// [`Event::Refused`] follows. `None` if the connection is over, or has reached its limit of channels.
     pub fn open_forwarded(
         &mut self,
         (address, port): (&str, u32),
@@ -115,7 +115,7 @@ impl Server {
         Some(ChannelId(id))
     }
 
-    /// Reads what has come on a channel; the window opens when a quarter of it has been used.
+    /// Reads data from a channel; the window opens once a quarter of it has been used.
     pub fn read(&mut self, channel: ChannelId, target: &mut [u8]) -> Read {
         let Some(found) = self.channels.by_id.get_mut(&channel.0) else { return Read::Broken };
         let count = found.inbound.take(target);
@@ -161,7 +161,7 @@ impl Server {
         Written::Bytes(count)
     }
 
-    /// Sends a short text to a session's standard error, as far as the window goes.
+    /// Sends a short text to a session's standard error, within the window.
     pub fn write_error(&mut self, channel: ChannelId, text: &str) {
         let Some(found) = self.channels.by_id.get_mut(&channel.0) else { return };
         let count = found.sendable(text.len());
@@ -176,7 +176,7 @@ impl Server {
         });
     }
 
-    /// Says with which status a session's shell or command ended (RFC 4254 section 6.10).
+    /// Sends the exit status of a session's shell or command (RFC 4254 section 6.10).
     pub fn send_exit_status(&mut self, channel: ChannelId, status: u32) {
         self.send_on(channel.0, message::CHANNEL_REQUEST, |out| {
             out.put_string("exit-status");
@@ -185,7 +185,7 @@ impl Server {
         });
     }
 
-    /// Sends EOF, behind what was written.
+    /// Sends EOF, after earlier data.
     pub fn finish(&mut self, channel: ChannelId) {
         let Some(found) = self.channels.by_id.get_mut(&channel.0) else { return };
         if found.has_sent_close || std::mem::replace(&mut found.has_sent_eof, true) {
@@ -194,8 +194,7 @@ impl Server {
         self.send_on(channel.0, message::CHANNEL_EOF, |_| {});
     }
 
-    /// The channel's user is gone: closes the channel, behind what was written, and forgets it when the client has
-    /// closed it, too.
+    /// Releases the channel: closes it after earlier data, and removes it once the client has closed it, too.
     pub fn release(&mut self, channel: ChannelId) {
         let Some(found) = self.channels.by_id.get_mut(&channel.0) else { return };
         if std::mem::replace(&mut found.is_released, true) {
@@ -203,24 +202,24 @@ impl Server {
         }
         self.channels.grown_bytes -= found.inbound.growth();
         found.inbound.discard();
-        // One that the client has not opened is closed when it has.
+        // A channel that the client has not opened yet is closed once it has.
         if found.peer.is_some() {
             self.send_close(channel.0);
         }
     }
 
-    /// Answers an [`Event::Session`] whose client waits for an answer.
+    /// Answers an [`Event::Session`] whose client expects an answer.
     pub fn answer_session(&mut self, channel: ChannelId, is_granted: bool) {
         let number = if is_granted { message::CHANNEL_SUCCESS } else { message::CHANNEL_FAILURE };
         self.send_on(channel.0, number, |_| {});
     }
 
-    /// No more sessions: the connection is about to end.
+    /// Refuses further sessions, because the connection is ending.
     pub fn refuse_sessions(&mut self) {
         self.channels.is_closing = true;
     }
 
-    /// Sends a message about an open channel that the server has not closed.
+    /// Sends a message on an open channel that the server has not closed.
     fn send_on(&mut self, id: u32, number: u8, rest: impl FnOnce(&mut Vec<u8>)) {
         let Some(found) = self.channels.by_id.get(&id).filter(|found| !found.has_sent_close) else { return };
         let Some(peer) = found.peer else { return };
@@ -242,7 +241,7 @@ impl Server {
         self.channels.forget_if_over(id);
     }
 
-    /// So many bytes of a channel have been used.
+    /// Records that bytes of a channel were used, and opens its window.
     fn open_window(&mut self, id: u32, used: usize) {
         let Some(found) = self.channels.by_id.get_mut(&id) else { return };
         let Some(grant) = found.inbound.used(used) else { return };
@@ -254,7 +253,7 @@ impl Server {
         self.send_on(id, message::CHANNEL_WINDOW_ADJUST, |out| out.put_u32(bytes));
     }
 
-    /// A client opens a channel: a session, and nothing else.
+    /// Handles the opening of a channel by the client: only sessions are accepted.
     pub(super) fn handle_open(&mut self, mut reader: Reader<'_>) -> Result<()> {
         let kind = reader.text()?;
         let peer = Peer { id: reader.u32()?, window: reader.u32()?, max_data: reader.u32()? };
@@ -263,8 +262,8 @@ impl Server {
                 Some((SHORTAGE, "no more sessions"))
             }
             "session" => None,
-            "direct-tcpip" | "direct-streamlocal@openssh.com" => Some((PROHIBITED, "this server connects to nothing")),
-            _ => Some((UNKNOWN_TYPE, "no such channel here")),
+            "direct-tcpip" | "direct-streamlocal@openssh.com" => Some((PROHIBITED, "this server opens no connections")),
+            _ => Some((UNKNOWN_TYPE, "this channel type is not supported")),
         };
         if let Some((reason, text)) = refusal {
             self.output.send(|out| {
@@ -277,7 +276,7 @@ impl Server {
             return Ok(());
         }
         let id = self.channels.add(Channel::new(Kind::Session, Some(peer)));
-        let id = id.ok_or(Error::Protocol("more channels than there are numbers"))?;
+        let id = id.ok_or(Error::Protocol("the channel numbers are used up"))?;
         self.channels.sessions += 1;
         self.output.send(|out| {
             out.push(message::CHANNEL_OPEN_CONFIRMATION);
@@ -289,7 +288,7 @@ impl Server {
         Ok(())
     }
 
-    /// A message about one channel.
+    /// Handles a message on one channel.
     pub(super) fn handle_channel(&mut self, number: u8, mut reader: Reader<'_>) -> Result<()> {
         let id = reader.u32()?;
         let Some(channel) = self.channels.find(id)? else { return Ok(()) };
@@ -298,7 +297,7 @@ impl Server {
             return Ok(());
         }
         if is_answer == channel.peer.is_some() {
-            return Err(Error::Protocol("a message that has no place in a channel's life"));
+            return Err(Error::Protocol("a message that is not allowed in the state of its channel"));
         }
         match number {
             message::CHANNEL_OPEN_CONFIRMATION => {
@@ -324,7 +323,7 @@ impl Server {
             }
             message::CHANNEL_DATA => self.handle_data(id, reader.string()?)?,
             message::CHANNEL_EXTENDED_DATA => {
-                // No kind of it has a meaning from a client (RFC 4254 section 5.2).
+                // No extended data from a client has a meaning (RFC 4254 section 5.2).
                 reader.u32()?;
                 let used = reader.string()?.len();
                 channel.inbound.spend(used)?;
@@ -355,7 +354,7 @@ impl Server {
                 }
             }
             Kind::Session => {
-                // What is typed is used at once.
+                // Typed input counts as used at once.
                 self.events.push_back(Event::Typed { channel: ChannelId(id), data: data.to_vec() });
                 self.open_window(id, data.len());
             }
@@ -407,8 +406,8 @@ impl Server {
             Some(request) => {
                 self.events.push_back(Event::Session { channel: ChannelId(id), request, wants_reply });
             }
-            // What clients probe a stream with, such as `winadj@putty.projects.tartarus.org`, which PuTTY sizes its
-            // windows by: an answer is what counts.
+            // Probes of clients, such as `winadj@putty.projects.tartarus.org`, by which PuTTY sizes its windows: only
+            // the answer matters.
             None if wants_reply => self.answer_session(ChannelId(id), name == "window-change"),
             None => {}
         }

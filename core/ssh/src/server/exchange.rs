@@ -13,20 +13,20 @@ use crate::{
 };
 
 impl Server {
-    /// Whether a message may come now (RFC 4253 section 7.1, PROTOCOL of OpenSSH section 1.10).
+    /// Checks whether a message is allowed now (RFC 4253 section 7.1, PROTOCOL of OpenSSH section 1.10).
     pub(super) fn check_order(&self, number: u8) -> Result<()> {
         let Some(exchange) = &self.exchange else { return Ok(()) };
         let is_exchange = matches!(number, message::KEXINIT..=message::LAST_OF_TRANSPORT);
         let is_aside = matches!(number, message::IGNORE | message::UNIMPLEMENTED | message::DEBUG);
-        // Up to the client's NEWKEYS, and not only to its half: what comes between them is in clear text, too.
+        // Up to the client's NEWKEYS, and not only to its public value: messages in between are in clear text, too.
         let is_first = self.opener.is_clear();
         let may_come = if is_first && exchange.is_strict() {
             is_exchange
         } else if is_first {
             is_exchange || is_aside
         } else if exchange.has_client_init() {
-            // A client must send nothing of the upper layers behind its KEXINIT, but Paramiko opens channels there,
-            // under the keys that are still good. OpenSSH's server takes that too.
+            // A client must not send messages of upper layers after its KEXINIT, but Paramiko opens channels there,
+            // under the keys that are still valid. OpenSSH's server accepts that too.
             is_exchange || is_aside || number > message::LAST_OF_TRANSPORT
         } else {
             true
@@ -34,7 +34,7 @@ impl Server {
         if may_come || number == message::DISCONNECT {
             Ok(())
         } else {
-            Err(Error::Protocol("a message that has no place in a key exchange"))
+            Err(Error::Protocol("a message that is not allowed in a key exchange"))
         }
     }
 
@@ -60,7 +60,7 @@ impl Server {
         exchange.handle_client_init(payload, &self.config.host_keys)?;
         if self.session.is_none() {
             self.is_strict = exchange.is_strict();
-            // The sequence number is already the next packet's.
+            // The sequence number is already that of the next packet.
             if self.is_strict && self.opener.sequence() != 1 {
                 return Err(Error::Protocol("KEXINIT is not the first packet of a strict key exchange"));
             }
@@ -69,7 +69,8 @@ impl Server {
     }
 
     pub(super) fn handle_client_half(&mut self, payload: &[u8]) -> Result<()> {
-        let exchange = self.exchange.as_mut().ok_or(Error::Protocol("half a key exchange before KEXINIT"))?;
+        let exchange =
+            self.exchange.as_mut().ok_or(Error::Protocol("a public value of the key exchange before KEXINIT"))?;
         let client_version = self.client_version.as_deref().unwrap_or_default();
         let versions = (client_version, self.config.version.as_bytes());
         let done = exchange.handle_client_half(payload, versions, &self.config.host_keys, self.session.as_deref())?;
@@ -80,7 +81,7 @@ impl Server {
         self.output.send_at_once(0, |out| out.push(message::NEWKEYS));
         self.output.set_keys(done.sealing, self.is_strict);
         if tells_extensions {
-            // Right behind the first NEWKEYS (RFC 8308 section 2.4).
+            // Directly after the first NEWKEYS (RFC 8308 section 2.4).
             self.output.send_at_once(0, |out| {
                 out.push(message::EXT_INFO);
                 out.put_u32(1);

@@ -1,4 +1,4 @@
-//! Global requests (RFC 4254 sections 4 and 7.1), of both sides.
+//! Global requests (RFC 4254 sections 4 and 7.1) of both sides.
 
 use std::collections::VecDeque;
 
@@ -12,22 +12,22 @@ use crate::{
     wire::{Put, Reader},
 };
 
-/// Requests that wait for an answer.
+/// Unanswered requests.
 #[derive(Debug, Default)]
 pub(super) struct Forwards {
-    /// The client's, which are answered in their order. The first one is being decided.
+    /// The client's requests, answered in order. The driver decides about the first one.
     requests: VecDeque<Request>,
-    /// The server's questions whether the client is there; those of [`Server::ping`] with their number.
+    /// The server's probes; those of [`Server::ping`] have their number.
     pings: VecDeque<Option<u64>>,
     next_ping: u64,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// What is to be decided; nothing of requests that are not known here.
+    /// The event for the driver; `None` for unknown requests.
     event: Option<Event>,
     wants_reply: bool,
-    /// The answer says which port was chosen.
+    /// Whether the answer contains the chosen port.
     tells_port: bool,
 }
 
@@ -36,7 +36,7 @@ impl Forwards {
         self.requests.len() < MAX_REQUESTS
     }
 
-    /// Asks the client whether it is there. Clients answer what they do not know, too.
+    /// Probes the client. Clients also answer unknown requests.
     pub(super) fn ask(&mut self, output: &mut Output, number: Option<u64>) {
         if self.pings.len() >= MAX_PINGS {
             return;
@@ -51,8 +51,7 @@ impl Forwards {
 }
 
 impl Server {
-    /// Asks the client whether it is there; the answer is [`Event::Pong`] with this number. `None` where too many
-    /// questions wait for an answer.
+    /// Probes the client; [`Event::Pong`] with this number is the answer. `None` if too many probes are unanswered.
     pub fn ping(&mut self) -> Option<u64> {
         if self.is_over || self.forwards.pings.len() >= MAX_PINGS {
             return None;
@@ -63,8 +62,8 @@ impl Server {
         Some(number)
     }
 
-    /// Answers the [`Event::Forward`] or [`Event::CancelForward`] that came last: the port that was chosen where the
-    /// client left the choice, or a refusal.
+    /// Answers the last [`Event::Forward`] or [`Event::CancelForward`]: with the port, which matters if the client left
+    /// the choice, or with a refusal.
     pub fn answer_request(&mut self, granted: Option<u32>) {
         if self.is_over {
             return;
@@ -88,7 +87,7 @@ impl Server {
         }
     }
 
-    /// Lets the first request be decided; those that are not known are refused at once.
+    /// Passes the first request to the driver; unknown ones are refused at once.
     fn next_request(&mut self) {
         while let Some(request) = self.forwards.requests.front_mut() {
             if let Some(event) = request.event.take() {
@@ -127,7 +126,7 @@ impl Server {
         Ok(())
     }
 
-    /// The client answers in the order of the questions.
+    /// Handles an answer; clients answer in order.
     pub(super) fn handle_global_answer(&mut self) {
         if let Some(Some(number)) = self.forwards.pings.pop_front() {
             self.events.push_back(Event::Pong(number));

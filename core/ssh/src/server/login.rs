@@ -1,4 +1,4 @@
-//! Logins (RFC 4252): by keys, certificates, and keyboard-interactive (RFC 4256) without a question.
+//! Logins (RFC 4252): by keys, certificates, and keyboard-interactive (RFC 4256) without a prompt.
 
 use ssh_key::{Certificate, PublicKey, Signature, encoding::Decode as _};
 
@@ -12,23 +12,23 @@ use crate::{
     wire::{Put, Reader},
 };
 
-/// How far the client's login is.
+/// The state of the client's login.
 #[derive(Debug, Default)]
 pub(super) struct Logins {
     state: State,
     refusals: usize,
-    /// Keyboard-interactive is not offered any more.
+    /// Whether keyboard-interactive is no longer offered.
     is_interactive_over: bool,
 }
 
 #[derive(Debug, Default)]
 enum State {
-    /// The client has not asked for the service.
+    /// The client has not requested the service.
     #[default]
     NoService,
     Waiting,
-    /// An attempt is being decided.
-    Asking(Asked),
+    /// The driver decides about an attempt.
+    Asking(AttemptEffect),
     /// A hint is shown; the client's empty answer follows.
     Hinted {
         user: String,
@@ -36,10 +36,10 @@ enum State {
     Done,
 }
 
-/// What an acceptance of the attempt means.
+/// The effect of accepting the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
-    /// The key would do: its algorithm and blob.
+enum AttemptEffect {
+    /// The key would be accepted: its algorithm and blob.
     Offer {
         algorithm: String,
         blob: Vec<u8>,
@@ -66,35 +66,35 @@ impl Logins {
 struct ByKey<'a> {
     algorithm: UserAlgorithm,
     blob: &'a [u8],
-    /// What is signed behind the session's identifier, and the signature.
+    /// The data signed after the session's identifier, and the signature.
     proof: Option<(&'a [u8], &'a [u8])>,
 }
 
 impl Server {
-    /// Answers the [`Login`] that was asked about last. Without one, nothing happens.
+    /// Answers the last [`Login`]. Without one, nothing happens.
     pub fn answer_login(&mut self, answer: Answer) {
         if !self.logins.is_asking() || self.is_over {
             return;
         }
         let State::Asking(asked) = std::mem::replace(&mut self.logins.state, State::Waiting) else { return };
         match (answer, asked) {
-            (Answer::Accept, Asked::Offer { algorithm, blob }) => self.output.send(|out| {
+            (Answer::Accept, AttemptEffect::Offer { algorithm, blob }) => self.output.send(|out| {
                 out.push(message::USERAUTH_PK_OK);
                 out.put_string(algorithm);
                 out.put_string(blob);
             }),
-            (Answer::Accept, Asked::Login | Asked::Interactive { .. }) => {
+            (Answer::Accept, AttemptEffect::Login | AttemptEffect::Interactive { .. }) => {
                 self.logins.state = State::Done;
                 self.output.send(|out| out.push(message::USERAUTH_SUCCESS));
             }
-            (Answer::Hint(text), Asked::Interactive { user }) => {
+            (Answer::Hint(text), AttemptEffect::Interactive { user }) => {
                 self.logins.state = State::Hinted { user };
                 self.output.send(|out| {
                     out.push(message::USERAUTH_INFO_REQUEST);
                     out.put_string("");
                     out.put_string(text);
                     out.put_string("");
-                    // No questions.
+                    // No prompts.
                     out.put_u32(0);
                 });
             }
@@ -146,7 +146,7 @@ impl Server {
             // RFC 4252 section 5.1.
             State::Done => return Ok(()),
             State::NoService | State::Asking(_) => return Err(Error::Protocol("a login without its service")),
-            // A new attempt takes the place of the one before (RFC 4256 section 3.1).
+            // A new attempt replaces the previous one (RFC 4256 section 3.1).
             State::Waiting => {}
             // An abandoned hint counts like a refused attempt.
             State::Hinted { .. } => self.logins.refusals += 1,
@@ -160,20 +160,20 @@ impl Server {
         }
         let is_interactive = self.config.is_interactive && !self.logins.is_interactive_over;
         let (credential, asked) = match method {
-            "none" => (Credential::Nothing, Asked::Login),
+            "none" => (Credential::Nothing, AttemptEffect::Login),
             "publickey" => self.credential(payload, reader)?,
             "keyboard-interactive" if is_interactive => {
-                (Credential::Interactive, Asked::Interactive { user: user.to_owned() })
+                (Credential::Interactive, AttemptEffect::Interactive { user: user.to_owned() })
             }
-            _ => (Credential::Unusable, Asked::Nothing),
+            _ => (Credential::Unusable, AttemptEffect::Nothing),
         };
         if user.len() > MAX_USER_BYTES {
-            return self.ask(String::new(), Credential::Unusable, Asked::Nothing);
+            return self.ask(String::new(), Credential::Unusable, AttemptEffect::Nothing);
         }
         self.ask(user.to_owned(), credential, asked)
     }
 
-    /// The client's answer to a hint.
+    /// Handles the client's answer to a hint.
     pub(super) fn handle_info_response(&mut self) -> Result<()> {
         let State::Hinted { user } = &mut self.logins.state else {
             return if self.logins.is_done() { Ok(()) } else { Err(Error::Protocol("an answer to no question")) };
@@ -181,37 +181,43 @@ impl Server {
         let user = std::mem::take(user);
         self.check_refusals()?;
         self.logins.is_interactive_over = true;
-        self.ask(user, Credential::Unusable, Asked::Nothing)
+        self.ask(user, Credential::Unusable, AttemptEffect::Nothing)
     }
 
     fn check_refusals(&self) -> Result<()> {
         if self.logins.refusals >= self.config.max_refusals { Err(Error::TooManyAttempts) } else { Ok(()) }
     }
 
-    fn ask(&mut self, user: String, credential: Credential, asked: Asked) -> Result<()> {
+    fn ask(&mut self, user: String, credential: Credential, asked: AttemptEffect) -> Result<()> {
         self.logins.state = State::Asking(asked);
         self.events.push_back(Event::Login(Login { user, credential }));
         Ok(())
     }
 
-    /// What a client shows by `publickey` (RFC 4252 section 7).
-    fn credential(&self, payload: &[u8], mut reader: Reader<'_>) -> Result<(Credential, Asked)> {
+    /// The credential of a `publickey` attempt (RFC 4252 section 7).
+    fn credential(&self, payload: &[u8], mut reader: Reader<'_>) -> Result<(Credential, AttemptEffect)> {
         let is_signed = reader.bool()?;
         let (name, blob) = (reader.text()?, reader.string()?);
         let signed = &payload[..payload.len() - reader.rest().len()];
         let proof = if is_signed { Some((signed, reader.string()?)) } else { None };
         reader.end()?;
-        let unusable = (Credential::Unusable, Asked::Nothing);
+        let unusable = (Credential::Unusable, AttemptEffect::Nothing);
         let Some(algorithm) = user_algorithm(name) else { return Ok(unusable) };
         if blob.len() > MAX_KEY_BYTES || Reader::new(blob).string() != Ok(algorithm.blob.as_bytes()) {
             return Ok(unusable);
         }
         let attempt = ByKey { algorithm, blob, proof };
-        let asked =
-            if is_signed { Asked::Login } else { Asked::Offer { algorithm: name.to_owned(), blob: blob.to_owned() } };
+        let asked = if is_signed {
+            AttemptEffect::Login
+        } else {
+            AttemptEffect::Offer { algorithm: name.to_owned(), blob: blob.to_owned() }
+        };
         let credential = self.check_key(&attempt);
-        let asked =
-            if matches!(credential, Credential::Unusable | Credential::Sha1(_)) { Asked::Nothing } else { asked };
+        let asked = if matches!(credential, Credential::Unusable | Credential::Sha1(_)) {
+            AttemptEffect::Nothing
+        } else {
+            asked
+        };
         Ok((credential, asked))
     }
 
@@ -235,7 +241,7 @@ impl Server {
         Credential::Certificate { certificate: Box::new(certificate), is_proven }
     }
 
-    /// Whether a signature that came with the attempt is this key's. An attempt without is no proof, and no fault.
+    /// Whether the signature of the attempt is this key's. An attempt without a signature is no proof, and no error.
     fn is_proven(&self, attempt: &ByKey<'_>, key: &ssh_key::public::KeyData) -> bool {
         let Some((signed, mut blob)) = attempt.proof else { return true };
         if Reader::new(blob).string() != Ok(attempt.algorithm.signature.as_bytes()) {

@@ -1,4 +1,4 @@
-//! One connection of a client: bytes come in, events and bytes come out.
+//! One connection of a client.
 
 mod channels;
 mod exchange;
@@ -29,26 +29,26 @@ use crate::{
     wire::{Put, Reader},
 };
 
-/// What all connections of a server share.
+/// The configuration that all connections of a server share.
 #[derive(Debug)]
 pub struct Config {
-    /// The version line without its end: `SSH-2.0-` and a name.
+    /// The version line without its line end: `SSH-2.0-` and a name.
     pub version: String,
-    /// The keys that prove the server's identity, one of each kind, the preferred one first.
+    /// The server's host keys, one of each kind, the preferred one first.
     pub host_keys: Vec<HostKey>,
-    /// Shown by every client before its login.
+    /// Banner that clients display before the login.
     pub banner: Option<String>,
     /// Whether keyboard-interactive is offered.
     pub is_interactive: bool,
-    /// Refusals until the connection is ended; the question which methods there are is one.
+    /// Refusals after which the connection is closed; the initial query of the methods counts.
     pub max_refusals: usize,
-    /// A logged-in client that sends nothing for so long is asked whether it is there.
+    /// Time of silence after which a logged-in client is probed.
     pub keepalive: Duration,
-    /// After so many questions without an answer the client is given up.
+    /// Unanswered probes after which the client is disconnected.
     pub keepalive_missed: usize,
-    /// Keys are exchanged anew after so many bytes in one direction, at most [`MAX_REKEY_BYTES`].
+    /// Bytes in one direction after which keys are exchanged again, at most [`MAX_REKEY_BYTES`].
     pub rekey_bytes: u64,
-    /// Keys are exchanged anew after so long, at most [`REKEY_TIME`].
+    /// Time after which keys are exchanged again, at most [`REKEY_TIME`].
     pub rekey_time: Duration,
 }
 
@@ -64,7 +64,7 @@ impl<F: FnMut(&mut [u8]) + Send> Random for F {
     }
 }
 
-/// One connection. See the [crate's page](crate) for how it is driven.
+/// One connection. The [crate's page](crate) shows how to drive it.
 pub struct Server {
     config: Arc<Config>,
     random: Box<dyn Random>,
@@ -78,20 +78,20 @@ pub struct Server {
     is_strict: bool,
     exchanges_before_login: usize,
     keys_since: Instant,
-    /// The latest time that is known here.
+    /// The latest known time.
     now: Instant,
     logins: Logins,
     forwards: Forwards,
     channels: Channels,
     events: VecDeque<Event>,
-    /// Questions whether the client is there that it has not answered.
+    /// Number of unanswered probes.
     missed: usize,
     ask_at: Instant,
     is_over: bool,
 }
 
 impl Server {
-    /// A connection that has just come. The version is written at once.
+    /// A new connection; its output starts with the version.
     pub fn new(config: Arc<Config>, random: impl Random + 'static, now: Instant) -> Self {
         let mut output = Output::new();
         output.put_line(&config.version);
@@ -118,11 +118,11 @@ impl Server {
         }
     }
 
-    /// Takes what the client sent, from its beginning, and changes it in place: how many bytes are done with. The rest
-    /// comes again with what follows it, or when [`wants_input`](Self::wants_input) says so.
+    /// Handles received bytes from the start of `input`, decrypting in place; returns the number of consumed bytes.
+    /// Pass the rest again with later bytes, or when [`wants_input`](Self::wants_input) is true again.
     ///
     /// # Errors
-    /// The connection is over. What waits to be written tells the client why.
+    /// The connection is over. The remaining output has the reason for the client.
     pub fn handle_input(&mut self, input: &mut [u8], now: Instant) -> Result<usize> {
         if self.is_over {
             return Ok(input.len());
@@ -134,47 +134,46 @@ impl Server {
         result.inspect_err(|error| self.fail(*error))
     }
 
-    /// What happened; call until there is nothing more, after each input and each deadline.
+    /// The next event; call until `None`, after each input and each deadline.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Whether more of the client is taken now. It is not while a login is decided, nor when too much waits to be
-    /// written.
+    /// Whether input is handled now: not during a login decision, nor with too much output.
     pub fn wants_input(&self) -> bool {
         self.is_over || !self.logins.is_asking() && self.forwards.has_room() && self.output.len() <= MAX_ANSWER_BYTES
     }
 
-    /// Whether the connection is over: what waits to be written is the last of it.
+    /// Whether the connection is over: the remaining output is the last.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// How much waits to be written, in bytes.
+    /// Number of unwritten bytes.
     pub fn output_len(&self) -> usize {
         self.output.len()
     }
 
-    /// Gives what is to be written for the buffer of what has been written, which is cleared.
+    /// Swaps the output into a buffer that has been written, which is cleared.
     pub fn swap_output(&mut self, written: &mut Vec<u8>) {
         self.output.swap(written);
     }
 
-    /// Lets memory go that an idle connection does not need.
+    /// Frees memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.output.shrink();
         self.events.shrink_to_fit();
     }
 
-    /// When [`handle_deadline`](Self::handle_deadline) should be called, if nothing happens before.
+    /// When to call [`handle_deadline`](Self::handle_deadline), unless something happens before.
     pub fn deadline(&self) -> Instant {
         self.ask_at
     }
 
-    /// Asks a silent client whether it is there, and exchanges keys that are old.
+    /// Probes a silent client, and renews old keys.
     ///
     /// # Errors
-    /// The client does not answer: the connection is over.
+    /// The client is unresponsive: the connection is over.
     pub fn handle_deadline(&mut self, now: Instant) -> Result<()> {
         if self.is_over || now < self.ask_at {
             return Ok(());
@@ -194,14 +193,14 @@ impl Server {
         result.inspect_err(|error| self.fail(*error))
     }
 
-    /// Tells the client that the connection is over, and why. Whatever it still sends is not looked at.
+    /// Ends the connection with this message. Further input is ignored.
     pub fn disconnect(&mut self, text: &str) {
         if !std::mem::replace(&mut self.is_over, true) {
             self.send_disconnect(BY_APPLICATION, text);
         }
     }
 
-    /// A line for the client's debug log.
+    /// Sends a line for the client's debug log.
     pub fn debug(&mut self, text: &str) {
         self.output.send(|out| {
             out.push(message::DEBUG);
@@ -274,7 +273,7 @@ impl Server {
             message::SERVICE_REQUEST => self.handle_service_request(reader),
             message::USERAUTH_REQUEST => self.handle_login(payload),
             message::USERAUTH_INFO_RESPONSE => self.handle_info_response(),
-            // The client's extensions: none matters here.
+            // The client's extensions are not used.
             message::EXT_INFO => Ok(()),
             message::GLOBAL_REQUEST..=u8::MAX if !self.logins.is_done() => {
                 Err(Error::Protocol("a message before the login"))
@@ -302,7 +301,7 @@ impl Server {
         });
     }
 
-    /// Exchanges keys anew that have protected much, or for long.
+    /// Renews keys that have protected much data, or are old.
     fn renew_keys(&mut self, now: Instant) -> Result<()> {
         if let Some(exchange) = &self.exchange {
             let is_late = now.saturating_duration_since(exchange.since) > EXCHANGE_TIME;
@@ -320,7 +319,7 @@ impl Server {
     }
 }
 
-/// The client's version line (RFC 4253 section 4.2) without its end, and how long it is with it.
+/// The client's version line (RFC 4253 section 4.2) without its line end, and its length with it.
 fn read_version(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
     let line = input.get(..MAX_VERSION_BYTES).unwrap_or(input);
     let Some(end) = line.iter().position(|byte| *byte == b'\n') else {

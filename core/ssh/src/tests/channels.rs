@@ -8,7 +8,7 @@ use crate::{
     testing::{self, Client, numbers, on_channel, string},
 };
 
-/// A stream that the client has opened, as channel 5 of its own, with these windows.
+/// A stream that the client has opened, as its channel 5, with these windows.
 fn stream(server: &mut Server, client: &mut Client, now: std::time::Instant, window: u32) -> ChannelId {
     let id = server.open_forwarded(("localhost", 80), ("192.0.2.1", 1)).unwrap();
     client.send(server, &on_channel(91, id.0, &numbers(&[5, window, 32_768])), now).unwrap();
@@ -17,7 +17,7 @@ fn stream(server: &mut Server, client: &mut Client, now: std::time::Instant, win
     id
 }
 
-/// A session that the client has opened, as channel 6 of its own.
+/// A session that the client has opened, as its channel 6.
 fn session(server: &mut Server, client: &mut Client, now: std::time::Instant) -> ChannelId {
     let open = [&string(b"session")[..], &numbers(&[6, 100_000, 32_768])].concat();
     client.send(server, &[&[message::CHANNEL_OPEN][..], &open].concat(), now).unwrap();
@@ -44,17 +44,17 @@ fn forwards_are_answered_in_their_order_with_the_port_where_it_was_asked_for() {
     ] {
         client.send(&mut server, &testing::global_request(name, wants_reply, &rest), now).unwrap();
     }
-    let told = events(&mut server);
-    assert!(matches!(&told[..], [Event::Forward { address, port: 0 }] if address == "a"), "{told:?}");
+    let happened = events(&mut server);
+    assert!(matches!(&happened[..], [Event::Forward { address, port: 0 }] if address == "a"), "{happened:?}");
     assert_eq!(numbers_of(&mut client, &mut server), []);
     server.answer_request(Some(4_711));
     assert!(matches!(&events(&mut server)[..], [Event::Forward { address, port: 80 }] if address == "b"));
     server.answer_request(Some(80));
     assert!(matches!(&events(&mut server)[..], [Event::CancelForward { .. }]));
     server.answer_request(None);
-    let said = received(&mut client, &mut server);
+    let payloads = received(&mut client, &mut server);
     let port = [&[message::REQUEST_SUCCESS][..], &numbers(&[4_711])].concat();
-    assert_eq!(said, [port, vec![message::REQUEST_FAILURE], vec![message::REQUEST_SUCCESS], vec![82]]);
+    assert_eq!(payloads, [port, vec![message::REQUEST_FAILURE], vec![message::REQUEST_SUCCESS], vec![82]]);
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn a_stream_carries_bytes_both_ways_and_half_closes() {
     server.release(id);
     assert_eq!(numbers_of(&mut client, &mut server), [94, 94, 96, 97]);
     client.send(&mut server, &on_channel(message::CHANNEL_CLOSE, id.0, &[]), now).unwrap();
-    assert_eq!(server.read(id, &mut target), Read::Broken, "it is forgotten");
-    // A late word about it does no harm.
+    assert_eq!(server.read(id, &mut target), Read::Broken, "the channel is removed");
+    // A late message on it does no harm.
     client.send(&mut server, &on_channel(message::CHANNEL_WINDOW_ADJUST, id.0, &numbers(&[10])), now).unwrap();
 }
 
@@ -111,7 +111,7 @@ fn what_came_before_a_close_can_be_read_and_then_the_stream_is_broken() {
 }
 
 #[test]
-fn a_stream_that_nobody_waits_for_is_closed_when_it_opens() {
+fn an_abandoned_stream_is_closed_when_it_opens() {
     let (mut server, mut client, now) = logged_in();
     received(&mut client, &mut server);
     let id = server.open_forwarded(("localhost", 80), ("192.0.2.1", 1)).unwrap();
@@ -146,8 +146,8 @@ fn the_window_opens_when_data_has_been_used_and_not_before() {
     assert_eq!(numbers_of(&mut client, &mut server), []);
     let mut target = vec![0; 65_536];
     assert_eq!(server.read(id, &mut target), Read::Bytes(65_536));
-    let said = received(&mut client, &mut server);
-    assert_eq!(said, [[&[message::CHANNEL_WINDOW_ADJUST][..], &numbers(&[5, 65_536])].concat()]);
+    let payloads = received(&mut client, &mut server);
+    assert_eq!(payloads, [[&[message::CHANNEL_WINDOW_ADJUST][..], &numbers(&[5, 65_536])].concat()]);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn sessions_ask_for_shells_and_nothing_else_is_opened() {
         SessionRequest::Signal("INT".to_owned()),
     ];
     assert_eq!(asked, expected);
-    // Only what the driver does not decide is answered by itself: replies have the order of their requests.
+    // Only requests that the driver does not decide are answered directly: replies have the order of their requests.
     assert_eq!(numbers_of(&mut client, &mut server), [99]);
     server.answer_session(id, true);
     server.write_error(id, "no");
@@ -209,8 +209,8 @@ fn sessions_ask_for_shells_and_nothing_else_is_opened() {
     for (kind, reason) in [(&b"direct-tcpip"[..], 1), (b"x11", 3), (b"auth-agent@openssh.com", 3)] {
         let open = [&[message::CHANNEL_OPEN][..], &string(kind), &numbers(&[8, 1, 1])].concat();
         client.send(&mut server, &open, now).unwrap();
-        let said = received(&mut client, &mut server);
-        assert_eq!(said[0][..9], [&[message::CHANNEL_OPEN_FAILURE][..], &numbers(&[8, reason])].concat());
+        let payloads = received(&mut client, &mut server);
+        assert_eq!(payloads[0][..9], [&[message::CHANNEL_OPEN_FAILURE][..], &numbers(&[8, reason])].concat());
     }
 }
 
@@ -241,7 +241,7 @@ fn messages_for_channels_that_never_were_end_the_connection() {
         let payload = on_channel(number, 7, &numbers(&[0, 0, 0]));
         assert!(is_protocol_fault(&client.send(&mut server, &payload, now)), "{number}");
     }
-    // Nor are they taken before the channel is open, or as a second answer.
+    // Nor are they accepted before the channel is open, or as a second answer.
     let (mut server, mut client, now) = logged_in();
     let id = server.open_forwarded(("localhost", 80), ("192.0.2.1", 1)).unwrap();
     assert!(is_protocol_fault(&client.send(&mut server, &data(id, b"x"), now)));

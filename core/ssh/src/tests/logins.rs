@@ -1,4 +1,4 @@
-//! Logins, right and wrong, and the bounds before them.
+//! Tests of logins, and of the limits before them.
 
 use super::{events, is_protocol_fault, numbers_of, received, server as start, server_with};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 
 const SEED: [u8; 32] = [9; 32];
 
-/// A client that may ask for logins.
+/// A client that may attempt to log in.
 fn asking(server: &mut Server, now: std::time::Instant) -> Client {
     let mut client = Client::connected(server, Options::default(), now).unwrap();
     client.send(server, &testing::service_request(), now).unwrap();
@@ -39,7 +39,7 @@ fn a_key_is_offered_and_then_proven() {
     server.answer_login(Answer::Accept);
     assert_eq!(numbers_of(&mut client, &mut server), [message::USERAUTH_SUCCESS]);
     assert!(server.is_logged_in());
-    // Further attempts are not looked at.
+    // Further attempts are not handled.
     client.send(&mut server, &testing::login_by_key("bob", &SEED, None), now).unwrap();
     assert!(events(&mut server).is_empty());
 }
@@ -138,8 +138,8 @@ fn refusals_are_counted_and_too_many_end_the_connection() {
     }
     let last = client.send(&mut server, &testing::login_by_key("ann", &SEED, None), now);
     assert_eq!(last, Err(Error::TooManyAttempts));
-    let said = received(&mut client, &mut server);
-    let text = String::from_utf8_lossy(said.last().unwrap()).into_owned();
+    let payloads = received(&mut client, &mut server);
+    let text = String::from_utf8_lossy(payloads.last().unwrap()).into_owned();
     assert!(text.contains("Too many authentication attempts"), "{text}");
 }
 
@@ -151,14 +151,14 @@ fn a_hint_is_shown_once_and_then_keys_are_all_there_is() {
     client.send(&mut server, &attempt, now).unwrap();
     assert!(matches!(asked(&mut server).1, Credential::Interactive));
     server.answer_login(Answer::Hint("add a key".to_owned()));
-    let said = received(&mut client, &mut server);
-    assert!(said[0][0] == message::USERAUTH_INFO_REQUEST && said[0].ends_with(&[0, 0, 0, 0]));
+    let payloads = received(&mut client, &mut server);
+    assert!(payloads[0][0] == message::USERAUTH_INFO_REQUEST && payloads[0].ends_with(&[0, 0, 0, 0]));
     client.send(&mut server, &[message::USERAUTH_INFO_RESPONSE, 0, 0, 0, 0], now).unwrap();
     let (user, credential) = asked(&mut server);
     assert!(user == "ann" && matches!(credential, Credential::Unusable));
     server.answer_login(Answer::RefuseInteractive);
-    let said = received(&mut client, &mut server);
-    assert_eq!(said[0], [&[message::USERAUTH_FAILURE][..], &string(b"publickey"), &[0]].concat());
+    let payloads = received(&mut client, &mut server);
+    assert_eq!(payloads[0], [&[message::USERAUTH_FAILURE][..], &string(b"publickey"), &[0]].concat());
     client.send(&mut server, &attempt, now).unwrap();
     assert!(matches!(asked(&mut server).1, Credential::Unusable));
 }
@@ -179,7 +179,7 @@ fn a_client_that_does_much_before_its_login_is_ended() {
 }
 
 #[test]
-fn a_key_for_sha1_is_told_apart() {
+fn a_key_for_sha1_is_reported_separately() {
     let (mut server, now) = start();
     let mut client = asking(&mut server, now);
     let modulus = [&[0][..], &[0xc1; 256]].concat();

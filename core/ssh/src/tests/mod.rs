@@ -1,4 +1,4 @@
-//! The connection as a whole, with a client that says what it should not.
+//! Tests of the whole connection, with a misbehaving client.
 
 mod channels;
 mod logins;
@@ -38,7 +38,7 @@ fn logged_in_with(change: impl FnOnce(&mut Config)) -> (Server, Client, Instant)
     (server, client, now)
 }
 
-/// What the server wrote: the numbers of its messages.
+/// The numbers of the messages that the server wrote.
 fn numbers_of(client: &mut Client, server: &mut Server) -> Vec<u8> {
     received(client, server).iter().map(|payload| payload[0]).collect()
 }

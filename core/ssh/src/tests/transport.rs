@@ -1,4 +1,4 @@
-//! Versions, packets, key exchanges and their order.
+//! Tests of versions, packets, key exchanges and their order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     wire::Reader,
 };
 
-/// A message that nobody has to answer.
+/// A message that needs no answer.
 const IGNORE: [u8; 5] = [message::IGNORE, 0, 0, 0, 0];
 
 fn with_exchange(name: &str) -> Options {
@@ -58,7 +58,7 @@ fn host_keys_of_every_curve_sign() {
 }
 
 #[test]
-fn nothing_in_common_is_said() {
+fn no_common_algorithm_is_reported() {
     let cases = [
         (Options { exchanges: "diffie-hellman-group14-sha256".to_owned(), ..Options::default() }, "key exchange"),
         (Options { host_keys: "ssh-rsa".to_owned(), ..Options::default() }, "host key"),
@@ -78,11 +78,11 @@ fn nothing_in_common_is_said() {
 
 #[test]
 fn a_guess_is_right_where_the_first_names_are_the_same_and_ignored_otherwise() {
-    // curve25519-sha256 is chosen, and is not the server's first: the guess is wrong by the letter of the RFC.
+    // curve25519-sha256 is chosen, and is not the server's first: by the RFC the guess is wrong.
     let (mut server, now) = start();
     let options = Options { guesses_wrong: true, ..Options::default() };
     assert!(Client::connected(&mut server, options, now).is_ok());
-    // The first names are the same: the half that follows counts, and this one is none.
+    // The first names are the same: the public value that follows counts, and is invalid.
     let (mut server, now) = start();
     let options = Options { guesses_wrong: true, ..with_exchange("mlkem768x25519-sha256") };
     assert!(matches!(Client::connected(&mut server, options, now), Err(Error::KeyExchange(_))));
@@ -98,7 +98,7 @@ fn a_strict_key_exchange_takes_nothing_else() {
     let kexinit = client.kexinit();
     input.extend(client.seal(&kexinit));
     assert!(is_protocol_fault(&give(&mut server, &input, now)));
-    // Behind it, of every kind that is taken otherwise.
+    // After it, every otherwise accepted message.
     for number in [message::IGNORE, message::UNIMPLEMENTED, message::DEBUG, message::EXT_INFO] {
         let (mut server, now) = start();
         let mut client = Client::new(Options::default());
@@ -108,7 +108,7 @@ fn a_strict_key_exchange_takes_nothing_else() {
         give(&mut server, &input, now).unwrap();
         assert!(is_protocol_fault(&client.send(&mut server, &[number, 0, 0, 0, 0], now)), "{number}");
     }
-    // A client that knows no strictness may say them.
+    // A client without strict key exchange may send them.
     let (mut server, now) = start();
     let mut client = Client::new(Options { exchanges: "curve25519-sha256".to_owned(), ..Options::default() });
     let line = client.version_line();
@@ -132,7 +132,7 @@ fn between_the_halves_and_newkeys_a_first_exchange_takes_nothing_in_clear_text()
             give(&mut server, &line, now).unwrap();
             client.send_half(&mut server, now).unwrap();
             let sent = client.send(&mut server, &[number, 0, 0, 0, 0], now);
-            // A client that knows no strictness may say what means nothing.
+            // A client without strict key exchange may send messages without effect.
             let may = !is_strict && matches!(number, message::IGNORE | message::DEBUG);
             assert_eq!(sent.is_ok(), may, "{number}, {exchanges}");
         }
@@ -166,7 +166,7 @@ fn messages_out_of_their_order_end_the_connection() {
         client.send(&mut server, &kexinit, now).unwrap();
         assert!(is_protocol_fault(&client.send(&mut server, &second, now)));
     }
-    // Under keys, a key exchange that has begun on both sides lets nothing of its own layer through.
+    // Under keys, a running key exchange allows no other messages of its layer.
     let (mut server, mut client, now) = logged_in();
     let kexinit = client.kexinit();
     client.send(&mut server, &kexinit, now).unwrap();
@@ -219,7 +219,7 @@ fn keys_are_exchanged_anew_by_bytes_by_time_and_by_the_client() {
     client.exchange(&mut server, now).unwrap();
     let later = now + Duration::from_secs(3_601);
     client.send(&mut server, &IGNORE, later).unwrap();
-    // What is said meanwhile waits, in its order.
+    // Messages in the meantime wait, in order.
     client.send(&mut server, &testing::global_request("x", true, &[]), later).unwrap();
     let kexinit = received(&mut client, &mut server);
     assert!(kexinit.len() == 1 && kexinit[0][0] == message::KEXINIT);
@@ -237,7 +237,7 @@ fn a_key_exchange_that_never_ends_is_given_up() {
             return;
         }
     }
-    panic!("it goes on for ever");
+    panic!("the key exchanges do not end");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_silent_client_is_asked_and_then_given_up() {
 }
 
 #[test]
-fn answers_of_a_client_are_told_to_whom_they_belong() {
+fn answers_of_a_client_are_matched_to_their_requests() {
     let (mut server, mut client, now) = logged_in();
     let at = server.deadline();
     server.handle_deadline(at).unwrap();
@@ -275,26 +275,26 @@ fn answers_of_a_client_are_told_to_whom_they_belong() {
     for _ in 0..3 {
         client.send(&mut server, &[message::REQUEST_FAILURE], now).unwrap();
     }
-    let told = events(&mut server);
-    assert!(matches!(told[..], [Event::Pong(a), Event::Pong(b)] if (a, b) == (first, second)), "{told:?}");
-    // An answer to no question.
+    let happened = events(&mut server);
+    assert!(matches!(happened[..], [Event::Pong(a), Event::Pong(b)] if (a, b) == (first, second)), "{happened:?}");
+    // An answer without a request.
     client.send(&mut server, &[message::REQUEST_SUCCESS], now).unwrap();
-    assert!(std::iter::from_fn(|| server.ping()).count() < 100, "questions have their bound");
+    assert!(std::iter::from_fn(|| server.ping()).count() < 100, "probes are bounded");
 }
 
 #[test]
-fn what_is_not_known_is_said_to_be_unimplemented() {
+fn unknown_messages_are_answered_with_unimplemented() {
     let (mut server, mut client, now) = logged_in();
     received(&mut client, &mut server);
     client.send(&mut server, &[70], now).unwrap();
     client.send(&mut server, &[192], now).unwrap();
-    let said = received(&mut client, &mut server);
-    assert_eq!(said.iter().map(|payload| payload[0]).collect::<Vec<_>>(), [3, 3]);
-    let sequences: Vec<u32> = said.iter().map(|payload| Reader::new(&payload[1..]).u32().unwrap()).collect();
+    let payloads = received(&mut client, &mut server);
+    assert_eq!(payloads.iter().map(|payload| payload[0]).collect::<Vec<_>>(), [3, 3]);
+    let sequences: Vec<u32> = payloads.iter().map(|payload| Reader::new(&payload[1..]).u32().unwrap()).collect();
     assert_eq!(sequences[1], sequences[0] + 1);
 }
 
-/// All of what a client says to log in and ask for a forward, which the keys of a clear connection would not show.
+/// All messages of a login and a forward request; an unencrypted connection would show them.
 fn conversation() -> Vec<u8> {
     let mut client = Client::new(Options { exchanges: "curve25519-sha256".to_owned(), ..Options::default() });
     let mut input = client.version_line();

@@ -45,7 +45,7 @@ proptest! {
         }
     }
 
-    /// First files with a few bytes changed, so that most of each is in order.
+    /// First files with a few changed bytes, so that most of each is valid.
     #[test]
     fn what_is_nearly_right_breaks_nothing(
         target in any::<prop::sample::Index>(),

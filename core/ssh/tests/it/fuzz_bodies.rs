@@ -1,4 +1,4 @@
-//! What a client may do to the server, as bytes: the bodies of the fuzzers.
+//! Arbitrary input of a client: the bodies of the fuzz targets.
 
 use std::{
     sync::Arc,
@@ -10,7 +10,7 @@ use sallyport_ssh_proto::{
     testing::{Client, Options, config, not_random, on_channel, payload, service_request, string},
 };
 
-/// More than ever waits to be written: what a client is answered, what its streams write, and a packet of each.
+/// More than the output ever holds: answers, data of streams, and a packet of each.
 const MAX_OUTPUT_BYTES: usize = (1 << 20) + (256 << 10) + (1 << 17);
 
 /// Takes parts from the fuzzer's bytes.
@@ -23,7 +23,7 @@ impl<'a> Parts<'a> {
         Some(*first)
     }
 
-    /// Bytes behind their number, which is two bytes; as many as there are.
+    /// Bytes after their length of two bytes; as many as available.
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let count = usize::from(self.byte()?) << 8 | usize::from(self.byte()?);
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
@@ -43,7 +43,7 @@ fn new_server(now: Instant) -> Server {
     Server::new(Arc::new(config), not_random, now)
 }
 
-/// What a driver does with bytes that have come: what is left of them, or nothing when the connection is over.
+/// Handles received bytes as a driver does: returns the rest, or `None` if the connection is over.
 fn give(server: &mut Server, kept: &mut Vec<u8>, now: Instant) -> bool {
     let before = kept.len();
     let result = server.handle_input(kept, now);
@@ -63,7 +63,7 @@ fn give(server: &mut Server, kept: &mut Vec<u8>, now: Instant) -> bool {
     }
 }
 
-/// Raw bytes in pieces, before keys or under them.
+/// Raw bytes in pieces, before or under keys.
 pub(crate) fn ssh_packets(data: &[u8]) {
     let now = Instant::now();
     let mut parts = Parts(data);
@@ -81,7 +81,7 @@ pub(crate) fn ssh_packets(data: &[u8]) {
     }
 }
 
-/// A KEXINIT, and what follows it, as payloads.
+/// A KEXINIT and further payloads.
 pub(crate) fn ssh_kexinit(data: &[u8]) {
     let now = Instant::now();
     let mut server = new_server(now);
@@ -99,7 +99,7 @@ pub(crate) fn ssh_kexinit(data: &[u8]) {
     assert!(!server.is_logged_in() && server.poll_event().is_none());
 }
 
-/// Payloads of a client that has keys and no login, and what the driver answers.
+/// Payloads of a client after the key exchange and before its login, and the driver's answers.
 pub(crate) fn ssh_auth(data: &[u8]) {
     let now = Instant::now();
     let mut server = new_server(now);
@@ -136,7 +136,7 @@ pub(crate) fn ssh_auth(data: &[u8]) {
     }
 }
 
-/// What a logged-in client sends, in pieces, and what the driver and the users of streams do.
+/// Input of a logged-in client in pieces, and actions of the driver and the streams' users.
 pub(crate) fn ssh_channels(data: &[u8]) {
     let mut now = Instant::now();
     let mut server = new_server(now);
@@ -191,7 +191,7 @@ pub(crate) fn ssh_channels(data: &[u8]) {
             }
             (15, _) if choice > 0xe0 => server.disconnect("the end"),
             _ => {
-                // The client reads what has been written.
+                // The client reads the output.
                 client.receive(&mut server).unwrap();
             }
         }

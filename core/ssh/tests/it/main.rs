@@ -1,4 +1,4 @@
-//! What fuzzers look for, with their corpora.
+//! The fuzz targets' bodies, with their corpora.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod corpus;

@@ -1,4 +1,4 @@
-//! Records that no good peer sends, made with OpenSSL's own traffic secret by an independent derivation of the key.
+//! Records that no correct peer sends, sealed with OpenSSL's traffic secret by an independent key derivation.
 
 use aws_lc_rs::{
     aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey},
@@ -46,7 +46,7 @@ impl Forger {
         self.record_with(APPLICATION_DATA, 0x0303, inner)
     }
 
-    /// A record with this outer type and version, which are sealed as the header says.
+    /// A record with this outer type and version; the seal authenticates both in the header.
     pub(crate) fn record_with(&mut self, outer: u8, version: u16, inner: &[u8]) -> Vec<u8> {
         let [v1, v2] = version.to_be_bytes();
         let [l1, l2] = ((inner.len() + TAG_BYTES) as u16).to_be_bytes();

@@ -1,4 +1,4 @@
-//! The record layer of TLS 1.3, from outside.
+//! The public interface of the TLS 1.3 record layer.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 

@@ -21,7 +21,7 @@ use crate::{
     side::{Failure, Identity, Side, localhost},
 };
 
-/// Long enough for a loaded machine; no test waits for it when all is well.
+/// The longest wait for OpenSSL, long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a program printed until now.
@@ -65,7 +65,7 @@ impl Openssl {
         Self { child, stdin, output, folder }
     }
 
-    /// Types this into the program.
+    /// Writes this to the program's input.
     pub(crate) fn write(&mut self, data: &[u8]) {
         self.stdin.write_all(data).unwrap();
         self.stdin.flush().unwrap();
@@ -76,7 +76,7 @@ impl Openssl {
         self.wait_until(expected, |text| text.windows(expected.len()).any(|part| part == expected.as_bytes()))
     }
 
-    /// Waits until what the program has printed is enough.
+    /// Waits until the output of the program is enough.
     pub(crate) fn wait_until(&self, what: &str, is_enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let until = Instant::now() + PATIENCE;
         let mut text = self.output.text.lock().unwrap();
@@ -127,7 +127,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Whether OpenSSL can be run here; says so when a test is skipped.
+/// Whether OpenSSL can be run on this machine; prints a line when a test is skipped.
 pub(crate) fn is_there() -> bool {
     let found = Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_ok_and(|it| it.success());
     if !found {
@@ -152,7 +152,7 @@ pub(crate) fn connect_client(arguments: &[&str]) -> (Openssl, TcpStream) {
     (openssl, with_timeouts(listener.accept().unwrap().0))
 }
 
-/// A client of OpenSSL whose handshake with our server is over, and what forges its records.
+/// A client of OpenSSL after the handshake with our server, and the forger of the client's records.
 pub(crate) fn client(arguments: &[&str]) -> (Openssl, Side, Forger) {
     let (openssl, io) = connect_client(arguments);
     let side = serve(io, &[]).unwrap();

@@ -1,7 +1,6 @@
-//! The body of the fuzzer of records: good and bad records of a peer, in any order and in pieces, and what is sent
-//! back.
+//! The body of the fuzzer of records: valid and invalid records of a peer, in any order and in pieces.
 //!
-//! A model says what each record that the peer sealed must give, as far as it can know.
+//! A model predicts the result of each record that the peer sealed, where the model can.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,16 +15,16 @@ use sallyport_tls_records::{
 
 /// What the first byte of an input chooses, and what the first byte of each of its steps does.
 pub(crate) mod code {
-    /// The client is tested; else the server.
+    /// The client is tested; without the bit, the server.
     pub(crate) const CLIENT: u8 = 1;
-    /// Keys of the tested side are good for few records.
+    /// The tested side changes its keys after few records.
     pub(crate) const FEW_RECORDS: u8 = 2;
 
-    /// The peer seals an inner plaintext: its length (one byte), and itself.
+    /// The peer seals an inner plaintext: its length (one byte), then the plaintext.
     pub(crate) const INNER: u8 = 0;
     /// The peer seals data: their length and that of the padding (two bytes each).
     pub(crate) const DATA: u8 = 1;
-    /// Bytes that the peer did not seal: their length (one byte), and themselves.
+    /// Bytes that the peer did not seal: their length (one byte), then the bytes.
     pub(crate) const RAW: u8 = 2;
     /// The peer's next record is changed at this place (one byte).
     pub(crate) const CHANGE: u8 = 3;
@@ -66,29 +65,29 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What a record must give.
+/// The expected result of a record.
 #[derive(Debug)]
 enum Expected {
     Data(Vec<u8>),
     Nothing,
     Refused(AlertDescription),
-    /// The model does not know.
+    /// The model cannot predict the result.
     Any,
 }
 
 struct Run {
     tested: RecordLayer,
     peer: RecordLayer,
-    /// What came to the tested side, and was not opened.
+    /// Received bytes that the tested side has not opened.
     incoming: Vec<u8>,
     pieces: usize,
     /// Changes the peer's next record here.
     change_at: Option<usize>,
-    /// The model knows what state the tested side is in.
+    /// Whether the model knows the state of the tested side.
     is_known: bool,
     is_closed: bool,
     records_without_data: u32,
-    /// The same of records to the peer.
+    /// Records to the peer in a row without data.
     sent_without_data: u32,
 }
 
@@ -124,7 +123,7 @@ pub(crate) fn tls_records(data: &[u8]) {
 impl Run {
     /// One step; `None` at the end.
     fn step(&mut self, input: &mut Input<'_>) -> Option<()> {
-        // The peer bounds the records without data, too.
+        // The peer also limits the records without data.
         if self.sent_without_data > 20 {
             self.send(1);
         }
@@ -184,7 +183,7 @@ impl Run {
         }
     }
 
-    /// A record without data, of which only so many in a row are taken.
+    /// A record without data, of which only a limited number in a row is accepted.
     fn nothing(&self) -> Expected {
         if self.is_known && self.records_without_data < 30 { Expected::Nothing } else { Expected::Any }
     }
@@ -215,7 +214,7 @@ impl Run {
         }
     }
 
-    /// Brings a record of the peer to the tested side.
+    /// Delivers a record of the peer to the tested side.
     fn deliver(&mut self, mut record: Vec<u8>, mut expected: Expected) -> Option<()> {
         if let Some(at) = self.change_at.take() {
             // Behind the header, or in the version, which is authenticated only.
@@ -240,7 +239,7 @@ impl Run {
         Some(())
     }
 
-    /// Opens all records that have come in full; `None` when the connection is over.
+    /// Opens all complete records; `None` when the connection is over.
     fn open(&mut self, expected: &Expected) -> Option<()> {
         loop {
             let opened = match self.tested.open(&mut self.incoming) {
@@ -291,7 +290,7 @@ impl Run {
         }
     }
 
-    /// Brings to the peer what the tested side has to send by itself, and the peer's answers back.
+    /// Delivers to the peer what the tested side has to send by itself, and delivers the peer's answers.
     fn answer(&mut self) -> Option<()> {
         let mut outgoing = self.tested.take_outgoing();
         assert!(!self.is_closed || outgoing.is_empty(), "nothing follows the end");

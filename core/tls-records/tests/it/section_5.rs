@@ -1,8 +1,8 @@
 //! Each rule of RFC 8446 section 5, against OpenSSL.
 //!
-//! A rule about records that must not be is tested both ways. OpenSSL's client gets such a record from us, so that its
-//! alert shows that the rule is read rightly. The record layer gets one that is sealed with OpenSSL's own secret, and
-//! OpenSSL must understand the alert that comes back.
+//! A rule about forbidden records is tested both ways. OpenSSL's client gets such a record from us, and its alert
+//! confirms our reading of the rule. The record layer gets a record sealed with OpenSSL's own secret, and OpenSSL must
+//! understand the alert in return.
 
 use std::io::{Read as _, Write as _};
 
@@ -165,7 +165,7 @@ fn empty_records_of_data_are_taken() {
     assert_eq!(side.open(&forger.record(b"hello\x17")).unwrap(), Some(b"hello".to_vec()));
     side.write(b"written behind empty records");
     openssl.wait_for("written behind empty records");
-    // Not without end.
+    // The number of empty records in a row is limited.
     for _ in 0..32 {
         side.open(&forger.record(&[DATA])).unwrap();
     }
@@ -266,7 +266,7 @@ fn change_cipher_spec_is_dropped_during_the_handshake() {
     assert!(has_one(&side.came), "OpenSSL's server sends one");
     side.write(b"hello\n");
     assert_eq!(side.read(6), b"olleh\n");
-    // One more.
+    // One more change_cipher_spec.
     let (mut openssl, io) = openssl::connect_client(&[]);
     let mut side = openssl::serve(io, &[CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1]).unwrap();
     openssl.write(b"hello\n");
@@ -379,7 +379,7 @@ fn the_header_of_a_record_is_authenticated() {
     let mut record = forger.record(b"hello\x17");
     record[2] = 1;
     we_refuse(&openssl, &mut side, &[record], AlertDescription::BadRecordMac);
-    // One byte is missing, and the length says so.
+    // The record lacks one byte, and the length in the header agrees.
     let (openssl, mut side, mut forger) = openssl::client(&[]);
     let mut record = forger.record(b"hello\x17");
     record.pop();
@@ -400,7 +400,7 @@ fn each_record_has_the_nonce_of_its_sequence_number() {
         let inner = [&n.to_be_bytes()[..], &[DATA]].concat();
         assert_eq!(side.open(&forger.record(&inner)).unwrap(), Some(n.to_be_bytes().to_vec()));
     }
-    // A record twice.
+    // The same record twice.
     let (openssl, mut side, mut forger) = openssl::client(&[]);
     let record = forger.record(b"hello\x17");
     we_refuse(&openssl, &mut side, &[record.clone(), record], AlertDescription::BadRecordMac);

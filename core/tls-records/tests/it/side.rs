@@ -1,4 +1,4 @@
-//! One side of a connection over a blocking socket: all that the record layer needs around it.
+//! One side of a connection over a blocking socket, with all that the record layer needs.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -71,15 +71,15 @@ pub(crate) fn localhost() -> ServerName<'static> {
 pub(crate) struct Side {
     pub(crate) io: TcpStream,
     pub(crate) records: RecordLayer,
-    /// Encrypted bytes that came, and are not opened.
+    /// Encrypted bytes that were received and are not opened.
     pending: Vec<u8>,
-    /// All bytes that came, from the first one of the handshake.
+    /// All received bytes, from the first byte of the handshake.
     pub(crate) came: Vec<u8>,
     /// All bytes that were sent.
     pub(crate) sent: Vec<u8>,
 }
 
-/// Why a connection did not come about.
+/// Why a connection was not established.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Handshake(HandshakeError),
@@ -88,7 +88,7 @@ pub(crate) enum Failure {
 }
 
 impl Side {
-    /// Does the handshake; `injected` reaches it behind the peer's first bytes.
+    /// Runs the handshake; `injected` is inserted behind the peer's first bytes.
     pub(crate) fn establish(mut io: TcpStream, mut handshake: Handshake, injected: &[u8]) -> Result<Self, Failure> {
         let (mut came, mut sent) = (Vec::new(), Vec::new());
         loop {
@@ -133,7 +133,7 @@ impl Side {
         self.send(&outgoing);
     }
 
-    /// Sends data in records that are as long as they may be.
+    /// Sends data in records of the greatest length.
     pub(crate) fn write(&mut self, data: &[u8]) {
         for piece in data.chunks(MAX_PLAIN_BYTES) {
             self.records.prepare(1).unwrap();
@@ -163,7 +163,7 @@ impl Side {
         }
     }
 
-    /// The data of a record that came in full; `Some(None)` at the end.
+    /// The data of a record that was received in full; `Some(None)` at the end.
     fn open_pending(&mut self) -> Result<Option<Option<Vec<u8>>>, RecordError> {
         let opened = match self.records.open(&mut self.pending) {
             Ok(Some(opened)) => opened,
@@ -191,7 +191,7 @@ impl Side {
         self.open_pending().map(|opened| opened.expect("the record is whole"))
     }
 
-    /// Data of the peer until so many bytes have come.
+    /// Reads data of the peer until `len` bytes have been received.
     pub(crate) fn read(&mut self, len: usize) -> Vec<u8> {
         let mut data = Vec::new();
         while data.len() < len {
@@ -201,7 +201,7 @@ impl Side {
     }
 }
 
-/// Reads, and takes a reset for an end.
+/// Reads, and treats a reset as an end.
 fn read(io: &mut TcpStream, into: &mut [u8]) -> usize {
     match io.read(into) {
         Ok(n) => n,

@@ -1,4 +1,5 @@
-//! What an edge tells connectors of itself and of the others, so that they hold their tunnels at several.
+//! The messages by which an edge announces itself and the other edges, so that connectors hold their tunnels at several
+//! edges.
 
 use std::net::SocketAddr;
 
@@ -8,43 +9,43 @@ use serde::{Deserialize, Serialize};
 use super::{get_json, put_json};
 use crate::{FrameType, Violation};
 
-/// How many other edges a message names; what follows is left out.
+/// The most other edges of a message; further ones are ignored.
 pub const MAX_EDGE_PLACES: usize = 32;
-/// How many addresses of an edge a message names; what follows is left out.
+/// The most addresses of an edge in a message; further ones are ignored.
 pub const MAX_EDGE_ADDRESSES: usize = 4;
 
-/// An edge, and where connectors reach it.
+/// An edge and its addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EdgePlace {
     /// Its name.
     pub name: EdgeName,
-    /// The region that it is in.
+    /// Its region.
     pub region: RegionName,
-    /// Where it is reached, at most [`MAX_EDGE_ADDRESSES`].
+    /// Its addresses for connectors, at most [`MAX_EDGE_ADDRESSES`].
     pub addresses: Vec<SocketAddr>,
 }
 
-/// An edge as its connectors know it. One that is alone says nothing.
+/// An edge's description of itself and of the other edges, for connectors. Empty for a single edge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Neighbours {
     /// Its name.
     pub edge: Option<EdgeName>,
-    /// The region that it is in.
+    /// Its region.
     pub region: Option<RegionName>,
-    /// Other edges that serve, those first that connectors had better take: at most [`MAX_EDGE_PLACES`].
+    /// The other edges, preferred ones first: at most [`MAX_EDGE_PLACES`].
     pub edges: Vec<EdgePlace>,
-    /// Whether connectors shall go to others.
+    /// Whether connectors should move to other edges.
     pub leave: bool,
 }
 
-/// The edges that serve have changed, or connectors shall leave this one; only for connectors with the feature
+/// A change of the list of edges, or the request to leave this edge; only for connectors with the feature
 /// [`EDGES`](super::feature::EDGES).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edges {
-    /// The other edges that serve, at most [`MAX_EDGE_PLACES`].
+    /// The other edges, at most [`MAX_EDGE_PLACES`].
     #[serde(default)]
     pub edges: Vec<EdgePlace>,
-    /// The edge is emptied: the connector lets go of this session when it holds its tunnels elsewhere.
+    /// Whether the edge is being drained: the connector leaves this session once other edges hold its tunnels.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leave: bool,
 }
@@ -62,7 +63,7 @@ impl Edges {
     }
 }
 
-/// No more edges, and no more addresses of each, than a message may name.
+/// The list, cut to the bounds of a message.
 pub(super) fn bounded(edges: &[EdgePlace]) -> Vec<EdgePlace> {
     let cut = |place: &EdgePlace| EdgePlace {
         addresses: place.addresses.iter().take(MAX_EDGE_ADDRESSES).copied().collect(),

@@ -1,4 +1,4 @@
-//! The session as a whole: greeting, tunnels, legs, farewell, the request log.
+//! The control messages of a session: greeting, tunnels, legs, GOAWAY, request records.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use crate::{
     message::{LogRecord, bad, decode_request_log, feature},
 };
 
-/// What the driver decides.
+/// Decisions of the driver.
 impl Session {
-    /// Asks to attach a tunnel, now or as soon as the session is up (connector). More than
-    /// [`super::MAX_TUNNELS_PER_SESSION`] are not asked for.
+    /// Requests the attachment of a tunnel, now or as soon as the session is established (connector). Requests beyond
+    /// [`super::MAX_TUNNELS_PER_SESSION`] are ignored.
     pub fn attach(&mut self, attach: Attach) {
         if self.side != Side::Connector || self.tunnels.len() + self.unanswered.len() >= MAX_TUNNELS_PER_SESSION {
             return;
@@ -35,8 +35,8 @@ impl Session {
         }
     }
 
-    /// Lets go of a tunnel. From the connector: it takes no new streams; from the edge: it is no longer the
-    /// connector's. Streams that run are left as they are.
+    /// Detaches a tunnel. From the connector: it accepts no new streams of the tunnel. From the edge: the connector no
+    /// longer holds the tunnel. Running streams continue.
     pub fn detach(&mut self, tunnel: TunnelId, code: &str, message: &str) {
         self.early_attach.retain(|attach| attach.tunnel != tunnel);
         let known = self.tunnels.remove(&tunnel).is_some() | self.unanswered.remove(&tunnel).is_some();
@@ -46,13 +46,13 @@ impl Session {
         }
     }
 
-    /// Grants [`Event::AttachRequested`]: the tunnel is attached from now on (edge). Nothing happens if the connector
-    /// has taken its request back since; [`Event::Detached`] says so.
+    /// Grants [`Event::AttachRequested`]: the tunnel is attached (edge). Without effect if the connector has withdrawn
+    /// its request; [`Event::Detached`] reports that.
     pub fn accept_attach(&mut self, tunnel: TunnelId, url: String) {
         self.accept(Attached { tunnel, url, datagrams: false });
     }
 
-    /// As [`Self::accept_attach`], for a tunnel whose clients send datagrams: the connector opens a datagram leg.
+    /// Like [`Self::accept_attach`], for a tunnel that carries datagrams: the connector opens a datagram leg.
     pub fn accept_datagrams(&mut self, tunnel: TunnelId, url: String) {
         self.accept(Attached { tunnel, url, datagrams: true });
     }
@@ -67,7 +67,7 @@ impl Session {
         attached.encode(self.out.control());
     }
 
-    /// Denies [`Event::AttachRequested`] (edge). Too many denials end a session that has nothing attached.
+    /// Denies [`Event::AttachRequested`] (edge). Too many denials end a session without an attached tunnel.
     pub fn refuse_attach(&mut self, tunnel: TunnelId, refusal: Refusal) {
         if self.side != Side::Edge || self.phase != Phase::Up {
             return;
@@ -75,7 +75,7 @@ impl Session {
         if self.unanswered.remove(&tunnel).is_some() {
             NotAttached { tunnel, refusal }.encode(self.out.control());
         }
-        // Counted whether it was still waited for or not: a peer may ask for one tunnel many times at once.
+        // Counted even if the request is no longer pending: a peer may request one tunnel many times at once.
         self.refused = self.refused.saturating_add(1);
         if self.tunnels.is_empty() && self.refused >= MAX_REFUSED_ATTACHMENTS {
             let reason = DownReason::TooManyRefused;
@@ -84,15 +84,15 @@ impl Session {
         }
     }
 
-    /// Asks the connector to open so many more legs (edge).
+    /// Requests this many more legs (edge).
     pub fn ask_for_legs(&mut self, count: u16) {
         if self.side == Side::Edge && self.phase == Phase::Up && count > 0 {
             put_frame(self.out.control(), FrameType::Legs, |out| out.extend_from_slice(&count.to_be_bytes()));
         }
     }
 
-    /// Tells the connector what the edge is called and which others serve (edge): in WELCOME as long as that was not
-    /// sent, by EDGES from then on. Connectors that do not ask for it are told no more than the name.
+    /// Announces the edge's name and the other edges (edge): in WELCOME before it is sent, and by EDGES afterwards.
+    /// Connectors without the feature get only the name.
     pub fn tell_edges(&mut self, neighbours: &Neighbours) {
         if self.side != Side::Edge || self.phase == Phase::Over {
             return;
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Says that there will be no new streams on this session. Streams that run are left as they are.
+    /// Announces that no new streams are accepted on this session. Running streams continue.
     pub fn go_away(&mut self, code: &str, message: &str) {
         if self.phase != Phase::Up {
             self.going_away = true;
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Refuses the whole session and ends it (edge). Send what `poll_transmit` still gives, then close.
+    /// Refuses the whole session and ends it (edge). Send the output of `poll_transmit`, then close.
     pub fn refuse(&mut self, refusal: Refusal) {
         if self.side == Side::Edge && self.phase != Phase::Over {
             refusal.encode(self.out.control());
@@ -126,12 +126,13 @@ impl Session {
         }
     }
 
-    /// Tells the connector of a request, if it wants to know of any and there is room; false if not (edge).
+    /// Sends the record of a request; false if the connector wants none or there is no room (edge).
     pub fn send_request_log(&mut self, record: &RequestRecord) -> bool {
         self.side == Side::Edge && self.phase == Phase::Up && self.wants_log() && self.out.log(record)
     }
 
-    /// Tells the connector of a flow, as [`Self::send_request_log`]; false also if the connector takes no flows (edge).
+    /// Sends the record of a flow, as [`Self::send_request_log`]; false also if the connector does not support flow
+    /// records (edge).
     pub fn send_flow_log(&mut self, record: &FlowRecord) -> bool {
         self.side == Side::Edge
             && self.phase == Phase::Up
@@ -140,8 +141,8 @@ impl Session {
             && self.out.log(record)
     }
 
-    /// Tells the connector how one of its origins is found, as [`Self::send_request_log`]; false also if it does not take that
-    /// (edge).
+    /// Sends a health change of an origin, as [`Self::send_request_log`]; false also if the connector does not support
+    /// health records (edge).
     pub fn send_health_log(&mut self, record: &HealthRecord) -> bool {
         self.side == Side::Edge
             && self.phase == Phase::Up
@@ -150,7 +151,7 @@ impl Session {
             && self.out.log(record)
     }
 
-    /// Whether anybody at the other end wants to know of requests. An edge passes on what it is told to those that do.
+    /// Whether the peer wants records. Between edges always: the other edge forwards them to its connectors.
     fn wants_log(&self) -> bool {
         self.is_between_edges || self.tunnels.values().any(|wants| *wants)
     }
@@ -160,7 +161,7 @@ impl Session {
     }
 }
 
-/// What the peer says.
+/// Messages of the peer.
 impl Session {
     pub(super) fn on_hello(&mut self, payload: &[u8], now: Instant) -> Result<(), Violation> {
         let hello = Hello::decode(payload)?;
@@ -210,7 +211,7 @@ impl Session {
         }
         self.window = welcome.stream_window;
         self.max_streams = welcome.max_streams;
-        // The connector's own value counts where it is shorter: its network may forget silent connections sooner.
+        // The connector keeps its own interval if that is shorter: its network may drop idle connections sooner.
         self.keepalive = Keepalive::new(every.min(self.keepalive.every()), welcome.missed_limit, now);
         self.keepalive.probe(now);
         self.deadline = None;
@@ -249,7 +250,7 @@ impl Session {
 
     pub(super) fn on_attached(&mut self, payload: &[u8]) -> Result<(), Violation> {
         let Attached { tunnel, url, datagrams } = Attached::decode(payload)?;
-        // Without a request it crossed our DETACH.
+        // Without a pending request the answer crossed the DETACH.
         if let Some(request_log) = self.unanswered.remove(&tunnel) {
             self.tunnels.insert(tunnel, request_log);
             return self.control_event(FrameType::Attached, Event::Attached { tunnel, url, datagrams });

@@ -1,4 +1,4 @@
-//! The words that a session and its driver exchange.
+//! Configuration, events and errors of a session.
 
 use std::{fmt, time::Duration};
 
@@ -6,19 +6,19 @@ use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
 
 use crate::{Attach, Edges, Hello, Open, OpenFailure, Refusal, ResetCode, Violation, Welcome};
 
-/// How a session behaves. The edge's values go to the connector in WELCOME and
-/// hold for both; of the two keepalive intervals, the connector keeps the shorter one.
+/// Parameters of a session. WELCOME sends the edge's values to the connector, and they hold for both. The connector
+/// keeps the shorter of the two keepalive intervals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// After how long without any input a PING is sent; 100 ms to 1 h.
+    /// Time without input after which a PING is sent; 100 ms to 1 h.
     pub keepalive: Duration,
-    /// How many PINGs in a row may go unanswered; 1 to 100.
+    /// Consecutive unanswered PINGs that end the session; 1 to 100.
     pub missed_limit: u32,
-    /// The first window of each stream in each direction; 1 KiB to 16 MiB.
+    /// Initial window of each stream in each direction; 1 KiB to 16 MiB.
     pub stream_window_bytes: u32,
-    /// How many streams may run at a time; 1 to 65,536.
+    /// The most concurrent streams; 1 to 65,536.
     pub max_streams: u32,
-    /// By when a session must be welcomed (connector) and have a tunnel attached (edge).
+    /// Time within which a session must be welcomed (connector) and have a tunnel attached (edge).
     pub attach_deadline: Duration,
 }
 
@@ -34,7 +34,7 @@ impl Default for SessionConfig {
     }
 }
 
-/// A stream on a control connection.
+/// Id of a stream on a control connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u32);
 
@@ -44,168 +44,170 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// What happened; see [`crate::Session::poll_event`].
+/// An event of a session; see [`crate::Session::poll_event`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The edge took the session (connector).
+    /// The edge accepted the session (connector).
     Welcome(Welcome),
-    /// The connector introduced itself; the session is up (edge).
+    /// HELLO was received; the session is established (edge).
     HelloReceived(Hello),
-    /// A tunnel wants to attach: answer with `accept_attach` or `refuse_attach` (edge).
+    /// The connector requests an attachment: answer with `accept_attach` or `refuse_attach` (edge).
     AttachRequested(Attach),
     /// The tunnel is attached (connector).
     Attached {
         /// The tunnel.
         tunnel: TunnelId,
-        /// Where clients reach it.
+        /// Public URL of the socket.
         url: String,
-        /// Its clients send datagrams: a datagram leg is wanted.
+        /// Whether the tunnel carries datagrams: a datagram leg is wanted.
         datagrams: bool,
     },
     /// The tunnel is not attached (connector).
     NotAttached {
         /// The tunnel.
         tunnel: TunnelId,
-        /// Why not.
+        /// The reason.
         refusal: Refusal,
     },
-    /// The peer let go of the tunnel. Streams that run are left as they are.
+    /// The peer detached the tunnel. Running streams continue.
     Detached {
         /// The tunnel.
         tunnel: TunnelId,
-        /// Why, for programs.
+        /// The reason for programs.
         code: String,
-        /// Why, for people.
+        /// The reason for people.
         message: String,
     },
-    /// The edge wants so many more legs now (connector).
+    /// The edge requests this many more legs (connector).
     LegsWanted(u16),
-    /// The peer wants no new streams on this session.
+    /// The peer accepts no new streams on this session.
     GoAway {
-        /// Why, for programs.
+        /// The reason for programs.
         code: String,
-        /// Why, for people.
+        /// The reason for people.
         message: String,
     },
-    /// The edge refused the session, which is over (connector).
+    /// The edge refused the session and ended it (connector).
     Refused(Refusal),
-    /// Which other edges serve, and whether this one is to be left (connector).
+    /// The list of other edges, and whether to leave this one (connector).
     Edges(Edges),
     /// The edge served a request (connector).
     RequestLog(RequestRecord),
     /// A flow ended at the edge (connector).
     FlowLog(FlowRecord),
-    /// The edge finds an origin so from now on (connector).
+    /// The health of an origin changed at the edge (connector).
     HealthLog(HealthRecord),
-    /// A stream begins: answer with `opened` or `failed` (connector).
+    /// The edge opened a stream: answer with `opened` or `failed` (connector).
     StreamOpen(StreamId, Open),
-    /// The origin took the connection (edge).
+    /// The origin accepted the connection (edge).
     StreamOpened(StreamId),
-    /// The origin was not reached (edge). `read` and `write` say so too. The stream is kept until it is `reset`.
+    /// The origin was not reached (edge). `read` and `write` return the same error. The stream is kept until it is
+    /// `reset`.
     StreamFailed(StreamId, OpenFailure),
-    /// After `read` said [`Read::Blocked`], or for the first time: there is something to read, or the end.
+    /// The stream is readable or ended; sent for the first data, and after `read` returned [`Read::Blocked`].
     Readable(StreamId),
-    /// After `write` took less than it was given: there is room again.
+    /// The stream is writable; sent after `write` accepted less than it was given.
     Writable(StreamId),
-    /// The peer gave up the stream, or (after its end of data) reads no more. `write` says so too, and `read` unless
-    /// the data had ended before. The stream is kept until it is `reset`, or finished and read to its end.
+    /// The peer reset the stream, or (after its end of data) no longer reads. `write` returns the same error, and so
+    /// does `read` unless the data had ended before. The stream is kept until it is `reset`, or finished and read to
+    /// its end.
     StreamReset(StreamId, ResetCode),
-    /// The stream is over and its id forgotten: both ends are done, and so is the user, who has finished it and read
-    /// it to its end, or `reset` it, or declared it `failed`.
+    /// The stream is over and its id is free. Both ends are done, and the user has finished the stream and read it to
+    /// its end, or called `reset` or `failed`.
     StreamClosed(StreamId),
-    /// The session is over, and with it all its streams. What `poll_transmit` still gives should be sent.
+    /// The session is over, and all its streams. Send the remaining output of `poll_transmit`.
     Down(DownReason),
 }
 
-/// Why a session is over, as one sentence.
+/// Reason of the end of a session, as one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DownReason {
-    /// Nothing came for too long.
+    /// The peer was silent for too long.
     #[error("the peer has not answered {missed} keepalives in a row")]
     DeadPeer {
-        /// How many.
+        /// Number of unanswered PINGs.
         missed: u32,
     },
-    /// No WELCOME in time (connector).
+    /// WELCOME did not arrive in time (connector).
     #[error("the edge has not answered HELLO in time")]
     NotWelcomed,
-    /// Nothing was attached in time (edge).
+    /// No tunnel was attached in time (edge).
     #[error("the connector has attached no tunnel in time")]
     NothingAttached,
-    /// Too many attachments were refused, and none was granted (edge).
-    #[error("the connector asked for too many tunnels that it may not have")]
+    /// Too many attachments were refused while none was granted (edge).
+    #[error("the connector requested too many tunnels without authorisation")]
     TooManyRefused,
-    /// No common version (edge).
-    #[error("the connector speaks none of the versions of the tunnel protocol that this edge knows")]
+    /// There is no common version (edge).
+    #[error("the connector supports none of the edge's versions of the tunnel protocol")]
     Version,
-    /// The peer does not read while we have to answer: more than a megabyte of control frames waits.
-    #[error("the peer does not take in what it asked for")]
+    /// The peer sends requests but does not read the answers: more than a megabyte of control frames is queued.
+    #[error("the peer does not read the answers to its requests")]
     Stuck,
-    /// The driver said that the connection under the session is gone.
-    #[error("the connection to the peer is gone")]
+    /// The driver reported that the connection is lost.
+    #[error("the connection to the peer is lost")]
     CarrierLost,
-    /// The peer broke the protocol. `handle_input` returns this and no event repeats it; it is here for drivers that
-    /// keep one reason for either case.
+    /// The peer violated the protocol. `handle_input` returns the violation, and no event repeats it; the variant is
+    /// for drivers that keep one reason for all cases.
     #[error(transparent)]
     Violation(#[from] Violation),
 }
 
-/// Why [`crate::Session::poll_timeout`] wants to be called back.
+/// Reason why [`crate::Session::poll_timeout`] wants a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TimeoutReason {
-    /// The session must be welcomed by then (connector).
+    /// The session must be welcomed by this time (connector).
     WelcomeDeadline,
-    /// A tunnel must be attached by then (edge).
+    /// A tunnel must be attached by this time (edge).
     AttachDeadline,
-    /// A PING is due, or the last one's answer is overdue.
+    /// A PING is due, or an answer is overdue.
     Keepalive,
 }
 
-/// What [`crate::Session::read`] found.
+/// Result of [`crate::Session::read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes were copied, at least one (none if the buffer was empty).
+    /// This many bytes were copied, at least one (none if the buffer was empty).
     Bytes(usize),
-    /// Nothing now; [`Event::Readable`] follows.
+    /// No data now; [`Event::Readable`] follows.
     Blocked,
-    /// The end: the peer sent all it had.
+    /// The end: the peer sent all its data.
     End,
 }
 
-/// Why a stream cannot be opened.
+/// Reason why a stream cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// Before HELLO, after the session is over, or by the connector.
-    #[error("the session is not up")]
+    /// Before HELLO, after the end of the session, or on the connector's side.
+    #[error("the session is not established")]
     NotUp,
     /// After GOAWAY.
-    #[error("the session takes no new streams")]
+    #[error("the session accepts no new streams")]
     GoingAway,
-    /// The tunnel has left the session or was never attached to it.
+    /// The tunnel was detached or never attached.
     #[error("the tunnel is not attached to this session")]
     NotAttached,
-    /// As many streams run as the session may have.
-    #[error("the session carries as many streams as it may")]
+    /// The limit of streams is reached.
+    #[error("the session has reached its limit of streams")]
     TooManyStreams,
     /// All 2^32 stream ids are used up.
     #[error("the session has used up its stream ids")]
     Exhausted,
 }
 
-/// Why a stream cannot be read or written.
+/// Reason why a stream cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// The stream is over and forgotten, or never was.
+    /// The stream is over, or never existed.
     #[error("the stream is closed")]
     Closed,
-    /// The peer gave the stream up.
-    #[error("the stream was reset by the other end of the tunnel ({0})")]
+    /// The peer reset the stream.
+    #[error("the peer reset the stream ({0})")]
     Reset(ResetCode),
     /// The origin was not reached.
     #[error("the origin was not reached: {0}")]
     Failed(OpenFailure),
     /// A write after `finish`.
-    #[error("the stream was finished and takes no more data")]
+    #[error("the stream was finished and accepts no more data")]
     Finished,
     /// A write by the connector before `opened`.
     #[error("the stream is not opened yet")]

@@ -1,4 +1,4 @@
-//! From bytes to frames, and from each frame to whoever takes it.
+//! Splits input into frames and dispatches each frame.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use crate::{
     message::Fields,
 };
 
-/// A frame's header, its payload, and what follows the frame.
+/// A frame's header, its payload, and the bytes after the frame.
 type Split<'a> = (FrameHeader, &'a [u8], &'a [u8]);
 
-/// The frame at the front of `bytes` and what follows it; none if it is not whole.
+/// The frame at the front of `bytes` and the rest; `None` if the frame is incomplete.
 fn split_frame(bytes: &[u8]) -> Result<Option<Split<'_>>, Violation> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
@@ -21,7 +21,7 @@ fn split_frame(bytes: &[u8]) -> Result<Option<Split<'_>>, Violation> {
     Ok(rest.split_at_checked(header.len as usize).map(|(payload, rest)| (header, payload, rest)))
 }
 
-/// How long the frame is whose beginning this is, as far as one can say: at least as much is needed to go on.
+/// The length of the frame with this beginning, as far as known: at least this many bytes are needed.
 pub(super) fn frame_bytes(beginning: &[u8]) -> usize {
     match beginning.first_chunk::<HEADER_BYTES>() {
         Some(&[_, a, b, c]) => HEADER_BYTES + u32::from_be_bytes([0, a, b, c]) as usize,
@@ -30,7 +30,7 @@ pub(super) fn frame_bytes(beginning: &[u8]) -> usize {
 }
 
 impl Session {
-    /// Takes one frame after another; keeps the beginning of the last one if it is not whole.
+    /// Handles one frame after another; keeps the beginning of an incomplete one.
     pub(super) fn take_input(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Violation> {
         while !bytes.is_empty() && self.phase != Phase::Over {
             if self.partial.is_empty() {
@@ -74,7 +74,7 @@ impl Session {
             };
         }
         if kind.is_of_stream() {
-            // While streams run, the round trip had better be known: windows and the choice of a tunnel follow it.
+            // While streams run, the round trip should be known: windows and the choice of a tunnel depend on it.
             self.keepalive.probe(now);
             let mut fields = Fields { kind, rest: payload };
             let id = u32::from_be_bytes(fields.take()?);
@@ -110,7 +110,7 @@ impl Session {
 
     /// Queues an event that a peer can cause at will; bounded.
     pub(super) fn control_event(&mut self, kind: FrameType, event: Event) -> Result<(), Violation> {
-        // Events of streams are bounded by the number of streams, to each of which only so much can happen.
+        // Events of streams are bounded by the number of streams, because each stream has few events.
         let max = MAX_QUEUED_EVENTS + 8 * self.max_streams as usize;
         if self.events.len() >= max {
             return Err(Violation::TooManyUnanswered { kind, max });

@@ -1,32 +1,32 @@
-//! Whether the peer is there, and how far away it is.
+//! Liveness of the peer and the round-trip time.
 
 use std::time::{Duration, Instant};
 
-/// How often the round trip is measured while data flows, at most.
+/// The shortest interval of round-trip measurements while data flows.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
-/// How long the shortest round trip is remembered: for this long at least, for twice as long at most.
+/// Time that the shortest round trip is remembered: at least this long, at most twice as long.
 const MIN_RTT_PERIOD: Duration = Duration::from_secs(30);
-/// The longest round trip that is believed; a longer one is a machine that slept.
+/// The longest plausible round trip; a longer one means that a machine was suspended.
 const MAX_RTT: Duration = Duration::from_secs(60);
-/// How often a peer is asked that somebody waits for in vain, where it is not asked more often anyway.
+/// Interval of probes while a user waits for the peer.
 const DOUBT_PERIOD: Duration = Duration::from_secs(1);
-/// Whoever was heard this lately is not asked.
+/// A peer that was heard within this time is not probed.
 const HEARD_LATELY: Duration = Duration::from_millis(500);
 
-/// The PINGs of one end. They keep the session known to be alive, and measure the round trip.
+/// The PINGs of one end: they detect a dead peer and measure the round trip.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     every: Duration,
     missed_limit: u32,
-    /// The latest of the last input and the last PING sent for the lack of it.
+    /// The later of the last input and the last PING that was sent because of silence.
     quiet_since: Instant,
     unanswered: u32,
-    /// Somebody waits for the peer in vain, and nothing has come since that was said.
+    /// Whether a user waits for the peer and nothing has arrived since.
     is_doubted: bool,
     next_value: u64,
-    /// A PING to be sent.
+    /// A PING to send.
     due: Option<u64>,
-    /// A PING whose answer gives the round trip, and when it was sent.
+    /// A PING that measures the round trip, and its time of sending.
     in_flight: Option<(u64, Instant)>,
     last_probe: Option<Instant>,
     smoothed_rtt: Option<Duration>,
@@ -54,15 +54,15 @@ impl Keepalive {
         }
     }
 
-    /// Anything came from the peer.
+    /// Records input from the peer.
     pub(crate) fn on_input(&mut self, now: Instant) {
         self.quiet_since = self.quiet_since.max(now);
         self.unanswered = 0;
         self.is_doubted = false;
     }
 
-    /// Somebody waits for the peer in vain: it is asked at once whether it is there, and then every second, until anything
-    /// comes or it counts as dead. Not when it was heard just now, or is asked already.
+    /// Probes the peer because a user waits for it: at once, and then every second until input arrives or the peer
+    /// counts as dead. Without effect if the peer was heard just now, or is being probed.
     pub(crate) fn doubt(&mut self, now: Instant) {
         if self.is_doubted || (self.unanswered == 0 && now < self.quiet_since + HEARD_LATELY) {
             return;
@@ -75,23 +75,23 @@ impl Keepalive {
         }
     }
 
-    /// Whether it has left somebody's question unanswered for longer than answers take.
+    /// Whether a probe has been unanswered for longer than answers take.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.is_doubted && self.unanswered > 1
     }
 
-    /// After how much silence the peer is asked whether it is there.
+    /// Time of silence before the peer is probed.
     pub(crate) fn every(&self) -> Duration {
         self.every
     }
 
-    /// When [`Self::on_timeout`] is due.
+    /// When to call [`Self::on_timeout`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let every = if self.is_doubted { self.every.min(DOUBT_PERIOD) } else { self.every };
         self.quiet_since.checked_add(every)
     }
 
-    /// Asks the peer whether it is there. An error says how many PINGs in a row it has not answered: it is dead.
+    /// Probes the peer. An error is the number of consecutive unanswered PINGs: the peer is dead.
     pub(crate) fn on_timeout(&mut self, now: Instant) -> Result<(), u32> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
@@ -105,7 +105,7 @@ impl Keepalive {
         Ok(())
     }
 
-    /// Measures the round trip, unless that was done a moment ago. Called when the figure matters.
+    /// Measures the round trip, unless it was measured a moment ago. Called when the value matters.
     pub(crate) fn probe(&mut self, now: Instant) {
         let recent = self.last_probe.is_some_and(|last| now.saturating_duration_since(last) < PROBE_PERIOD);
         if !recent && self.in_flight.is_none() {
@@ -121,12 +121,12 @@ impl Keepalive {
         }
     }
 
-    /// A PING waits to be sent.
+    /// Whether a PING is to be sent.
     pub(crate) fn is_due(&self) -> bool {
         self.due.is_some()
     }
 
-    /// The PING to be sent now.
+    /// The PING to send now.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<u64> {
         let value = self.due.take()?;
         if self.in_flight.is_none() {
@@ -135,12 +135,12 @@ impl Keepalive {
         Some(value)
     }
 
-    /// Nothing more is to be sent.
+    /// Stops sending.
     pub(crate) fn stop(&mut self) {
         self.due = None;
     }
 
-    /// PONG came.
+    /// Handles PONG.
     pub(crate) fn on_pong(&mut self, value: u64, now: Instant) {
         let Some((_, sent_at)) = self.in_flight.take_if(|(sent, _)| *sent == value) else {
             return;
@@ -155,12 +155,12 @@ impl Keepalive {
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
     }
 
-    /// The round trip, smoothed.
+    /// The smoothed round-trip time.
     pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {
         self.smoothed_rtt
     }
 
-    /// The shortest round trip of late: the path without the queues that we fill ourselves.
+    /// The shortest recent round trip: the path without queues caused by this session.
     pub(crate) fn path_rtt(&self) -> Option<Duration> {
         self.min_rtt.into_iter().chain(self.former_min_rtt).min()
     }

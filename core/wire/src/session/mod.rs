@@ -1,4 +1,4 @@
-//! One end of a control connection: attachments, keepalive, and the streams that are multiplexed on it.
+//! One end of a control connection: attachments, keepalive, and multiplexed streams.
 
 mod control;
 mod event;
@@ -21,56 +21,56 @@ use keepalive::Keepalive;
 use outbox::{Outbox, Turn, put_ping};
 use stream::{MAX_WINDOW_BYTES, Stream};
 
-/// How many tunnels one session may have attached or asked for.
+/// Bound on attached and requested tunnels of one session.
 pub const MAX_TUNNELS_PER_SESSION: usize = 1_024;
-/// How many attachments of a session are refused before it is closed, as long as it has nothing attached. Who knows no
-/// credential gets no more guesses than that, and causes no more work, for one TLS handshake.
+/// Refused attachments after which a session without an attached tunnel is closed. An unauthorised client gets this
+/// many guesses, and causes this much work, for one TLS handshake.
 pub const MAX_REFUSED_ATTACHMENTS: u32 = 16;
-/// The windows of all streams of a session together grow to this, in bytes.
+/// Bound on the windows of all streams of a session, in bytes.
 pub const MAX_SESSION_WINDOWS_BYTES: u64 = 64 * 1024 * 1024;
-/// How much of that growth may take, in bytes.
+/// The part of that bound for window growth, in bytes.
 const MAX_GROWN_BYTES: u64 = MAX_SESSION_WINDOWS_BYTES / 2;
-/// How many times what is left of windows one client may have. Windows are for speed: whoever comes later has the least one,
-/// and it grows.
+/// The greatest share of a client in window growth, as a multiple of what is left. Windows only affect speed: a later
+/// client has at least the minimum, and its windows grow.
 const MAX_WINDOWS_OF_LEFT: u64 = 7;
-/// How much of it the first windows may take as long as there is a choice, in bytes. Each stream gets a share of what is
-/// left, so that the first ones have room at once and thousands of idle ones cost next to nothing.
+/// The part of the bound for initial windows while there is a choice, in bytes. Each stream gets a share of what is
+/// left, so that the first ones have room at once and thousands of idle ones cost little.
 const MAX_FIRST_WINDOWS_BYTES: u64 = MAX_SESSION_WINDOWS_BYTES / 4;
-/// Which part of what its client may still have is a stream's share. A client that is alone begins with windows of 256 KiB,
-/// and its 200th stream at once has one of 7 KiB.
+/// A stream's share of what its client may still have. A single client starts with windows of 256 KiB, and its 200th
+/// concurrent stream with 7 KiB.
 const FIRST_WINDOW_SHARE: u64 = 56;
-/// How many streams run at most with a connector that knows no first windows of their own.
+/// The most streams with a connector that does not support per-stream initial windows.
 const MAX_STREAMS_OF_ONE_WINDOW: u32 = 1_024;
-/// How many events about the session as a whole may wait for [`Session::poll_event`].
+/// Bound on events about the session that wait for [`Session::poll_event`].
 const MAX_QUEUED_EVENTS: usize = 4_096;
-/// How many lines of the request log may wait for [`Session::poll_event`]; more are dropped.
+/// Bound on request records that wait for [`Session::poll_event`]; further ones are dropped.
 const MAX_QUEUED_LOG_EVENTS: usize = 256;
-/// The smallest window that a stream may begin with, in bytes.
+/// The smallest initial window of a stream, in bytes.
 const MIN_WINDOW_BYTES: u32 = 1_024;
-/// The most streams that a session may be configured for.
+/// The greatest configurable number of streams.
 const MAX_STREAMS: u32 = 65_536;
-/// The bounds of the keepalive.
+/// Bounds of the keepalive interval.
 const KEEPALIVE_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
-/// The most PINGs that may go unanswered.
+/// The greatest number of unanswered PINGs.
 const MAX_MISSED_LIMIT: u32 = 100;
 
-/// One end of a control connection, without the connection.
+/// One end of a control connection, without the connection itself.
 ///
-/// Its methods are of four kinds:
+/// The methods are of four kinds:
 ///
-/// - *input*: [`handle_input`](Self::handle_input) takes what came, in any pieces;
-///   [`handle_timeout`](Self::handle_timeout) says that time has passed; [`carrier_lost`](Self::carrier_lost) that the
-///   connection is gone.
-/// - *output*: [`poll_transmit`](Self::poll_transmit) gives what is to be sent, [`poll_event`](Self::poll_event) what
-///   happened, [`poll_timeout`](Self::poll_timeout) when to call `handle_timeout`.
+/// - *input*: [`handle_input`](Self::handle_input) takes received bytes, in any pieces;
+///   [`handle_timeout`](Self::handle_timeout) reports passed time, [`carrier_lost`](Self::carrier_lost) the loss of the
+///   connection.
+/// - *output*: [`poll_transmit`](Self::poll_transmit) returns bytes to send, [`poll_event`](Self::poll_event) events,
+///   and [`poll_timeout`](Self::poll_timeout) the time of the next `handle_timeout`.
 /// - *decisions* of the driver: `attach`, `accept_attach`, `detach`, `go_away`, ... and `open`.
 /// - *streams*: `opened`, `failed`, `write`, `read`, `finish`, `reset`.
 ///
-/// After any call of the other kinds, the outputs may have changed: take all events, send what there is to send, and
-/// set the timer anew. Methods called on a session that is over, or on a stream that is, do nothing.
+/// After any call of another kind the outputs may have changed: take all events, send the output, and reset the timer.
+/// Methods on an ended session or stream do nothing.
 ///
-/// Time is what the driver says it is; it may stand still or jump forward. It need not be exact, but it must be the
-/// same clock for all calls.
+/// Time is an argument; it may stand still or jump forward. It need not be exact, but all calls must use the same
+/// clock.
 #[derive(Debug)]
 pub struct Session {
     side: Side,
@@ -78,57 +78,56 @@ pub struct Session {
     window: u32,
     max_streams: u32,
     keepalive: Keepalive,
-    /// What is sent in WELCOME (edge).
+    /// The WELCOME to send (edge).
     welcome: Option<crate::Welcome>,
-    /// The versions that were offered in HELLO (connector).
+    /// The versions offered in HELLO (connector).
     offered: Vec<u16>,
-    /// By when a session must be welcomed (connector) or have a tunnel attached (edge).
+    /// Deadline for WELCOME (connector) or the first attachment (edge).
     deadline: Option<Instant>,
-    /// The beginning of a frame that has not come in whole; never longer than one frame.
+    /// The beginning of an incomplete frame, shorter than one frame.
     partial: Vec<u8>,
-    /// Attached tunnels, and whether the connector wants their request log.
+    /// Attached tunnels, and whether the connector wants their request records.
     tunnels: HashMap<TunnelId, bool>,
-    /// Tunnels whose ATTACH has no answer yet, and the same.
+    /// Tunnels with an unanswered ATTACH, and the same flag.
     unanswered: HashMap<TunnelId, bool>,
-    /// How many attachments were refused (edge).
+    /// Number of refused attachments (edge).
     refused: u32,
-    /// What to ask for once the session is up (connector).
+    /// Attachments to request once the session is established (connector).
     early_attach: Vec<Attach>,
     going_away: bool,
-    /// Both ends are edges: nothing is attached, and streams are opened for any tunnel.
+    /// Whether both ends are edges: nothing is attached, and streams are opened for any tunnel.
     is_between_edges: bool,
     streams: ByNumber<u32, Stream>,
-    /// How many of the streams lack a terminal.
+    /// Number of streams without both terminal frames.
     running: u32,
     last_stream: u32,
-    /// The first windows of all streams together, in bytes, and by how much these have grown: by the clients that the streams
-    /// are for (edge).
+    /// Sums of initial windows and of window growth in bytes, by client (edge).
     first_windows_bytes: Shares,
     grown_bytes: Shares,
-    /// The connector reads the fields that follow the server name in OPEN (edge).
+    /// Whether the connector reads the fields after the server name in OPEN (edge).
     has_open_fields: bool,
-    /// The connector takes flows in REQUEST_LOG (edge).
+    /// Whether the connector accepts flow records (edge).
     has_flow_log: bool,
-    /// The connector is told how its origins are found (edge).
+    /// Whether the connector accepts health records (edge).
     has_health_log: bool,
-    /// The connector is told of other edges (edge).
+    /// Whether the connector accepts lists of edges (edge).
     has_edges: bool,
     out: Outbox,
     events: VecDeque<Event>,
     log_events: usize,
 }
 
-/// How far the session has come.
+/// The phase of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// HELLO is awaited (edge), or WELCOME (connector).
+    /// HELLO (edge) or WELCOME (connector) is awaited.
     Greeting,
     Up,
     Over,
 }
 
 impl Session {
-    /// The connector's end; HELLO is the first thing to send.
+    /// The connector's end; HELLO is its first output.
     #[must_use]
     pub fn connector(hello: Hello, config: SessionConfig, now: Instant) -> Self {
         let mut session = Self::new(Side::Connector, &config, now);
@@ -137,8 +136,7 @@ impl Session {
         session
     }
 
-    /// The edge's end; HELLO is the first thing to come. `session_id` and `leg_secret` are random, and what a leg must
-    /// show to join.
+    /// The edge's end; HELLO is its first input. `session_id` and `leg_secret` are random; legs present both to join.
     #[must_use]
     pub fn edge(config: SessionConfig, session_id: [u8; 16], leg_secret: [u8; 32], now: Instant) -> Self {
         let mut session = Self::new(Side::Edge, &config, now);
@@ -192,8 +190,8 @@ impl Session {
         }
     }
 
-    /// The session is between two edges: nothing is attached to it, and streams are opened for whatever tunnel. Whether there is
-    /// such a tunnel is for the user of [`Event::StreamOpen`] to say. To be said of a session that has just been made.
+    /// Marks the session as one between two edges: nothing is attached, and streams are opened for any tunnel. The user
+    /// of [`Event::StreamOpen`] checks the tunnel. Call right after the creation.
     #[must_use]
     pub fn between_edges(mut self) -> Self {
         self.is_between_edges = true;
@@ -203,8 +201,8 @@ impl Session {
         self
     }
 
-    /// Takes bytes that came from the peer, cut anywhere. An error means that the session is over: send what
-    /// `poll_transmit` gives and close the connection. No [`Event::Down`] says so again.
+    /// Handles received bytes, cut anywhere. An error means that the session is over: send the output of
+    /// `poll_transmit` and close the connection. No [`Event::Down`] repeats the error.
     pub fn handle_input(&mut self, bytes: &[u8], now: Instant) -> Result<(), Violation> {
         if self.phase == Phase::Over || bytes.is_empty() {
             return Ok(());
@@ -222,8 +220,8 @@ impl Session {
         result
     }
 
-    /// Appends whole frames to `out`, about `max_bytes` of them (by at most one frame more), and returns how many
-    /// bytes; 0 if there is nothing to send. What is appended counts as sent.
+    /// Appends complete frames to `out`, about `max_bytes` (at most one frame more), and returns the number of bytes; 0
+    /// if there is nothing to send. Appended frames count as sent.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>, max_bytes: usize, now: Instant) -> usize {
         let start = out.len();
         while out.len() - start < max_bytes {
@@ -243,13 +241,13 @@ impl Session {
         out.len() - start
     }
 
-    /// Whether `poll_transmit` would give something.
+    /// Whether `poll_transmit` has output.
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         self.out.has_any() || self.keepalive.is_due()
     }
 
-    /// The next thing that happened. Events about a stream may still wait when the stream is already forgotten.
+    /// The next event. Events of a stream may still follow after the stream was removed.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         if matches!(event, Event::RequestLog(_) | Event::FlowLog(_) | Event::HealthLog(_)) {
@@ -258,7 +256,7 @@ impl Session {
         Some(event)
     }
 
-    /// When to call [`Self::handle_timeout`], and what for; none if nothing waits for time to pass.
+    /// Time and reason of the next [`Self::handle_timeout`]; `None` if no timer is set.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, TimeoutReason)> {
         let deadline = match (self.phase, self.side) {
@@ -271,7 +269,7 @@ impl Session {
         deadline.into_iter().chain(keepalive).min_by_key(|(at, _)| *at)
     }
 
-    /// Time has passed. May be called at any time, with nothing due too.
+    /// Handles the passing of time. May be called at any time, even if nothing is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.phase == Phase::Over {
             return;
@@ -294,60 +292,59 @@ impl Session {
         self.check_stuck();
     }
 
-    /// A user of a stream waits for the peer in vain. It is asked at once whether it is there; when it answers nothing, it is
-    /// dead after as many seconds as PINGs may go unanswered, or sooner with a shorter keepalive. One that was heard within
-    /// the last half second is not asked.
+    /// Probes the peer because a stream's user waits for it. An unresponsive peer is dead after as many seconds as
+    /// PINGs may go unanswered, or sooner with a shorter keepalive. A peer that was heard within the last half second
+    /// is not probed.
     pub fn doubt(&mut self, now: Instant) {
         if self.phase == Phase::Up {
             self.keepalive.doubt(now);
         }
     }
 
-    /// Whether the peer was [doubted](Self::doubt) and has not answered for a second.
+    /// Whether the peer was [probed](Self::doubt) and has not answered for a second.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         self.keepalive.is_doubtful()
     }
 
-    /// The connection under the session is gone. Streams whose end had come can still be read to it.
+    /// Reports the loss of the connection. Streams whose end was received can still be read to their end.
     pub fn carrier_lost(&mut self) {
         if self.phase != Phase::Over {
             self.go_down(DownReason::CarrierLost);
         }
     }
 
-    /// No new streams: the session is over or not up yet, or either end said GOAWAY.
+    /// Whether no new streams are accepted: the session is over or not established yet, or either end sent GOAWAY.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.going_away || self.phase == Phase::Over
     }
 
-    /// The session is over; what `poll_transmit` still gives are its last words.
+    /// Whether the session is over; `poll_transmit` may still have its last frames.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    /// No streams are left, not even ones that only their users still hold.
+    /// Whether no streams are left, including ended ones that their users still hold.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// The round trip to the peer, smoothed; none before it was first measured.
+    /// The smoothed round-trip time; `None` before the first measurement.
     #[must_use]
     pub fn smoothed_rtt(&self) -> Option<Duration> {
         self.keepalive.smoothed_rtt()
     }
 
-    /// How many streams there are, with those that only their users still hold.
+    /// Number of streams, including ended ones that their users still hold.
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }
 
-    /// How many bytes the session holds for its streams and of frames that wait to be sent or are not whole yet.
-    /// Looks at every stream.
+    /// Bytes buffered for streams, queued frames and incomplete input. Visits every stream.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         let streams = self.streams.values().map(|stream| stream.send.queue.len() + stream.recv.buffer.len());
@@ -360,7 +357,7 @@ impl Session {
         self.events.push_back(Event::Down(reason));
     }
 
-    /// Ends the session: control frames still go out; streams keep only what can be read to its end.
+    /// Ends the session: queued control frames are still sent; streams keep only data that can be read to its end.
     fn end(&mut self) {
         self.phase = Phase::Over;
         self.deadline = None;

@@ -1,5 +1,5 @@
-//! What waits to be sent on a control connection, in the order in which it goes: control frames, answers to PINGs, and
-//! then the streams in turns, among which the request log counts as one.
+//! The send queue of a control connection. Order: control frames, PONGs, and then the streams in turn, where the
+//! request log counts as one stream.
 
 use std::collections::VecDeque;
 
@@ -13,18 +13,18 @@ use crate::{
     message::encode_request_log,
 };
 
-/// How many answers to PINGs may wait.
+/// Bound on queued PONGs.
 pub(crate) const MAX_QUEUED_PONGS: usize = 64;
-/// How many bytes of control frames may wait on a session, besides those for each of its streams.
+/// Bound on queued control frames of a session in bytes, without the allowance for streams.
 const MAX_CONTROL_QUEUE_BYTES: usize = 1024 * 1024;
-/// How many bytes of control frames each stream that a session may have adds to that.
+/// Allowance of queued control frames for each possible stream, in bytes.
 const MAX_CONTROL_QUEUE_BYTES_PER_STREAM: usize = 1_024;
-/// How many bytes of the request log may wait.
+/// Bound on queued request records in bytes.
 const MAX_REQUEST_LOG_BYTES: usize = 4 * QUANTUM_BYTES;
-/// The request log's place among the streams that take turns; no stream has this id.
+/// The id of the request log among the streams; no stream has this id.
 const LOG_TURN: u32 = 0;
 
-/// Whose turn it is.
+/// The owner of a turn.
 pub(crate) enum Turn {
     /// The stream's.
     Stream(u32),
@@ -32,11 +32,11 @@ pub(crate) enum Turn {
     Log,
 }
 
-/// What waits to be sent.
+/// Queued output.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     control: Vec<u8>,
-    /// How much of `control` has been sent, in bytes.
+    /// Number of sent bytes of `control`.
     control_sent: usize,
     pongs: VecDeque<u64>,
     turns: VecDeque<u32>,
@@ -44,23 +44,23 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Where control frames are appended, whole.
+    /// The buffer for complete control frames.
     pub(crate) fn control(&mut self) -> &mut Vec<u8> {
         &mut self.control
     }
 
-    /// Queues a frame that starts with a stream's id, ahead of all data.
+    /// Queues a frame that starts with a stream id, ahead of all data.
     pub(crate) fn stream_frame(&mut self, kind: FrameType, id: u32, payload: impl FnOnce(&mut Vec<u8>)) {
         put_stream_frame(&mut self.control, kind, id, payload);
     }
 
-    /// The peer asks for more than it takes in.
+    /// Whether the peer causes more answers than it reads.
     pub(crate) fn is_stuck(&self, max_streams: u32) -> bool {
         let bound = MAX_CONTROL_QUEUE_BYTES + max_streams as usize * MAX_CONTROL_QUEUE_BYTES_PER_STREAM;
         self.control.len() - self.control_sent > bound
     }
 
-    /// Queues the answer to a PING; false if too many wait.
+    /// Queues a PONG; false if too many are queued.
     pub(crate) fn pong(&mut self, value: u64) -> bool {
         if self.pongs.len() >= MAX_QUEUED_PONGS {
             return false;
@@ -69,7 +69,7 @@ impl Outbox {
         true
     }
 
-    /// Queues a record of the request log, a request or a flow; false if there is no room.
+    /// Queues a record of a request or flow; false if there is no room.
     pub(crate) fn log(&mut self, record: &impl Serialize) -> bool {
         let mut frame = Vec::new();
         if !encode_request_log(record, &mut frame) || self.log.len() + frame.len() > MAX_REQUEST_LOG_BYTES {
@@ -82,29 +82,29 @@ impl Outbox {
         true
     }
 
-    /// The stream waits for its turn.
+    /// Queues the stream for its turn.
     pub(crate) fn give_turn(&mut self, id: u32) {
         self.turns.push_back(id);
     }
 
-    /// Something waits, whatever it is.
+    /// Whether anything is queued.
     pub(crate) fn has_any(&self) -> bool {
         !self.control.is_empty() || !self.pongs.is_empty() || !self.turns.is_empty()
     }
 
-    /// How many bytes wait, answers to PINGs not counted.
+    /// Number of queued bytes, without PONGs.
     pub(crate) fn buffered_bytes(&self) -> usize {
         self.control.len() + self.log.len()
     }
 
-    /// Moves the next control frame or answer to a PING to `out`; false if none waits.
+    /// Moves the next control frame or PONG to `out`; false if none is queued.
     pub(crate) fn take_control(&mut self, out: &mut Vec<u8>) -> bool {
         let rest = &self.control[self.control_sent..];
         if !rest.is_empty() {
             let len = frame_bytes(rest);
             out.extend_from_slice(&rest[..len]);
             self.control_sent += len;
-            // What was sent gives way when it is most of the buffer, so each byte is moved at most once.
+            // Sent bytes are removed once they are most of the buffer, so each byte is moved at most once.
             if self.control_sent * 2 >= self.control.len() {
                 self.control.drain(..self.control_sent);
                 self.control_sent = 0;
@@ -120,7 +120,7 @@ impl Outbox {
         }
     }
 
-    /// Whose turn it is.
+    /// The owner of the next turn.
     pub(crate) fn next_turn(&mut self) -> Option<Turn> {
         Some(match self.turns.pop_front()? {
             LOG_TURN => Turn::Log,
@@ -128,7 +128,7 @@ impl Outbox {
         })
     }
 
-    /// Moves one turn's worth of the request log to `out`, whole frames.
+    /// Moves one turn's worth of complete request records to `out`.
     pub(crate) fn take_log(&mut self, out: &mut Vec<u8>) {
         let end = out.len() + QUANTUM_BYTES;
         while out.len() < end && !self.log.is_empty() {
@@ -144,7 +144,7 @@ impl Outbox {
         }
     }
 
-    /// Only control frames are still of use.
+    /// Drops all output except control frames.
     pub(crate) fn close(&mut self) {
         self.pongs.clear();
         self.turns.clear();
@@ -152,7 +152,7 @@ impl Outbox {
     }
 }
 
-/// Appends a frame that starts with a stream's id.
+/// Appends a frame that starts with a stream id.
 pub(crate) fn put_stream_frame(out: &mut Vec<u8>, kind: FrameType, id: u32, payload: impl FnOnce(&mut Vec<u8>)) {
     put_frame(out, kind, |out| {
         out.extend_from_slice(&id.to_be_bytes());

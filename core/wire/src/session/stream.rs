@@ -1,4 +1,4 @@
-//! One multiplexed stream: what waits to be sent, what waits to be read, and the windows of both directions.
+//! One multiplexed stream: its send queue, its receive buffer, and the windows of both directions.
 
 use std::{
     collections::VecDeque,
@@ -8,70 +8,71 @@ use std::{
 use super::event::StreamError;
 use crate::{Client, ResetCode, Side, lifecycle::Lifecycle};
 
-/// How much one stream may have waiting to be sent, in bytes.
+/// Bound on the send queue of one stream, in bytes.
 pub(crate) const MAX_QUEUED_BYTES: usize = 256 * 1024;
-/// The most data that a stream sends before it is another's turn, in bytes.
+/// The most data that a stream sends in one turn, in bytes.
 pub(crate) const QUANTUM_BYTES: usize = crate::frame::MAX_MUX_DATA_BYTES;
 /// The largest window that a stream grows to, in bytes.
 pub(crate) const MAX_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-/// The most that a peer may let us send on one stream without reading any of it, in bytes.
+/// Bound on the window that a peer may grant on one stream, in bytes.
 pub(crate) const MAX_CREDIT_BYTES: u32 = 1 << 30;
-/// Round trips shorter than this are taken for this, so that windows grow where the scheduler is the longest way.
+/// Shorter round trips count as this one, so that windows grow even if the scheduler dominates the delay.
 const MIN_TUNING_RTT: Duration = Duration::from_millis(1);
 
 /// One multiplexed stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) life: Lifecycle,
-    /// Whom it is for.
+    /// The client of the stream.
     pub(crate) client: Client,
-    /// How much of its first window counts as its client's, in bytes.
+    /// The part of the initial window that counts in the client's share, in bytes.
     pub(crate) counted_bytes: u64,
     pub(crate) send: SendHalf,
     pub(crate) recv: RecvHalf,
-    /// Why the peer gave it up: what `write`, and `read` unless the data had ended before, answer from then on.
+    /// Reason of a reset by the peer: `write` returns it from then on, and so does `read` unless the data had ended
+    /// before.
     pub(crate) error: Option<StreamError>,
-    /// Its user is done with it.
+    /// Whether the user has released the stream.
     pub(crate) released: bool,
-    /// It counts among those that run: a terminal is still missing.
+    /// Whether a terminal frame is missing.
     pub(crate) running: bool,
 }
 
-/// What waits to be sent.
+/// The send direction.
 #[derive(Debug)]
 pub(crate) struct SendHalf {
-    /// Never more than the peer's window allows, so whatever is here can be sent at once.
+    /// Never more than the peer's window allows, so the whole queue can be sent at once.
     pub(crate) queue: VecDeque<u8>,
-    /// How much more may be queued before the peer grants more, in bytes.
+    /// Bytes that may be queued before the peer grants more.
     pub(crate) credit: u32,
-    /// FIN follows the queue.
+    /// Whether FIN follows the queue.
     pub(crate) finish: bool,
-    /// RESET follows FIN.
+    /// Set if RESET follows FIN.
     pub(crate) reset_after: Option<ResetCode>,
-    /// The writer was told to wait.
+    /// Whether the writer waits for room.
     pub(crate) blocked: bool,
-    /// It waits for its turn.
+    /// Whether the stream is queued for its turn.
     pub(crate) has_turn: bool,
 }
 
-/// What waits to be read.
+/// The receive direction.
 #[derive(Debug)]
 pub(crate) struct RecvHalf {
     pub(crate) buffer: VecDeque<u8>,
-    /// How much more the peer may send, in bytes.
+    /// Bytes that the peer may still send.
     pub(crate) credit: u32,
-    /// How much may be on its way or in the buffer at a time, in bytes.
+    /// Bytes that may be in flight or buffered.
     pub(crate) window: u32,
-    /// What the window was at first, in bytes.
+    /// The initial window, in bytes.
     pub(crate) first_window: u32,
     /// Read but not yet granted again, in bytes.
     consumed: u32,
-    /// Since when, and how much, the present window's worth has been read.
+    /// Start of the current window's round, and the bytes read in it.
     round_start: Option<Instant>,
     round_bytes: u32,
-    /// The reader was told that there is something, and has not been told to wait since.
-    pub(crate) told: bool,
-    /// The reader has seen the end.
+    /// Whether the reader was notified of data, and has not had to wait since.
+    pub(crate) is_notified: bool,
+    /// Whether the reader has seen the end.
     pub(crate) seen_end: bool,
 }
 
@@ -97,7 +98,7 @@ impl Stream {
                 consumed: 0,
                 round_start: None,
                 round_bytes: 0,
-                told: false,
+                is_notified: false,
                 seen_end: false,
             },
             error: None,
@@ -106,19 +107,19 @@ impl Stream {
         }
     }
 
-    /// Its user has finished it and has seen the end of what the peer sent.
+    /// Whether the user has finished the stream and has read the peer's data to its end.
     pub(crate) fn ended_cleanly(&self) -> bool {
         self.send.finish && self.recv.seen_end
     }
 }
 
 impl SendHalf {
-    /// How much the queue would take now, in bytes.
+    /// Free room of the queue in bytes.
     fn room(&self) -> usize {
         MAX_QUEUED_BYTES.saturating_sub(self.queue.len()).min(self.credit as usize)
     }
 
-    /// Queues as much as fits. What does not fit makes the writer wait.
+    /// Queues as much as fits. A remainder makes the writer wait.
     pub(crate) fn push(&mut self, data: &[u8]) -> usize {
         let taken = data.len().min(self.room());
         self.queue.extend(&data[..taken]);
@@ -128,7 +129,7 @@ impl SendHalf {
         taken
     }
 
-    /// Appends the next turn's data to `out` and forgets it.
+    /// Moves the next turn's data to `out`.
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>, len: usize) {
         let (front, back) = self.queue.as_slices();
         let of_front = len.min(front.len());
@@ -137,7 +138,7 @@ impl SendHalf {
         self.queue.drain(..len);
     }
 
-    /// True if a writer waits and there is room worth waking it for. It is then no longer known to wait.
+    /// True if a writer waits and there is enough room to wake it. The wait is cleared.
     pub(crate) fn wakes_writer(&mut self) -> bool {
         let room = self.room();
         let wakes = self.blocked && (room >= QUANTUM_BYTES || (self.queue.is_empty() && room > 0));
@@ -147,7 +148,7 @@ impl SendHalf {
         wakes
     }
 
-    /// Forgets what waits; its memory too.
+    /// Drops the queue and its memory.
     pub(crate) fn discard(&mut self) {
         self.queue = VecDeque::new();
         self.blocked = false;
@@ -155,7 +156,7 @@ impl SendHalf {
 }
 
 impl RecvHalf {
-    /// Gives the reader what there is, at most so much.
+    /// Passes at most `most` bytes to the reader.
     pub(crate) fn pop(&mut self, most: usize, mut put: impl FnMut(&[u8])) -> usize {
         let (front, back) = self.buffer.as_slices();
         let of_front = most.min(front.len());
@@ -168,8 +169,8 @@ impl RecvHalf {
         of_front + of_back
     }
 
-    /// So many bytes were read. Returns how many to grant the peer now, and by how many of them the window grew:
-    /// a window that is used up within two round trips is what holds the sender back, and doubles if it fits into
+    /// Records that bytes were read. Returns the number of bytes to grant to the peer, and by how many of them the
+    /// window grew. A window that is used up within two round trips limits the sender, and doubles if it fits into
     /// `budget`.
     pub(crate) fn on_consumed(
         &mut self,
@@ -178,7 +179,7 @@ impl RecvHalf {
         rtt: Option<Duration>,
         budget: impl Fn() -> u64,
     ) -> Option<(u32, u32)> {
-        // What is read was within the window.
+        // The bytes were within the window.
         let bytes = bytes as u32;
         self.consumed += bytes;
         let round_start = *self.round_start.get_or_insert_with(&now);
@@ -204,7 +205,7 @@ impl RecvHalf {
         Some((grant, grown))
     }
 
-    /// Forgets what waits; its memory too.
+    /// Drops the buffer and its memory.
     pub(crate) fn discard(&mut self) {
         self.buffer = VecDeque::new();
     }

@@ -1,4 +1,4 @@
-//! The streams of a session: what their users do with them, and what the peer does.
+//! The streams of a session: calls of their users, and frames of the peer.
 
 use std::time::Instant;
 
@@ -17,21 +17,21 @@ use crate::{
     message::{bad, decode_reset},
 };
 
-/// What users of streams do.
+/// Calls of the users of streams.
 impl Session {
-    /// How many streams may run at a time.
+    /// The most concurrent streams.
     #[must_use]
     pub fn max_streams(&self) -> u32 {
         self.max_streams
     }
 
-    /// Whether a further stream could be opened.
+    /// Whether a further stream can be opened.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.running < self.max_streams
     }
 
-    /// Opens a stream to the origin of an attached tunnel (edge). It may be written to at once.
+    /// Opens a stream to the origin of an attached tunnel (edge). The stream is writable at once.
     pub fn open(&mut self, open: Open) -> Result<StreamId, OpenError> {
         if self.side != Side::Edge || self.phase != Phase::Up {
             return Err(OpenError::NotUp);
@@ -48,13 +48,13 @@ impl Session {
         let id = self.last_stream.checked_add(1).ok_or(OpenError::Exhausted)?;
         let client = Client::from(open.client);
         let window = self.first_window(client);
-        let told = (window != self.window).then_some(window);
-        self.out.stream_frame(FrameType::Open, id, |out| open.encode_payload(told, out));
+        let own_window = (window != self.window).then_some(window);
+        self.out.stream_frame(FrameType::Open, id, |out| open.encode_payload(own_window, out));
         self.begin(id, window, client);
         Ok(StreamId(id))
     }
 
-    /// The origin took the connection (connector). Needed before data can be written.
+    /// Answers that the origin accepted the connection (connector). Required before data is written.
     pub fn opened(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id.0)
             && self.phase == Phase::Up
@@ -65,7 +65,7 @@ impl Session {
         }
     }
 
-    /// The origin was not reached, and the stream is given up (connector).
+    /// Answers that the origin was not reached, and releases the stream (connector).
     pub fn failed(&mut self, id: StreamId, failure: OpenFailure) {
         let Some(stream) = self.streams.get_mut(&id.0) else {
             return;
@@ -79,8 +79,8 @@ impl Session {
         self.settle(id.0);
     }
 
-    /// Takes as much of the data as the stream has room for: as much as the peer's window allows, and 256 KiB at most
-    /// waiting. If that is not all, [`Event::Writable`] follows.
+    /// Queues as much of the data as fits: within the peer's window, and at most 256 KiB. If not all fits,
+    /// [`Event::Writable`] follows.
     pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
         let Some(stream) = self.streams.get_mut(&id.0).filter(|stream| !stream.released) else {
             return Err(if self.phase == Phase::Over { StreamError::Down } else { StreamError::Closed });
@@ -104,15 +104,15 @@ impl Session {
         Ok(taken)
     }
 
-    /// Why the stream is of no more use to a writer: the peer gave it up, or the session is over. None while it is, and
-    /// once it is over in good order.
+    /// The error of a write on this stream: the peer reset it, or the session is over. `None` for a usable stream, and
+    /// for one that ended in order.
     #[must_use]
     pub fn write_error(&self, id: StreamId) -> Option<StreamError> {
         let stream = self.streams.get(&id.0).filter(|stream| !stream.released && !stream.send.finish)?;
         stream.error.clone().or_else(|| (self.phase == Phase::Over).then_some(StreamError::Down))
     }
 
-    /// Copies what has come to `buf`. What is consumed lets the peer send more, so there may be something to transmit.
+    /// Copies received data to `buf`. Reading lets the peer send more, so there may be output to transmit.
     pub fn read(&mut self, id: StreamId, buf: &mut [u8], now: Instant) -> Result<Read, StreamError> {
         let (most, mut filled) = (buf.len(), 0);
         let put = |bytes: &[u8]| {
@@ -122,8 +122,8 @@ impl Session {
         self.read_to(id, most, || now, put)
     }
 
-    /// As [`Self::read`], to wherever `put` puts it, in at most two pieces and `most` bytes. What time it is, is only asked
-    /// for when it matters.
+    /// Like [`Self::read`], but `put` gets the data, in at most two pieces and `most` bytes. The clock is read only
+    /// when needed.
     pub fn read_to(
         &mut self,
         id: StreamId,
@@ -146,7 +146,7 @@ impl Session {
             if self.phase == Phase::Over {
                 return Err(StreamError::Down);
             }
-            stream.recv.told = false;
+            stream.recv.is_notified = false;
             return Ok(Read::Blocked);
         }
         let bytes = stream.recv.pop(most, put);
@@ -163,13 +163,13 @@ impl Session {
         Ok(Read::Bytes(bytes))
     }
 
-    /// How many bytes can be read of the stream now.
+    /// Number of readable bytes of the stream.
     #[must_use]
     pub fn readable(&self, id: StreamId) -> usize {
         self.streams.get(&id.0).map_or(0, |stream| stream.recv.buffer.len())
     }
 
-    /// No more will be written; what was is still sent.
+    /// Ends writing; queued data is still sent.
     pub fn finish(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id.0) else {
             return;
@@ -190,8 +190,7 @@ impl Session {
         self.settle(id.0);
     }
 
-    /// The user is done with the stream: nothing more is read, and nothing more sent, except that what was written
-    /// before `finish` still is.
+    /// Releases the stream: nothing more is read or sent, except data written before `finish`.
     pub fn reset(&mut self, id: StreamId, code: ResetCode) {
         let Some(stream) = self.streams.get_mut(&id.0) else {
             return;
@@ -218,18 +217,18 @@ impl Session {
     }
 }
 
-/// What happens to streams.
+/// Frames of the peer.
 impl Session {
     /// Whether streams may be opened for this tunnel.
     fn has_tunnel(&self, tunnel: TunnelId) -> bool {
         self.is_between_edges || self.tunnels.contains_key(&tunnel)
     }
 
-    /// A stream with this id, the highest so far, begins.
+    /// Adds a stream with this id, the highest so far.
     fn begin(&mut self, id: u32, window: u32, client: Client) {
         self.last_stream = id;
         self.running += 1;
-        // The least window that there is, is also there for who has its share, and takes nothing of the others'.
+        // A client that has used up its share still gets the minimum window, which takes nothing from the others.
         let counted = u64::from(window).min(self.first_windows_bytes.room_of(
             client,
             MAX_FIRST_WINDOWS_BYTES,
@@ -241,7 +240,7 @@ impl Session {
         self.streams.insert(id, Stream { counted_bytes: counted, ..Stream::new(self.side, window, client) });
     }
 
-    /// The window that the next stream begins with, in either direction. What one client holds leaves others theirs.
+    /// The initial window of the next stream in either direction, within the client's share.
     fn first_window(&self, client: Client) -> u32 {
         if !self.has_open_fields {
             return self.window;
@@ -250,7 +249,7 @@ impl Session {
         u32::try_from(left / FIRST_WINDOW_SHARE).unwrap_or(u32::MAX).clamp(MIN_WINDOW_BYTES, self.window)
     }
 
-    /// Looks whether the stream is over by now, and whether it can be forgotten.
+    /// Checks whether the stream is over, and whether it can be removed.
     fn settle(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -264,7 +263,7 @@ impl Session {
         }
     }
 
-    /// Forgets a stream that nobody uses any more.
+    /// Removes a released stream.
     pub(super) fn forget(&mut self, id: u32) {
         if let Some(stream) = self.streams.remove(&id) {
             let recv = &stream.recv;
@@ -274,7 +273,7 @@ impl Session {
         }
     }
 
-    /// The stream's turn: a quantum of its data, and its end if that is all.
+    /// A turn of the stream: a quantum of its data, and its end if that is all.
     pub(super) fn transmit_turn(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -304,7 +303,7 @@ impl Session {
         self.settle(id);
     }
 
-    /// A frame of a stream came.
+    /// Handles a frame of a stream.
     pub(super) fn on_stream_frame(&mut self, kind: FrameType, id: u32, payload: &[u8]) -> Result<(), Violation> {
         if kind == FrameType::Open {
             return self.on_open(id, payload);
@@ -313,7 +312,7 @@ impl Session {
             return Err(Violation::UnknownStream { kind, stream: id });
         }
         let Some(stream) = self.streams.get_mut(&id) else {
-            // The stream is over; what crossed its end is of no use.
+            // The stream is over; frames that crossed its end are ignored.
             return Ok(());
         };
         if kind == FrameType::Window {
@@ -329,7 +328,7 @@ impl Session {
                 Ok(())
             }
             FrameType::Fin => {
-                if !stream.released && !std::mem::replace(&mut stream.recv.told, true) {
+                if !stream.released && !std::mem::replace(&mut stream.recv.is_notified, true) {
                     self.events.push_back(Event::Readable(StreamId(id)));
                 }
                 self.settle(id);
@@ -362,9 +361,9 @@ impl Session {
             return Err(Violation::TooManyStreams { stream: id, max: self.max_streams });
         }
         let failure = if !self.has_tunnel(open.tunnel) {
-            Some(OpenFailure::new(FailureReason::Draining, "the tunnel takes no new streams"))
+            Some(OpenFailure::new(FailureReason::Draining, "the tunnel accepts no new streams"))
         } else if self.streams.len() >= 2 * self.max_streams as usize {
-            // Streams that are over while their users are slow to notice; no fault of the edge.
+            // Ended streams whose users have not released them yet; no fault of the edge.
             Some(OpenFailure::new(FailureReason::Other, "the connector is busy"))
         } else {
             None
@@ -393,7 +392,7 @@ impl Session {
             return Ok(());
         }
         stream.recv.buffer.extend(data);
-        if !std::mem::replace(&mut stream.recv.told, true) {
+        if !std::mem::replace(&mut stream.recv.is_notified, true) {
             self.events.push_back(Event::Readable(StreamId(id)));
         }
         Ok(())
@@ -402,7 +401,7 @@ impl Session {
     fn on_window(&mut self, id: u32, payload: &[u8]) -> Result<(), Violation> {
         let more = payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         if more == 0 {
-            return Err(bad(FrameType::Window, "it grants nothing".to_owned()));
+            return Err(bad(FrameType::Window, "the window grants nothing".to_owned()));
         }
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
@@ -419,7 +418,7 @@ impl Session {
         Ok(())
     }
 
-    /// The peer reads no more, and answers come to nothing: ends our direction, and tells the user.
+    /// The peer no longer reads: ends this end's direction and notifies the user.
     fn given_up(&mut self, id: u32, error: StreamError, event: Event) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -467,7 +466,7 @@ mod tests {
             session.begin(id, window, client(1));
         }
         assert_eq!(session.first_window(client(1)), MIN_WINDOW_BYTES, "there is always one");
-        // An eighth was left, and of that a client that comes has the usual share.
+        // An eighth was left, and a new client gets the usual share of it.
         assert!(session.first_window(client(2)) >= first / 8, "{}", session.first_window(client(2)));
         for id in 1..=10_000 {
             if let Some(stream) = session.streams.get_mut(&id) {

@@ -50,10 +50,10 @@ fn write_the_corpus() {
     }
 }
 
-/// A name, and streams: what the connector is to do, how much the edge sends, whether it reads.
+/// A name and streams: the command for the connector, the edge's bytes to send, and whether the edge reads.
 type Exchange = (&'static str, &'static [(&'static str, u64, bool)]);
 
-/// Exchanges of every kind, as each end saw them.
+/// Exchanges of every kind, as each end received them.
 fn session_files() -> Vec<(String, Vec<u8>)> {
     let exchanges: [Exchange; 8] = [
         ("idle", &[]),
@@ -136,7 +136,7 @@ fn connector_file(pieces: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Streams one after another on a leg, as each end sees them.
+/// Streams one after another on a leg, as each end receives them.
 fn leg_files() -> Vec<(String, Vec<u8>)> {
     let send = |kind: FrameType| vec![kind as u8 * 2 + 1];
     let come = |frame: &[u8]| [&[0], frame].concat();
@@ -173,7 +173,7 @@ fn leg_files() -> Vec<(String, Vec<u8>)> {
     files.into_iter().map(|(name, side, parts)| (name.to_owned(), [vec![side], parts.concat()].concat())).collect()
 }
 
-/// Flows as each end sees them; operations as in `fuzz_bodies::decide_datagram`.
+/// Flows as each end receives them; operations as in `fuzz_bodies::decide_datagram`.
 fn datagram_files() -> Vec<(String, Vec<u8>)> {
     const SEND: u8 = 0xc5;
     const TRANSMIT_ALL: [u8; 2] = [0xc0, 0];
@@ -184,7 +184,7 @@ fn datagram_files() -> Vec<(String, Vec<u8>)> {
         feed(&mut file, frames);
         file
     };
-    // What an edge sends that opens a flow and sends two datagrams on it, the second one empty.
+    // The bytes of an edge that opens a flow and sends two datagrams on it, the second one empty.
     let mut edge = DatagramLeg::new(Side::Edge, 8);
     let now = Instant::now();
     let destination = ([192, 0, 2, 1], 53).into();

@@ -1,4 +1,4 @@
-//! Flows and datagrams: two ends against each other, and each end against what should not come.
+//! Flows and datagrams: two ends against each other, and each end against invalid input.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ fn transmit(leg: &mut DatagramLeg, now: Instant) -> Vec<u8> {
     out
 }
 
-/// What came, with datagrams as owned bytes.
+/// A received item, with datagrams as owned bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Came {
     Opened(u32, FlowOpen),
@@ -38,7 +38,7 @@ enum Came {
     Refused(String),
 }
 
-/// Feeds all the bytes; all must be whole frames.
+/// Feeds all the bytes, which must be whole frames.
 fn feed(leg: &mut DatagramLeg, bytes: &[u8]) -> Result<Vec<Came>, Violation> {
     let mut came = Vec::new();
     let mut rest = bytes;
@@ -83,7 +83,7 @@ fn a_question_and_its_answer() {
 }
 
 #[test]
-fn ends_that_cross_are_no_fault_and_a_loss_is_never_told() {
+fn crossing_ends_are_no_violation_and_losses_are_not_reported() {
     let (mut edge, mut connector, now) = pair();
     let id = edge.open(&open()).unwrap();
     feed(&mut connector, &transmit(&mut edge, now)).unwrap();
@@ -203,7 +203,7 @@ fn an_edge_that_opens_without_reading_is_cut_off() {
         edge.close(id, FlowEnd::Done);
         if edge.buffered_bytes() > 500_000 {
             outcome = feed(&mut connector, &transmit(&mut edge, now));
-            // Keeps the one place taken.
+            // Keeps the only place occupied.
             if outcome.is_err() {
                 break;
             }
@@ -239,12 +239,12 @@ fn what_may_not_come_is_refused_with_a_sentence() {
     let error = feed(&mut connector, &frame).unwrap_err();
     assert_eq!(error.to_string(), "the peer sent FLOW_OPEN with an id that is not new");
     let error = feed(&mut edge, &frame).unwrap_err();
-    assert_eq!(error.to_string(), "the connector sent FLOW_OPEN, which it never may");
+    assert_eq!(error.to_string(), "the connector sent FLOW_OPEN, which only the other side may send");
     for (bytes, hint) in [
         (&[0x31, 0, 0, 5, 0, 0, 0, 2, 1][..], "for a flow that was never opened"),
         (&[0x31, 0, 0, 4, 0, 0, 0, 0], "for a flow that was never opened"),
         (&[0x31, 0, 0, 3, 0, 0, 0], "with a payload of 3 bytes"),
-        (&[0x31, 1, 0, 0], "with a payload of 65536 bytes; it has 4 to 65511"),
+        (&[0x31, 1, 0, 0], "with a payload of 65536 bytes instead of 4 to 65511"),
         (&[0x32, 0, 0, 4, 0, 0, 0, 1], "with a payload of 4 bytes"),
         (&[0x13, 0, 0, 1, 1], "does not belong on this kind of connection"),
         (&[0x77, 0, 0, 0], "unknown type"),
@@ -271,7 +271,7 @@ fn fields_that_a_later_version_appends_are_ignored() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What was taken within the bounds arrives, unchanged and in order in each flow, however the bytes are cut.
+    /// Accepted datagrams within the bounds arrive unchanged and in order in each flow, however the bytes are cut.
     #[test]
     fn datagrams_arrive_unchanged_and_in_order(
         sends in prop::collection::vec((0..5_usize, 0..3_000_usize), 1..200),

@@ -1,4 +1,4 @@
-//! At which edges a connector holds its tunnels: step by step, and in random schedules.
+//! The connector's choice of edges: step by step, and in random schedules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ fn list(edges: &[&str]) -> Vec<EdgePlace> {
     edges.iter().map(|edge| place(edge)).collect()
 }
 
-/// A connector's side that does at once what it is told.
+/// A connector's side that follows each instruction at once.
 struct Run {
     places: EdgeSelector,
     now: Instant,
@@ -42,7 +42,7 @@ impl Run {
         Self { places, now: Instant::now(), slots: BTreeMap::new(), count: 0 }
     }
 
-    /// The next attempt, and where it goes.
+    /// The next attempt, and its edge.
     fn dial(&mut self) -> Option<(u64, Option<String>)> {
         self.count += 1;
         let target = self.places.dial(self.count, self.now)?;
@@ -55,7 +55,7 @@ impl Run {
         (number, edge.expect("an edge that is known"))
     }
 
-    /// The edge answers, tells of others, and takes the tunnels.
+    /// The edge answers, lists other edges, and takes the tunnels.
     fn up(&mut self, number: u64, edge: &str, others: &[&str]) {
         let stays = self.places.handle_welcome(number, Some(name(edge)), Some(region_of(edge)), self.now, 0);
         assert_eq!(stays, Welcomed::Stay);
@@ -64,7 +64,7 @@ impl Run {
         self.slots.insert(number, Some(edge.to_owned()));
     }
 
-    /// Holds at the given edge, and at one more that it has chosen itself.
+    /// Attaches to the given edge and to one more of its own choice.
     fn two(edge: &str, others: &[&str]) -> (Self, u64, (u64, String)) {
         let mut run = Self::new(2, &[]);
         let (first, given) = run.dial().unwrap();
@@ -122,7 +122,7 @@ fn an_edge_that_is_lost_is_replaced_at_once_by_one_that_is_known() {
     run.places.handle_lost(first, run.now, 0);
     let (number, edge) = run.dial_edge();
     assert_eq!(edge, "eu-2", "the origin's region, which nobody covers now");
-    // That one is dead too: the lost one is tried when its time has come, and nothing in between.
+    // The second edge is dead too. The lost edge is tried when its time has come, and no edge before.
     run.places.handle_lost(number, run.now, 0);
     assert_eq!(run.dial(), None);
     run.now = run.places.poll_timeout(run.now).unwrap();
@@ -130,7 +130,7 @@ fn an_edge_that_is_lost_is_replaced_at_once_by_one_that_is_known() {
 }
 
 #[test]
-fn when_all_are_lost_every_edge_that_was_told_of_is_tried_and_the_given_address_at_last() {
+fn when_all_are_lost_every_listed_edge_is_tried_and_the_given_address_at_last() {
     let (mut run, first, (second, lost)) = Run::two("eu-1", &["eu-2", "us-1", "us-2"]);
     run.now += Duration::from_secs(3_600);
     run.places.handle_lost(first, run.now, 0);
@@ -149,7 +149,7 @@ fn when_all_are_lost_every_edge_that_was_told_of_is_tried_and_the_given_address_
 }
 
 #[test]
-fn an_edge_that_is_told_of_no_more_is_tried_when_there_is_nothing_else() {
+fn an_edge_that_left_the_list_is_tried_as_the_last_resort() {
     let (mut run, first, (second, _)) = Run::two("eu-1", &["us-1"]);
     run.places.handle_lost(first, run.now, 0);
     run.places.handle_edges(second, list(&["us-2"]), false);
@@ -183,7 +183,7 @@ fn two_sessions_of_one_connector_never_meet_at_one_edge() {
     let (mut run, first, (second, _)) = Run::two("eu-1", &["us-1"]);
     run.places.handle_lost(first, run.now, 0);
     run.now += Duration::from_secs(1);
-    // The address of eu-1 leads to us-1 now.
+    // The address of eu-1 leads to us-1 from here on.
     let (number, _) = run.dial_edge();
     let answer = run.places.handle_welcome(number, Some(name("us-1")), Some(region_of("us-1")), run.now, 0);
     assert_eq!((answer, run.dial()), (Welcomed::Twice, None), "and it is not tried in a loop");
@@ -199,7 +199,7 @@ fn an_edge_that_is_emptied_is_left_when_there_is_another_and_not_before() {
     assert_eq!((edge.as_str(), run.places.release(run.now)), ("eu-2", None));
     run.up(number, "eu-2", &["us-1"]);
     assert_eq!((run.places.release(run.now), run.places.release(run.now)), (Some(first), None));
-    // Alone, it stays: there is nowhere else.
+    // With only one session, the session stays.
     let mut run = Run::new(2, &[]);
     let (only, _) = run.dial().unwrap();
     run.up(only, "eu-1", &[]);
@@ -237,14 +237,14 @@ fn the_successor_of_an_edge_that_goes_away_is_dialed_at_once() {
     assert_eq!(run.dial(), None, "a session that never worked has no such hurry");
 }
 
-/// What happens to a world of edges.
+/// Events of the simulated edges.
 #[derive(Debug, Clone)]
 enum Step {
-    /// An edge dies or comes back.
+    /// An edge fails or comes back.
     Turn(usize),
-    /// An edge is emptied or taken back.
+    /// An edge is drained or undrained.
     Drain(usize),
-    /// The lists reach whoever holds.
+    /// The current lists of edges reach the connector's sessions.
     Tell,
     Pass(u16),
 }
@@ -260,20 +260,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Edges that live and die, and one connector.
+/// Edges that fail and recover, and one connector.
 struct World {
     places: EdgeSelector,
     now: Instant,
     alive: [bool; 6],
     drained: [bool; 6],
-    /// The edge of each slot; none while it is dialed in vain.
+    /// The edge of each slot; `None` while its address cannot be reached.
     slots: BTreeMap<u64, Option<usize>>,
     count: u64,
     wanted: usize,
 }
 
 impl World {
-    fn told(&self, by: usize) -> Vec<EdgePlace> {
+    fn announced(&self, by: usize) -> Vec<EdgePlace> {
         let serving = (0..EDGES.len()).filter(|edge| *edge != by && self.alive[*edge] && !self.drained[*edge]);
         serving.map(|edge| place(EDGES[edge])).collect()
     }
@@ -282,13 +282,13 @@ impl World {
         self.slots.values().flatten().copied().filter(|edge| self.alive[*edge]).collect()
     }
 
-    /// All that can be done now is done, answers come at once.
+    /// Runs everything that can be done now; answers arrive at once.
     fn settle(&mut self, random: u64) {
         for _ in 0..64 {
             self.count += 1;
             if let Some(target) = self.places.dial(self.count, self.now) {
                 let to = match target {
-                    // The name leads to the first edge that lives, and to nowhere when none does.
+                    // The name resolves to the first running edge, and to none when all are down.
                     Target::Given => (0..EDGES.len()).find(|edge| self.alive[*edge]),
                     Target::Edge(place) => EDGES.iter().position(|edge| name(edge) == place.name),
                 };
@@ -297,12 +297,12 @@ impl World {
                     continue;
                 };
                 let (called, region) = (Some(name(EDGES[edge])), Some(region_of(EDGES[edge])));
-                let is_held = self.slots.values().any(|held| *held == Some(edge));
+                let is_held = self.slots.values().any(|chosen| *chosen == Some(edge));
                 match self.places.handle_welcome(self.count, called, region, self.now, random) {
                     Welcomed::Twice => assert!(is_held),
                     Welcomed::Stay => {
                         assert!(!is_held, "two sessions at {}", EDGES[edge]);
-                        self.places.handle_edges(self.count, self.told(edge), self.drained[edge]);
+                        self.places.handle_edges(self.count, self.announced(edge), self.drained[edge]);
                         self.places.handle_holding(self.count);
                         self.slots.insert(self.count, Some(edge));
                     }
@@ -323,7 +323,7 @@ impl World {
                 self.alive[edge] = !self.alive[edge];
                 self.drained[edge] = false;
                 let lost: Vec<u64> =
-                    self.slots.iter().filter(|(_, held)| **held == Some(edge)).map(|(number, _)| *number).collect();
+                    self.slots.iter().filter(|(_, chosen)| **chosen == Some(edge)).map(|(number, _)| *number).collect();
                 for number in lost {
                     self.slots.remove(&number);
                     self.places.handle_lost(number, self.now, random);
@@ -334,9 +334,9 @@ impl World {
             Step::Pass(ms) => self.now += Duration::from_millis(u64::from(ms)),
         }
         if matches!(step, Step::Tell) {
-            let held: Vec<(u64, usize)> = self.slots.iter().filter_map(|(n, edge)| Some((*n, (*edge)?))).collect();
-            for (number, edge) in held {
-                self.places.handle_edges(number, self.told(edge), self.drained[edge]);
+            let chosen: Vec<(u64, usize)> = self.slots.iter().filter_map(|(n, edge)| Some((*n, (*edge)?))).collect();
+            for (number, edge) in chosen {
+                self.places.handle_edges(number, self.announced(edge), self.drained[edge]);
             }
         }
     }
@@ -345,8 +345,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever happens to edges: never two sessions at one, never let go of the last, never a storm of attempts; and when the world
-    /// has been quiet for a while, the tunnels are held at as many edges as wanted, in different regions, none of them drained.
+    /// Invariants: never two sessions at one edge, never zero sessions by choice, never a storm of attempts. After a
+    /// quiet time, the tunnels are at the wanted number of edges, in different regions, and none of them is drained.
     #[test]
     fn in_the_end_tunnels_are_held_where_they_should(
         wanted in 1..=MAX_REDUNDANCY,
@@ -374,17 +374,17 @@ proptest! {
             world.take(&Step::Tell, random);
             world.settle(random);
         }
-        let held: Vec<usize> = world.good();
+        let chosen: Vec<usize> = world.good();
         let regions = |edges: &[usize]| edges.iter().map(|edge| region_of(EDGES[*edge])).collect::<BTreeSet<_>>();
         if serving.is_empty() {
             return Ok(());
         }
-        prop_assert_eq!(held.len(), wanted.min(serving.len()), "{:?} of {:?}", held, serving);
-        prop_assert!(held.iter().all(|edge| serving.contains(edge)), "{:?} of {:?}", held, serving);
-        prop_assert_eq!(regions(&held).len(), wanted.min(regions(&serving).len()), "{:?} of {:?}", held, serving);
+        prop_assert_eq!(chosen.len(), wanted.min(serving.len()), "{:?} of {:?}", chosen, serving);
+        prop_assert!(chosen.iter().all(|edge| serving.contains(edge)), "{:?} of {:?}", chosen, serving);
+        prop_assert_eq!(regions(&chosen).len(), wanted.min(regions(&serving).len()), "{:?} of {:?}", chosen, serving);
         let home = world.places.home().cloned();
         if let Some(home) = home && regions(&serving).contains(&home) && wanted > 1 {
-            prop_assert!(regions(&held).contains(&home), "{:?} of {:?}: {}", held, serving, home);
+            prop_assert!(regions(&chosen).contains(&home), "{:?} of {:?}: {}", chosen, serving, home);
         }
     }
 }

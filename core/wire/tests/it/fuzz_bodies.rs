@@ -1,4 +1,4 @@
-//! What the fuzzers in `fuzz/` run, and the tests here replay: bytes that become inputs and decisions.
+//! Bodies of the fuzzers in `fuzz/`, which the tests replay: bytes become inputs and decisions.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use sallyport_wire::{
     frame::{MAX_DATAGRAM_BYTES, MAX_DATAGRAM_FRAME_BYTES},
 };
 
-/// Operations up to this byte feed so many bytes, plus one, to the session.
+/// Operation bytes up to this value feed that many bytes, plus one, to the session.
 pub(crate) const MAX_FEED: u8 = 0xbf;
-/// What a session of this configuration may hold at most: a window each way for twice as many streams as it may have,
-/// control frames, and one frame that is not whole.
+/// The most bytes that a session of this configuration may buffer: a window each way for twice the allowed streams,
+/// control frames, and one incomplete frame.
 const MAX_BUFFERED_BYTES: usize = 2 * 8 * 2 * MAX_WINDOW_BYTES + 1024 * 1024 + 8 * 1024 + 128 * 1024;
-/// Windows may have grown to this in so short a time, in bytes.
+/// The greatest size of a window after so short a time, in bytes.
 const MAX_WINDOW_BYTES: usize = 16 * 1024 * 1024;
 
 fn config() -> SessionConfig {
@@ -38,7 +38,7 @@ fn open() -> Open {
     }
 }
 
-/// Takes bytes from the front, zero when there are none.
+/// Takes bytes from the front; zero when none are left.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -151,7 +151,7 @@ fn transmit_nothing_but_bounds(session: &mut Session, now: Instant) {
     assert!(session.stream_count() <= 16 || !session.is_drained());
 }
 
-/// What is sent is whole frames that the other end would take for well formed.
+/// The output consists of whole frames that the other end accepts as well formed.
 fn transmit(session: &mut Session, max_bytes: usize, now: Instant) -> usize {
     let mut out = vec![0xee];
     let sent = session.poll_transmit(&mut out, max_bytes, now);
@@ -176,7 +176,7 @@ fn take_events(session: &mut Session) {
     }
 }
 
-/// One end of a leg. The first byte chooses the end; then each byte is a frame to be sent (odd), or a frame that comes.
+/// One end of a leg. The first byte chooses the end; then each byte is a frame to send (odd) or a received frame.
 pub(crate) fn leg_input(data: &[u8]) {
     let mut bytes = Bytes(data);
     let side = if bytes.byte() % 2 == 0 { Side::Edge } else { Side::Connector };
@@ -259,7 +259,7 @@ fn decide_datagram(leg: &mut DatagramLeg, operation: u8, bytes: &mut Bytes<'_>, 
             assert!(opened.is_err() || leg.is_open(opened.unwrap()));
         }
         3 => leg.close(id, FlowEnd::Idle),
-        // Few bytes make many: what is sent is long, and sent often.
+        // Few input bytes make many output bytes: the datagrams are long and sent often.
         4 => {
             let long = vec![0x55; MAX_DATAGRAM_BYTES];
             for _ in 0..=bytes.byte() {
@@ -274,7 +274,7 @@ fn decide_datagram(leg: &mut DatagramLeg, operation: u8, bytes: &mut Bytes<'_>, 
     }
 }
 
-/// What is sent is whole frames that the other end would take for well formed.
+/// The output consists of whole frames that the other end accepts as well formed.
 fn transmit_datagrams(leg: &mut DatagramLeg, max_bytes: usize, now: Instant) {
     let mut out = Vec::new();
     leg.poll_transmit(&mut out, max_bytes, now);

@@ -1,4 +1,4 @@
-//! Legs: every order in which frames of both ends can cross on the link, with both ends agreeing at the end.
+//! Legs: every order in which frames of both ends can cross on the link. Both ends must agree at the end.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,25 +9,25 @@ use sallyport_wire::{
 
 use crate::link::open;
 
-/// How many frames may be on their way in one direction.
+/// The most frames in flight in one direction.
 const MAX_ON_THE_WAY: usize = 6;
 /// How many streams the leg carries, one after another.
 const MAX_STREAMS: u32 = 3;
 /// How many DATA frames each side sends on each stream.
 const MAX_DATA: u8 = 2;
 
-/// A frame on its way, marked with the stream that its sender meant.
+/// A frame in flight, marked with the stream of its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Sent {
     kind: FrameType,
     serial: u32,
 }
 
-/// Both ends and what is between them.
+/// Both ends and the link between them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     ends: [LegState; 2],
-    /// On the way from each end.
+    /// Frames in flight from each end.
     ways: [VecDeque<Sent>; 2],
     data_sent: [u8; 2],
 }
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The world after this end has sent this frame; none if it may not.
+    /// The state after this end has sent this frame; `None` if the end may not.
     fn after_sending(&self, end: usize, kind: FrameType) -> Option<Self> {
         let mut world = self.clone();
         let full = self.ways[end].len() >= MAX_ON_THE_WAY;
@@ -76,7 +76,7 @@ impl World {
         Some(world)
     }
 
-    /// The world after the oldest frame from this end has arrived; none if there is none.
+    /// The state after the oldest frame from this end has arrived; `None` without such a frame.
     fn after_arrival(&self, from: usize) -> Option<Self> {
         let mut world = self.clone();
         let frame = world.ways[from].pop_front()?;
@@ -106,7 +106,7 @@ impl World {
         Some(world)
     }
 
-    /// Nothing is on its way: both ends must say the same of the stream.
+    /// No frame is in flight: both ends must report the same state of the stream.
     fn check_agreement(&self) {
         let [edge, connector] = &self.ends;
         assert_eq!(edge.serial(), connector.serial(), "{self:?}");
@@ -188,7 +188,7 @@ fn frames_out_of_place_are_violations() {
 }
 
 #[test]
-fn misuse_is_told_and_changes_nothing() {
+fn misuse_is_an_error_and_changes_nothing() {
     let mut edge = LegState::new(Side::Edge);
     for kind in [FrameType::Data, FrameType::Fin, FrameType::Reset, FrameType::Opened, FrameType::Ping] {
         assert!(edge.on_send(kind).is_err(), "{kind} on an idle leg");

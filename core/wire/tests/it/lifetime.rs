@@ -99,11 +99,11 @@ fn a_peer_that_is_gone_is_noticed_by_both_ends() {
 }
 
 #[test]
-fn a_peer_that_somebody_waits_for_in_vain_is_asked_at_once_and_dead_within_seconds() {
+fn a_doubtful_peer_is_probed_at_once_and_dead_within_seconds() {
     let mut pair = Pair::attached(LinkConfig { delay: Duration::from_millis(200), ..LinkConfig::default() });
     let down = Event::Down(DownReason::DeadPeer { missed: 3 });
     pair.run_for(secs(5));
-    // One that answers loses nothing, however often it is doubted.
+    // A session that answers loses nothing, however often the keepalive probes it.
     for _ in 0..100 {
         pair.edge.session.doubt(pair.now);
         pair.run_for(Duration::from_millis(100));
@@ -127,7 +127,7 @@ fn a_peer_that_somebody_waits_for_in_vain_is_asked_at_once_and_dead_within_secon
 }
 
 #[test]
-fn who_is_heard_is_not_doubtful_any_more_and_who_was_heard_just_now_is_not_asked() {
+fn received_bytes_end_the_doubt_and_recent_bytes_save_the_probe() {
     let now = Instant::now();
     let mut edge = Session::edge(SessionConfig::default(), [1; 16], [2; 32], now);
     let mut connector = Session::connector(hello(), SessionConfig::default(), now);
@@ -157,7 +157,7 @@ fn time_that_stands_still_or_leaps_does_no_harm() {
         pair.edge.session.handle_timeout(pair.now);
     }
     assert!(!pair.edge.session.is_closing());
-    // A machine that slept for a year: its peer may well be there still, so it is asked first.
+    // The machine slept for a year. The peer may still run, so the session sends a PING first.
     let year = secs(365 * 86_400);
     pair.now += year;
     pair.edge.session.handle_timeout(pair.now);
@@ -165,7 +165,7 @@ fn time_that_stands_still_or_leaps_does_no_harm() {
     assert!(!pair.edge.session.is_closing() && !pair.connector.session.is_closing());
     let id = pair.open("respond 1000", Plan::send(10));
     pair.run_until_end(id, secs(5));
-    // The clock goes back: nothing is due, nothing breaks.
+    // The clock goes back: no timer is due, and nothing breaks.
     let past = pair.start;
     pair.edge.session.handle_timeout(past);
     pair.edge.session.handle_input(&[], past).unwrap();
@@ -233,9 +233,9 @@ fn a_tunnel_is_refused_attached_and_detached_from_either_end() {
     edge.refuse_attach(other, refusal.clone());
     edge.accept_attach(tunnel(), "https://x.localhost".to_owned());
     exchange(&mut edge, &mut connector, now);
-    let told = events(&mut connector);
-    assert!(told.contains(&Event::NotAttached { tunnel: other, refusal }), "{told:?}");
-    assert!(told.contains(&Event::Attached {
+    let reported = events(&mut connector);
+    assert!(reported.contains(&Event::NotAttached { tunnel: other, refusal }), "{reported:?}");
+    assert!(reported.contains(&Event::Attached {
         tunnel: tunnel(),
         url: "https://x.localhost".to_owned(),
         datagrams: false
@@ -253,12 +253,12 @@ fn a_tunnel_is_refused_attached_and_detached_from_either_end() {
     exchange(&mut edge, &mut connector, now);
     events(&mut edge);
     connector.detach(tunnel(), "shutting-down", "the connector stops");
-    // It crosses a new stream, which is answered without anybody being asked.
+    // The DETACH message crosses the OPEN of a new stream, which the connector refuses without an event for the user.
     let id = edge.open(open("respond 1")).unwrap();
     exchange(&mut edge, &mut connector, now);
-    let told = events(&mut edge);
-    assert!(told.iter().any(|event| matches!(event, Event::Detached { code, .. } if code == "shutting-down")));
-    assert!(told.iter().any(|event| matches!(event, Event::StreamFailed(failed, failure)
+    let reported = events(&mut edge);
+    assert!(reported.iter().any(|event| matches!(event, Event::Detached { code, .. } if code == "shutting-down")));
+    assert!(reported.iter().any(|event| matches!(event, Event::StreamFailed(failed, failure)
         if *failed == id && failure.reason == sallyport_wire::FailureReason::Draining)));
     edge.reset(id, ResetCode::Cancelled);
     assert!(edge.is_drained() && connector.is_drained());
@@ -375,13 +375,14 @@ fn flows_are_logged_to_connectors_that_take_them() {
         exchange(&mut edge, &mut connector, now);
         assert_eq!(edge.send_flow_log(&record), takes);
         exchange(&mut edge, &mut connector, now);
-        let told = std::iter::from_fn(|| connector.poll_event()).any(|event| event == Event::FlowLog(record.clone()));
-        assert_eq!(told, takes);
+        let reported =
+            std::iter::from_fn(|| connector.poll_event()).any(|event| event == Event::FlowLog(record.clone()));
+        assert_eq!(reported, takes);
     }
 }
 
 #[test]
-fn how_origins_are_found_is_told_to_connectors_that_take_it() {
+fn health_records_are_sent_to_connectors_that_support_them() {
     let failure = HealthFailure::new(HealthFailureCode::Refused, "nothing listens at 127.0.0.1:8000", 1_700_000_000);
     let ill = HealthRecord { tunnel: tunnel(), health: OriginHealth::Unwell, failure: Some(failure) };
     let well = HealthRecord { tunnel: tunnel(), health: OriginHealth::Well, failure: None };
@@ -396,10 +397,10 @@ fn how_origins_are_found_is_told_to_connectors_that_take_it() {
         exchange(&mut edge, &mut connector, now);
         assert_eq!([&ill, &well].map(|record| edge.send_health_log(record)), [takes; 2]);
         exchange(&mut edge, &mut connector, now);
-        let told = std::iter::from_fn(|| connector.poll_event());
-        let told: Vec<_> = told.filter(|event| matches!(event, Event::HealthLog(_))).collect();
+        let reported = std::iter::from_fn(|| connector.poll_event());
+        let reported: Vec<_> = reported.filter(|event| matches!(event, Event::HealthLog(_))).collect();
         let all = vec![Event::HealthLog(ill.clone()), Event::HealthLog(well.clone())];
-        assert_eq!(told, if takes { all } else { Vec::new() });
+        assert_eq!(reported, if takes { all } else { Vec::new() });
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn attach() -> Attach {
     Attach { tunnel: tunnel(), credential: "spc_secret".to_owned(), request_log: true, home: None, origin: None }
 }
 
-/// An OPEN whose server name tells the connector's end what to do; see [`Plan::of_server`].
+/// An OPEN whose server name is a command for the connector's end; see [`Plan::of_server`].
 pub(crate) fn open(server: &str) -> Open {
     Open {
         tunnel: tunnel(),
@@ -49,7 +49,7 @@ pub(crate) fn open(server: &str) -> Open {
     }
 }
 
-/// Numbers that look random and are the same in each run (splitmix64).
+/// Pseudorandom numbers that are the same in each run (splitmix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -67,20 +67,20 @@ impl Random {
     }
 }
 
-/// What users send: the same bytes over and over, of a period that is no multiple of any frame.
+/// The content that users send: the same bytes over and over, with a period that is no multiple of any frame size.
 const PERIOD: usize = 65_521;
 static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut random = Random(1);
     (0..PERIOD).map(|_| random.next() as u8).collect()
 });
 
-/// Up to `len` bytes of the content from an offset on; `salt` tells streams and directions apart.
+/// Up to `len` bytes of the content from an offset on; `salt` differs by stream and direction.
 pub(crate) fn content(salt: u64, offset: u64, len: usize) -> &'static [u8] {
     let start = ((offset + salt * 7_919) % PERIOD as u64) as usize;
     &CONTENT[start..start + len.min(PERIOD - start)]
 }
 
-/// What one end does with a stream.
+/// The actions of one end on a stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) send: u64,
@@ -105,7 +105,7 @@ impl Plan {
         Self { reads: false, ..Self::send(bytes) }
     }
 
-    /// What the server name in OPEN asks for: "respond N", "stall N" (sends, and never reads), "fail", "silent".
+    /// Commands in the server name of OPEN: "respond N", "stall N" (sends, and never reads), "fail", "silent".
     fn of_server(name: &str) -> Self {
         let (word, bytes) = name.split_once(' ').unwrap_or((name, "0"));
         let plan = Self::send(bytes.parse().unwrap());
@@ -118,7 +118,7 @@ impl Plan {
     }
 }
 
-/// Someone who uses a stream, and only reads and writes when the session says that it makes sense.
+/// A user of a stream, which reads and writes only when the session reports readiness.
 #[derive(Debug)]
 pub(crate) struct User {
     pub(crate) plan: Plan,
@@ -181,7 +181,7 @@ impl User {
         }
     }
 
-    /// What came is what the other end's user sent, in order.
+    /// The received bytes are those that the other end's user sent, in order.
     fn check(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let expected = content(self.salt + 1 - 2 * (self.salt % 2), self.received, data.len());
@@ -198,12 +198,12 @@ impl User {
     }
 }
 
-/// One end: a session and the users of its streams.
+/// One end: a session and the users of the session's streams.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) session: Session,
     pub(crate) users: BTreeMap<StreamId, User>,
-    /// Everything that happened, but for the reading and writing.
+    /// All events but readable and writable.
     pub(crate) events: Vec<Event>,
 }
 
@@ -212,7 +212,7 @@ impl Host {
         Self { session, users: BTreeMap::new(), events: Vec::new() }
     }
 
-    /// Takes the events and lets everybody do what they can.
+    /// Takes the events and lets every user act.
     pub(crate) fn drive(&mut self, now: Instant) {
         loop {
             while let Some(event) = self.session.poll_event() {
@@ -281,7 +281,7 @@ impl Host {
         }
     }
 
-    /// The reader of a stream that did not read begins to.
+    /// The reader of a stalled stream begins to read.
     pub(crate) fn start_reading(&mut self, id: StreamId) {
         self.user(id, |user| user.plan.reads = true);
     }
@@ -296,21 +296,21 @@ impl Host {
 struct Direction {
     in_flight: VecDeque<(Instant, Vec<u8>)>,
     busy_until: Instant,
-    /// Whatever is sent is lost, as with a peer that is gone.
+    /// Whether all sent bytes are lost, as with a dead peer.
     cut: bool,
-    /// Everything that was delivered, in the pieces in which it was.
+    /// Everything that was delivered, in its original pieces.
     delivered: Vec<Vec<u8>>,
 }
 
-/// What the link is like, the same both ways.
+/// Properties of the link, the same both ways.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkConfig {
-    /// One way.
+    /// One-way delay.
     pub(crate) delay: Duration,
     pub(crate) rate_bytes_per_s: u64,
-    /// How much may wait to be sent below the session.
+    /// The most bytes that may wait to be sent below the session.
     pub(crate) queue_bytes: u64,
-    /// Cut what is sent into random pieces.
+    /// Whether sent bytes are cut into random pieces.
     pub(crate) pieces: bool,
     pub(crate) seed: u64,
     pub(crate) session: SessionConfig,
@@ -340,7 +340,7 @@ pub(crate) struct Pair {
     random: Random,
     to_edge: Direction,
     to_connector: Direction,
-    /// Keep what is delivered.
+    /// Whether delivered bytes are recorded.
     pub(crate) record: bool,
 }
 
@@ -390,24 +390,24 @@ impl Pair {
         self.to_connector.cut |= to_connector;
     }
 
-    /// What was delivered to the edge, and to the connector, in pieces.
+    /// The bytes that were delivered to the edge, and to the connector, in pieces.
     pub(crate) fn recorded(&self) -> (&[Vec<u8>], &[Vec<u8>]) {
         (&self.to_edge.delivered, &self.to_connector.delivered)
     }
 
-    /// Lets everybody act at the present time, and puts on the link what they want to send.
+    /// Lets both ends act at the present time, and puts their output on the link.
     pub(crate) fn act(&mut self) {
         self.edge.drive(self.now);
         self.connector.drive(self.now);
         let (config, now) = (&self.config, self.now);
         self.to_connector.transmit(&mut self.edge, config, now, &mut self.random);
         self.to_edge.transmit(&mut self.connector, config, now, &mut self.random);
-        // A turn that was taken may have woken a writer.
+        // A taken turn may have woken a writer.
         self.edge.drive(now);
         self.connector.drive(now);
     }
 
-    /// Goes on to the next thing that happens and lets everybody act; false if nothing happens before `limit`.
+    /// Advances to the next event and lets both ends act; false if no event happens before `limit`.
     pub(crate) fn step(&mut self, limit: Instant) -> bool {
         let timers = [&self.edge, &self.connector].into_iter().filter_map(|host| host.session.poll_timeout());
         let moments = [
@@ -440,7 +440,7 @@ impl Pair {
         self.now = limit;
     }
 
-    /// Lets simulated time pass until something is so, and fails if it is not in time.
+    /// Advances simulated time until the condition holds, and fails at the deadline.
     #[track_caller]
     pub(crate) fn run_until(&mut self, time: Duration, done: impl Fn(&Self) -> bool) {
         let limit = self.now + time;
@@ -455,7 +455,7 @@ impl Pair {
         }
     }
 
-    /// Runs until the edge's user of the stream has seen its end; says how long that took.
+    /// Runs until the edge's user of the stream has received its end; returns the elapsed time.
     #[track_caller]
     pub(crate) fn run_until_end(&mut self, id: StreamId, time: Duration) -> Duration {
         let start = self.now;
@@ -463,7 +463,7 @@ impl Pair {
         self.now.duration_since(start)
     }
 
-    /// The connection breaks: what is on its way is lost, and both ends notice.
+    /// The connection breaks: bytes in flight are lost, and both ends notice.
     pub(crate) fn lose_carrier(&mut self) {
         for host in [&mut self.edge, &mut self.connector] {
             host.session.carrier_lost();
@@ -473,7 +473,7 @@ impl Pair {
 }
 
 impl Direction {
-    /// When there is room below the session again, or something arrives.
+    /// The time at which there is room below the session again, or a delivery arrives.
     fn next_moment(&self, from: &Host, config: &LinkConfig, now: Instant) -> Option<Instant> {
         let room_at = self.busy_until.checked_sub(config.time_for(config.queue_bytes)).unwrap_or(now);
         let sends_at = from.session.wants_transmit().then(|| room_at.max(now) + Duration::from_nanos(1));

@@ -1,4 +1,4 @@
-//! The tunnel protocol, both ends against each other over simulated links, and each end against whatever may come.
+//! The tunnel protocol: both ends against each other over simulated links, and each end against arbitrary input.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

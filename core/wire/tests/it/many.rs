@@ -8,7 +8,7 @@ use crate::link::{LinkConfig, Pair, Plan, attach, hello, open};
 
 const MIB: usize = 1024 * 1024;
 
-/// Moves everything both ways until nothing is left to be sent; grants and answers what is asked for.
+/// Moves everything both ways until no output is left; grants and answers every request.
 fn pump(edge: &mut Session, connector: &mut Session, now: Instant) {
     loop {
         let mut moved = 0;
@@ -62,21 +62,21 @@ fn ten_thousand_streams_run_at_once_within_the_sessions_memory() {
         }
     }
     assert_eq!((edge.buffered_bytes(), connector.buffered_bytes()), (0, 0), "idle streams hold nothing");
-    // Now all of them are filled, and nobody reads.
+    // Now all of the streams are filled, and no user reads.
     for id in &ids {
         while connector.write(*id, &[7; 65_536]).unwrap() > 0 {}
     }
     pump(&mut edge, &mut connector, now);
-    let held = edge.buffered_bytes();
-    assert!(held <= 64 * MIB, "{held} bytes held");
-    assert!(held >= 10_000 * 1_024, "each may send something: {held} bytes held");
+    let buffered = edge.buffered_bytes();
+    assert!(buffered <= 64 * MIB, "{buffered} bytes held");
+    assert!(buffered >= 10_000 * 1_024, "each may send something: {buffered} bytes held");
     for id in &ids {
         edge.reset(*id, sallyport_wire::ResetCode::Cancelled);
         connector.reset(*id, sallyport_wire::ResetCode::Cancelled);
     }
     pump(&mut edge, &mut connector, now);
     assert!(edge.is_drained() && connector.is_drained());
-    // What they had is there for others again.
+    // Their buffer space is available to other streams again.
     let id = edge.open(open("alone")).unwrap();
     pump(&mut edge, &mut connector, now);
     assert_eq!(connector.write(id, &[7; 500_000]), Ok(262_144));
@@ -103,7 +103,7 @@ fn among_many_idle_streams_a_busy_one_still_gets_up_to_speed() {
         pair.open("silent", Plan { finish: false, ..Plan::send(5) });
     }
     pair.run_for(Duration::from_secs(2));
-    // Nobody looks after them any more; they stay.
+    // No user polls the streams any more; they stay.
     pair.connector.users.clear();
     pair.edge.users.clear();
     let start = pair.now;

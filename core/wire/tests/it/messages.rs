@@ -1,4 +1,4 @@
-//! What travels: messages survive the way there, and bad ones are refused with a sentence.
+//! Control messages: valid messages survive encoding and decoding, and invalid ones are refused with a clear error.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use sallyport_wire::{
     NotAttached, Open, OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
 };
 
-/// The payload of the one frame in `frame`, whose header must be right.
+/// The payload of the only frame in `frame`, whose header must be right.
 fn payload(frame: &[u8], kind: FrameType, carrier: Carrier) -> &[u8] {
     let (header, payload) = frame.split_first_chunk().unwrap();
     let header = FrameHeader::decode(*header, carrier).unwrap();

@@ -1,4 +1,4 @@
-//! Peers that break the protocol, and peers that want more than is good for us.
+//! Peers that break the protocol, and peers that demand more than the limits allow.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ fn drain(session: &mut Session, now: Instant) -> Vec<u8> {
     out
 }
 
-/// The types of the frames.
+/// The types of all frames.
 fn kinds(mut frames: &[u8]) -> Vec<FrameType> {
     let mut kinds = Vec::new();
     while let Some((header, rest)) = frames.split_first_chunk() {
@@ -94,7 +94,7 @@ fn kinds(mut frames: &[u8]) -> Vec<FrameType> {
     kinds
 }
 
-/// That input is a violation, after which the session is over for good.
+/// The input is a violation, which ends the session.
 #[track_caller]
 fn violates(mut session: Session, now: Instant, input: &[u8], sentence: &str) {
     let violation = session.handle_input(input, now).expect_err(sentence);
@@ -107,8 +107,10 @@ fn violates(mut session: Session, now: Instant, input: &[u8], sentence: &str) {
     session.attach(attach());
     session.reset(StreamId(1), ResetCode::Internal);
     let kinds = kinds(&drain(&mut session, now));
-    let told = kinds.last() == Some(&FrameType::Refused);
-    assert!(told || sentence.contains("WELCOME") || sentence.contains("edge") || sentence.contains("opened stream"));
+    let is_refused = kinds.last() == Some(&FrameType::Refused);
+    assert!(
+        is_refused || sentence.contains("WELCOME") || sentence.contains("edge") || sentence.contains("opened stream")
+    );
     assert!(!kinds.contains(&FrameType::Data));
 }
 
@@ -147,20 +149,20 @@ fn frames_of_the_wrong_side_kind_or_length() {
         let (edge, now) = edge();
         violates(edge, now, input, sentence);
     };
-    wrong(&open_frame(1, &open("")), "the connector sent OPEN, which it never may");
-    wrong(&frame(FrameType::Legs, &[0, 1]), "the connector sent LEGS, which it never may");
+    wrong(&open_frame(1, &open("")), "the connector sent OPEN, which only the other side may send");
+    wrong(&frame(FrameType::Legs, &[0, 1]), "the connector sent LEGS, which only the other side may send");
     wrong(&frame(FrameType::Join, &[0; 48]), "the peer sent JOIN, which does not belong on this kind of connection");
     wrong(&[0x7f, 0, 0, 0], "the peer sent a frame of the unknown type 0x7f");
     wrong(b"GET / HTTP/1.1\r\n\r\n", "the peer sent a frame of the unknown type 0x47");
     wrong(
         &FrameHeader { kind: FrameType::Data, len: 16_389 }.encode(),
-        "the peer sent DATA with a payload of 16389 bytes; it has 5 to 16388",
+        "the peer sent DATA with a payload of 16389 bytes instead of 5 to 16388",
     );
-    wrong(&on_stream(FrameType::Data, 1, b""), "the peer sent DATA with a payload of 4 bytes; it has 5 to 16388");
-    wrong(&frame(FrameType::Ping, &[0; 7]), "the peer sent PING with a payload of 7 bytes; it has 8 to 8");
+    wrong(&on_stream(FrameType::Data, 1, b""), "the peer sent DATA with a payload of 4 bytes instead of 5 to 16388");
+    wrong(&frame(FrameType::Ping, &[0; 7]), "the peer sent PING with a payload of 7 bytes instead of 8 to 8");
     wrong(&on_stream(FrameType::Fin, 1, b""), "the peer sent FIN for stream 1, which was never opened");
     let (connector, now) = connector();
-    let sentence = "the edge sent ATTACH, which it never may";
+    let sentence = "the edge sent ATTACH, which only the other side may send";
     violates(connector, now, &encoded(|out| attach().encode(out)), sentence);
 }
 
@@ -187,7 +189,7 @@ fn streams_that_the_connector_ends_twice_or_answers_wrongly() {
     opened(&[took.clone(), f(FrameType::Data, &[0; 4_097])], too_much);
     let all = f(FrameType::Data, &[0; 4_096]);
     opened(&[took, all, f(FrameType::Data, b"x")], "the peer sent 1 bytes on stream 1, whose window had room for 0");
-    opened(&[f(FrameType::Window, &[0; 4])], "the peer sent WINDOW that cannot be read: it grants nothing");
+    opened(&[f(FrameType::Window, &[0; 4])], "the peer sent WINDOW that cannot be read: the window grants nothing");
     let beyond = "the peer granted more than 1073741824 bytes on stream 1";
     opened(&[f(FrameType::Window, &[0x3f, 0xff, 0xff, 0xff])], beyond);
 }
@@ -305,7 +307,7 @@ fn who_knows_no_credential_gets_few_guesses() {
     assert!(!edge.is_closing(), "a session that has a tunnel is known to somebody");
 }
 
-/// A peer that repeats itself to a driver that keeps up is no danger.
+/// A peer that repeats its messages does no harm to a driver that keeps up.
 fn flood_with_polling(mut session: Session, now: Instant, input: &[u8]) -> usize {
     let mut seen = 0;
     for _ in 0..10_000 {
@@ -333,7 +335,7 @@ fn a_frame_that_never_ends_is_kept_within_bounds() {
 }
 
 #[test]
-fn a_violation_is_told_to_the_connector() {
+fn a_violation_is_reported_to_the_connector() {
     let (mut edge, now) = edge();
     let (mut connector, _) = connector();
     assert!(edge.handle_input(&[0xff; 9], now).is_err());

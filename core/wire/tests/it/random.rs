@@ -1,4 +1,4 @@
-//! Arbitrary input and arbitrary use.
+//! Arbitrary input and arbitrary calls.
 
 use std::time::Duration;
 
@@ -41,14 +41,14 @@ proptest! {
         };
         let (mut last, mut places) = (0_u8, 0);
         for (step, id, argument) in steps {
-            // Mostly of flows that were opened, so that it goes on.
+            // Mostly frames of open flows, so that the session continues.
             let id = if last == 0 { 1 } else { 1 + id % last };
             match step {
                 0 if side == 1 && last < 120 => {
                     last += 1;
                     frame(&mut data, FrameType::FlowOpen, &[&[0, 0, 0, last][..], &[argument; 60]].concat());
                 }
-                // An edge's end that has no place opens none, and the id would be wrong from then on.
+                // An edge's end without a free place opens no flow, and the id would be wrong from then on.
                 0 if side == 0 && places < 8 => {
                     (last, places) = (last + 1, places + 1);
                     data.extend_from_slice(&[0xc2, 0]);
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// What a session reports of an input is the same however the input is cut.
+/// The events of a session do not depend on how the input is cut.
 #[test]
 fn the_way_input_is_cut_makes_no_difference() {
     let mut pair = Pair::new(LinkConfig::default());

@@ -91,8 +91,8 @@ fn a_stream_whose_reader_stopped_stalls_no_other_and_goes_on_later() {
         pair.origin(stalled).sent
     );
     assert!(pair.user(other_way).sent <= 512 * 1024);
-    let held = pair.edge.session.buffered_bytes();
-    assert!(held <= 600 * 1024, "{held} bytes held");
+    let buffered = pair.edge.session.buffered_bytes();
+    assert!(buffered <= 600 * 1024, "{buffered} bytes held");
     let free = pair.open("respond 4000000", Plan::send(1_000_000));
     pair.run_until_end(free, Duration::from_secs(5));
     assert_eq!(pair.user(free).received, 4_000_000);
@@ -110,13 +110,13 @@ fn windows_do_not_grow_beyond_the_session_budget() {
     let ids: Vec<StreamId> = (0..12).map(|_| pair.open("respond 40000000", Plan::send(0))).collect();
     pair.run_for(ms(600));
     for id in &ids {
-        // Everybody stops reading: what still comes is what the windows allow.
+        // All readers stop reading: the session delivers no more than the windows allow.
         pair.edge.users.get_mut(id).unwrap().plan.reads = false;
     }
     pair.run_for(Duration::from_secs(2));
-    let held = pair.edge.session.buffered_bytes() as u64;
-    assert!(held <= 64 * MIB, "{held} bytes held");
-    assert!(held >= 16 * MIB, "the windows grew: {held} bytes held");
+    let buffered = pair.edge.session.buffered_bytes() as u64;
+    assert!(buffered <= 64 * MIB, "{buffered} bytes held");
+    assert!(buffered >= 16 * MIB, "the windows grew: {buffered} bytes held");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_reset_after_finish_delivers_what_was_written_and_stops_the_other_direction(
     let mut pair = Pair::attached(LinkConfig { delay: ms(20), rate_bytes_per_s: 1_000_000, ..LinkConfig::default() });
     let id = pair.open("respond 200000", Plan::send(50_000_000));
     pair.run_until(ms(500), |pair| pair.connector.users.get(&id).is_some_and(|origin| origin.sent == 200_000));
-    // The origin has answered early and closed: nothing of its answer may be lost.
+    // The origin has answered early and closed: no byte of the answer may be lost.
     pair.connector.session.reset(id, ResetCode::OriginReset);
     pair.connector.users.remove(&id);
     pair.run_until_end(id, Duration::from_secs(2));
@@ -188,7 +188,7 @@ fn an_unanswered_stream_can_be_given_up_before_opened() {
     pair.edge.session.reset(id, ResetCode::Timeout);
     pair.run_for(ms(100));
     assert!(pair.edge.session.is_drained());
-    // The dialling ended well, too late.
+    // The connector's dial to the origin succeeded too late.
     pair.connector.session.opened(id);
     assert_eq!(pair.connector.session.write(id, b"late"), Err(StreamError::Reset(ResetCode::Timeout)));
     pair.connector.session.reset(id, ResetCode::Cancelled);
@@ -212,7 +212,9 @@ fn as_many_streams_as_agreed_and_a_place_is_free_when_one_ends() {
     let session = SessionConfig { max_streams: 4, ..SessionConfig::default() };
     let mut pair = Pair::attached(LinkConfig { session, ..LinkConfig::default() });
     let mut ids: Vec<StreamId> = (0..4).map(|_| pair.open("respond 1000", Plan::send(10))).collect();
-    assert!(pair.edge.session.open(open("respond 0")).unwrap_err().to_string().contains("as many streams as it may"));
+    assert!(
+        pair.edge.session.open(open("respond 0")).unwrap_err().to_string().contains("reached its limit of streams")
+    );
     for round in 0..50 {
         pair.run_until_end(ids[0], Duration::from_secs(1));
         pair.run_until(Duration::from_secs(1), |pair| pair.user(ids[0]).closed);

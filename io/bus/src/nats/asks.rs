@@ -1,4 +1,4 @@
-//! Asks over core NATS: a request to each edge, on a subject of its own.
+//! Questions over core NATS: a request to each edge, on a subject of its own.
 
 use std::{future::poll_fn, pin::Pin, sync::Arc, time::Instant};
 
@@ -11,33 +11,33 @@ use tracing::{debug, warn};
 
 use super::{Nats, OPEN_AGAIN};
 use crate::asks::{
-    ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ASK_BYTES, NoAnswerReason, Responder, Silent,
-    ask_bytes, read,
+    ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ASK_BYTES, NoAnswerReason, Responder,
+    UnansweredEdge, ask_bytes, read,
 };
 
-/// What is left of the largest message for what the bus itself adds, in bytes.
+/// Room left in the largest message for the overhead of the bus, in bytes.
 const MAX_OVERHEAD_BYTES: usize = 1_024;
 
 fn subject(edge: EdgeId) -> String {
     format!("sallyport.ask.{edge}")
 }
 
-/// Answers what this edge is asked. Runs until it is dropped.
+/// Answers the questions to this edge. Runs until dropped.
 pub async fn answer_asks(nats: Nats, edge: EdgeId, responder: Arc<dyn Responder>) {
     let client = nats.jetstream.client();
     loop {
-        // While the bus is away this waits for it; the connection subscribes again by itself after that.
+        // Waits while the bus is unavailable; after a reconnection the client subscribes again by itself.
         let mut asked = match client.subscribe(subject(edge)).await {
             Ok(asked) => asked,
             Err(error) => {
-                warn!(%error, "what control asks cannot be heard: trying again");
+                warn!(%error, "cannot subscribe to questions of control: trying again");
                 tokio::time::sleep(OPEN_AGAIN).await;
                 continue;
             }
         };
         while let Some(message) = poll_fn(|context| Pin::new(&mut asked).poll_next(context)).await {
             let Message { payload, reply: Some(reply), subject: on, .. } = message else { continue };
-            // The bus delivers here what somebody else had it deliver, too: such entries keep their own subject.
+            // Other clients' messages may be delivered here through an inbox; they keep their own subject.
             if on.as_str() != subject(edge) {
                 continue;
             }
@@ -47,10 +47,10 @@ pub async fn answer_asks(nats: Nats, edge: EdgeId, responder: Arc<dyn Responder>
             match answer.into_bytes(max_bytes) {
                 Ok(bytes) => {
                     if let Err(error) = client.publish(reply, bytes.into()).await {
-                        debug!(%error, "an answer to control is not sent");
+                        debug!(%error, "an answer to control could not be sent");
                     }
                 }
-                Err(error) => warn!(error, "an answer to control is not sent"),
+                Err(error) => warn!(error, "an answer to control could not be sent"),
             }
         }
         tokio::time::sleep(OPEN_AGAIN).await;
@@ -58,13 +58,13 @@ pub async fn answer_asks(nats: Nats, edge: EdgeId, responder: Arc<dyn Responder>
 }
 
 impl Nats {
-    /// Asks all of these at once, and waits for each no longer than [`ASK_TIME`]; no longer for any once an answer is the
-    /// one that is wanted.
+    /// Asks all of these at once. Waits at most [`ASK_TIME`] for each, and stops waiting once `is_it` accepts an
+    /// answer.
     pub(crate) async fn gather(&self, asks: Vec<(Ask, Arc<EdgeCard>)>, is_it: impl Fn(&Answer) -> bool) -> AskResults {
         let mut gathered = AskResults::default();
-        // What is asked now must not arrive at some time, when the bus is back.
+        // A question must not be delivered late, when the bus is available again.
         if !self.link().is_up {
-            let silent = |(_, edge)| Silent { edge, why: NoAnswerReason::BusAway };
+            let silent = |(_, edge)| UnansweredEdge { edge, why: NoAnswerReason::BusAway };
             gathered.silent = asks.into_iter().map(silent).collect();
             return gathered;
         }
@@ -87,7 +87,7 @@ impl Nats {
                         return gathered;
                     }
                 }
-                Err(why) => gathered.silent.push(Silent { edge, why }),
+                Err(why) => gathered.silent.push(UnansweredEdge { edge, why }),
             }
         }
         gathered

@@ -1,8 +1,8 @@
-//! The audit stream over JetStream: each machine puts its batches into it one after the other, and controls read all.
+//! The audit stream over JetStream: each machine publishes its batches in order, and controls read all of them.
 //!
-//! A batch is put there again until the bus has said that it has it, so one may be there twice; whoever takes it knows by
-//! its numbers. What the stream drops because of its age or size is missed by a control that was away for so long, which
-//! says so in its log; the machine that recorded it has it still.
+//! A batch is published again until the bus has confirmed it, so a batch may occur twice; the reader recognises
+//! duplicates by the numbers. A control that was offline for long misses batches that the stream has dropped because of
+//! age or size, and records the gap in its log. The machine that recorded a dropped batch still has it.
 
 use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
@@ -16,19 +16,19 @@ use tracing::{info, warn};
 use super::{ANSWER_TIME, Nats, OPEN_AGAIN};
 use crate::{AuditSource, AuditStreamStats, AuditTaker};
 
-/// The stream of what machines have recorded.
+/// Name of the stream of audit events.
 pub const AUDIT_STREAM: &str = "sallyport-audit";
-/// The subject of what machines have recorded, before the id of the machine's log.
+/// Subject prefix of audit events, followed by the id of the machine's log.
 const AUDIT_SUBJECT: &str = "sallyport.audit";
-/// How large the stream becomes, in bytes; the oldest batches make way.
+/// Size limit of the stream in bytes; the oldest batches are dropped.
 pub const MAX_AUDIT_STREAM_BYTES: i64 = 128 * 1024 * 1024;
-/// How long a batch stays in the stream.
+/// Time that a batch stays in the stream.
 pub const AUDIT_STREAM_AGE: Duration = Duration::from_secs(7 * 86_400);
-/// How long what was recorded last waits for more that goes with it.
+/// Time that a new event waits for others in the same batch.
 const GATHER_TIME: Duration = Duration::from_millis(100);
-/// After what time without any change it is looked for more all the same.
+/// Interval of looking for batches without a notification.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How long after a failure it is tried again.
+/// Pause after a failure.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 fn config(replicas: usize) -> Config {
@@ -44,7 +44,7 @@ fn config(replicas: usize) -> Config {
     }
 }
 
-/// Puts what this machine records into the stream, under the id of its log. Runs until it is dropped.
+/// Publishes the audit events of this machine under the id of its log. Runs until dropped.
 pub async fn publish_audit(nats: Nats, id: String, source: Arc<dyn AuditSource>, stats: AuditStreamStats) {
     let mut changes = source.changes();
     let subject = format!("{AUDIT_SUBJECT}.{id}");
@@ -54,16 +54,16 @@ pub async fn publish_audit(nats: Nats, id: String, source: Arc<dyn AuditSource>,
         match put_all(&nats, &subject, &source, &stats).await {
             Ok(()) => {
                 if !std::mem::take(&mut was_told).is_empty() {
-                    info!("the audit log is passed on again");
+                    info!("the audit log is being published again");
                 }
-                // Whichever comes first; that the source is gone ends nothing.
+                // Whichever comes first; a closed channel is no reason to stop.
                 let _ = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await;
                 tokio::time::sleep(GATHER_TIME).await;
             }
             Err(why) => {
                 stats.failed_by(why.clone());
                 if why != was_told {
-                    warn!(error = why, "the audit log is not passed on: it is kept, and passed on later");
+                    warn!(error = why, "the audit log cannot be published: it is kept and published later");
                 }
                 was_told = why;
                 tokio::time::sleep(TRY_AGAIN).await;
@@ -72,7 +72,7 @@ pub async fn publish_audit(nats: Nats, id: String, source: Arc<dyn AuditSource>,
     }
 }
 
-/// Puts all that there is into the stream.
+/// Publishes all available batches.
 async fn put_all(
     nats: &Nats,
     subject: &str,
@@ -83,7 +83,7 @@ async fn put_all(
         let from = source.clone();
         let Some((bytes, events)) = blocking(move || from.next()).await? else { return Ok(()) };
         if !nats.link().is_up {
-            return Err("the bus is away".to_owned());
+            return Err("the bus is unavailable".to_owned());
         }
         let put = async {
             let sent = nats.jetstream.publish(subject.to_owned(), bytes.into()).await;
@@ -91,15 +91,15 @@ async fn put_all(
         };
         let put = tokio::time::timeout(ANSWER_TIME, put).await;
         put.map_err(|_| "the bus does not answer".to_owned())?
-            .map_err(|error| format!("the bus has not taken it: {error}"))?;
+            .map_err(|error| format!("the bus refuses the batch: {error}"))?;
         let from = source.clone();
         blocking(move || from.mark_published()).await?;
         stats.record_published(events);
     }
 }
 
-/// Takes what other machines have recorded, and makes the stream where there is none, on so many machines of the bus. Runs
-/// until it is dropped.
+/// Reads the audit events of other machines, and creates the stream with this number of replicas if needed. Runs until
+/// dropped.
 pub async fn take_audit(nats: Nats, replicas: usize, taker: Arc<dyn AuditTaker>, stats: AuditStreamStats) {
     let mut was_told = String::new();
     loop {
@@ -110,14 +110,14 @@ pub async fn take_audit(nats: Nats, replicas: usize, taker: Arc<dyn AuditTaker>,
         };
         stats.reads(false);
         if !why.is_empty() && why != was_told {
-            warn!(error = why, "what other machines recorded is not taken: trying again");
+            warn!(error = why, "cannot read the audit events of other machines: trying again");
         }
         was_told = why;
         tokio::time::sleep(OPEN_AGAIN).await;
     }
 }
 
-/// Takes until it cannot any longer, and gives why.
+/// Reads until a failure; returns the reason.
 async fn take_all(nats: &Nats, replicas: usize, taker: &Arc<dyn AuditTaker>, stats: &AuditStreamStats) -> String {
     match try_take_all(nats, replicas, taker, stats).await {
         Ok(never) => match never {},
@@ -132,13 +132,13 @@ async fn try_take_all(
     stats: &AuditStreamStats,
 ) -> Result<std::convert::Infallible, String> {
     let made = nats.jetstream.create_or_update_stream(config(replicas)).await;
-    made.map_err(|error| format!("cannot make the stream {AUDIT_STREAM}: {error}"))?;
+    made.map_err(|error| format!("cannot create the stream {AUDIT_STREAM}: {error}"))?;
     let stream = nats.jetstream.get_stream(AUDIT_STREAM).await;
     let stream: Stream = stream.map_err(|error| format!("cannot open the stream {AUDIT_STREAM}: {error}"))?;
     let info = stream.cached_info();
     let created = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
     let (was_created, seq) = taker.place();
-    // One that was made anew begins anew, whatever it is called.
+    // A stream that was created anew is read from its beginning.
     let after = if was_created == created && seq <= info.state.last_sequence { seq } else { 0 };
     let consumer = OrderedConfig {
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: after + 1 },
@@ -150,7 +150,7 @@ async fn try_take_all(
     stats.reads(true);
     loop {
         let next = poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await;
-        let message = next.ok_or_else(|| "the stream is followed no more".to_owned())?;
+        let message = next.ok_or_else(|| "the subscription to the stream ended".to_owned())?;
         let message = message.map_err(|error| cannot(&error))?;
         let seq = message.info().map_err(|error| cannot(&error))?.stream_sequence;
         loop {
@@ -161,7 +161,7 @@ async fn try_take_all(
                     break;
                 }
                 Err(error) => {
-                    warn!(error, "what another machine recorded is not taken: trying again");
+                    warn!(error, "cannot store audit events of another machine: trying again");
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
             }
@@ -169,7 +169,7 @@ async fn try_take_all(
     }
 }
 
-/// Runs what may wait for the disk.
+/// Runs work on a blocking thread, because it may wait for the disk.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
     tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())?
 }

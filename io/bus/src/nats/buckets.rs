@@ -1,4 +1,4 @@
-//! Opening buckets, and reading one entry after the other.
+//! Opens buckets and reads their entries one after the other.
 
 use std::{pin::Pin, time::Duration};
 
@@ -8,18 +8,18 @@ use sallyport_directory::ENTRY_AGE;
 
 use super::{CONFIG_BUCKET, DIRECTORY_BUCKET, Nats};
 
-/// The largest entry, in bytes: a socket with a thousand tunnels and its policies.
+/// The largest entry in bytes: enough for a socket with a thousand tunnels and its policies.
 const MAX_ENTRY_BYTES: i32 = 1_000_000;
-/// What a message with an entry has beside it at most, in bytes: its subject and headers.
+/// Bound on subject and headers of a message with an entry, in bytes.
 const MAX_BESIDE_BYTES: usize = 4_096;
 
-/// How large an entry the bus takes now, in bytes: its own bound for messages may be lower than ours.
+/// The current limit for entries in bytes: the limit of the bus for messages may be lower than [`MAX_ENTRY_BYTES`].
 pub(super) fn max_entry_bytes(nats: &Nats) -> usize {
     let most = usize::try_from(MAX_ENTRY_BYTES).unwrap_or_default();
     nats.jetstream.client().server_info().max_payload.saturating_sub(MAX_BESIDE_BYTES).min(most)
 }
 
-/// Makes the buckets where they are not there yet, each on so many machines.
+/// Creates missing buckets with this number of replicas.
 pub(super) async fn make(nats: &Nats, replicas: usize) -> Result<(), String> {
     for (bucket, max_age) in [(CONFIG_BUCKET, Duration::ZERO), (DIRECTORY_BUCKET, ENTRY_AGE)] {
         let config = Config {
@@ -31,31 +31,31 @@ pub(super) async fn make(nats: &Nats, replicas: usize) -> Result<(), String> {
             ..Config::default()
         };
         let made = nats.jetstream.create_or_update_key_value(config).await;
-        made.map_err(|error| format!("cannot make the bucket {bucket}: {error}"))?;
+        made.map_err(|error| format!("cannot create the bucket {bucket}: {error}"))?;
     }
     Ok(())
 }
 
-/// A bucket that is followed: first all that is in it, then what changes.
+/// Follows a bucket: first all entries, then changes.
 pub(super) struct BucketWatch {
     watch: Watch,
-    /// The last revision that was there when this began.
+    /// The last revision at the start.
     listed_to: u64,
-    /// Whether all that was there then has come.
+    /// Whether all entries of the start were delivered.
     pub(super) is_complete: bool,
-    /// To read and write in the same bucket.
+    /// For reads and writes in the same bucket.
     pub(super) store: Store,
 }
 
-/// What came.
+/// A delivered entry.
 pub(super) struct BucketEntry {
     pub(super) entry: Entry,
-    /// Whether it was written after the following began.
-    pub(super) is_told: bool,
+    /// Whether the entry was written after the start.
+    pub(super) is_live: bool,
 }
 
 impl BucketWatch {
-    /// Begins to follow.
+    /// Starts to follow a bucket.
     pub(super) async fn begin(nats: &Nats, bucket: &str) -> Result<Self, String> {
         let store = nats.jetstream.get_key_value(bucket).await;
         let store = store.map_err(|error| format!("cannot open the bucket {bucket}: {error}"))?;
@@ -66,15 +66,15 @@ impl BucketWatch {
         Ok(Self { watch, listed_to, is_complete, store })
     }
 
-    /// What comes next. Cancel safe.
+    /// The next entry. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<BucketEntry, String> {
         let watch = &mut self.watch;
         match std::future::poll_fn(|context| Pin::new(&mut *watch).poll_next(context)).await {
-            None => Err("the bucket is followed no more".to_owned()),
+            None => Err("the subscription to the bucket ended".to_owned()),
             Some(Err(error)) => Err(format!("the bucket cannot be followed: {error}")),
             Some(Ok(entry)) => {
                 self.is_complete |= entry.delta == 0;
-                Ok(BucketEntry { is_told: entry.revision > self.listed_to, entry })
+                Ok(BucketEntry { is_live: entry.revision > self.listed_to, entry })
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What controls say to each other over core NATS: quick, and lost for whoever is away.
+//! Messages between controls over core NATS: fast, and lost for a control that is offline.
 
 use std::{future::poll_fn, pin::Pin};
 
@@ -9,48 +9,53 @@ use tracing::{debug, warn};
 
 use super::{Nats, OPEN_AGAIN};
 
-/// What controls say to each other is said here.
+/// Subject of messages between controls.
 const SUBJECT: &str = "sallyport.controls";
-/// The longest of it, in bytes.
-const MAX_SAID_BYTES: usize = 4_096;
+/// The longest message in bytes.
+const MAX_MESSAGE_BYTES: usize = 4_096;
 
-async fn next(heard: &mut Subscriber) -> Option<Message> {
-    poll_fn(|context| Pin::new(&mut *heard).poll_next(context)).await
+async fn next(messages: &mut Subscriber) -> Option<Message> {
+    poll_fn(|context| Pin::new(&mut *messages).poll_next(context)).await
 }
 
-/// Says to all other controls what comes from `said`, and gives what they say to `hear`, until it is dropped. `own` tells this
-/// control's words from theirs.
-pub async fn talk_to_controls(nats: Nats, own: [u8; 16], mut said: mpsc::Receiver<Vec<u8>>, hear: impl Fn(&[u8])) {
+/// Sends the messages from `outbox` to all other controls, and calls `receive` with theirs, until dropped. `own`
+/// identifies this control's own messages.
+pub async fn exchange_control_messages(
+    nats: Nats,
+    own: [u8; 16],
+    mut outbox: mpsc::Receiver<Vec<u8>>,
+    receive: impl Fn(&[u8]),
+) {
     let client = nats.jetstream.client();
     loop {
-        let mut heard = match client.subscribe(SUBJECT).await {
-            Ok(heard) => heard,
+        let mut messages = match client.subscribe(SUBJECT).await {
+            Ok(messages) => messages,
             Err(error) => {
-                warn!(%error, "the other controls are not heard: trying again");
+                warn!(%error, "cannot subscribe to the other controls: trying again");
                 tokio::time::sleep(OPEN_AGAIN).await;
                 continue;
             }
         };
         loop {
             tokio::select! {
-                word = said.recv() => {
-                    let Some(word) = word else { return };
-                    // What is said now must not arrive at some time, when the bus is back.
-                    if nats.link().is_up && word.len() <= MAX_SAID_BYTES {
-                        let message = [&own[..], &word].concat();
+                body = outbox.recv() => {
+                    let Some(body) = body else { return };
+                    // A message must not be delivered late, when the bus is available again.
+                    if nats.link().is_up && body.len() <= MAX_MESSAGE_BYTES {
+                        let message = [&own[..], &body].concat();
                         if let Err(error) = client.publish(SUBJECT, message.into()).await {
-                            debug!(%error, "the other controls were not told");
+                            debug!(%error, "a message to the other controls could not be sent");
                         }
                     }
                 }
-                message = next(&mut heard) => {
+                message = next(&mut messages) => {
                     let Some(message) = message else { break };
                     // An edge can have the bus deliver entries of the directory here; they keep their own subject.
                     if message.subject.as_str() != SUBJECT {
                         continue;
                     }
                     match message.payload.split_at_checked(own.len()) {
-                        Some((by, word)) if by != own.as_slice() && word.len() <= MAX_SAID_BYTES => hear(word),
+                        Some((by, body)) if by != own.as_slice() && body.len() <= MAX_MESSAGE_BYTES => receive(body),
                         _ => {}
                     }
                 }

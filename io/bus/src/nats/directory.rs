@@ -1,4 +1,4 @@
-//! What edges hold: one writes its own, everybody reads all.
+//! The directory of tunnels over the bus: each edge writes its own entries, and every machine reads all of them.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use async_nats::jetstream::{
     kv::{Operation, Store},
     publish::PublishAck,
 };
-use sallyport_directory::{Ask, BEAT, EdgeCard, Held, Holder, Lease, Reader, Tell};
+use sallyport_directory::{Ask, BEAT, DirectoryWrite, EdgeCard, Holder, Lease, Reader, TunnelEntry};
 use sallyport_model::{EdgeId, TunnelId};
 use tokio::{
     sync::{broadcast, watch},
@@ -21,41 +21,43 @@ use super::{
 };
 use crate::{Directory, Fleet};
 
-/// How many writes on end may fail before the bucket is opened again.
+/// Consecutive failed writes after which the bucket is opened again.
 const MAX_FAILURES: usize = 3;
-/// The longest pause of the loop, so that what is stale is seen.
+/// The longest pause of the loop, which also detects staleness.
 const MAX_WAIT: Duration = Duration::from_secs(1);
-/// How long a listing may take.
+/// Timeout of a listing.
 const LIST_TIME: Duration = Duration::from_secs(2);
-/// How long an edge that takes over is silent at most: well within the [`sallyport_directory::TERM`] of its predecessor's last beat.
+/// The longest silence of an edge that takes over, well below the [`sallyport_directory::TERM`] of its predecessor's
+/// last beat.
 const MAX_SILENT: Duration = Duration::from_millis(2_500);
-/// How often such an edge looks at what it holds.
+/// Interval at which such an edge checks the tunnels it holds.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long the last word may take.
+/// Timeout of the last message.
 const LAST_WORD_TIME: Duration = Duration::from_secs(1);
 
-/// Who takes part in the directory.
+/// The role of this machine in the directory.
 #[derive(Debug, Clone)]
 pub enum DirectoryRole {
-    /// An edge: what is in its directory is told to all.
+    /// An edge: publishes the tunnels of its own directory.
     Edge {
-        /// Who it is, and what it does.
+        /// The edge's description of itself.
         card: watch::Receiver<EdgeCard>,
-        /// Which of its lives this is; greater than all before.
+        /// Number of the edge's run, greater than those of all earlier runs.
         epoch: u64,
-        /// Its own tunnels.
+        /// The edge's own tunnels.
         own: Directory,
-        /// It takes over from a process that has just stopped to say anything: it says nothing before it holds what that one held,
-        /// or a few seconds are over, so that no tunnel seems to be gone in between.
+        /// The edge takes over from a process that has just stopped publishing. The edge stays silent until it holds
+        /// the same tunnels as its predecessor, or for a few seconds at most, so that no tunnel seems to be gone in
+        /// between.
         takes_over: bool,
-        /// Becomes true when the edge ends.
+        /// Becomes true when the edge stops.
         ends: watch::Receiver<bool>,
     },
-    /// A control: the tunnels of all edges come into its directory.
+    /// A control: receives the tunnels of all edges.
     Control {
-        /// By which it hears itself: a word that is unique to it.
+        /// A unique name, under which the control receives its own message.
         name: String,
-        /// Where all tunnels come.
+        /// Receives the tunnels of all edges.
         all: Directory,
     },
 }
@@ -63,10 +65,10 @@ pub enum DirectoryRole {
 struct Part {
     fleet: Fleet,
     reader: Reader,
-    /// Where the tunnels of all edges come.
+    /// Receives the tunnels of all edges.
     all: Option<Directory>,
     edge: Option<Own>,
-    /// The key under which a control hears itself.
+    /// The key of the control's own message, its proof that the bus delivers.
     echo: Option<String>,
     refused: u64,
 }
@@ -77,12 +79,12 @@ struct Own {
     holder: Holder,
     directory: Directory,
     ends: watch::Receiver<bool>,
-    /// It says nothing before, unless it holds what its predecessor held.
+    /// End of the silence, unless the edge holds its predecessor's tunnels earlier.
     silent_until: Option<Instant>,
 }
 
 impl Own {
-    /// Whether it is not yet the time to say something.
+    /// Whether the edge still has to be silent.
     fn is_silent(&mut self, reader: &Reader, is_complete: bool, now: Instant) -> bool {
         let Some(until) = self.silent_until else { return false };
         let has_all = || reader.known(self.id).all(|tunnel| self.directory.get(tunnel).is_some());
@@ -93,15 +95,21 @@ impl Own {
     }
 }
 
-/// Takes part in the directory: `fleet` is filled. Runs until it is dropped, or until the edge has said that it ends.
+/// Takes part in the directory and fills `fleet`. Runs until dropped, or until the edge has announced its end.
 pub async fn follow_directory(nats: Nats, role: DirectoryRole, fleet: Fleet) {
     let now = Instant::now();
     let (all, edge, echo) = match role {
         DirectoryRole::Edge { card, epoch, own, takes_over, ends } => {
             let silent_until = takes_over.then_some(now + MAX_SILENT);
-            let said = card.borrow().clone();
-            let own =
-                Own { id: said.edge, card, holder: Holder::new(said, epoch, now), directory: own, ends, silent_until };
+            let current = card.borrow().clone();
+            let own = Own {
+                id: current.edge,
+                card,
+                holder: Holder::new(current, epoch, now),
+                directory: own,
+                ends,
+                silent_until,
+            };
             (None, Some(own), None)
         }
         DirectoryRole::Control { name, all } => (Some(all), None, Some(format!("control.{name}"))),
@@ -117,11 +125,11 @@ pub async fn follow_directory(nats: Nats, role: DirectoryRole, fleet: Fleet) {
     }
 }
 
-/// A write whose answer is awaited.
+/// The result of a write.
 type Written = (Option<(TunnelId, u64)>, Result<PublishAck, PublishError>);
 
 impl Part {
-    /// Takes part until the edge has said that it ends.
+    /// Takes part until the edge has announced its end.
     async fn run(mut self, nats: Nats) {
         let mut was_told = String::new();
         loop {
@@ -138,7 +146,7 @@ impl Part {
                 },
             };
             if !why.is_empty() && why != was_told {
-                warn!(error = why, "the directory cannot be followed: what is known is kept, trying again");
+                warn!(error = why, "cannot follow the directory: keeping the known state, trying again");
             }
             was_told = why;
             self.note_stale();
@@ -146,7 +154,7 @@ impl Part {
         }
     }
 
-    /// Says from time to time that what is known gets older.
+    /// Reports the growing age of the known state from time to time.
     async fn go_stale(&self) {
         tokio::time::sleep(MAX_WAIT).await;
         self.note_stale();
@@ -156,7 +164,7 @@ impl Part {
         self.fleet.set_stale(self.reader.stale_since(Instant::now()));
     }
 
-    /// Resolves when the edge ends.
+    /// Resolves when the edge stops.
     async fn ending(&self) {
         match &self.edge {
             Some(own) => {
@@ -170,7 +178,7 @@ impl Part {
         }
     }
 
-    /// Follows until it cannot any longer, and gives why; `Ok` when the edge has said its last word.
+    /// Follows until a failure, and returns the reason; `Ok` when the edge has sent its last message.
     async fn follow(&mut self, nats: &Nats) -> Result<(), String> {
         let mut followed = BucketWatch::begin(nats, DIRECTORY_BUCKET).await?;
         let store = followed.store.clone();
@@ -207,13 +215,13 @@ impl Part {
                     }
                 }
                 Some(written) = writes.join_next() => {
-                    let Ok((held, answer)) = written else { continue };
+                    let Ok((entry, answer)) = written else { continue };
                     failures = if answer.is_ok() { 0 } else { failures + 1 };
-                    self.written(held, answer.is_ok());
+                    self.written(entry, answer.is_ok());
                     if let Err(error) = answer
                         && failures >= MAX_FAILURES
                     {
-                        return Err(format!("the bucket {DIRECTORY_BUCKET} takes nothing: {error}"));
+                        return Err(format!("the bucket {DIRECTORY_BUCKET} accepts no writes: {error}"));
                     }
                 }
                 () = tokio::time::sleep_until(wake.into()) => {
@@ -236,26 +244,28 @@ impl Part {
         self.reader.poll_timeout(now).map_or(wake, |ends| wake.min(ends))
     }
 
-    /// Writes what is to be written. The order of sending is the order in which the bucket has it.
+    /// Sends the pending writes. The bucket keeps the order of sending.
     async fn write(&mut self, nats: &Nats, writes: &mut JoinSet<Written>, is_complete: bool) -> Result<(), String> {
         let Some(own) = &mut self.edge else { return Ok(()) };
         if own.is_silent(&self.reader, is_complete, Instant::now()) {
             return Ok(());
         }
-        while let Some(tell) = own.holder.poll_tell(Instant::now()) {
-            let (key, bytes, held) = match &tell {
-                Tell::Lease(lease) => (format!("edge.{}", own.id), lease.to_bytes(), None),
-                Tell::Held(held) => {
-                    (format!("tunnel.{}.{}", own.id, held.tunnel), held.to_bytes(), Some((held.tunnel, held.version)))
-                }
+        while let Some(write) = own.holder.poll_write(Instant::now()) {
+            let (key, bytes, entry) = match &write {
+                DirectoryWrite::Lease(lease) => (format!("edge.{}", own.id), lease.to_bytes(), None),
+                DirectoryWrite::TunnelEntry(entry) => (
+                    format!("tunnel.{}.{}", own.id, entry.tunnel),
+                    entry.to_bytes(),
+                    Some((entry.tunnel, entry.version)),
+                ),
             };
             let bytes = bytes.map_err(|error| error.to_string())?;
-            send(nats, &key, bytes, held, writes).await?;
+            send(nats, &key, bytes, entry, writes).await?;
         }
         Ok(())
     }
 
-    /// What a control writes to hear itself.
+    /// Writes the message that a control waits to receive itself.
     async fn say_echo(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
         match &self.echo {
             Some(key) => send(nats, key, Vec::new(), None, writes).await,
@@ -268,18 +278,18 @@ impl Part {
         own.silent_until = None;
         own.holder.handle_end(Instant::now());
         let mut writes = JoinSet::new();
-        let said = async {
+        let farewell = async {
             self.write(nats, &mut writes, true).await?;
             while writes.join_next().await.is_some() {}
             Ok::<_, String>(())
         };
-        if !matches!(tokio::time::timeout(LAST_WORD_TIME, said).await, Ok(Ok(()))) {
-            debug!("that this edge ends could not be said: its lease ends by itself");
+        if !matches!(tokio::time::timeout(LAST_WORD_TIME, farewell).await, Ok(Ok(()))) {
+            debug!("the end of this edge could not be announced: its lease expires");
         }
     }
 
-    fn written(&mut self, held: Option<(TunnelId, u64)>, is_done: bool) {
-        let (Some(own), Some((tunnel, version))) = (&mut self.edge, held) else { return };
+    fn written(&mut self, entry: Option<(TunnelId, u64)>, is_done: bool) {
+        let (Some(own), Some((tunnel, version))) = (&mut self.edge, entry) else { return };
         if is_done {
             own.holder.handle_written(tunnel, version);
         } else {
@@ -287,7 +297,7 @@ impl Part {
         }
     }
 
-    /// A change of the edge's own tunnels.
+    /// Handles a change of the edge's own tunnels.
     fn take_own(&mut self, change: Result<TunnelId, broadcast::error::RecvError>) {
         match change {
             Ok(tunnel) => {
@@ -304,17 +314,17 @@ impl Part {
     fn take_all_own(&mut self) {
         let Some(own) = &mut self.edge else { return };
         let present = own.directory.all();
-        let gone: Vec<_> = own.holder.held().filter(|tunnel| own.directory.get(*tunnel).is_none()).collect();
+        let gone: Vec<_> = own.holder.tunnel_ids().filter(|tunnel| own.directory.get(*tunnel).is_none()).collect();
         gone.into_iter().for_each(|tunnel| own.holder.handle_down(tunnel));
         present.into_iter().for_each(|presence| own.holder.handle_up(presence));
     }
 
     fn read(&mut self, came: BucketEntry) {
-        let BucketEntry { entry, is_told } = came;
+        let BucketEntry { entry, is_live } = came;
         let now = Instant::now();
         if self.echo.as_ref() == Some(&entry.key) {
-            if is_told {
-                self.reader.handle_heard(now);
+            if is_live {
+                self.reader.handle_delivery(now);
             }
             return;
         }
@@ -323,13 +333,13 @@ impl Part {
         }
         let read = if entry.key.starts_with("edge.") {
             Lease::from_bytes(&entry.value).map(|lease| {
-                if is_told {
+                if is_live {
                     self.fleet.record_heard(lease.card.edge, now);
                 }
-                self.reader.handle_lease(lease, is_told, now)
+                self.reader.handle_lease(lease, is_live, now)
             })
         } else if entry.key.starts_with("tunnel.") {
-            Held::from_bytes(&entry.value).map(|held| self.reader.handle_held(held, is_told, now))
+            TunnelEntry::from_bytes(&entry.value).map(|entry| self.reader.handle_tunnel(entry, is_live, now))
         } else {
             return;
         };
@@ -341,35 +351,35 @@ impl Part {
     }
 
     fn refuse(&mut self, key: &str, error: &dyn std::fmt::Display) {
-        // Once in a while: an edge of another version says the same each second.
+        // Logged rarely: an edge of another version repeats its entries every second.
         if self.refused.is_multiple_of(1_000) {
-            warn!(key, %error, "an entry of the directory is not taken");
+            warn!(key, %error, "an entry of the directory is not accepted");
         }
         self.refused += 1;
     }
 
-    /// Hands on what is otherwise, and asks for what is missing.
+    /// Applies the changes to the fleet, and requests missing listings.
     async fn tell_fleet(&mut self, store: &Store) {
         while let Some(change) = self.reader.poll_change() {
             match &change {
                 sallyport_directory::Change::EdgeCame(card) => {
-                    info!(edge = %card.name, region = %card.region, "edge there")
+                    info!(edge = %card.name, region = %card.region, "edge joined")
                 }
-                sallyport_directory::Change::EdgeLeft(edge) => info!(%edge, "edge gone"),
+                sallyport_directory::Change::EdgeLeft(edge) => info!(%edge, "edge left"),
                 _ => {}
             }
             self.fleet.apply(change, self.all.as_ref());
         }
         self.note_stale();
         while let Some(ask) = self.reader.poll_ask() {
-            debug!(edge = %ask.edge, "the tunnels of an edge are read again");
+            debug!(edge = %ask.edge, "reading the tunnels of an edge again");
             match list(store, ask).await {
                 Ok(listed) => {
                     if let Err(error) = self.reader.handle_listing(ask, listed, Instant::now()) {
                         self.refuse("listing", &error);
                     }
                 }
-                Err(error) => debug!(error, "the tunnels of an edge cannot be read: trying again"),
+                Err(error) => debug!(error, "cannot read the tunnels of an edge: trying again"),
             }
             while let Some(change) = self.reader.poll_change() {
                 self.fleet.apply(change, self.all.as_ref());
@@ -378,7 +388,7 @@ impl Part {
     }
 }
 
-/// What the edge says of itself, as soon as that is something else.
+/// The edge's card, once it changes.
 async fn changed(cards: &mut Option<watch::Receiver<EdgeCard>>) -> EdgeCard {
     if let Some(cards) = cards
         && cards.changed().await.is_ok()
@@ -392,17 +402,17 @@ async fn send(
     nats: &Nats,
     key: &str,
     bytes: Vec<u8>,
-    held: Option<(TunnelId, u64)>,
+    entry: Option<(TunnelId, u64)>,
     writes: &mut JoinSet<Written>,
 ) -> Result<(), String> {
     let sent = nats.jetstream.publish(format!("$KV.{DIRECTORY_BUCKET}.{key}"), bytes.into()).await;
     let answer = sent.map_err(|error| format!("cannot write {key}: {error}"))?;
-    writes.spawn(async move { (held, answer.await) });
+    writes.spawn(async move { (entry, answer.await) });
     Ok(())
 }
 
-/// All entries of the edge that the bucket has.
-async fn list(store: &Store, ask: Ask) -> Result<Vec<Held>, String> {
+/// All entries of the edge in the bucket.
+async fn list(store: &Store, ask: Ask) -> Result<Vec<TunnelEntry>, String> {
     let watch = store.watch_with_history(format!("tunnel.{}.>", ask.edge)).await;
     let mut watch = watch.map_err(|error| error.to_string())?;
     let mut listed = Vec::new();
@@ -414,19 +424,19 @@ async fn list(store: &Store, ask: Ask) -> Result<Vec<Held>, String> {
             let Some(entry) = next.await else { return Ok(()) };
             let entry = entry.map_err(|error| error.to_string())?;
             if entry.operation == Operation::Put
-                && let Ok(held) = Held::from_bytes(&entry.value)
+                && let Ok(entry) = TunnelEntry::from_bytes(&entry.value)
             {
-                listed.push(held);
+                listed.push(entry);
             }
             if entry.delta == 0 {
                 return Ok::<_, String>(());
             }
         }
     };
-    // Where there is no entry at all, none comes.
+    // Without any entry the listing delivers nothing and ends.
     match tokio::time::timeout(LIST_TIME, ended).await {
         Ok(ended) => ended.map(|()| listed),
         Err(_) if listed.is_empty() => Ok(listed),
-        Err(_) => Err("it takes too long".to_owned()),
+        Err(_) => Err("the listing takes too long".to_owned()),
     }
 }

@@ -1,4 +1,5 @@
-//! What an edge does with what control publishes: it fills the maps that the request path looks into, and the snapshot.
+//! An edge follows the configuration that control publishes: fills the maps of the request path, and writes the
+//! snapshot.
 
 use std::{
     path::PathBuf,
@@ -10,7 +11,7 @@ use std::{
 };
 
 use async_nats::jetstream::kv::{Entry, Operation};
-use sallyport_directory::config::{OutOfOrder, Replica, Said};
+use sallyport_directory::config::{EntryContent, OutOfOrder, Replica};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -21,10 +22,10 @@ use super::{
 };
 use crate::{Bus, ConfigKey, ConfigValue, Snapshot};
 
-/// How often the snapshot is written at most.
+/// The shortest time between two writes of the snapshot.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
 
-/// How far an edge has come in following: for metrics and for health.
+/// Progress of an edge in following the configuration, for metrics and health.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigProgress {
     shared: Arc<ConfigCounts>,
@@ -41,36 +42,36 @@ struct ConfigCounts {
 }
 
 impl ConfigProgress {
-    /// The revision of the bucket that is known.
+    /// The last known revision of the bucket.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.shared.revision.load(Relaxed)
     }
 
-    /// How many entries are known.
+    /// Number of known entries.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.shared.entries.load(Relaxed)
     }
 
-    /// How many entries were not understood.
+    /// Number of entries that were not understood.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Relaxed)
     }
 
-    /// How often the snapshot could not be written.
+    /// Number of failed writes of the snapshot.
     #[must_use]
     pub fn snapshot_failures(&self) -> u64 {
         self.shared.snapshot_failures.load(Relaxed)
     }
 
-    /// From now on the snapshot is another process's to write.
+    /// Stops writing the snapshot, because another process takes over.
     pub fn stop_saving(&self) {
         self.shared.is_unsaved.store(true, Relaxed);
     }
 
-    /// Whether all that control has published is known, and the bus is there to tell of changes.
+    /// Whether all published entries are known and the bus is connected.
     #[must_use]
     pub fn is_present(&self) -> bool {
         self.shared.is_present.load(Relaxed)
@@ -78,7 +79,7 @@ impl ConfigProgress {
 }
 
 impl Bus {
-    /// Takes an entry over.
+    /// Applies an entry to the maps.
     pub fn apply_config(&self, value: ConfigValue) {
         match value {
             ConfigValue::Route(route) => {
@@ -97,7 +98,7 @@ impl Bus {
         }
     }
 
-    /// Forgets what the entry was about.
+    /// Removes the subject of an entry from the maps.
     pub fn forget_config(&self, key: ConfigKey) {
         match key {
             ConfigKey::Route(id) => self.routes.remove(id),
@@ -116,12 +117,12 @@ struct Follower {
     dir: PathBuf,
     followed: ConfigProgress,
     replica: Replica<String, ConfigValue>,
-    /// When the snapshot is to be written, if what is known differs from it.
+    /// When to write the snapshot, if the known state differs from it.
     save_at: Option<Instant>,
 }
 
-/// Follows what control publishes, from `known` on, which came from a snapshot and is in the bus already. Runs until it is
-/// dropped.
+/// Follows the published configuration, starting from `known`, a snapshot that is applied to the bus already. Runs
+/// until dropped.
 pub async fn follow_config(nats: Nats, bus: Bus, dir: PathBuf, known: Snapshot, followed: ConfigProgress) {
     let mut follower = Follower { bus, dir, followed, replica: Replica::new(known.entries), save_at: None };
     follower.count();
@@ -134,7 +135,7 @@ pub async fn follow_config(nats: Nats, bus: Bus, dir: PathBuf, known: Snapshot, 
         };
         follower.followed.shared.is_present.store(false, Relaxed);
         if !why.is_empty() && why != was_told {
-            warn!(error = why, "the configuration cannot be followed: serving what is known, trying again");
+            warn!(error = why, "cannot follow the configuration: serving the known one, trying again");
         }
         was_told = why;
         let wait = tokio::time::sleep(OPEN_AGAIN);
@@ -143,7 +144,7 @@ pub async fn follow_config(nats: Nats, bus: Bus, dir: PathBuf, known: Snapshot, 
 }
 
 impl Follower {
-    /// Follows until it cannot any longer; gives why. May be dropped at any time.
+    /// Follows until a failure; returns the reason. May be dropped at any time.
     async fn follow(&mut self, nats: &Nats) -> String {
         let mut followed = match BucketWatch::begin(nats, CONFIG_BUCKET).await {
             Ok(followed) => followed,
@@ -180,12 +181,12 @@ impl Follower {
                     self.changed();
                 }
                 self.followed.shared.is_present.store(true, Relaxed);
-                info!(entries = self.replica.known().len(), "all that control knows is known");
+                info!(entries = self.replica.known().len(), "the configuration is complete");
             }
         }
     }
 
-    /// Takes an entry over, or forgets it.
+    /// Applies an entry, or removes its subject.
     fn take(&mut self, entry: &Entry) -> Result<(), OutOfOrder> {
         let is_put = entry.operation == Operation::Put;
         if entry.key == META_KEY {
@@ -195,16 +196,16 @@ impl Follower {
             debug!(key = entry.key, "an entry of a kind that is not known");
             return self.replica.handle_revision(entry.revision);
         };
-        let said = match is_put.then(|| ConfigValue::from_bytes(key, &entry.value)) {
-            Some(Ok(value)) => Said::Put(value),
+        let content = match is_put.then(|| ConfigValue::from_bytes(key, &entry.value)) {
+            Some(Ok(value)) => EntryContent::Put(value),
             Some(Err(error)) => {
                 self.followed.shared.refused.fetch_add(1, Relaxed);
                 warn!(key = entry.key, %error, "an entry of the configuration is not understood");
-                Said::Unclear
+                EntryContent::Unclear
             }
-            None => Said::Gone,
+            None => EntryContent::Gone,
         };
-        if self.replica.handle_entry(entry.key.clone(), entry.revision, said)? {
+        if self.replica.handle_entry(entry.key.clone(), entry.revision, content)? {
             match self.replica.known().get(&entry.key) {
                 Some(value) => self.bus.apply_config(value.clone()),
                 None => self.bus.forget_config(key),
@@ -214,7 +215,7 @@ impl Follower {
         Ok(())
     }
 
-    /// What is known is not what is on disk.
+    /// Schedules a write of the snapshot.
     fn changed(&mut self) {
         self.count();
         self.save_at.get_or_insert_with(|| Instant::now() + SNAPSHOT_EVERY);
@@ -224,7 +225,7 @@ impl Follower {
         self.followed.shared.entries.store(self.replica.known().len() as u64, Relaxed);
     }
 
-    /// Writes the snapshot, if what is known differs from it.
+    /// Writes the snapshot, if the known state differs from it.
     async fn save_now(&mut self) {
         if self.save_at.take().is_none() || self.followed.shared.is_unsaved.load(Relaxed) {
             return;
@@ -235,7 +236,7 @@ impl Follower {
         let written = tokio::task::spawn_blocking(move || Snapshot::write(&dir, &entries, saved_at)).await;
         if let Ok(Err(error)) = written {
             self.followed.shared.snapshot_failures.fetch_add(1, Relaxed);
-            warn!(%error, "what is known is not on disk: trying again");
+            warn!(%error, "cannot write the snapshot: trying again");
             self.save_at = Some(Instant::now() + SNAPSHOT_EVERY);
         }
     }

@@ -1,10 +1,10 @@
-//! The bus between machines: two key-value buckets of NATS JetStream.
+//! The bus between machines: two key-value buckets of NATS JetStream, and requests.
 //!
-//! Control writes [`CONFIG_BUCKET`] ([`publish_config`]), edges follow it ([`follow_config`]). Edges write into
-//! [`DIRECTORY_BUCKET`] what they hold, and everybody follows that ([`follow_directory`]). Each of these runs until it is dropped:
-//! while the bus is away it waits, and what happened meanwhile is written and read when it is back.
+//! Control writes [`CONFIG_BUCKET`] ([`publish_config`]), and edges follow it ([`follow_config`]). Edges write their
+//! tunnels into [`DIRECTORY_BUCKET`], and every machine follows it ([`follow_directory`]). Each of these functions runs
+//! until dropped. While the bus is unavailable they wait; changes of that time are written and read afterwards.
 //!
-//! What control asks edges at the moment travels beside the buckets, as requests of core NATS ([`answer_asks`]).
+//! Questions of control to edges are requests of core NATS ([`answer_asks`]), beside the buckets.
 
 mod asks;
 mod audit;
@@ -30,37 +30,38 @@ use tracing::{debug, info, warn};
 
 pub use asks::answer_asks;
 pub use audit::{AUDIT_STREAM, AUDIT_STREAM_AGE, MAX_AUDIT_STREAM_BYTES, publish_audit, take_audit};
-pub use controls::talk_to_controls;
+pub use controls::exchange_control_messages;
 pub use directory::{DirectoryRole, follow_directory};
 pub use follow::{ConfigProgress, follow_config};
 pub use publish::{ConfigSource, PublishStats, SourceFuture, prepare, publish_config};
 
-/// What edges need to know.
+/// The configuration of edges.
 pub const CONFIG_BUCKET: &str = "sallyport_config";
-/// Which edge holds what.
+/// The tunnels that edges hold.
 pub const DIRECTORY_BUCKET: &str = "sallyport_directory";
-/// Beneath which edges are answered. That of controls is `_INBOX`: the bus can be told to let edges hear nothing else.
+/// Prefix of the inboxes of edges; that of controls is `_INBOX`. The bus can be configured to let edges read nothing
+/// else.
 const EDGE_INBOX: &str = "_INBOX.sallyport-edge";
-/// How long the bus may take to answer.
+/// Time that the bus has to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
-/// How long an attempt to connect may take.
+/// Timeout of a connection attempt.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
-/// How long machines of the bus are tried for which is the nearest, how many, and at which port where none is said.
+/// Bounds of the search for the nearest machine of the bus: time, number of machines, and the default port.
 const REACH_TIME: Duration = Duration::from_secs(1);
 const MAX_SERVERS_TRIED: usize = 16;
 const DEFAULT_PORT: u16 = 4222;
-/// How often a quiet connection is asked whether it is there.
+/// Interval of pings on an idle connection.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// The longest pause between attempts to connect.
+/// The longest pause between connection attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// How long to wait before a bucket is opened again that could not be.
+/// Pause before a bucket that could not be opened is tried again.
 const OPEN_AGAIN: Duration = Duration::from_millis(500);
 
-/// By what the bus knows us.
+/// Credentials for the bus.
 #[derive(Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BusCredentials {
-    /// It asks for nothing.
+    /// None.
     #[default]
     None,
     /// A user and a password.
@@ -80,51 +81,51 @@ impl std::fmt::Debug for BusCredentials {
     }
 }
 
-/// Where the bus is.
+/// Configuration of the connection to the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusConfig {
-    /// Its machines, such as `nats://10.0.0.1:4222`; `tls://` asks for TLS.
+    /// Machines of the bus, such as `nats://10.0.0.1:4222`; `tls://` requires TLS.
     pub servers: Vec<String>,
-    /// By what it knows us.
+    /// The credentials.
     pub credentials: BusCredentials,
-    /// The authority of its certificates in PEM; that of the system when absent. With one, TLS is asked for.
+    /// Path of the CA certificate of the bus in PEM; `None` uses the system's CAs. With a path, TLS is required.
     pub ca: Option<PathBuf>,
-    /// What it is told that we are called.
+    /// Name of this client, as shown by the bus.
     pub name: String,
-    /// Whether an edge connects: it is answered beneath `_INBOX.sallyport-edge`, so that the bus can be told to let edges hear
-    /// nothing else.
+    /// Whether an edge connects. Its inboxes are below `_INBOX.sallyport-edge`, so that the bus can be configured to
+    /// let edges read nothing else.
     pub is_edge: bool,
 }
 
-/// Why there is no connection to the bus.
+/// Reason why there is no connection to the bus.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// No machine was named, or in a way that cannot be.
-    #[error("{servers:?} is no address of a bus: expected nats://HOST:PORT or tls://HOST:PORT")]
+    /// No machine is configured, or an address is malformed.
+    #[error("{servers:?} is not a valid bus address: expected nats://HOST:PORT or tls://HOST:PORT")]
     Address {
-        /// What was given.
+        /// The configured value.
         servers: String,
     },
-    /// It does not take our credentials.
+    /// The bus refuses the credentials.
     #[error("the bus at {servers} refuses the credentials: check its user and password, or its token")]
     Credentials {
-        /// Where.
+        /// The machines of the bus.
         servers: String,
     },
-    /// It cannot be trusted.
+    /// The certificate of the bus is not trusted.
     #[error("the bus at {servers} cannot be trusted: {source}")]
     Tls {
-        /// Where.
+        /// The machines of the bus.
         servers: String,
-        /// Why.
+        /// The cause.
         source: async_nats::ConnectError,
     },
-    /// The connection cannot even be tried.
+    /// The connection cannot be attempted.
     #[error("cannot connect to the bus at {servers}: {source}")]
     Other {
-        /// Where.
+        /// The machines of the bus.
         servers: String,
-        /// Why.
+        /// The cause.
         source: async_nats::ConnectError,
     },
 }
@@ -132,17 +133,17 @@ pub enum BusError {
 /// The state of the connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
-    /// Whether there is one.
+    /// Whether the connection is established.
     pub is_up: bool,
-    /// Since when it is so.
+    /// Time of the last change.
     pub since: Instant,
-    /// Whether the bus is there, and refuses the credentials.
+    /// Whether the bus is reachable but refuses the credentials.
     pub is_refused: bool,
-    /// How many connections there were.
+    /// Number of connections so far.
     count: u64,
 }
 
-/// A connection to the bus, which is made again for as long as this lives. Clones share it.
+/// A connection to the bus that reconnects by itself. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Nats {
     jetstream: jetstream::Context,
@@ -151,7 +152,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Connects. When the bus is away that is said in the log, and tried for as long as it takes.
+    /// Connects. If the bus is unavailable, logs a warning and keeps trying.
     ///
     /// # Errors
     /// The address, the credentials or the certificate are wrong.
@@ -159,8 +160,8 @@ impl Nats {
         Self::connected(config, false).await
     }
 
-    /// [`Nats::connect`], but credentials that the bus refuses are said in the log, and tried for as long as it takes: it may take
-    /// them again, or there may be others ([`Nats::use_credentials`]).
+    /// Like [`Nats::connect`], but also keeps trying when the bus refuses the credentials: the bus may accept them
+    /// later, or there may be others ([`Nats::use_credentials`]).
     ///
     /// # Errors
     /// The address or the certificate is wrong.
@@ -198,7 +199,7 @@ impl Nats {
                     if is_of_tls(&source) {
                         return Err(BusError::Tls { servers, source });
                     }
-                    warn!(%servers, error = %source, "the bus does not answer: trying until it does");
+                    warn!(%servers, error = %source, "the bus does not answer: trying until it answers");
                     retried(config, &credentials, &link, servers).await?
                 }
                 ConnectErrorKind::MaxReconnects => return Err(BusError::Other { servers, source }),
@@ -208,29 +209,29 @@ impl Nats {
         Ok(Self { jetstream, link, credentials })
     }
 
-    /// Shows these credentials from the next connection on.
+    /// Uses these credentials from the next connection on.
     pub fn use_credentials(&self, credentials: BusCredentials) {
         *self.credentials.write() = credentials;
     }
 
-    /// The state of the connection now.
+    /// The current state of the connection.
     #[must_use]
     pub fn link(&self) -> Link {
         *self.link.borrow()
     }
 
-    /// Resolves when there is a connection; gives which one it is.
+    /// Resolves when there is a connection; returns its number.
     async fn up(&self) -> u64 {
         let mut link = self.link.subscribe();
         let count = link.wait_for(|link| link.is_up).await.map(|link| link.count).ok();
         match count {
             Some(count) => count,
-            // The sender lives as long as this does.
+            // The sender lives as long as `self`.
             None => std::future::pending().await,
         }
     }
 
-    /// Resolves when this connection has ended, whether or not there is another one.
+    /// Resolves when this connection has ended, whether or not there is a new one.
     async fn over(&self, count: u64) {
         let mut link = self.link.subscribe();
         let is_over = link.wait_for(|link| !link.is_up || link.count != count).await.is_ok();
@@ -240,8 +241,8 @@ impl Nats {
     }
 }
 
-/// The machines of the bus, those first that are reached soonest; those that are not come last, as they were given. What goes by a
-/// machine that is far away makes detours.
+/// The machines of the bus, sorted by connection time; unreachable ones come last in their given order. A distant
+/// machine would add detours.
 async fn nearest_first(servers: &[String]) -> Vec<String> {
     if servers.len() < 2 {
         return servers.to_vec();
@@ -267,15 +268,15 @@ async fn nearest_first(servers: &[String]) -> Vec<String> {
     first.chain(last.map(|(_, server)| server)).cloned().collect()
 }
 
-/// Certificates that are not believed come as errors of reading and writing.
+/// Whether the error is about the certificate; such errors arrive as I/O errors.
 fn is_of_tls(error: &async_nats::ConnectError) -> bool {
-    let said = format!("{error:?}");
-    said.contains("InvalidCertificate")
-        || said.contains("invalid peer certificate")
-        || said.contains("could not load certs")
+    let text = format!("{error:?}");
+    text.contains("InvalidCertificate")
+        || text.contains("invalid peer certificate")
+        || text.contains("could not load certs")
 }
 
-/// A connection that is tried for as long as it takes.
+/// A connection that keeps trying.
 async fn retried(
     config: &BusConfig,
     credentials: &Arc<RwLock<BusCredentials>>,
@@ -310,7 +311,7 @@ fn options(
             pause.min(MAX_PAUSE)
         })
         .event_callback(move |event| {
-            told(&link, &event);
+            record_event(&link, &event);
             async {}
         });
     if config.is_edge {
@@ -335,16 +336,16 @@ fn auth(credentials: &BusCredentials) -> Auth {
     auth
 }
 
-/// Says once that the bus is there and refuses the credentials.
+/// Logs once that the bus refuses the credentials.
 fn tell_refusal(link: &watch::Sender<Link>) {
     if link.send_if_modified(|link| !link.is_up && !std::mem::replace(&mut link.is_refused, true)) {
         warn!(
-            "the bus refuses the credentials: what is known is served on; give it those that it knows, or this machine others"
+            "the bus refuses the credentials: serving the known configuration; correct the credentials of the bus or of this machine"
         );
     }
 }
 
-fn told(link: &watch::Sender<Link>, event: &Event) {
+fn record_event(link: &watch::Sender<Link>, event: &Event) {
     match event {
         Event::Connected => {
             let again = link.borrow().count > 0;
@@ -352,12 +353,12 @@ fn told(link: &watch::Sender<Link>, event: &Event) {
                 *link = Link { is_up: true, since: Instant::now(), is_refused: false, count: link.count + 1 }
             });
             if again {
-                info!("the bus is there again");
+                info!("the bus is available again");
             }
         }
         Event::Disconnected | Event::Closed => {
             if link.borrow().is_up {
-                warn!("the bus is away: what is known is served on");
+                warn!("the bus is unavailable: serving the known configuration");
             }
             link.send_if_modified(|link| {
                 let was_up = std::mem::replace(&mut link.is_up, false);
@@ -368,8 +369,8 @@ fn told(link: &watch::Sender<Link>, event: &Event) {
             });
         }
         Event::ClientError(error) if error.to_string().contains("authorization violation") => tell_refusal(link),
-        Event::ServerError(error) => warn!(%error, "the bus refuses something"),
-        other => debug!(%other, "of the bus"),
+        Event::ServerError(error) => warn!(%error, "the bus reports an error"),
+        other => debug!(%other, "event of the bus connection"),
     }
 }
 
@@ -381,7 +382,7 @@ mod tests {
     async fn a_machine_of_the_bus_that_is_reached_comes_before_those_that_are_not() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = format!("nats://{}", listener.local_addr().unwrap());
-        // Port 1 of this machine takes nobody, and no name ends in `invalid` (RFC 6761 section 6.4).
+        // Port 1 of this machine is closed, and no name ends in `invalid` (RFC 6761 section 6.4).
         let (away, unknown) = ("nats://127.0.0.1:1".to_owned(), "tls://bus.invalid".to_owned());
         let servers = [away.clone(), there.clone(), unknown.clone()];
         assert_eq!(nearest_first(&servers).await, [there, away.clone(), unknown]);

@@ -1,4 +1,4 @@
-//! What control does: it keeps the bucket as the store is.
+//! Keeps the configuration bucket in step with the store, at a control.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -12,7 +12,7 @@ use std::{
 };
 
 use async_nats::jetstream::kv::{Entry, Operation, Store, UpdateErrorKind};
-use sallyport_directory::config::{Keeper, Kept, Mend};
+use sallyport_directory::config::{Keeper, Mend, StoredEntry};
 use tokio::{sync::broadcast, time::Instant};
 use tracing::{debug, info, warn};
 
@@ -22,31 +22,31 @@ use super::{
 };
 use crate::{Bus, ConfigKey, ConfigValue, config_entry::CONFIG_SCHEMA};
 
-/// An entry that is there when all of the configuration is.
+/// An entry that is present when the configuration is complete.
 pub(super) const META_KEY: &str = "meta";
-/// How often the bucket is compared with the store.
+/// Interval of comparing the bucket with the store.
 const RECONCILE_EVERY: Duration = Duration::from_secs(30);
-/// How often a change is tried when others change the same entry.
+/// Attempts to write an entry that others change at the same time.
 const MAX_TRIES: usize = 8;
-/// How old the mark of something that is gone must be before it is removed, so that who was away for a while sees it.
+/// Age from which on the mark of a removed entry is purged. Until then, machines that were offline see the removal.
 const MARK_AGE: Duration = Duration::from_secs(3_600);
-/// How many such marks are removed at a time.
+/// The most marks purged at a time.
 const MAX_MARKS_REMOVED: usize = 100;
 
-/// What a source gives.
+/// A boxed future of a [`ConfigSource`].
 pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
 /// The store, as the bucket is to be.
 pub trait ConfigSource: Send + Sync {
-    /// What the store has of this now.
+    /// The value of this key in the store.
     fn read(&self, key: ConfigKey) -> SourceFuture<'_, Option<ConfigValue>>;
-    /// All that the store has now.
+    /// All values in the store.
     fn all(&self) -> SourceFuture<'_, Vec<ConfigValue>>;
-    /// Another control has changed this.
+    /// Reports that another control has changed this key.
     fn changed_elsewhere(&self, key: ConfigKey);
 }
 
-/// What was published.
+/// Counters of publishing.
 #[derive(Debug, Clone, Default)]
 pub struct PublishStats {
     shared: Arc<Counts>,
@@ -61,25 +61,25 @@ struct Counts {
 }
 
 impl PublishStats {
-    /// How many entries were written.
+    /// Number of written entries.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.shared.written.load(Relaxed)
     }
 
-    /// How many of them because the bucket differed from the store without a change that was told.
+    /// Number of entries written because the bucket differed from the store without a notified change.
     #[must_use]
     pub fn mended(&self) -> u64 {
         self.shared.mended.load(Relaxed)
     }
 
-    /// How often an entry could not be written, and was tried again.
+    /// Number of failed writes, which were tried again.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.shared.failed.load(Relaxed)
     }
 
-    /// How many entries the bus does not take because of their size; edges do not know what they are about.
+    /// Number of entries that exceed the limit of the bus; edges do not get them.
     #[must_use]
     pub fn too_large(&self) -> u64 {
         self.shared.too_large.load(Relaxed)
@@ -90,48 +90,48 @@ struct Publisher<'a> {
     source: &'a dyn ConfigSource,
     stats: &'a PublishStats,
     keeper: Keeper<SystemTime>,
-    /// How large an entry may be, in bytes.
+    /// The largest entry in bytes.
     max_bytes: usize,
-    /// What is larger.
+    /// Keys of entries that exceed the limit.
     too_large: HashSet<String>,
 }
 
-/// What the bucket has, as it was read.
-fn kept(entry: &Entry) -> Kept<SystemTime> {
+/// The entry of the bucket, as it was read.
+fn kept(entry: &Entry) -> StoredEntry<SystemTime> {
     let created = UNIX_EPOCH + Duration::from_secs(u64::try_from(entry.created.unix_timestamp()).unwrap_or_default());
     let value = (entry.operation == Operation::Put).then(|| entry.value.to_vec());
-    Kept { revision: entry.revision, value, written_at: created }
+    StoredEntry { revision: entry.revision, value, written_at: created }
 }
 
-/// Makes the buckets where they are not there yet, each on so many machines of the bus, if that goes at once.
+/// Creates missing buckets with this number of replicas, if possible at once.
 pub async fn prepare(nats: &Nats, replicas: usize) {
     if nats.link().is_up
         && let Err(error) = buckets::make(nats, replicas).await
     {
-        debug!(error, "the buckets are made later");
+        debug!(error, "the buckets will be created later");
     }
 }
 
-/// Keeps the bucket as the store is, on so many machines of the bus. Runs until it is dropped.
+/// Keeps the bucket in step with the store, with this number of replicas. Runs until dropped.
 pub async fn publish_config(nats: Nats, bus: Bus, source: Arc<dyn ConfigSource>, replicas: usize, stats: PublishStats) {
     let mut was_told = String::new();
     loop {
         let connection = nats.up().await;
-        // Whatever changes from here on is told; what changed before is found by comparing.
+        // Later changes arrive as hints; earlier ones are found by comparing.
         let hints = bus.config_changes();
         let why = tokio::select! {
             () = nats.over(connection) => String::new(),
             error = publish(&nats, hints, &*source, replicas, &stats) => error,
         };
         if !why.is_empty() && why != was_told {
-            warn!(error = why, "edges are not told of changes: trying again");
+            warn!(error = why, "cannot publish changes to edges: trying again");
         }
         was_told = why;
         tokio::time::sleep(OPEN_AGAIN).await;
     }
 }
 
-/// Publishes until it cannot any longer; gives why.
+/// Publishes until a failure; returns the reason.
 async fn publish(
     nats: &Nats,
     mut hints: broadcast::Receiver<ConfigKey>,
@@ -177,16 +177,16 @@ async fn publish(
 }
 
 impl Publisher<'_> {
-    /// Learns what is in the bucket; gives what another control has changed.
+    /// Records an entry of the bucket; returns the key if another control has changed the entry.
     fn read(&mut self, came: BucketEntry) -> Option<ConfigKey> {
-        let BucketEntry { entry, is_told } = came;
+        let BucketEntry { entry, is_live } = came;
         let is_others = self.keeper.handle_entry(&entry.key, kept(&entry));
-        entry.key.parse().ok().filter(|_| is_told && is_others)
+        entry.key.parse().ok().filter(|_| is_live && is_others)
     }
 
-    /// Makes the entry as the store is now. What is read from the store is newer than what was in the bucket, since the
-    /// bucket takes it only in place of the revision that was known before the store was read: an older state never
-    /// replaces a newer one, whichever control writes it. Gives whether it had to be written.
+    /// Makes the entry equal to the store, and returns whether a write was needed. The store is read after the revision
+    /// of the bucket, and the bucket accepts a write only in place of that revision. So an older state never replaces a
+    /// newer one, whichever control writes.
     async fn publish(&mut self, store: &Store, key: ConfigKey) -> Result<bool, String> {
         let text = key.to_string();
         for _ in 0..MAX_TRIES {
@@ -203,7 +203,7 @@ impl Publisher<'_> {
                 self.stats.shared.written.fetch_add(1, Relaxed);
                 return Ok(true);
             }
-            // Somebody else was faster: look again at both.
+            // Another control was faster: read both again.
             match store.entry(&text).await.map_err(|error| format!("cannot read {text}: {error}"))? {
                 Some(entry) => {
                     self.keeper.handle_entry(&text, kept(&entry));
@@ -211,15 +211,15 @@ impl Publisher<'_> {
                 None => self.keeper.handle_nothing(&text),
             }
         }
-        Err(format!("{text} is changed by others all the time"))
+        Err(format!("other controls keep changing {text}"))
     }
 
-    /// Writes the entry in place of this revision; gives whether it was still the latest.
+    /// Writes the entry in place of this revision; returns whether the revision was still the latest.
     async fn put(&mut self, store: &Store, key: &str, value: Vec<u8>, revision: u64) -> Result<bool, String> {
         match store.update(key, value.clone().into(), revision).await {
             Ok(revision) => {
                 let written_at = SystemTime::now();
-                self.keeper.handle_put(key, Kept { revision, value: Some(value), written_at });
+                self.keeper.handle_put(key, StoredEntry { revision, value: Some(value), written_at });
                 Ok(true)
             }
             Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(false),
@@ -230,7 +230,7 @@ impl Publisher<'_> {
         }
     }
 
-    /// Marks the entry as gone in place of this revision; gives whether it was still the latest.
+    /// Marks the entry as removed in place of this revision; returns whether the revision was still the latest.
     async fn remove(&mut self, store: &Store, key: &str, revision: u64) -> Result<bool, String> {
         let Err(error) = store.delete_expect_revision(key, Some(revision)).await else {
             self.keeper.handle_removed(key, revision, SystemTime::now());
@@ -238,33 +238,28 @@ impl Publisher<'_> {
         };
         self.stats.shared.failed.fetch_add(1, Relaxed);
         debug!(key, %error, "an entry was not removed");
-        // Whether it was changed meanwhile is seen by reading it.
+        // Reading the entry shows whether it was changed meanwhile.
         match store.entry(key).await.map_err(|error| format!("cannot read {key}: {error}"))? {
             Some(entry) if entry.revision == revision => Err(format!("cannot remove {key}: {error}")),
             _ => Ok(false),
         }
     }
 
-    /// The entry, when the bus takes one of this size. One that it does not take hinders no other, and edges forget what they
-    /// knew under its key: what changed since, a right that was taken away say, would not hold there.
+    /// The value, if the bus accepts its size. An entry that is too large does not block others. Edges then remove what
+    /// they knew under its key, because a later change, such as a revoked right, would not reach them.
     fn fitting(&mut self, key: &str, value: Option<Vec<u8>>) -> Option<Vec<u8>> {
         let bytes = value.as_ref().map_or(0, Vec::len);
         let fits = bytes <= self.max_bytes;
         if fits {
             self.too_large.remove(key);
         } else if self.too_large.insert(key.to_owned()) {
-            warn!(
-                key,
-                bytes,
-                max = self.max_bytes,
-                "an entry is too large for the bus: edges do not know what it is about"
-            );
+            warn!(key, bytes, max = self.max_bytes, "an entry is too large for the bus: edges do not get it");
         }
         self.stats.shared.too_large.store(self.too_large.len() as u64, Relaxed);
         value.filter(|_| fits)
     }
 
-    /// Mends whatever differs between store and bucket.
+    /// Corrects every difference between store and bucket.
     async fn reconcile(&mut self, store: &Store) -> Result<(), String> {
         let (mut stored, mut large) = (BTreeMap::new(), HashSet::new());
         for value in self.source.all().await? {
@@ -284,24 +279,24 @@ impl Publisher<'_> {
         }
         self.stats.shared.mended.fetch_add(mended, Relaxed);
         if mended > 0 {
-            info!(entries = mended, "edges are told what they did not know");
+            info!(entries = mended, "published entries that edges did not have");
         }
         self.mark_whole(store).await?;
         self.remove_old_marks(store).await;
         Ok(())
     }
 
-    /// Says that all is there.
+    /// Marks the configuration as complete.
     async fn mark_whole(&mut self, store: &Store) -> Result<(), String> {
         let value = format!(r#"{{"schema":{CONFIG_SCHEMA}}}"#).into_bytes();
         if let Mend::Put(revision) = self.keeper.mend(META_KEY, self.keeper.basis(META_KEY), Some(&value)) {
-            // When another control was faster it says the same.
+            // Another control that was faster wrote the same.
             self.put(store, META_KEY, value, revision).await?;
         }
         Ok(())
     }
 
-    /// Removes the marks of what has been gone for long.
+    /// Purges old marks of removed entries.
     async fn remove_old_marks(&mut self, store: &Store) {
         let now = SystemTime::now();
         let is_old = |written: SystemTime| now.duration_since(written).is_ok_and(|age| age > MARK_AGE);
@@ -309,10 +304,10 @@ impl Publisher<'_> {
         let old: Vec<_> = old.map(|(key, revision, _)| (key.to_owned(), revision)).collect();
         for (key, revision) in old.into_iter().take(MAX_MARKS_REMOVED) {
             let subject = format!("$KV.{CONFIG_BUCKET}.{key}");
-            // Not what was written in its place meanwhile.
+            // Keeps an entry written in the meantime.
             match store.stream.purge().filter(subject).sequence(revision + 1).await {
                 Ok(_) => self.keeper.handle_nothing(&key),
-                Err(error) => debug!(key, %error, "an old mark stays"),
+                Err(error) => debug!(key, %error, "an old mark was not purged"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What control asks edges, over a real NATS.
+//! Requests of control to edges, over a real NATS server.
 
 use std::{
     sync::Arc,
@@ -13,7 +13,7 @@ use crate::{
     nats::{Nats as Server, until},
 };
 
-/// One that takes longer than anybody waits.
+/// A responder that takes longer than the requests' timeout.
 struct Asleep;
 
 impl Responder for Asleep {
@@ -42,7 +42,7 @@ async fn answering(server: &Server, number: u8, responder: Arc<dyn Responder>) -
     tokio::spawn(answer_asks(nats, EdgeId::from_random([number; 16]), responder))
 }
 
-/// What all edges together have, and who has not said so.
+/// The flows of all edges, and the edges without an answer.
 async fn listed(asker: &Asker) -> (Vec<String>, Vec<(String, NoAnswerReason)>) {
     let gathered = asker.ask_all(&Ask::Flows { organisation: ours(), after: String::new(), limit: 100 }).await;
     let mut ids = Vec::new();
@@ -66,7 +66,7 @@ async fn all_edges_are_asked_and_those_that_are_silent_named() {
     until("all edges are known", || fleet.edges().len() == 3).await;
     let ((one, _kept), (two, stays)) = (flows(&["a", "c"]), flows(&["b"]));
     let _answering = (answering(&server, 1, Arc::new(one)).await, answering(&server, 2, Arc::new(two.clone())).await);
-    // The third one does not listen.
+    // The third edge does not listen.
     let expected = vec!["edge-1 a".to_owned(), "edge-1 c".to_owned(), "edge-2 b".to_owned()];
     let end = Instant::now() + crate::nats::PATIENCE;
     loop {
@@ -78,7 +78,7 @@ async fn all_edges_are_asked_and_those_that_are_silent_named() {
         assert!(Instant::now() < end, "{ids:?} {silent:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Now it does, and sleeps: it is not waited for longer than is said.
+    // Now the third edge listens but does not answer in time: the request waits for the timeout and no longer.
     let _asleep = answering(&server, 3, Arc::new(Asleep)).await;
     let end = Instant::now() + crate::nats::PATIENCE;
     loop {
@@ -90,7 +90,7 @@ async fn all_edges_are_asked_and_those_that_are_silent_named() {
         }
         assert!(Instant::now() < end, "{ids:?} {silent:?}");
     }
-    // One that has what is wanted is enough.
+    // One edge with the flow is enough.
     let kill = |organisation, flow: &str| Ask::KillFlow { organisation, flow: flow.to_owned() };
     let killed = |answer: &Answer| matches!(answer, Answer::Killed(Some(_)));
     let theirs = asker.ask_for(&kill(AccountId::from_random([2; 16]), "b"), killed).await;
@@ -99,7 +99,7 @@ async fn all_edges_are_asked_and_those_that_are_silent_named() {
     let by = gathered.answered.iter().find(|one| killed(&one.answer)).and_then(|one| one.edge.clone());
     assert_eq!(by.map(|card| card.name.to_string()).as_deref(), Some("edge-2"));
     assert!(stays[0].flow().is_cut());
-    // The bus dies: all are silent at once, and what was asked does not arrive later.
+    // The NATS server stops: all edges count as silent at once, and the requests do not arrive later.
     server.kill();
     until("the loss is seen", || !nats.link().is_up).await;
     let began = Instant::now();

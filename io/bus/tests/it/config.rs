@@ -1,4 +1,4 @@
-//! What control publishes and edges follow, over a real NATS.
+//! Configuration from control to edges, over a real NATS server.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::nats::{Nats as Server, until};
 
-/// A store that the test writes into, and the bus beside it.
+/// A store that the test writes, and the bus beside it.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf {
     pub(crate) bus: Bus,
@@ -31,13 +31,13 @@ impl Shelf {
         SshLogin { account: AccountId::from_random([number; 16]), keys: vec![key.to_owned()] }
     }
 
-    /// Commits to the store, and tells the bus as control does.
+    /// Commits to the store, and publishes on the bus as control does.
     fn put(&self, number: u8, key: &str) {
         self.put_quietly(number, key);
         self.bus.ssh_logins.put(Self::login(number, key));
     }
 
-    /// Commits to the store alone: as when the program dies between the commit and the telling.
+    /// Commits to the store alone, as when the program dies between commit and publication.
     fn put_quietly(&self, number: u8, key: &str) {
         let value = ConfigValue::SshLogin(Self::login(number, key));
         self.kept.lock().unwrap().insert(value.key(), value);
@@ -105,10 +105,10 @@ async fn edges_follow_what_control_publishes_and_start_from_disk_without_it() {
     })
     .await;
     until("the snapshot", || Snapshot::read(dir.path()).unwrap().is_some_and(|known| known.entries.len() == 1)).await;
-    // Edges may hear of an entry before the one who wrote it hears that it was taken.
+    // Edges may receive an entry before its writer receives the acknowledgement.
     until("the writer knows too", || stats.written() >= 4).await;
 
-    // Without control and bus: what is on disk is served, and what changes meanwhile comes after.
+    // Without control and NATS, the edge serves the entries on disk, and applies later changes afterwards.
     edge.task.abort();
     control.abort();
     server.kill();
@@ -116,7 +116,7 @@ async fn edges_follow_what_control_publishes_and_start_from_disk_without_it() {
     assert_eq!((key_of(&edge.bus, 2).as_deref(), edge.followed.is_present()), (Some("two"), false));
     shelf.put(3, "meanwhile");
     shelf.remove(2);
-    // Not even what the bus has forgotten takes anything from the edge before control has filled it again.
+    // Data loss on the NATS server takes nothing from the edge before control has filled the bucket again.
     server.wipe();
     server.resume();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -139,7 +139,7 @@ async fn an_entry_that_is_too_large_hinders_no_other_and_is_forgotten_by_edges()
     let edge = follower(&server, dir.path()).await;
     until("all is known", || key_of(&edge.bus, 1).is_some() && key_of(&edge.bus, 2).is_some()).await;
 
-    // What is told at once, and what is found by comparing when control starts.
+    // Changes published at once, and changes found by comparison when control starts.
     shelf.put(2, &large);
     until("what is too large is forgotten", || key_of(&edge.bus, 2).is_none()).await;
     shelf.put(3, "comes");
@@ -180,7 +180,7 @@ async fn two_controls_over_one_store_never_bring_an_older_state_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_credentials_and_addresses_are_told_in_a_sentence() {
+async fn wrong_credentials_and_addresses_are_clear_errors() {
     let Some(server) = Server::start("authorization { user: sallyport, password: right }") else { return };
     let connect = |config: BusConfig| async move { Nats::connect(&config).await.map(|_| ()) };
     let with = |password: &str| {
@@ -191,15 +191,15 @@ async fn wrong_credentials_and_addresses_are_told_in_a_sentence() {
     for config in [with("wrong"), server.config()] {
         let error = connect(config).await.unwrap_err();
         assert!(matches!(error, BusError::Credentials { .. }), "{error:?}");
-        let told = error.to_string();
-        assert!(told.contains("refuses the credentials") && !told.contains("wrong"), "{told}");
+        let text = error.to_string();
+        assert!(text.contains("refuses the credentials") && !text.contains("wrong"), "{text}");
     }
     for bad in ["", "127.0.0.1:4222", "http://127.0.0.1:4222", "nats://user:secret@127.0.0.1:4222", "nats://"] {
         let config = BusConfig { servers: vec![bad.to_owned()], ..server.config() };
         let error = connect(config).await.unwrap_err();
         assert!(matches!(error, BusError::Address { .. }), "{bad}: {error:?}");
     }
-    // One that is away is waited for.
+    // An unreachable server is no error: the connection is retried in the background.
     let away = BusConfig { servers: vec!["nats://127.0.0.1:1".to_owned()], ..server.config() };
     assert!(!Nats::connect(&away).await.unwrap().link().is_up);
 }

@@ -1,4 +1,4 @@
-//! Who holds what, over a real NATS.
+//! The directory of tunnels, over a real NATS server.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use crate::{
     nats::{Nats as Server, until},
 };
 
-/// Half of the tunnels are known within this, and 99 of 100 within [`SLOW`]: many times what it takes, since machines of tests
-/// are busy.
+/// Half of the tunnels must be known within this time, and 99 of 100 within [`SLOW`]. Both are many times the usual
+/// time, since test machines are busy.
 const USUAL: Duration = Duration::from_millis(1_000);
 const SLOW: Duration = Duration::from_secs(10);
 
@@ -109,23 +109,23 @@ async fn a_tunnel_is_known_everywhere_soon_and_gone_when_its_edge_dies() {
     until("one is gone", || b.fleet.holders(presence(0).tunnel).is_empty() && all.get(presence(0).tunnel).is_none())
         .await;
 
-    // The edge dies without a word: its lease ends.
+    // The edge dies without a goodbye, and its lease expires.
     a.task.abort();
     let died = Instant::now();
     until("the dead edge is gone", || b.fleet.edges().len() == 1 && b.fleet.tunnels() == 0 && all.is_empty()).await;
     println!("a dead edge is gone after {:?}", died.elapsed());
     assert!(died.elapsed() > Duration::from_secs(3), "the lease was not waited for");
 
-    // Its next life has what it has then.
+    // The restarted edge lists only its present tunnels.
     let a = edge(&server, 1, 2).await;
     a.own.arrived(presence(500));
     until("it is back", || b.fleet.tunnels() == 1 && all.get(presence(500).tunnel).is_some()).await;
-    // What it says of itself is told as soon as it is otherwise.
+    // A change of the edge's own card is published at once.
     a.card.send_modify(|card| card.state = EdgeState::Draining);
     let state = || b.fleet.edge(card(1).edge).map(|seen| seen.card.state);
     until("it is known to be emptied", || state() == Some(EdgeState::Draining)).await;
     assert_eq!(b.fleet.tunnels(), 1);
-    // One that ends in order is gone at once.
+    // An edge that stops in order is removed at once.
     a.ends.send_replace(true);
     a.task.await.unwrap();
     let ended = Instant::now();
@@ -141,7 +141,7 @@ async fn a_bus_that_was_away_or_has_forgotten_everything_costs_nothing_but_time(
     (0..20).for_each(|number| a.own.arrived(presence(number)));
     until("all are known", || b.fleet.tunnels() == 20 && all.len() == 20).await;
     server.kill();
-    // Longer than a lease: what is known is kept, and said to be old.
+    // Longer than a lease: known entries are kept, and marked as stale.
     until("what is known is stale", || b.fleet.stale_since().is_some()).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!((b.fleet.tunnels(), b.fleet.edges().len(), all.len()), (20, 2, 20));
@@ -158,7 +158,7 @@ async fn a_bus_that_was_away_or_has_forgotten_everything_costs_nothing_but_time(
     until("all is known again", || now_there(&a.fleet) && now_there(&b.fleet) && all.len() == 20).await;
 }
 
-/// Both directions in one process: what an edge needs besides the directory.
+/// An edge that starts before control waits for the buckets.
 #[tokio::test(flavor = "multi_thread")]
 async fn edges_wait_for_a_control_to_make_the_buckets() {
     let Some(server) = Server::start("") else { return };

@@ -1,4 +1,4 @@
-//! The bus over a real NATS.
+//! The bus over a real NATS server.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod asks;

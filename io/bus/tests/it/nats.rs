@@ -1,4 +1,4 @@
-//! A NATS server of the test's own.
+//! A NATS server for the tests.
 
 use std::{
     net::{TcpListener, TcpStream},
@@ -14,10 +14,10 @@ use std::{
 
 use sallyport_bus::{BusConfig, BusCredentials};
 
-/// How long anything may take before a test gives up. Generous: a busy machine must not fail a test.
+/// The longest wait in a test, generous for busy machines.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program; `None`, with the reason printed, where it is not there outside of CI.
+/// The path of the NATS server; `None` where it is not installed outside of CI, with the reason printed.
 fn program() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOUND
@@ -35,7 +35,7 @@ fn program() -> Option<PathBuf> {
         .clone()
 }
 
-/// A running server, which is ended with the test.
+/// A running server, stopped on drop.
 pub(crate) struct Nats {
     child: Option<Child>,
     dir: tempfile::TempDir,
@@ -44,8 +44,8 @@ pub(crate) struct Nats {
     more: String,
 }
 
-/// A port that is free. It is below those that the system gives out by itself: nobody gets it before it is used, nor while the
-/// server is away.
+/// A free port, below the ephemeral range of the system. No other process gets the port before its use, nor while the
+/// server is stopped.
 fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
@@ -66,7 +66,7 @@ impl Nats {
         Some(nats)
     }
 
-    /// Starts it again where it was.
+    /// Starts the server again on the same port.
     pub(crate) fn resume(&mut self) {
         let config = self.dir.path().join("nats.conf");
         let store = self.dir.path().join("store");
@@ -93,7 +93,7 @@ impl Nats {
         }
     }
 
-    /// Forgets all that it has kept.
+    /// Deletes all stored data.
     pub(crate) fn wipe(&mut self) {
         self.kill();
         std::fs::remove_dir_all(self.dir.path().join("store")).unwrap();
@@ -116,7 +116,7 @@ impl Drop for Nats {
     }
 }
 
-/// Asks again and again until it is so.
+/// Polls until the condition holds.
 pub(crate) async fn until(what: &str, mut ask: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !ask() {

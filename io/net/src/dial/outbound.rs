@@ -16,7 +16,7 @@ pub struct Outbound {
     pub proxy: Option<Proxy>,
     /// With this congestion control.
     pub congestion: Option<Congestion>,
-    /// By Multipath TCP (RFC 8684), where the kernel and the peer have it.
+    /// Whether to use Multipath TCP (RFC 8684), if the kernel and the peer support it.
     pub mptcp: bool,
 }
 
@@ -30,11 +30,11 @@ pub async fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result
     connect_tcp_by(&Outbound::default(), host, port, timeout).await
 }
 
-/// As [`connect_tcp`], as `outbound` says. A proxy resolves the name itself, within the same timeout.
+/// Like [`connect_tcp`], with the given route out. A proxy resolves the name itself, within the same timeout.
 ///
 /// # Errors
-/// As [`connect_tcp`]. Where the proxy is at fault, the error holds a [`ProxyFailure`] with the cause and the remedy.
-/// It has [`io::ErrorKind::PermissionDenied`] when the proxy wants credentials or forbids the connection.
+/// As [`connect_tcp`]. If the proxy is at fault, the error holds a [`ProxyFailure`] with the cause and the remedy. It
+/// has [`io::ErrorKind::PermissionDenied`] if the proxy requires credentials or forbids the connection.
 pub async fn connect_tcp_by(outbound: &Outbound, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let choice = SocketChoice { congestion: outbound.congestion.clone(), mptcp: outbound.mptcp };
     let Some(proxy) = &outbound.proxy else { return connect_host(&choice, host, port, timeout).await };
@@ -48,7 +48,7 @@ pub async fn connect_tcp_by(outbound: &Outbound, host: &str, port: u16, timeout:
         Ok(result) => result,
         Err(_) => {
             let at = display_host_port(host, port);
-            let text = format!("the proxy {proxy} did not say within {timeout:?} whether it reached {at}");
+            let text = format!("the proxy {proxy} did not report within {timeout:?} whether it reached {at}");
             Err(io::Error::new(io::ErrorKind::TimedOut, ProxyFailure::new(text).advise(CHECK_PROXY)))
         }
     }

@@ -1,4 +1,4 @@
-//! Asking a server for its root certificate.
+//! Fetches the root certificate that a server presents.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::tls::{
     pin::{MAX_CHAIN_CERTIFICATES, other, root_of, verifier_for},
 };
 
-/// A root that a server presented, and that nobody trusts yet.
+/// A root that a server presented and that is not trusted yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PresentedRoot {
     /// The certificate in PEM.
@@ -41,7 +41,7 @@ pub async fn fetch_root(host: &str, port: u16, server_name: &str, timeout: Durat
     fetch_root_by(&Outbound::default(), host, port, server_name, timeout).await
 }
 
-/// As [`fetch_root`], as `outbound` says.
+/// Like [`fetch_root`], with the given route out.
 ///
 /// # Errors
 /// As [`fetch_root`].
@@ -56,7 +56,7 @@ pub async fn fetch_root_by(
     let verifier = custom_server_verifier({
         let seen = seen.clone();
         move |presented| {
-            // Any root that the server presents is taken for the trust anchor, and remembered.
+            // Any presented root is accepted as the trust anchor, and remembered.
             let chain = &presented.others[..presented.others.len().min(MAX_CHAIN_CERTIFICATES)];
             let root = root_of(chain).ok_or_else(|| other(NoRootPresented))?;
             let verifier = verifier_for(&CertificateDer::from(root.der.as_slice()))?;

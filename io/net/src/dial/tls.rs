@@ -30,7 +30,7 @@ pub async fn connect_tls(
     connect_tls_by(&Outbound::default(), host, port, server_name, config, timeout).await
 }
 
-/// As [`connect_tls`], as `outbound` says.
+/// Like [`connect_tls`], with the given route out.
 ///
 /// # Errors
 /// As [`connect_tcp_by`] and [`connect_tls`].
@@ -57,8 +57,8 @@ pub async fn connect_tls_by(
 /// Begins TLS on a connection to `host` and `port`, within `timeout`, and verifies that the server is `server_name`.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] when it takes too long. A failed handshake gives an error with a [`crate::TlsFailure`].
-/// A broken connection gives its own error.
+/// [`io::ErrorKind::TimedOut`] after the timeout. A failed handshake gives an error with a [`crate::TlsFailure`]. A
+/// broken connection gives its own error.
 pub async fn start_tls<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     host: &str,
@@ -75,8 +75,8 @@ pub async fn start_tls<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// As [`start_tls`], for a connection that rests for long: TLS 1.3 without buffers. Returns the agreed protocol (ALPN)
-/// too. The configuration must have `enable_secret_extraction`.
+/// Like [`start_tls`], for a connection that is often idle: TLS 1.3 without buffers. Also returns the agreed protocol
+/// (ALPN). The configuration must have `enable_secret_extraction`.
 ///
 /// # Errors
 /// As [`start_tls`], and [`io::ErrorKind::Unsupported`] when the server speaks TLS 1.2.
@@ -103,6 +103,6 @@ fn name_of(server_name: &str) -> io::Result<ServerName<'static>> {
 }
 
 fn handshake_took_too_long(at: &str, timeout: Duration) -> io::Error {
-    let text = format!("{at} took the connection but did not finish the TLS handshake within {timeout:?}");
+    let text = format!("{at} accepted the connection but did not finish the TLS handshake within {timeout:?}");
     io::Error::new(io::ErrorKind::TimedOut, text)
 }

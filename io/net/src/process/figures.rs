@@ -2,8 +2,8 @@
 
 use rustix::param::{clock_ticks_per_second, page_size};
 
-/// The memory of this process in bytes, and its processor time in milliseconds. The kernel makes the file up, so
-/// reading it does not wait for a disk.
+/// The memory of this process in bytes, and its CPU time in milliseconds. The kernel generates the file, so reading it
+/// does not wait for a disk.
 #[must_use]
 pub fn process_figures() -> Option<(u64, u64)> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;

@@ -86,7 +86,7 @@ impl Listening {
 
 fn inherited(given: &mut ListenFd, index: usize) -> io::Result<TcpListener> {
     let listener: net::TcpListener =
-        given.take_tcp_listener(index)?.ok_or_else(|| io::Error::other("it was not handed over"))?;
+        given.take_tcp_listener(index)?.ok_or_else(|| io::Error::other("the socket was not handed over"))?;
     adopt_listener(listener)
 }
 
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handed_over_sockets_are_told_apart_by_name_and_else_by_order() {
+    fn inherited_sockets_are_matched_by_name_or_else_by_order() {
         let both = |tls, redirect| Ok(Roles { tls, redirect: Some(redirect) });
         let one = Ok(Roles { tls: 0, redirect: None });
         assert_eq!(roles(1, &["https"]), one);

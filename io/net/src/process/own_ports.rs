@@ -20,11 +20,11 @@ use crate::{tcp::adopt_listener, udp::UdpPort};
 /// The most ports that pass to the next process. The next process opens further ones anew.
 pub const MAX_PASSED_PORTS: usize = 4_096;
 
-/// What a port receives.
+/// The kind of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PortKind {
-    Connections,
-    Datagrams,
+    Tcp,
+    Udp,
 }
 
 type PortKey = (PortKind, SocketAddr);
@@ -35,7 +35,7 @@ type PortKey = (PortKind, SocketAddr);
 #[derive(Debug, Clone, Default)]
 pub struct OwnPorts {
     shared: Arc<Mutex<OpenPorts>>,
-    /// Datagrams that the kernel had dropped at each UDP port at the last look, by the socket's inode.
+    /// Udp that the kernel had dropped at each UDP port at the last look, by the socket's inode.
     drops: Arc<Mutex<HashMap<u64, u64>>>,
 }
 
@@ -43,7 +43,7 @@ pub struct OwnPorts {
 struct OpenPorts {
     /// Copies of the open sockets.
     open: HashMap<PortKey, OwnedFd>,
-    /// Sockets of the former process that nobody has taken.
+    /// Sockets of the former process that were not taken yet.
     inherited: HashMap<PortKey, OwnedFd>,
 }
 
@@ -62,14 +62,14 @@ impl OwnPorts {
     /// Takes the former process's TCP port, with its waiting connections. Call it inside of a tokio runtime.
     #[must_use]
     pub fn take_listener(&self, address: SocketAddr) -> Option<TcpListener> {
-        let socket = self.lock().inherited.remove(&(PortKind::Connections, address))?;
+        let socket = self.lock().inherited.remove(&(PortKind::Tcp, address))?;
         adopt_listener(net::TcpListener::from(socket)).ok()
     }
 
     /// Takes the former process's UDP port, with its waiting datagrams. Call it inside of a tokio runtime.
     #[must_use]
     pub fn take_udp(&self, address: SocketAddr) -> Option<UdpPort> {
-        let socket = self.lock().inherited.remove(&(PortKind::Datagrams, address))?;
+        let socket = self.lock().inherited.remove(&(PortKind::Udp, address))?;
         UdpPort::adopt(net::UdpSocket::from(socket)).ok()
     }
 
@@ -78,18 +78,18 @@ impl OwnPorts {
     pub fn has_udp(&self, at: SocketAddr) -> bool {
         let everywhere = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let shared = self.lock();
-        let is_open = |ip| shared.open.contains_key(&(PortKind::Datagrams, SocketAddr::new(ip, at.port())));
+        let is_open = |ip| shared.open.contains_key(&(PortKind::Udp, SocketAddr::new(ip, at.port())));
         is_open(at.ip()) || everywhere.into_iter().any(is_open)
     }
 
-    /// Datagrams that the kernel has dropped at the open UDP ports since the last call, mostly for lack of room; 0
-    /// during another call. Reads files, which takes milliseconds with thousands of UDP sockets: call it where nothing
-    /// waits.
+    /// Udp that the kernel has dropped at the open UDP ports since the last call, mostly for lack of room; 0
+    /// during another call. Reads files, which takes milliseconds with thousands of UDP sockets: call it on a blocking
+    /// thread.
     #[must_use]
     pub fn new_kernel_drops(&self) -> u64 {
         let Some(mut before) = self.drops.try_lock() else { return 0 };
         let shared = self.lock();
-        let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == PortKind::Datagrams);
+        let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == PortKind::Udp);
         let inodes: Vec<u64> = of_udp.filter_map(|(_, socket)| inode(socket).ok()).collect();
         drop(shared);
         if inodes.is_empty() {
@@ -106,7 +106,7 @@ impl OwnPorts {
         more
     }
 
-    /// Closes the former process's sockets that nobody has taken.
+    /// Closes the former process's sockets that were not taken.
     pub fn forget_inherited(&self) {
         let forgotten = std::mem::take(&mut self.lock().inherited);
         drop(forgotten);
@@ -174,11 +174,11 @@ fn drops_in(line: &str) -> Option<(u64, u64)> {
 fn key(socket: &OwnedFd) -> io::Result<PortKey> {
     let socket = SockRef::from(socket);
     let carries = match socket.r#type()? {
-        Type::STREAM => PortKind::Connections,
-        Type::DGRAM => PortKind::Datagrams,
-        _ => return Err(io::Error::other("it is no TCP or UDP socket")),
+        Type::STREAM => PortKind::Tcp,
+        Type::DGRAM => PortKind::Udp,
+        _ => return Err(io::Error::other("the socket is neither TCP nor UDP")),
     };
-    let address = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("it has no IP address"))?;
+    let address = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("the socket has no IP address"))?;
     Ok((carries, address))
 }
 
@@ -200,11 +200,11 @@ mod tests {
         // More than the largest buffer that the kernel gives.
         (0..1_000).for_each(|_| drop(sender.send_to(&[0; 60_000], one.address())));
         let asked = ports.drops.lock();
-        assert_eq!(ports.new_kernel_drops(), 0, "somebody else asks");
+        assert_eq!(ports.new_kernel_drops(), 0, "another call is running");
         drop(asked);
         let drops = ports.new_kernel_drops();
         assert!((500..1_000).contains(&drops), "{drops}");
-        assert_eq!(ports.new_kernel_drops(), 0, "each is told once");
+        assert_eq!(ports.new_kernel_drops(), 0, "each is reported once");
         drop((opened, other));
         assert!(!ports.has_udp(one.address()) && !ports.has_udp(all.address()));
     }

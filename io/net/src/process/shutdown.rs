@@ -17,7 +17,7 @@ impl Shutdown {
         Self { sender: Arc::new(watch::Sender::new(false)) }
     }
 
-    /// Gives the signal. Giving it again changes nothing.
+    /// Returns the signal. Giving it again changes nothing.
     pub fn trigger(&self) {
         self.sender.send_replace(true);
     }
@@ -31,7 +31,7 @@ impl Shutdown {
     /// Waits until the signal is given; returns at once when it was. Safe to drop and call again.
     pub async fn wait(&self) {
         let mut receiver = self.sender.subscribe();
-        // The sender is ours, so the channel cannot close while we wait.
+        // `self` has the sender, so the channel cannot close while this waits.
         let _ = receiver.wait_for(|given| *given).await;
     }
 }

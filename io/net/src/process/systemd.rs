@@ -1,4 +1,4 @@
-//! Telling systemd the state of the service (sd_notify(3)). Without systemd these functions do nothing.
+//! Notifies systemd of the state of the service (sd_notify(3)). Without systemd these functions do nothing.
 
 use sd_notify::NotifyState;
 
@@ -24,6 +24,6 @@ pub fn notify_status(text: &str) {
 
 fn notify(state: &NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(std::slice::from_ref(state)) {
-        tracing::debug!(%error, %state, "systemd was not told");
+        tracing::debug!(%error, %state, "systemd could not be notified");
     }
 }

@@ -5,9 +5,9 @@
 //! unix(7)) in a message `S`, or `C` at a control, and serves on. The next process checks that it can run, and answers
 //! `T`. Until then nothing has changed for the running process, whatever happens to the next one.
 //!
-//! Then the running process sends the ports of sockets in messages `P`, releases the data directory, says so with one
-//! byte `R`, and finishes what it serves. New connections and datagrams wait in the sockets' queues for the next
-//! process. The kernel knows the kind and the port of each socket.
+//! Then the running process sends the ports of sockets in messages `P`, releases the data directory, announces that
+//! with one byte `R`, and finishes its connections. New connections and datagrams wait in the sockets' queues for the
+//! next process. The kernel knows the kind and the port of each socket.
 
 use std::{
     fs::File,
@@ -39,8 +39,8 @@ use crate::tcp::adopt_listener;
 
 /// The socket's file in the data directory.
 const SOCKET_FILE: &str = "takeover.sock";
-/// The kinds of messages: the shared ports of an edge or of a control, the ports of sockets, the released data
-/// directory; and, from the next process, that it is ready.
+/// Types of messages: the shared ports of an edge or of a control, the ports of sockets, the released data directory;
+/// and, from the next process, that it is ready.
 const SOCKETS: u8 = b'S';
 const CONTROL_SOCKETS: u8 = b'C';
 const OWN_PORTS: u8 = b'P';
@@ -52,10 +52,10 @@ const MAX_SOCKETS_PER_MESSAGE: usize = 250;
 const MAX_MESSAGES: usize = 1 + MAX_PASSED_PORTS.div_ceil(MAX_SOCKETS_PER_MESSAGE);
 /// How long each side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the next process may check that it can run.
+/// Time that the next process has to check whether it can run.
 const MAX_PREPARATION: Duration = Duration::from_secs(60);
 
-/// Why the ports of a running process were not taken over.
+/// Reason why the ports of a running process were not taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeoverError {
     /// No process offers them.
@@ -85,7 +85,7 @@ impl TakeoverOffer {
     /// Offers the ports. Call it in the process that holds the data directory, inside of a tokio runtime.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join(SOCKET_FILE);
         let (_dir, address) = socket_path(dir)?;
@@ -104,9 +104,9 @@ impl TakeoverOffer {
         loop {
             match self.socket.accept().await {
                 Ok((stream, _)) if may_ask(&stream) => return TakeoverRequest { stream },
-                Ok(_) => tracing::warn!("another user's process asked for the ports: refused"),
+                Ok(_) => tracing::warn!("refused to hand the ports over to a process of another user"),
                 Err(error) => {
-                    tracing::debug!(%error, "a process that asked for the ports went away");
+                    tracing::debug!(%error, "a process that asked for the ports closed the connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -116,7 +116,7 @@ impl TakeoverOffer {
 
 impl Drop for TakeoverOffer {
     fn drop(&mut self) {
-        // The file of a process that is gone does no harm: the next one replaces it.
+        // A stale socket file does no harm: the next process replaces it.
         drop(std::fs::remove_file(&self.path));
     }
 }
@@ -171,16 +171,17 @@ impl HandOver {
 }
 
 impl TakeoverRequest {
-    /// Sends the shared ports, and waits until the other process is ready to take them over. This one serves on.
+    /// Sends the shared ports, and waits until the other process is ready to take them over. This process keeps
+    /// serving.
     ///
     /// # Errors
-    /// The other process was refused, ended, or takes too long. This one goes on as before.
+    /// The other process was refused, ended, or timed out. This process continues as before.
     pub async fn ready(mut self, ports: &HandOver) -> io::Result<Successor> {
         send_sockets(&self.stream, ports.kind, &ports.sockets)?;
-        let said = tokio::time::timeout(MAX_PREPARATION, self.stream.read_u8());
-        match said.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "it takes too long"))?? {
+        let answer = tokio::time::timeout(MAX_PREPARATION, self.stream.read_u8());
+        match answer.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the process takes too long"))?? {
             TAKES => Ok(Successor { stream: self.stream.into_std()? }),
-            _ => Err(io::Error::other("it is no such process")),
+            _ => Err(io::Error::other("the process does not follow the takeover protocol")),
         }
     }
 }
@@ -189,7 +190,7 @@ impl Successor {
     /// Sends the ports of sockets. Release the data directory next, and call [`Successor::released`].
     ///
     /// # Errors
-    /// The other process ended. This one can go on as before.
+    /// The other process ended. This process can continue as before.
     pub fn send(&mut self, ports: &HandOver) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
@@ -199,7 +200,7 @@ impl Successor {
         Ok(())
     }
 
-    /// Tells the other process that the data directory is free.
+    /// Reports to the other process that the data directory is free.
     ///
     /// # Errors
     /// The other process ended.
@@ -234,7 +235,7 @@ impl Takeover {
     /// at most ten seconds.
     ///
     /// # Errors
-    /// There is no such process, or it does not keep to the protocol.
+    /// There is no such process, or it violates the protocol.
     pub fn begin(dir: &Path) -> Result<Self, TakeoverError> {
         Self::of_kind(dir, SOCKETS)
     }
@@ -242,7 +243,7 @@ impl Takeover {
     /// As [`Takeover::begin`], for a control: the ports are those of another control.
     ///
     /// # Errors
-    /// There is no such process, or it does not keep to the protocol.
+    /// There is no such process, or it violates the protocol.
     pub fn begin_control(dir: &Path) -> Result<Self, TakeoverError> {
         Self::of_kind(dir, CONTROL_SOCKETS)
     }
@@ -269,7 +270,7 @@ impl Takeover {
     /// # Errors
     /// The process is no control, or the kernel does not give the address.
     pub fn edges_addr(&self) -> io::Result<SocketAddr> {
-        self.second.as_ref().ok_or_else(|| io::Error::other("it has no port for edges"))?.local_addr()
+        self.second.as_ref().ok_or_else(|| io::Error::other("the process has no port for edges"))?.local_addr()
     }
 
     /// Takes over all ports. The running process accepts nothing new after that, and the data directory is free. It
@@ -279,7 +280,7 @@ impl Takeover {
     /// The running process does not keep to the protocol.
     pub fn finish(self) -> Result<Listening, TakeoverError> {
         let Self { mut stream, dir, tls, second: redirect } = self;
-        // Where that fails, what is read next says why.
+        // If this fails, the next read has the reason.
         drop(stream.write_all(&[TAKES]));
         let own = receive_own(&stream).map_err(|source| TakeoverError::Failed { dir, source })?;
         Ok(Listening { tls, redirect, own: OwnPorts::inherit(own) })
@@ -292,7 +293,7 @@ impl Takeover {
     pub fn finish_control(self) -> Result<(TcpListener, TcpListener), TakeoverError> {
         let dir = self.dir.clone();
         let Listening { tls, redirect: edges, .. } = self.finish()?;
-        let missing = || TakeoverError::Failed { dir, source: io::Error::other("it has no port for edges") };
+        let missing = || TakeoverError::Failed { dir, source: io::Error::other("the process has no port for edges") };
         Ok((tls, edges.ok_or_else(missing)?))
     }
 }
@@ -316,17 +317,17 @@ fn receive_shared(stream: &StdUnixStream, kind: u8) -> io::Result<(TcpListener, 
     stream.set_write_timeout(Some(PATIENCE))?;
     let owner = sockopt::socket_peercred(stream)?.uid;
     if owner != rustix::process::geteuid() && !owner.is_root() {
-        return Err(io::Error::other("it is another user's"));
+        return Err(io::Error::other("the process belongs to another user"));
     }
     let (sent, shared) = receive_message(stream)?;
     match sent {
         sent if sent == kind => {}
-        CONTROL_SOCKETS => return Err(io::Error::other("it is a `sallyport control`")),
-        SOCKETS => return Err(io::Error::other("it is no `sallyport control`")),
-        _ => return Err(io::Error::other("it sent no sockets")),
+        CONTROL_SOCKETS => return Err(io::Error::other("the process is a `sallyport control`")),
+        SOCKETS => return Err(io::Error::other("the process is not a `sallyport control`")),
+        _ => return Err(io::Error::other("the process sent no sockets")),
     }
     let mut shared = shared.into_iter().map(|socket| adopt_listener(net::TcpListener::from(socket)));
-    let tls = shared.next().ok_or_else(|| io::Error::other("it sent no sockets"))??;
+    let tls = shared.next().ok_or_else(|| io::Error::other("the process sent no sockets"))??;
     Ok((tls, shared.next().transpose()?))
 }
 
@@ -339,18 +340,19 @@ fn receive_own(stream: &StdUnixStream) -> io::Result<Vec<OwnedFd>> {
             _ => break,
         }
     }
-    Err(io::Error::other("it kept the data directory"))
+    Err(io::Error::other("the process kept the data directory"))
 }
 
-/// One message: its kind, and the sockets in it.
+/// Receives one message: its type, and the sockets in it.
 fn receive_message(stream: &StdUnixStream) -> io::Result<(u8, Vec<OwnedFd>)> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS_PER_MESSAGE))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    // One byte at a time: the kernel does not join messages that carry sockets, but their end would be lost here.
+    // One byte at a time: the kernel does not join messages that carry sockets, but their boundaries would be lost
+    // here.
     let message = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     if message.bytes == 0 {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process closed the connection"));
     }
     let mut sockets = Vec::new();
     for message in control.drain() {
@@ -365,7 +367,7 @@ fn receive_message(stream: &StdUnixStream) -> io::Result<(u8, Vec<OwnedFd>)> {
 mod tests {
     use super::*;
 
-    /// The whole way of the new process.
+    /// The whole takeover at the new process.
     fn take_over(dir: &Path) -> Result<Listening, TakeoverError> {
         Takeover::begin(dir)?.finish()
     }
@@ -402,7 +404,7 @@ mod tests {
         offer.asked().await.ready(&ports).await.unwrap_err();
         let error = other.await.unwrap().unwrap_err();
         assert!(
-            std::error::Error::source(&error).unwrap().to_string().contains("it is a `sallyport control`"),
+            std::error::Error::source(&error).unwrap().to_string().contains("the process is a `sallyport control`"),
             "{error}"
         );
         let path = dir.path().to_owned();

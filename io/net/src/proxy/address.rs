@@ -30,7 +30,7 @@ pub struct Proxy {
     pub credentials: Option<(String, String)>,
 }
 
-/// Why a text names no proxy. It leaves the text out, which may hold a password.
+/// Reason why a text is not a proxy address. The error omits the text, which may contain a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
     /// The form is wrong.
@@ -39,7 +39,7 @@ pub enum ProxyError {
     )]
     Form,
     /// The scheme is unknown.
-    #[error("the address of a proxy begins with http:// or socks5://, no other kind is spoken to")]
+    #[error("the address of a proxy must begin with http:// or socks5://")]
     Scheme,
     /// The user name or the password cannot be used.
     #[error(

@@ -54,20 +54,20 @@ async fn connect(proxy: &Proxy, mut stream: TcpStream, host: &str, port: u16) ->
                 if !(200..300).contains(&status) {
                     return Err(refused(proxy, &target, &answer));
                 }
-                // Nobody but a TLS server is there, and that one does not speak first.
+                // A TLS server does not send first, so early bytes come from the proxy.
                 if length < head.len() {
-                    return Err(no_proxy(format!("the proxy {proxy} sends what {target} cannot have said")));
+                    return Err(no_proxy(format!("the proxy {proxy} sends bytes that {target} cannot have sent")));
                 }
                 return Ok(stream);
             }
             Ok(httparse::Status::Partial) if head.len() < MAX_HEAD_BYTES => {}
-            _ => return Err(no_proxy(format!("{proxy} does not answer as an HTTP proxy does"))),
+            _ => return Err(no_proxy(format!("{proxy} does not answer like an HTTP proxy"))),
         }
     }
 }
 
 fn broke_off(proxy: &Proxy, error: &io::Error) -> io::Error {
-    let text = format!("the proxy {proxy} broke the connection off before it answered: {error}");
+    let text = format!("the proxy {proxy} closed the connection before it answered: {error}");
     io::Error::new(error.kind(), ProxyFailure::new(text).advise(CHECK_PROXY))
 }
 
@@ -83,7 +83,7 @@ fn refused(proxy: &Proxy, target: &str, answer: &httparse::Response<'_, '_>) -> 
         401 | 407 => (io::ErrorKind::PermissionDenied, wants_credentials(proxy, answer)),
         403 | 405 => {
             let text = format!("the proxy {proxy} does not let connections to {target} through (status {status})");
-            let advice = "ask who runs it, or use an edge on port 443, which is often the only port let through";
+            let advice = "ask its operator, or use an edge on port 443, which is often the only port let through";
             (io::ErrorKind::PermissionDenied, ProxyFailure::new(text).advise(advice))
         }
         500..=599 => {
@@ -98,7 +98,7 @@ fn refused(proxy: &Proxy, target: &str, answer: &httparse::Response<'_, '_>) -> 
     io::Error::new(kind, failure)
 }
 
-/// The remedy when the proxy cannot reach the host.
+/// The advice when the proxy cannot reach the host.
 fn must_reach(target: &str) -> String {
     format!("the proxy itself must be able to resolve the name in {target} and to connect to it")
 }
@@ -113,13 +113,13 @@ fn wants_credentials(proxy: &Proxy, answer: &httparse::Response<'_, '_>) -> Prox
         .collect();
     if !schemes.is_empty() && !schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case("basic")) {
         let schemes = schemes.join(" or ");
-        let text = format!("the proxy {proxy} asks for {schemes} credentials, and only Basic ones can be given");
-        return ProxyFailure::new(text).advise("ask who runs it for another way out");
+        let text = format!("the proxy {proxy} asks for {schemes} credentials, and only Basic ones are supported");
+        return ProxyFailure::new(text).advise("ask its operator for another way out");
     }
     credentials(proxy, "http")
 }
 
-/// The proxy wants credentials, or other ones.
+/// The error of a proxy that requires credentials, or others than the given ones.
 fn credentials(proxy: &Proxy, scheme: &str) -> ProxyFailure {
     match proxy.credentials {
         Some(_) => ProxyFailure::new(format!("the proxy {proxy} wants other credentials than these"))
@@ -144,7 +144,7 @@ async fn socks5(proxy: &Proxy, stream: TcpStream, host: &str, port: u16) -> io::
         }
         Err(SocksError::ConnectionNotAllowedByRuleset) => {
             let text = format!("the proxy {proxy} does not let connections to {target} through");
-            (io::ErrorKind::PermissionDenied, ProxyFailure::new(text).advise("ask who runs it"))
+            (io::ErrorKind::PermissionDenied, ProxyFailure::new(text).advise("ask its operator"))
         }
         Err(
             error @ (SocksError::HostUnreachable
@@ -157,7 +157,7 @@ async fn socks5(proxy: &Proxy, stream: TcpStream, host: &str, port: u16) -> io::
             (io::ErrorKind::HostUnreachable, ProxyFailure::new(text).advise(must_reach(&target)))
         }
         Err(SocksError::Io(error)) => return Err(broke_off(proxy, &error)),
-        Err(error) => return Err(no_proxy(format!("{proxy} does not answer as a SOCKS 5 proxy does: {error}"))),
+        Err(error) => return Err(no_proxy(format!("{proxy} does not answer like a SOCKS 5 proxy: {error}"))),
     };
     Err(io::Error::new(kind, failure))
 }

@@ -1,12 +1,12 @@
-//! Why a proxy did not lead to a server.
+//! The error of a connection through a proxy.
 
 use std::fmt;
 
-/// What to do about a proxy that is none, or is not there.
+/// Advice about a proxy that is unreachable, or is not a proxy.
 pub(crate) const CHECK_PROXY: &str =
     "check its address (--proxy, or HTTPS_PROXY in the environment), or go without it by --proxy none";
 
-/// Why a proxy did not lead to a server. It is inside the [`std::io::Error`] that [`crate::connect_tcp_by`] gives.
+/// Reason why a proxy did not connect to a server. It is inside the [`std::io::Error`] of [`crate::connect_tcp_by`].
 #[derive(Debug)]
 pub struct ProxyFailure {
     sentence: String,
@@ -18,18 +18,18 @@ impl ProxyFailure {
         Self { sentence, advice: None }
     }
 
-    /// With what to do about it.
+    /// Adds advice.
     pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
 
-    /// What went wrong.
+    /// The failure as a sentence.
     #[must_use]
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
 
-    /// What to do about it, where it is about the proxy and not about what is behind it.
+    /// Advice, if the failure concerns the proxy and not the server behind it.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
         self.advice.as_deref()

@@ -25,7 +25,7 @@ pub struct ProxiedAddresses {
     pub destination: SocketAddr,
 }
 
-/// Why a header was not read.
+/// Reason why a header was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
     /// The connection does not begin with a header.
@@ -95,8 +95,10 @@ fn bytes_wanted(bytes: &[u8]) -> Result<usize, ProxyHeaderError> {
         let total = V2_FIXED_BYTES + usize::from(u16::from_be_bytes([length[0], length[1]]));
         return match total {
             ..=MAX_HEADER_BYTES if total > bytes.len() => Ok(total - bytes.len()),
-            ..=MAX_HEADER_BYTES => Err(ProxyHeaderError::Malformed("it says less than it is".to_owned())),
-            _ => Err(ProxyHeaderError::Malformed(format!("it has {total} bytes, and {MAX_HEADER_BYTES} are read"))),
+            ..=MAX_HEADER_BYTES => Err(ProxyHeaderError::Malformed("its length is shorter than the header".to_owned())),
+            _ => Err(ProxyHeaderError::Malformed(format!(
+                "its length of {total} bytes exceeds the limit of {MAX_HEADER_BYTES}"
+            ))),
         };
     }
     if begins(V1_START) {
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_header_is_told_from_a_broken_one() {
+    async fn a_missing_header_is_distinguished_from_a_malformed_one() {
         for (bytes, what) in [
             (&b"GET / HTTP/1.1\r\n"[..], "does not begin"),
             (b"PROXY TCP4 192.0.2.7 198.51.100.1 5000\r\n", "malformed"),

@@ -1,4 +1,4 @@
-//! Accepting connections without watching them: the shard that serves a connection has an event queue of its own.
+//! Accepts connections without registering them: the shard that serves a connection has an event queue of its own.
 
 use std::{
     io,
@@ -11,9 +11,9 @@ use tokio::{
     net::TcpListener,
 };
 
-/// A listener whose connections no event queue watches yet.
+/// A listener whose accepted connections are not registered with an event queue yet.
 ///
-/// A connection may be served by another scheduler than the listener's. Watching it here first would cost two system
+/// A connection may be served by another scheduler than the listener's. Registering it here first would cost two system
 /// calls for nothing.
 #[derive(Debug)]
 pub struct Acceptor {
@@ -21,8 +21,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Takes over a listener, in the scheduler of the caller. Linux hands the options of the listener down to its
-    /// connections.
+    /// Takes over a listener in the caller's scheduler. On Linux, accepted connections inherit the listener's options.
     ///
     /// # Errors
     /// The event queue refuses the listener.
@@ -36,8 +35,8 @@ impl Acceptor {
         Ok(Self { listener })
     }
 
-    /// The next connection, which does not block, and the client's address. The client of a listener for both families
-    /// has an IPv4 address where it came by IPv4.
+    /// The next connection, non-blocking, and the client's address. A client that uses IPv4 has an IPv4 address, also
+    /// at a dual-stack listener.
     ///
     /// # Errors
     /// As accept(2): the connection failed, or the system has no room.
@@ -51,7 +50,7 @@ impl Acceptor {
     }
 }
 
-/// Linux gives IPv4 clients of a socket of both families mapped addresses (RFC 4291 section 2.5.5.2).
+/// A dual-stack socket on Linux reports IPv4 clients as mapped addresses (RFC 4291 section 2.5.5.2).
 fn canonical(peer: SocketAddr) -> SocketAddr {
     match peer.ip().to_canonical() {
         IpAddr::V4(address) => SocketAddr::from((address, peer.port())),
@@ -59,7 +58,7 @@ fn canonical(peer: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Accepts a connection that does not block with one system call; the standard library needs two.
+/// Accepts a non-blocking connection with one system call; the standard library needs two.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn accept(listener: &net::TcpListener) -> io::Result<(net::TcpStream, SocketAddr)> {
     use rustix::net::{SocketFlags, acceptfrom_with};
@@ -110,14 +109,14 @@ mod tests {
             assert!(far.nodelay().unwrap());
             assert!(socket2::SockRef::from(&far).keepalive().unwrap());
             near.write_all(b"hello").await.unwrap();
-            let mut said = [0; 5];
-            far.read_exact(&mut said).await.unwrap();
-            assert_eq!(&said, b"hello");
+            let mut bytes = [0; 5];
+            far.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(&bytes, b"hello");
         }
     }
 
     #[tokio::test]
-    async fn a_client_of_ipv4_is_told_as_one_by_a_listener_of_both_families() {
+    async fn a_dual_stack_listener_reports_ipv4_clients_as_ipv4() {
         let listener = match crate::listen("[::]:0".parse().unwrap(), "--listen") {
             Ok(listener) => listener,
             Err(error) => {

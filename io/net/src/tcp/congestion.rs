@@ -1,4 +1,4 @@
-//! Congestion control by name (TCP_CONGESTION), and what the kernel has.
+//! Congestion control algorithms by name (TCP_CONGESTION).
 
 use std::{fmt, io, str::FromStr};
 
@@ -15,11 +15,11 @@ const MAX_NAME_BYTES: usize = 15;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Congestion(String);
 
-/// Why a name cannot be used.
+/// Reason why a name cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CongestionError {
     /// The name has a wrong form.
-    #[error("{0:?} is no name of a congestion control: expected one such as bbr or cubic")]
+    #[error("{0:?} is not a name of a congestion control: expected one such as bbr or cubic")]
     NoName(String),
     /// The kernel does not have it.
     #[error(
@@ -116,7 +116,7 @@ fn names(which: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control"));
     let text = text.unwrap_or_default();
     let names: Vec<&str> = text.split_whitespace().collect();
-    if names.is_empty() { "what it does not tell".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "an unknown list".to_owned() } else { names.join(", ") }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_lists_can_be_chosen_and_what_it_lacks_is_told_with_what_it_has() {
+    fn listed_algorithms_can_be_chosen_and_others_are_refused_with_the_list() {
         // Every Linux has reno.
         let reno: Congestion = "reno".parse().unwrap();
         let socket =
@@ -132,7 +132,7 @@ mod tests {
         reno.set_on(&SockRef::from(&socket)).unwrap();
         let name = socket.tcp_congestion().unwrap();
         assert!(name.starts_with(b"reno"), "{name:?}");
-        // Room beyond the kernel's is for those who may.
+        // A larger buffer than the kernel's limit needs CAP_NET_ADMIN.
         let tried = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         match rustix::net::sockopt::set_socket_send_buffer_size_force(&tried, 16 << 20) {
             Ok(()) => {

@@ -15,10 +15,10 @@ use super::{
     socket_options::{keep_urgent_inline, set_keepalive, set_nodelay, stream_socket},
 };
 
-/// How long an address may be silent before the next one is tried beside it (RFC 8305 section 5).
+/// Time that an address may be silent before the next one is tried in parallel (RFC 8305 section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// How the socket of a connection is made. The default is plain TCP with the system's congestion control.
+/// The kind of socket of a connection. The default is plain TCP with the system's congestion control.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SocketChoice {
     pub(crate) congestion: Option<Congestion>,
@@ -66,7 +66,7 @@ pub async fn connect_tcp_to(addresses: &[SocketAddr], timeout: Duration) -> io::
 /// Tries the addresses in order, each as soon as the one before failed or was silent for a while.
 async fn race(addresses: &[SocketAddr], choice: &SocketChoice) -> io::Result<TcpStream> {
     let Some((first, rest)) = addresses.split_first() else { return Err(io::ErrorKind::NotFound.into()) };
-    // Nearly always the first address answers at once: that way needs no task.
+    // Nearly always the first address answers at once; that case needs no task.
     let mut first: Option<Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>> =
         Some(Box::pin(connect_one(*first, choice.clone())));
     let mut rest = rest.iter().copied();
@@ -102,7 +102,7 @@ async fn race(addresses: &[SocketAddr], choice: &SocketChoice) -> io::Result<Tcp
 async fn connect_one(address: SocketAddr, choice: SocketChoice) -> io::Result<TcpStream> {
     let stream = open_one(address, choice).await?;
     set_nodelay(&stream)?;
-    // What is on this machine does not vanish without a word: the kernel ends its connections.
+    // A peer on this machine cannot vanish silently: the kernel closes its connections.
     if !address.ip().to_canonical().is_loopback() {
         set_keepalive(&stream)?;
     }

@@ -13,7 +13,7 @@ use super::socket_options::{stream_socket, tune_listener};
 /// The most connections that wait to be accepted. The kernel allows fewer where `net.core.somaxconn` is lower.
 pub const BACKLOG: i32 = 4_096;
 
-/// Why a port was not opened.
+/// Reason why a port was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process has the port.
@@ -64,7 +64,8 @@ pub fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, 
     listen_by(address, option, false)
 }
 
-/// As [`listen`]. With `mptcp` the port takes Multipath TCP (RFC 8684) besides TCP, where the kernel has it.
+/// Like [`listen`]. With `mptcp` the port accepts Multipath TCP (RFC 8684) in addition to TCP, if the kernel supports
+/// it.
 ///
 /// # Errors
 /// As [`listen`].
@@ -72,7 +73,7 @@ pub fn listen_by(address: SocketAddr, option: &'static str, mptcp: bool) -> Resu
     let open = || -> io::Result<TcpListener> {
         let socket = stream_socket(address, mptcp)?;
         // A restart must not wait for the last connections' TIME-WAIT. No SO_REUSEPORT: a second program on the same
-        // port must be told, not given half of the connections.
+        // port must get an error, not half of the connections.
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             // `[::]` is all addresses, of both families.
@@ -101,7 +102,7 @@ pub(crate) fn why_not_open(source: io::Error, address: SocketAddr, option: &'sta
 pub(crate) fn adopt_listener(listener: net::TcpListener) -> io::Result<TcpListener> {
     let socket = SockRef::from(&listener);
     if !socket.is_listener()? {
-        return Err(io::Error::other("it does not listen"));
+        return Err(io::Error::other("the socket does not listen"));
     }
     tune_listener(&socket)?;
     listener.set_nonblocking(true)?;

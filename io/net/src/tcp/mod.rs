@@ -22,7 +22,7 @@ pub(crate) use connect::{SocketChoice, connect_host, display_host_port};
 pub use listen::{BACKLOG, ListenError, listen, listen_by};
 pub(crate) use listen::{adopt_listener, why_not_open};
 pub use read_ahead::ReadAhead;
-pub use relay::{Carried, Pace, RelayEnd, RelayError, Side, Unpaced, relay};
+pub use relay::{Pace, RelayCounts, RelayEnd, RelayError, Side, Unpaced, relay};
 pub use replay::{MAX_REPLAY_BYTES, ReplayStream};
 pub use reset_watcher::ResetWatcher;
 pub use resolve::{MAX_ADDRESSES, resolve};

@@ -1,4 +1,4 @@
-//! Connections that change what is read, and nothing of what is written.
+//! A macro for connections that change reads and pass writes through.
 
 /// Implements [`AsyncWrite`](tokio::io::AsyncWrite) for a wrapper by passing everything on to one of its fields:
 /// `pass_writes!(Wrapper<S>, inner, S)`, or `pass_writes!(Wrapper, 0)` where the field's type is no parameter.

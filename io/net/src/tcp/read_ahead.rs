@@ -1,8 +1,7 @@
-//! Reading ahead below TLS, while much comes.
+//! Larger reads below TLS while much data arrives.
 //!
-//! rustls asks for at most 4 KiB at a time, so a record of 16 KiB costs four system calls. [`ReadAhead`] passes small
-//! reads on as they are. After a full read it reads 64 KiB at a time, until less comes. An idle connection holds no
-//! buffer.
+//! rustls reads at most 4 KiB at a time, so a record of 16 KiB costs four system calls. [`ReadAhead`] passes small
+//! reads through. After a full read it reads 64 KiB at a time, until less arrives. An idle connection holds no buffer.
 
 use std::{
     io,
@@ -15,11 +14,11 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::pass_writes;
 
-/// Bytes of one read while much comes.
+/// Size of a read while much data arrives, in bytes.
 const BUFFER_BYTES: usize = 65_536;
 /// The most buffers that are kept for other connections.
 const MAX_SPARE_BUFFERS: usize = 64;
-/// A read of so many bytes means that more waits: rustls asks for as many at once.
+/// A full read of this size means that more data waits: rustls asks for this many bytes at once.
 const FULL_READ_BYTES: usize = 4_096;
 
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
@@ -40,7 +39,7 @@ fn give_back(buffer: Box<[u8]>) {
 #[derive(Debug)]
 pub struct ReadAhead<S> {
     inner: S,
-    /// Bytes that the reader has not asked for.
+    /// Bytes that the reader has not requested yet.
     ahead: Option<Ahead>,
     much_comes: bool,
 }
@@ -58,12 +57,12 @@ impl<S> ReadAhead<S> {
         Self { inner, ahead: None, much_comes: false }
     }
 
-    /// The connection below. Do not read from it.
+    /// The underlying connection. Do not read from it.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The connection below. Do not read from it.
+    /// The underlying connection. Do not read from it.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -74,7 +73,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
         let this = &mut *self;
         if this.ahead.is_none() {
             let (before, asked) = (buf.filled().len(), buf.remaining());
-            // Who asks for as much by itself needs nobody to read ahead.
+            // A reader with a large buffer needs no read-ahead.
             let asks_for_much = asked >= BUFFER_BYTES;
             if !this.much_comes || asks_for_much {
                 ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;

@@ -1,4 +1,4 @@
-//! Moving bytes between two connections, both ways, in one task.
+//! Relays bytes between two connections, in both directions, in one task.
 //!
 //! A direction holds a buffer only while the buffer has bytes. Two idle connections hold none.
 
@@ -20,7 +20,7 @@ use super::{
     socket_options::acknowledge,
 };
 
-/// The most bytes that one direction carries at a time: with the header of a leg they fill whole TLS records.
+/// The most bytes that one direction moves at a time: with the header of a leg they fill whole TLS records.
 const BUFFER_BYTES: usize = 65_532;
 /// The most buffers that are kept for the next bytes.
 const MAX_SPARE_BUFFERS: usize = 64;
@@ -70,41 +70,41 @@ pub struct RelayError {
     /// Whether both sides had finished. The first connection had ended its direction, and the second one had answered
     /// before. After that the second one sent nothing, or a TLS alert alone.
     ///
-    /// A service that closes with an unread alert in its socket resets the connection (RFC 1122 section 4.2.2.13).
+    /// A service that closes a socket with an unread alert resets the connection (RFC 1122 section 4.2.2.13).
     pub is_done: bool,
     /// The error of that connection.
     pub error: io::Error,
 }
 
-/// Bytes carried. Each write counts, so the counts survive an error.
+/// Relayed bytes. Each write counts, so the counts survive an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct RelayCounts {
     /// From the first connection to the second.
     pub forth: u64,
     /// From the second connection to the first.
     pub back: u64,
 }
 
-/// One of the two connections, as a relay uses it.
+/// One of the two connections of a relay.
 pub trait RelayEnd: AsyncRead + AsyncWrite + Unpin {
-    /// The TCP connection below, if there is one.
+    /// The underlying TCP connection, if there is one.
     fn tcp(&self) -> Option<&TcpStream> {
         None
     }
 
-    /// Ready when the peer broke the connection after it had ended its direction. The relay watches a TCP connection
-    /// below by itself.
+    /// Ready when the peer reset the connection after it had ended its direction. The relay watches an underlying TCP
+    /// connection by itself.
     fn poll_reset(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Pending
     }
 
-    /// Writes the last bytes of a direction. The end may leave together with them, when all are taken. `poll_shutdown`
+    /// Writes the last bytes of a direction. The end may leave together with them, if all are accepted. `poll_shutdown`
     /// follows in either case.
     fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(cx, buf)
     }
 
-    /// Comes after each round: sends bytes that were held back to leave with later ones, if their time is over.
+    /// Called after each round: sends bytes that were held back for later ones, if their time is over.
     fn poll_delayed_write(&mut self, _cx: &mut Context<'_>) {}
 }
 
@@ -168,9 +168,9 @@ pub trait Pace {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
     /// Counts bytes that moved.
     fn moved(&mut self, bytes: usize);
-    /// Comes when the second connection has nothing to read for now, with the bytes read so far. True: acknowledge them
-    /// at once (TCP_QUICKACK).
-    fn acknowledges(&mut self, _read: Carried) -> bool {
+    /// Called when the second connection has nothing to read for now, with the bytes read so far. True: acknowledge
+    /// them at once (TCP_QUICKACK).
+    fn acknowledges(&mut self, _read: RelayCounts) -> bool {
         false
     }
 }
@@ -186,12 +186,12 @@ impl Pace for Unpaced {
     fn moved(&mut self, _bytes: usize) {}
 }
 
-/// Carries bytes both ways until both directions have ended. The end of one direction is passed on (a half-close), and
-/// the other direction goes on.
+/// Relays bytes in both directions until both have ended. The end of one direction is passed on (a half-close), and the
+/// other direction goes on.
 ///
-/// When the second connection takes no more bytes, its own bytes are carried to the end first: a service may answer and
-/// close before it has read everything. The relay notices a reset after the end of a direction even when it has nothing
-/// to write.
+/// When the second connection accepts no more bytes, its own bytes are relayed to the end first: a service may answer
+/// and close before it has read everything. The relay notices a reset after the end of a direction even when it has
+/// nothing to write.
 ///
 /// # Errors
 /// The connection that broke, and its error.
@@ -199,7 +199,7 @@ pub async fn relay(
     first: &mut impl RelayEnd,
     second: &mut impl RelayEnd,
     pace: &mut impl Pace,
-    carried: &mut Carried,
+    carried: &mut RelayCounts,
 ) -> Result<(), RelayError> {
     let (mut forth, mut back) = (Direction::new(), Direction::new());
     let (mut first_watch, mut second_watch) = (ResetWatcher::default(), ResetWatcher::default());
@@ -207,7 +207,7 @@ pub async fn relay(
     poll_fn(|cx| {
         if forth.is_running() {
             forth.poll(cx, first, second, pace, &mut carried.forth);
-            // What came while the connection was made was carried before.
+            // Bytes that arrived while the connection was set up were relayed before.
             if back.last_words.is_none() && forth.has_ended() && (carried.back > 0 || back.read > 0) {
                 back.last_words = Some(Vec::new());
             }
@@ -222,9 +222,9 @@ pub async fn relay(
                 return Poll::Ready(Err(RelayError { side: Side::Second, is_done, error }));
             }
             if let Some(error) = back.writer_broke.take() {
-                return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_said_farewell(), error }));
+                return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_only_an_alert(), error }));
             }
-            if back.is_running() && pace.acknowledges(Carried { forth: forth.read, back: back.read }) {
+            if back.is_running() && pace.acknowledges(RelayCounts { forth: forth.read, back: back.read }) {
                 second.tcp().into_iter().for_each(acknowledge);
             }
         }
@@ -234,7 +234,7 @@ pub async fn relay(
             && back.is_running()
             && let Poll::Ready(error) = poll_reset(first, &mut first_watch, cx)
         {
-            return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_said_farewell(), error }));
+            return Poll::Ready(Err(RelayError { side: Side::First, is_done: back.has_only_an_alert(), error }));
         }
         if back.state == State::Over
             && forth.is_running()
@@ -264,8 +264,8 @@ struct Direction {
     end: usize,
     unflushed: bool,
     state: State,
-    /// What the reader gave behind the bytes in the buffer.
-    said: ReadResult,
+    /// Result of the read after the bytes in the buffer.
+    read_result: ReadResult,
     /// Bytes read so far.
     read: u64,
     /// Bytes read since the other direction ended, as far as they may be a TLS alert.
@@ -281,7 +281,7 @@ enum State {
     Over,
 }
 
-/// What a read gave, besides bytes.
+/// The result of a read, besides bytes.
 enum ReadResult {
     /// More may come.
     More,
@@ -294,7 +294,7 @@ enum ReadResult {
 impl Direction {
     fn new() -> Self {
         let (reader_broke, writer_broke) = (None, None);
-        let (state, said) = (State::Moving, ReadResult::More);
+        let (state, read_result) = (State::Moving, ReadResult::More);
         let (buffer, last_words) = (None, None);
         Self {
             buffer,
@@ -302,7 +302,7 @@ impl Direction {
             end: 0,
             unflushed: false,
             state,
-            said,
+            read_result,
             read: 0,
             last_words,
             reader_broke,
@@ -312,11 +312,11 @@ impl Direction {
 
     /// Whether the reader is at its end.
     fn has_ended(&self) -> bool {
-        self.state != State::Moving || matches!(self.said, ReadResult::End)
+        self.state != State::Moving || matches!(self.read_result, ReadResult::End)
     }
 
-    /// Whether only a TLS alert came since the other direction ended.
-    fn has_said_farewell(&self) -> bool {
+    /// Whether only a TLS alert arrived since the other direction ended.
+    fn has_only_an_alert(&self) -> bool {
         self.last_words.as_ref().is_some_and(|words| is_alert(words))
     }
 
@@ -324,7 +324,7 @@ impl Direction {
         self.state != State::Over && self.writer_broke.is_none()
     }
 
-    /// Moves all bytes that can move. The direction keeps errors.
+    /// Moves all bytes that can move. Errors are kept in the direction.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -358,7 +358,7 @@ impl Direction {
     fn poll_write(&mut self, cx: &mut Context<'_>, writer: &mut impl RelayEnd, count: &mut u64) -> Poll<()> {
         let Some(buffer) = &self.buffer else { return Poll::Ready(()) };
         let bytes = &buffer[self.start..self.end];
-        let written = match self.said {
+        let written = match self.read_result {
             ReadResult::End => writer.poll_write_last(cx, bytes),
             _ => Pin::new(writer).poll_write(cx, bytes),
         };
@@ -381,7 +381,7 @@ impl Direction {
         writer: &mut (impl AsyncWrite + Unpin),
         pace: &mut impl Pace,
     ) -> Poll<()> {
-        let (read, mut buffer) = match std::mem::replace(&mut self.said, ReadResult::More) {
+        let (read, mut buffer) = match std::mem::replace(&mut self.read_result, ReadResult::More) {
             ReadResult::More => {
                 ready!(pace.poll_ready(cx));
                 let mut buffer = self.buffer.take().unwrap_or_else(take_buffer);
@@ -405,7 +405,7 @@ impl Direction {
             Poll::Ready(Err(error)) => self.reader_broke = Some(error),
             Poll::Pending => {
                 buffer.take().into_iter().for_each(give_back);
-                // Nothing more comes for now: what was written must not wait for it.
+                // No more bytes for now: written bytes must not wait for them.
                 if self.unflushed {
                     match ready!(Pin::new(writer).poll_flush(cx)) {
                         Ok(()) => self.unflushed = false,
@@ -432,8 +432,8 @@ impl Direction {
         let first = into.filled().len();
         if first > 0 && into.remaining() > 0 {
             match Pin::new(reader).poll_read(cx, &mut into) {
-                Poll::Ready(Ok(())) if into.filled().len() == first => self.said = ReadResult::End,
-                Poll::Ready(Err(error)) => self.said = ReadResult::Failed(error),
+                Poll::Ready(Ok(())) if into.filled().len() == first => self.read_result = ReadResult::End,
+                Poll::Ready(Err(error)) => self.read_result = ReadResult::Failed(error),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }
@@ -473,7 +473,7 @@ mod tests {
         (near, listener.accept().await.unwrap().0)
     }
 
-    /// A connection that says what it was told to, and remembers what it got.
+    /// A connection with scripted reads that records writes.
     #[derive(Default)]
     struct Scripted {
         says: Vec<io::Result<&'static [u8]>>,
@@ -510,38 +510,38 @@ mod tests {
 
     impl RelayEnd for Scripted {
         fn poll_write_last(&mut self, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            // All but the first byte has to be asked for again.
+            // All but the first byte has to be written again.
             self.got_last.push(buf[0]);
             Poll::Ready(Ok(1))
         }
     }
 
     #[tokio::test]
-    async fn the_last_bytes_are_told_from_others_where_the_end_is_behind_them() {
+    async fn the_last_bytes_are_recognised_when_the_end_follows() {
         let (mut first, mut second) = (Scripted::default(), Scripted::default());
         first.says = vec![Ok(b"much "), Ok(b"more"), Ok(b"last")];
-        let mut carried = Carried::default();
+        let mut carried = RelayCounts::default();
         relay(&mut first, &mut second, &mut Unpaced, &mut carried).await.unwrap();
         assert_eq!((&second.got[..], &second.got_last[..]), (&b"much more"[..], &b"last"[..]));
         assert!(first.is_ended && second.is_ended);
-        assert_eq!(carried, Carried { forth: 13, back: 0 });
+        assert_eq!(carried, RelayCounts { forth: 13, back: 0 });
     }
 
     #[tokio::test]
     async fn what_came_before_a_connection_broke_is_carried_first() {
         let (mut first, mut second) = (Scripted::default(), Scripted::default());
         first.says = vec![Ok(b"so far"), Err(io::ErrorKind::ConnectionReset.into())];
-        let broke = relay(&mut first, &mut second, &mut Unpaced, &mut Carried::default()).await.unwrap_err();
+        let broke = relay(&mut first, &mut second, &mut Unpaced, &mut RelayCounts::default()).await.unwrap_err();
         assert_eq!((broke.side, broke.error.kind()), (Side::First, io::ErrorKind::ConnectionReset));
         assert_eq!(second.got, b"so far");
         assert!(second.got_last.is_empty() && !second.is_ended);
     }
 
     /// Two connections with a relay between them: the far ends, and how the relay ended.
-    async fn relayed() -> (TcpStream, TcpStream, tokio::task::JoinHandle<(Result<(), RelayError>, Carried)>) {
+    async fn relayed() -> (TcpStream, TcpStream, tokio::task::JoinHandle<(Result<(), RelayError>, RelayCounts)>) {
         let ((client, mut first), (mut second, service)) = (pair().await, pair().await);
         let relaying = tokio::spawn(async move {
-            let mut carried = Carried::default();
+            let mut carried = RelayCounts::default();
             let end = relay(&mut first, &mut second, &mut Unpaced, &mut carried).await;
             (end, carried)
         });
@@ -563,11 +563,11 @@ mod tests {
         assert_eq!(answer, "an answer");
         let (end, carried) = relaying.await.unwrap();
         assert!(end.is_ok());
-        assert_eq!(carried, Carried { forth: 19, back: 9 });
+        assert_eq!(carried, RelayCounts { forth: 19, back: 9 });
     }
 
     #[tokio::test]
-    async fn a_reset_is_told_with_its_side() {
+    async fn a_reset_is_reported_with_its_side() {
         let (client, mut service, relaying) = relayed().await;
         client.set_zero_linger().unwrap();
         drop(client);
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reset_after_the_end_of_a_direction_is_noticed_though_nobody_says_anything() {
+    async fn a_reset_after_the_end_of_a_direction_is_noticed_on_idle_connections() {
         for is_client in [true, false] {
             let (mut client, mut service, relaying) = relayed().await;
             let (ends, silent) = if is_client { (&mut client, &mut service) } else { (&mut service, &mut client) };
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_service_said_before_it_stopped_listening_arrives() {
+    async fn bytes_a_service_sent_before_it_stopped_reading_arrive() {
         let (mut client, mut service, relaying) = relayed().await;
         service.write_all(b"go away").await.unwrap();
         service.shutdown().await.unwrap();
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_is_told_from_data() {
+    fn an_alert_is_distinguished_from_data() {
         let record = |kind: u8, length: usize| {
             let bytes = u16::try_from(length).unwrap().to_be_bytes();
             [&[kind, 3, 3], &bytes[..], &vec![7; length]].concat()

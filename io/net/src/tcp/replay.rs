@@ -1,4 +1,4 @@
-//! Keeping a copy of a connection's first bytes, so that they can be read again.
+//! Keeps a copy of a connection's first bytes, so that they can be read again.
 
 use std::{
     io,
@@ -15,8 +15,8 @@ pub const MAX_REPLAY_BYTES: usize = 66_000;
 
 /// A connection that copies its first bytes while they are read, until [`ReplayStream::stop`] or [`ReplayStream::replay`].
 ///
-/// A first byte that is a capital letter begins no ClientHello. The first read then fails, before anything is answered,
-/// and [`ReplayStream::recorded`] has the bytes.
+/// A first byte that is a capital letter cannot start a ClientHello. The first read then fails before anything is
+/// answered, and [`ReplayStream::recorded`] has the bytes.
 #[derive(Debug)]
 pub struct ReplayStream<S> {
     inner: S,
@@ -30,12 +30,12 @@ impl<S> ReplayStream<S> {
         Self { inner, record: Some(Vec::new()), replay: usize::MAX }
     }
 
-    /// The connection below. Do not read from it.
+    /// The underlying connection. Do not read from it.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The connection below. Do not read from it.
+    /// The underlying connection. Do not read from it.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -84,9 +84,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReplayStream<S> {
         ready!(Pin::new(&mut this.inner).poll_read(cx, &mut into))?;
         let is_first = record.is_empty();
         record.extend_from_slice(into.filled());
-        // Types of records are numbers from 20 to 24 (RFC 8446, appendix B.1, RFC 6520, section 2).
+        // Record types are numbers from 20 to 24 (RFC 8446, appendix B.1, RFC 6520, section 2).
         if is_first && record.first().is_some_and(u8::is_ascii_uppercase) {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "what comes is no TLS")));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the client does not speak TLS")));
         }
         let n = into.filled().len();
         buf.advance(n);
@@ -118,13 +118,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn words_are_told_from_tls_before_anything_is_answered_and_can_be_read_again() {
+    async fn plain_text_is_distinguished_from_tls_before_an_answer_and_read_again() {
         let (mut sender, receiver) = tokio::io::duplex(1_024);
         sender.write_all(b"GET / HTTP").await.unwrap();
         let mut recorded = ReplayStream::new(receiver);
         let error = recorded.read(&mut [0; 5]).await.unwrap_err();
         assert_eq!((error.kind(), recorded.recorded()), (io::ErrorKind::InvalidData, &b"GET /"[..]));
-        assert_eq!(recorded.read(&mut [0; 2]).await.unwrap(), 2, "it is said once");
+        assert_eq!(recorded.read(&mut [0; 2]).await.unwrap(), 2, "the error occurs once");
         recorded.replay();
         drop(sender);
         let mut all = String::new();

@@ -1,4 +1,4 @@
-//! Noticing a reset of a TCP connection whose peer had ended its direction.
+//! Detects a reset of a TCP connection whose peer had ended its direction.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{net::TcpStream, time::Sleep};
 
-/// How long a connection waits before it is watched. Most end earlier, and the second descriptor takes four system
+/// Delay before a connection is watched. Most connections end earlier, and the second descriptor costs four system
 /// calls.
 const WATCH_AFTER: Duration = Duration::from_millis(20);
 
@@ -39,7 +39,7 @@ impl ResetWatcher {
             let wait = self.wait.get_or_insert_with(|| Box::pin(tokio::time::sleep(WATCH_AFTER)));
             ready!(wait.as_mut().poll(cx));
             self.wait = None;
-            // Without a descriptor to spare the reset is noticed at the next write.
+            // Without a spare descriptor the reset is noticed at the next write.
             self.watch = Some(watch(stream).unwrap_or_else(|_| Box::pin(std::future::pending())));
         }
         match &mut self.watch {
@@ -59,7 +59,7 @@ fn watch(stream: &TcpStream) -> io::Result<Watch> {
     let second = TcpStream::from_std(second)?;
     Ok(Box::pin(async move {
         match second.ready(tokio::io::Interest::ERROR).await {
-            Ok(_) => io::Error::new(io::ErrorKind::ConnectionReset, "the other side reset the connection"),
+            Ok(_) => io::Error::new(io::ErrorKind::ConnectionReset, "the peer reset the connection"),
             Err(error) => error,
         }
     }))

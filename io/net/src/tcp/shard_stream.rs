@@ -1,4 +1,4 @@
-//! A TCP connection that the shard watches that uses it.
+//! A TCP connection that moves to the shard that uses it.
 
 use std::{
     io::{self, IoSlice},
@@ -51,8 +51,8 @@ impl ShardTcpStream {
         self.tickets_wait = true;
     }
 
-    /// Lets later writes leave at once. Waiting tickets go with the answer, when a request came with the end of the
-    /// handshake or is there to be read. Otherwise they leave at once.
+    /// Lets later writes leave at once. Waiting tickets leave with the response if a request arrived with the end of
+    /// the handshake or is readable. Otherwise they leave at once.
     ///
     /// A client without TCP_NODELAY may hold its request back until the end of its handshake is acknowledged (Nagle's
     /// algorithm, RFC 9293 section 3.7.4). The tickets carry that acknowledgement.
@@ -71,7 +71,7 @@ impl ShardTcpStream {
             })
     }
 
-    /// The connection below.
+    /// The underlying connection.
     pub fn get_ref(&self) -> &TcpStream {
         &self.inner
     }
@@ -84,7 +84,7 @@ impl ShardTcpStream {
             return false;
         }
         self.watched_by = here;
-        // Where the system has no descriptor to spare, it goes on from afar.
+        // Without a spare descriptor the connection stays in its former shard.
         match watched_here(&self.inner) {
             Ok(near) => {
                 self.inner = near;
@@ -112,7 +112,7 @@ fn watched_here(_stream: &TcpStream) -> io::Result<TcpStream> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Reads without asking the event queue first.
+/// Reads without consulting the event queue.
 #[cfg(unix)]
 fn read_unasked(stream: &TcpStream, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
     use rustix::{io::Errno, net::RecvFlags};
@@ -127,13 +127,13 @@ fn read_unasked(stream: &TcpStream, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()
     }
 }
 
-/// Nothing comes near there.
+/// On other systems the connection never moves.
 #[cfg(not(unix))]
 fn read_unasked(_stream: &TcpStream, _buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
     Poll::Pending
 }
 
-/// Writes without asking the event queue first.
+/// Writes without consulting the event queue.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn write_unasked(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     match send(stream, bufs, rustix::net::SendFlags::empty()) {
@@ -142,7 +142,7 @@ fn write_unasked(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> Poll<io::Result<us
     }
 }
 
-/// Elsewhere it is waited for.
+/// On other systems the event queue is consulted.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn write_unasked(_stream: &TcpStream, _bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     Poll::Pending
@@ -156,7 +156,7 @@ fn send(stream: &TcpStream, bufs: &[IoSlice<'_>], how: rustix::net::SendFlags) -
     Ok(sendmsg(stream, bufs, &mut SendAncillaryBuffer::default(), flags)?)
 }
 
-/// Writes what more follows on.
+/// Writes bytes that are followed by more (MSG_MORE).
 fn poll_write_more(stream: &TcpStream, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     loop {
         ready!(stream.poll_write_ready(cx))?;
@@ -172,7 +172,7 @@ fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize>
     stream.try_io(tokio::io::Interest::WRITABLE, || send(stream, bufs, rustix::net::SendFlags::MORE))
 }
 
-/// Elsewhere it leaves at once.
+/// On other systems the bytes leave at once.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     stream.try_write_vectored(bufs)
@@ -183,11 +183,11 @@ impl AsyncRead for ShardTcpStream {
         let is_new_here = self.comes_near();
         let mut read = Pin::new(&mut self.inner).poll_read(cx, buf);
         if is_new_here && read.is_pending() {
-            // Whoever looks once, and waits for nothing, must see what has come, and an end above all.
+            // A caller that polls once without waiting must see received bytes, and above all an end.
             read = read_unasked(&self.inner, buf);
         }
         if std::mem::take(&mut self.is_waiting) && read.is_pending() {
-            // Where the kernel refuses, it leaves later.
+            // If the kernel refuses, the bytes leave later.
             let _ = send_what_waits(&self.inner);
         }
         read
@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection, and its other end.
+    /// A connection and its peer.
     async fn pair() -> (ShardTcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -258,7 +258,7 @@ mod tests {
         (ShardTcpStream::new(near), far)
     }
 
-    /// What lies there to be read.
+    /// The readable bytes.
     fn received_bytes(far: &TcpStream) -> Vec<u8> {
         let mut room = [0; 64];
         match rustix::net::recv(far, &mut room[..], rustix::net::RecvFlags::DONTWAIT) {
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// A record of this type with so many bytes in it.
+    /// A record of this type with `bytes` bytes.
     fn record(kind: u8, bytes: u16) -> Vec<u8> {
         let [high, low] = bytes.to_be_bytes();
         let mut record = vec![kind, 3, 3, high, low];
@@ -283,7 +283,7 @@ mod tests {
         let (mut near, mut far) = pair().await;
         let (hello, ticket, alert) = (record(22, 30), record(APPLICATION_DATA, 20), record(APPLICATION_DATA, 19));
         near.write_all(&ticket).await.unwrap();
-        assert_eq!(received_bytes(&far), ticket, "it was not told to wait");
+        assert_eq!(received_bytes(&far), ticket, "waiting is not enabled");
         near.let_tickets_wait();
         for what in [&hello, &alert] {
             near.write_all(what).await.unwrap();
@@ -294,7 +294,7 @@ mod tests {
             near.let_tickets_wait();
             near.write_all(&ticket).await.unwrap();
             let mut came = received_bytes(&far);
-            // The kernel sends it by itself after 200 ms, which may pass here once, but not each time.
+            // The kernel sends the ticket by itself after 200 ms, which may happen here once, but not each time.
             waited |= came.is_empty();
             near.handshake_is_over(true);
             near.write_all(&alert).await.unwrap();
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
     }
 
-    /// Reads without waiting; whether there was something.
+    /// Reads without waiting; whether there were bytes.
     async fn reads(near: &mut ShardTcpStream) -> bool {
         let mut room = [0; 8];
         let mut room = ReadBuf::new(&mut room);
@@ -335,7 +335,7 @@ mod tests {
                 near.inner.readable().await.unwrap();
                 assert!(reads(&mut near).await);
             }
-            assert!(!reads(&mut near).await, "only then there is nothing more");
+            assert!(!reads(&mut near).await, "nothing more to read");
             // As above.
             waited |= received_bytes(&far).is_empty();
         }
@@ -355,7 +355,7 @@ mod tests {
         let mut near = taken.await.unwrap();
         for round in 0..4_u8 {
             let was = near.watched_by;
-            // One byte waits already when it moves, and one comes after.
+            // One byte waits already when the connection moves, and one arrives afterwards.
             far.write_u8(round).await.unwrap();
             let (give, taken) = oneshot::channel();
             shards.spawn(async move {
@@ -372,7 +372,7 @@ mod tests {
         let was = near.watched_by;
         far.write_u8(7).await.unwrap();
         assert_eq!(near.read_u8().await.unwrap(), 7);
-        assert_eq!(near.watched_by, was, "what is no shard watches nothing for it");
+        assert_eq!(near.watched_by, was, "a thread outside of shards does not watch the connection");
     }
 
     #[tokio::test]
@@ -380,13 +380,13 @@ mod tests {
     async fn who_looks_once_sees_what_has_come_and_is_written_for_wherever_that_is() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let (mut near, mut far) = pair().await;
-        for said in [&b"x"[..], b""] {
-            if said.is_empty() {
+        for sent in [&b"x"[..], b""] {
+            if sent.is_empty() {
                 far.shutdown().await.unwrap();
             } else {
-                far.write_all(said).await.unwrap();
+                far.write_all(sent).await.unwrap();
             }
-            // It is there once it can be read again.
+            // The bytes have arrived once the connection is readable.
             near.get_ref().readable().await.unwrap();
             let (give, taken) = oneshot::channel();
             shards.spawn(async move {
@@ -394,7 +394,7 @@ mod tests {
                 let mut room = [0; 8];
                 let mut into = ReadBuf::new(&mut room);
                 assert!(Pin::new(&mut near).poll_read(&mut cx, &mut into).is_ready());
-                assert_eq!(into.filled(), said);
+                assert_eq!(into.filled(), sent);
                 give.send(near).unwrap();
             });
             near = taken.await.unwrap();

@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, sync::Once, time::Duration};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
-/// How long a connection is silent before the kernel probes the peer.
+/// Time of silence before the kernel probes the peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// Time between two probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -24,7 +24,7 @@ const SEND_ROOM_UNSENT_BYTES: u32 = 1 << 20;
 /// Sends small writes at once instead of waiting for more (TCP_NODELAY).
 ///
 /// # Errors
-/// The kernel refuses, because the socket is gone.
+/// The kernel refuses, because the socket is closed.
 pub(crate) fn set_nodelay(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
@@ -55,14 +55,14 @@ pub fn set_notsent_lowat(stream: &TcpStream, bytes: u32) -> io::Result<()> {
 
 /// Allows more unacknowledged bytes than `net.ipv4.tcp_wmem`, where the process has CAP_NET_ADMIN.
 ///
-/// The unsent bytes are bounded in return, so that the room serves bytes in flight alone. Without that bound the room
-/// stays as it is. Multipath TCP has the bound in newer kernels only.
+/// In return the unsent bytes are bounded, so that the larger buffer serves only bytes in flight. If that bound cannot
+/// be set, the buffer stays as it is. Multipath TCP has the bound only in newer kernels.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn make_send_room(socket: &SockRef<'_>) {
     if socket.set_tcp_notsent_lowat(SEND_ROOM_UNSENT_BYTES).is_ok()
         && rustix::net::sockopt::set_socket_send_buffer_size_force(&**socket, SEND_ROOM_BYTES / 2).is_err()
     {
-        // What the kernel has for all (`net.ipv4.tcp_notsent_lowat`).
+        // The kernel's default (`net.ipv4.tcp_notsent_lowat`).
         let _ = socket.set_tcp_notsent_lowat(0);
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn make_send_room(socket: &SockRef<'_>) {
 ///
 /// Use it when the peer has more to send and nothing to receive. The kernel delays an acknowledgement by 40 ms to send
 /// it with data (RFC 1122 section 4.2.3.2). A peer without TCP_NODELAY holds small data back until the acknowledgement
-/// comes (Nagle's algorithm, RFC 9293 section 3.7.4).
+/// arrives (Nagle's algorithm, RFC 9293 section 3.7.4).
 pub fn acknowledge(stream: &TcpStream) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     drop(stream.set_quickack(true));
@@ -97,7 +97,8 @@ pub fn keep_for_end(stream: &TcpStream) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         let socket = SockRef::from(stream);
-        // The end of Multipath TCP goes beside the bytes (DATA_FIN, RFC 8684, section 3.3.3), and takes none along.
+        // The end of a Multipath TCP connection is an option (DATA_FIN, RFC 8684, section 3.3.3), and takes no bytes
+        // along.
         if socket.protocol()? == Some(Protocol::TCP) {
             return socket.set_tcp_cork(true);
         }
@@ -132,7 +133,7 @@ pub(crate) fn keep_urgent_inline(socket: &SockRef<'_>) -> io::Result<()> {
     }
 }
 
-/// A TCP socket for this kind of address. With `mptcp` it is a socket of Multipath TCP where the kernel has that;
+/// A TCP socket for this kind of address. With `mptcp` it is a Multipath TCP socket if the kernel supports that;
 /// otherwise one warning is logged.
 pub(crate) fn stream_socket(address: SocketAddr, mptcp: bool) -> io::Result<Socket> {
     static WARN: Once = Once::new();
@@ -142,19 +143,19 @@ pub(crate) fn stream_socket(address: SocketAddr, mptcp: bool) -> io::Result<Sock
         match Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)) {
             Ok(socket) => return Ok(socket),
             Err(error) => WARN.call_once(|| {
-                tracing::warn!(%error, "this kernel has no Multipath TCP (net.mptcp.enabled): plain TCP is used");
+                tracing::warn!(%error, "this kernel has no Multipath TCP (net.mptcp.enabled): using plain TCP");
             }),
         }
     }
     #[cfg(not(target_os = "linux"))]
     if mptcp {
-        WARN.call_once(|| tracing::warn!("Multipath TCP is for Linux: plain TCP is used"));
+        WARN.call_once(|| tracing::warn!("Multipath TCP is for Linux: using plain TCP"));
     }
     Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
 }
 
-/// Sets on a listener the options of its connections. Linux hands them down, which saves three system calls a
-/// connection.
+/// Sets the options of future connections on their listener. Linux lets connections inherit them, which saves three
+/// system calls a connection.
 pub(crate) fn tune_listener(listener: &SockRef<'_>) -> io::Result<()> {
     listener.set_tcp_nodelay(true)?;
     keep_urgent_inline(listener)?;
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn there_is_no_room_where_what_waits_unsent_cannot_be_bounded() {
-        // It stands for a kernel whose Multipath TCP does not know the option.
+        // Stands for a kernel whose Multipath TCP does not know the option.
         let other = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
         let before = other.send_buffer_size().unwrap();
         make_send_room(&SockRef::from(&other));

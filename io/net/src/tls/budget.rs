@@ -1,4 +1,4 @@
-//! A limit on new names with a certificate of their own.
+//! A rate limit for new names with a certificate of their own.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(took(&mut budget, start + Duration::from_millis(19)), 0);
         assert_eq!(took(&mut budget, start + Duration::from_secs(1)), 50);
         assert_eq!(took(&mut budget, start + Duration::from_hours(2)), 100);
-        assert_eq!(took(&mut budget, start), 0, "an earlier time earns nothing");
+        assert_eq!(took(&mut budget, start), 0, "time before the last call adds no tokens");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct LocalCa {
     pem_path: PathBuf,
 }
 
-/// Why the authority was not opened. Nothing was changed.
+/// Reason why the authority was not opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
     /// A file cannot be read.
@@ -107,11 +107,11 @@ pub enum CaError {
         /// The requested domain.
         domain: String,
     },
-    /// A new root could not be made.
+    /// A new root could not be created.
     #[error(transparent)]
     Create(CreateError),
-    /// The system has no randomness, or no key could be made.
-    #[error("cannot make a private key: {0}")]
+    /// The system has no randomness, or no key could be generated.
+    #[error("cannot generate a private key: {0}")]
     Random(String),
 }
 
@@ -138,8 +138,8 @@ impl LocalCa {
         Ok(ca)
     }
 
-    /// Replaces the authority in `dir` by a new one for the same domain. Certificates of the former root stay of that
-    /// root. After an interruption the next start makes what is missing.
+    /// Replaces the authority in `dir` by a new one for the same domain. Certificates of the former root stay valid
+    /// under that root. After an interruption the next start creates missing files.
     ///
     /// # Errors
     /// A sentence with the file and its fault. Unless the file cannot be written, nothing was changed.
@@ -158,7 +158,7 @@ impl LocalCa {
         Self::create(dir, &domain, None, now)
     }
 
-    /// An interrupted creation leaves a key without a certificate: the certificate is made with that key.
+    /// An interrupted creation leaves a key without a certificate: the certificate is created with that key.
     fn create(dir: &Path, domain: &str, key_pem: Option<&str>, now: OffsetDateTime) -> Result<Self, CaError> {
         let (certificate_path, key_path) = (dir.join(CA_CERTIFICATE_FILE), dir.join(CA_KEY_FILE));
         let key = match key_pem {
@@ -173,7 +173,7 @@ impl LocalCa {
             write_new(dir, CA_KEY_FILE, authority.key_pem().as_bytes(), 0o600)?;
         }
         write_new(dir, CA_CERTIFICATE_FILE, authority.root_pem().as_bytes(), 0o644)?;
-        tracing::info!(fingerprint = %authority.fingerprint(), domain, "certificate authority made");
+        tracing::info!(fingerprint = %authority.fingerprint(), domain, "certificate authority created");
         Ok(Self { authority, pem_path: certificate_path })
     }
 
@@ -187,7 +187,7 @@ impl LocalCa {
             });
         }
         if !root.has_begun(now) {
-            tracing::warn!(begins = %root.not_before, "the clock is before the root certificate's begin: is it set?");
+            tracing::warn!(begins = %root.not_before, "the clock is before the start of the root certificate: is the clock set?");
         }
         let days_left = (root.not_after - now).whole_days();
         if days_left < ENDS_SOON_DAYS {
@@ -291,13 +291,13 @@ fn write_new(dir: &Path, name: &str, content: &[u8], mode: u32) -> Result<(), Ca
     let path = dir.join(name);
     let temporary = dir.join(format!(".{name}.new"));
     let write = || -> io::Result<()> {
-        // What an interrupted attempt left was never used.
+        // A leftover of an interrupted attempt was never used.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        // The umask may have taken permissions away that the certificate needs.
+        // The umask may have removed permissions that the certificate needs.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(content)?;
         file.sync_all()?;

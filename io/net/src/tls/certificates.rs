@@ -1,9 +1,9 @@
-//! Server certificates, made when a client first asks for a name.
+//! Server certificates, signed when a client first requests a name.
 //!
 //! A bounded cache holds the certificates of known names. A new name costs one signature, about as much as the
-//! handshake. A flood of invented names must not push used names out of the cache, so new names beyond a rate share one
-//! wildcard certificate. Clients refuse a wildcard directly below a top-level domain (`*.localhost`). There a
-//! certificate is made for each handshake, and not kept.
+//! handshake. A flood of invented names must not displace used names from the cache, so new names beyond a rate share
+//! one wildcard certificate. Clients refuse a wildcard directly below a top-level domain (`*.localhost`). There a
+//! certificate is signed for each handshake, and not kept.
 
 use std::{
     collections::HashMap,
@@ -34,7 +34,7 @@ use super::{
 pub const MAX_CACHED_CERTIFICATES: usize = 1_024;
 /// The most new names a second with a certificate of their own, after a first burst of [`MAX_CACHED_CERTIFICATES`].
 pub const MAX_NEW_NAMES_PER_SECOND: u32 = 50;
-/// The cache's key of the wildcard certificate: no label contains a star.
+/// The cache's key of the wildcard certificate: no label contains an asterisk.
 const WILDCARD: &str = "*";
 
 /// Counts of certificates and refused handshakes.
@@ -44,7 +44,8 @@ pub struct CertificateStats {
     pub made: u64,
     /// Certificates signed because the former one was past two thirds of its life, or not valid now.
     pub renewed: u64,
-    /// Handshakes with the wildcard certificate, or with one that was not kept, because too many new names came.
+    /// Handshakes with the wildcard certificate, or with one that was not kept, because the rate of new names was
+    /// exceeded.
     pub over_rate: u64,
     /// Handshakes refused because the client named no host.
     pub refused_without_name: u64,
@@ -59,7 +60,7 @@ pub struct CertificateStats {
 /// The ends of certificates, in seconds since 1970.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CertificateEnds {
-    /// The earliest end of a served certificate; none before the first one is made, and with given certificates.
+    /// The earliest end of a served certificate; `None` before the first one is signed, and with given certificates.
     pub server: Option<i64>,
     /// The end of the root that signs here.
     pub authority: Option<i64>,
@@ -72,7 +73,7 @@ pub struct Certificates {
     clock: Box<dyn Fn() -> OffsetDateTime + Send + Sync>,
     started: Instant,
     counts: Counts,
-    /// Whether the last signature failed, so that the log has the failure once.
+    /// Whether the last signature failed, so that the log reports the failure once.
     is_failing: AtomicBool,
     new_names: Mutex<Budget>,
     /// By label below the domain; the empty label is the domain itself.
@@ -81,13 +82,13 @@ pub struct Certificates {
 
 /// The source of certificates.
 enum Source {
-    /// This process signs them.
+    /// Signed by this process.
     Signed { ca: Box<LocalCa>, leaf_key: KeyPair, signing_key: Arc<dyn SigningKey> },
-    /// One was given for the domain and all names directly below it.
+    /// Given, for the domain and all names directly below it.
     Given(RwLock<Arc<CertifiedKey>>),
 }
 
-/// Why a given certificate is not used.
+/// Reason why a given certificate is not used.
 #[derive(Debug, thiserror::Error)]
 #[error("the server certificate cannot be used: {0}")]
 pub struct GivenCertificateError(String);
@@ -114,12 +115,12 @@ impl Certificates {
     /// Certificates for `domain` and the names directly below it.
     ///
     /// # Errors
-    /// The root is not for the domain, or no key can be made.
+    /// The root is not for the domain, or a key cannot be generated.
     pub fn new(ca: LocalCa, domain: &str) -> Result<Arc<Self>, CaError> {
         Self::with_clock(ca, domain, Box::new(OffsetDateTime::now_utc))
     }
 
-    /// As [`Certificates::new`], with a clock of the caller's, for tests.
+    /// Like [`Certificates::new`], with the caller's clock, for tests.
     ///
     /// # Errors
     /// As [`Certificates::new`].
@@ -142,11 +143,11 @@ impl Certificates {
         Ok(Arc::new(Self::from_source(Source::Signed { ca: Box::new(ca), leaf_key, signing_key }, domain, clock)))
     }
 
-    /// One certificate from elsewhere with its key, both in PEM, for `domain` and the names directly below it. It is
-    /// served until [`Certificates::give`] replaces it, even after its end.
+    /// Serves one certificate from elsewhere with its key, both in PEM, for `domain` and the names directly below it.
+    /// It is served until [`Certificates::give`] replaces it, even after its end.
     ///
     /// # Errors
-    /// They are malformed, or do not belong together.
+    /// The certificate or the key is malformed, or they do not belong together.
     pub fn given(chain_pem: &str, key_pem: &str, domain: &str) -> Result<Arc<Self>, GivenCertificateError> {
         let domain = domain.trim_end_matches('.').to_ascii_lowercase();
         let source = Source::Given(RwLock::new(certified(chain_pem, key_pem)?));
@@ -274,7 +275,7 @@ impl Certificates {
                 self.counts.renewed.fetch_add(1, Relaxed);
                 Some(self.keep(label.to_owned(), new))
             }
-            // The old one still serves until its end.
+            // The old certificate still serves until its end.
             None if state == Renewal::Due => Some(entry.certificate.clone()),
             None => None,
         })
@@ -285,14 +286,14 @@ impl Certificates {
             Ok(entry) => {
                 self.counts.made.fetch_add(1, Relaxed);
                 if self.is_failing.swap(false, Relaxed) {
-                    tracing::info!("server certificates can be made again");
+                    tracing::info!("server certificates can be signed again");
                 }
                 Some(entry)
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Relaxed);
                 if !self.is_failing.swap(true, Relaxed) {
-                    tracing::error!(%error, "a server certificate could not be made");
+                    tracing::error!(%error, "a server certificate could not be signed");
                 }
                 None
             }
@@ -302,14 +303,14 @@ impl Certificates {
     fn sign(&self, label: &str) -> Result<Entry, String> {
         let name = if label.is_empty() { self.domain.clone() } else { format!("{label}.{}", self.domain) };
         let Source::Signed { ca, leaf_key, signing_key } = &self.source else {
-            return Err("none is signed here".to_owned());
+            return Err("this process signs no certificates".to_owned());
         };
         let serial = ca::random_serial().map_err(|error| error.to_string())?;
         let issued = ca
             .authority()
             .issue_server(std::slice::from_ref(&name), leaf_key, (self.clock)(), serial, LEAF_LIFETIME)
             .map_err(|error| error.to_string())?;
-        tracing::debug!(name, ends = %issued.not_after, "server certificate made");
+        tracing::debug!(name, ends = %issued.not_after, "server certificate signed");
         let chain = issued.chain.into_iter().map(CertificateDer::from).collect();
         Ok(Entry {
             certificate: Arc::new(CertifiedKey::new(chain, signing_key.clone())),

@@ -14,15 +14,15 @@ use super::{pin, provider};
 /// The authorities that a client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Those of the machine.
+    /// The machine's authorities.
     System,
-    /// Those in a PEM file, and no others.
+    /// Only the authorities in a PEM file.
     Ca(PathBuf),
     /// The one root with this fingerprint (`sha256:` and 64 hex digits), which the server must present.
     Pinned(String),
 }
 
-/// Why a client has no authorities.
+/// Reason why the authorities cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The system has no root certificates.
@@ -62,7 +62,7 @@ pub fn client_config(trust: &Trust, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
     Ok(Arc::new(config))
 }
 
-/// As [`client_config`], with the authorities in this PEM text alone; `None` when it holds no usable certificate.
+/// Like [`client_config`], with only the authorities in this PEM text; `None` if it has no usable certificate.
 #[must_use]
 pub fn client_config_of_pem(text: &[u8], alpn: &[&[u8]]) -> Option<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
@@ -77,7 +77,7 @@ pub fn client_config_of_pem(text: &[u8], alpn: &[&[u8]]) -> Option<Arc<ClientCon
     Some(Arc::new(config))
 }
 
-/// As [`client_config`], with this verifier.
+/// Like [`client_config`], with this verifier.
 #[must_use]
 pub fn client_config_by(verifier: Arc<dyn ServerCertVerifier>, alpn: &[&[u8]]) -> ClientConfig {
     let mut config = builder().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();

@@ -1,4 +1,4 @@
-//! Parts of a ClientHello that rustls does not give.
+//! Parts of a ClientHello that rustls does not expose.
 
 /// The type of records of a handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
@@ -15,7 +15,7 @@ const TLS13: [u8; 2] = [3, 4];
 /// Whether the session is known is not checked. A ClientHello in several records gives `false`; usual clients send one.
 #[must_use]
 pub fn offers_session(first_bytes: &[u8]) -> bool {
-    // It is the last one (RFC 8446, section 4.2.11), and to get there is to pass the others.
+    // It must be the last one (RFC 8446, section 4.2.11), so the search passes all others.
     find(first_bytes, PRE_SHARED_KEY).is_some()
 }
 
@@ -51,13 +51,13 @@ fn extensions(record: &[u8]) -> Option<&[u8]> {
     Some(vector::<2>(compression_methods)?.0)
 }
 
-/// A vector with a length of so many bytes before it (RFC 8446 section 3.4), and the rest.
+/// A vector with a length prefix of `LENGTH_BYTES` (RFC 8446 section 3.4), and the rest.
 fn vector<const LENGTH_BYTES: usize>(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     rest.split_at_checked(length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
 }
 
-/// The bytes behind such a vector.
+/// The bytes after such a vector.
 fn skip<const LENGTH_BYTES: usize>(bytes: &[u8]) -> Option<&[u8]> {
     vector::<LENGTH_BYTES>(bytes).map(|(_, behind)| behind)
 }
@@ -94,16 +94,16 @@ mod tests {
             let mut server = ServerConnection::new(server.clone()).unwrap();
             let mut first = Vec::new();
             while client.wants_write() || server.wants_write() {
-                let mut said = Vec::new();
-                client.write_tls(&mut said).unwrap();
+                let mut sent = Vec::new();
+                client.write_tls(&mut sent).unwrap();
                 if first.is_empty() {
-                    first.clone_from(&said);
+                    first.clone_from(&sent);
                 }
-                server.read_tls(&mut Cursor::new(said)).unwrap();
+                server.read_tls(&mut Cursor::new(sent)).unwrap();
                 server.process_new_packets().unwrap();
-                let mut said = Vec::new();
-                server.write_tls(&mut said).unwrap();
-                client.read_tls(&mut Cursor::new(said)).unwrap();
+                let mut sent = Vec::new();
+                server.write_tls(&mut sent).unwrap();
+                client.read_tls(&mut Cursor::new(sent)).unwrap();
                 client.process_new_packets().unwrap();
             }
             assert!(!client.is_handshaking());
@@ -129,11 +129,11 @@ mod tests {
             let config = ClientConfig::builder_with_provider(provider()).with_protocol_versions(versions).unwrap();
             let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
             let mut client = ClientConnection::new(Arc::new(config), "app.test".try_into().unwrap()).unwrap();
-            let mut said = Vec::new();
-            client.write_tls(&mut said).unwrap();
-            assert_eq!(offers_tls13(&said), offers, "{versions:?}");
-            for end in 0..said.len() {
-                assert!(!offers_tls13(&said[..end]), "{end} bytes of one that is not whole");
+            let mut sent = Vec::new();
+            client.write_tls(&mut sent).unwrap();
+            assert_eq!(offers_tls13(&sent), offers, "{versions:?}");
+            for end in 0..sent.len() {
+                assert!(!offers_tls13(&sent[..end]), "{end} bytes of one that is not whole");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// Why a TLS handshake with a server failed. The [`io::Error`] of [`crate::connect_tls`] holds it.
+/// Reason why a TLS handshake with a server failed. The [`io::Error`] of [`crate::connect_tls`] holds it.
 #[derive(Debug)]
 pub struct TlsFailure {
     sentence: String,
@@ -56,7 +56,7 @@ pub(crate) fn handshake_failure(error: io::Error, at: &str, server_name: &str) -
             format!("{at} has no certificate for {server_name}: it does not serve that name")
         }
         Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => {
-            format!("{at} does not speak the protocol that was asked for: is it a Sallyport edge?")
+            format!("{at} does not speak the requested protocol: is it a Sallyport edge?")
         }
         Error::InvalidMessage(_) => format!("{at} does not speak TLS"),
         other => format!("TLS with {at} failed: {other}"),

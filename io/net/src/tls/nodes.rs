@@ -15,15 +15,15 @@ const NODE_ALPN: &[u8] = b"h2";
 /// The protocol (ALPN) for requests of an edge's clients to control: HTTP/2, on connections that serve nothing else.
 pub const NODE_CLIENTS_ALPN: &[u8] = b"sallyport-clients/1";
 
-/// Why there is no configuration.
+/// Reason why a TLS configuration of a machine cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeTlsError {
     /// A certificate or a key cannot be read.
     #[error("the {what} of this machine cannot be used: {detail}")]
     Unusable {
-        /// What.
+        /// The file or key.
         what: &'static str,
-        /// Why.
+        /// The detail.
         detail: String,
     },
 }
@@ -45,8 +45,8 @@ fn roots(pem: &str) -> Result<RootCertStore, NodeTlsError> {
     Ok(roots)
 }
 
-/// The server's side: it shows the certificate for the requested name, and verifies a client's certificate if there is
-/// one. The caller decides what a client without a certificate may do.
+/// The server's side: presents the certificate for the requested name, and verifies a client's certificate if there is
+/// one. The caller decides about clients without a certificate.
 ///
 /// # Errors
 /// The root cannot be used.
@@ -65,14 +65,14 @@ pub fn server_config_for_nodes(
         .with_cert_resolver(certificates);
     config.alpn_protocols = vec![NODE_ALPN.to_vec(), NODE_CLIENTS_ALPN.to_vec()];
     config.max_early_data_size = 0;
-    // Every connection shows its certificate: one that has ended opens nothing by a ticket.
+    // Every connection presents its certificate, so that an expired one cannot be used by a ticket.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config))
 }
 
-/// The server's side of a machine with one certificate. Clients must show a certificate too. It speaks these protocols
-/// (ALPN).
+/// The server's side of a machine with one certificate. Clients must present a certificate too. `alpn` lists the
+/// protocols.
 ///
 /// # Errors
 /// The root, the certificates or the key cannot be used.
@@ -99,7 +99,7 @@ pub fn server_config_of_node(
     Ok(Arc::new(config))
 }
 
-/// The client's side: it trusts the root alone, and shows its certificate.
+/// The client's side: trusts only the root, and presents its certificate.
 ///
 /// # Errors
 /// The root, the certificates or the key cannot be used.
@@ -111,7 +111,7 @@ pub fn client_config_of_node(
     client_config_of_node_for(root_pem, chain_pem, key_pem, &[NODE_ALPN])
 }
 
-/// As [`client_config_of_node`], for other protocols (ALPN).
+/// Like [`client_config_of_node`], for other protocols (ALPN).
 ///
 /// # Errors
 /// As [`client_config_of_node`].

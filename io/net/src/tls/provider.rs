@@ -1,4 +1,4 @@
-//! The cryptography that every TLS connection of ours uses.
+//! The cryptography provider of every TLS connection.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,14 +7,14 @@ use rustls::{
     crypto::{CryptoProvider, aws_lc_rs},
 };
 
-/// aws-lc-rs, with its cipher suites in the order that is fastest here.
+/// aws-lc-rs, with its cipher suites sorted by speed on this CPU.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let make = || {
         let mut provider = aws_lc_rs::default_provider();
         if cpu_has_aes() {
-            // A stable sort: the rest keeps its order. AES-128 is a third cheaper per byte than AES-256, and no
-            // weaker for anything that is known.
+            // A stable sort: other suites keep their order. AES-128 is a third cheaper per byte than AES-256, and no
+            // weaker against any known attack.
             provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         } else {
             provider.cipher_suites.sort_by_key(|suite| !is_chacha(suite.suite()));
@@ -24,7 +24,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     PROVIDER.get_or_init(make).clone()
 }
 
-/// Whether the CPU computes AES-GCM itself. Without that, ChaCha20-Poly1305 is faster and free of timing leaks.
+/// Whether the CPU has AES instructions. Without them ChaCha20-Poly1305 is faster, and free of timing leaks.
 pub(crate) fn cpu_has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");

@@ -1,4 +1,4 @@
-//! TLS of the edge.
+//! TLS configurations of the edge.
 
 use std::sync::Arc;
 
@@ -42,20 +42,20 @@ pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc
         .with_no_client_auth()
         .with_cert_resolver(certificates);
     config.alpn_protocols = vec![tunnel_alpn.to_vec(), b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Many clients put AES-256 first out of habit. Where the CPU has AES ours goes first.
+    // Many clients list AES-256 first. On a CPU with AES instructions the server's order wins.
     config.ignore_client_order = provider::cpu_has_aes();
     config.max_early_data_size = 0;
     config.send_tls13_tickets = TICKETS_PER_HANDSHAKE;
-    // Sessions live in the clients' tickets: nothing of ours grows with their number.
+    // Sessions live in the clients' tickets: no state here grows with their number.
     config.session_storage = Arc::new(server::NoServerSessionStorage {});
     match Ticketer::new() {
         Ok(ticketer) => config.ticketer = ticketer,
-        Err(error) => tracing::warn!(%error, "no tickets: every handshake is a full one"),
+        Err(error) => tracing::warn!(%error, "cannot create session tickets: every handshake is a full one"),
     }
     Arc::new(config)
 }
 
-/// As `base`, for clients that bring a ticket: they get one new ticket in its place.
+/// Like `base`, for clients that resume with a ticket: they get one new ticket in its place.
 #[must_use]
 pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
     let mut config = base.clone();
@@ -63,7 +63,7 @@ pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// As `base`, for connectors: with this protocol (ALPN) alone, as [`crate::UnbufferedTlsStream`] needs it.
+/// Like `base`, for connectors: only with this protocol (ALPN), as [`crate::UnbufferedTlsStream`] needs it.
 #[must_use]
 pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
     let mut config = with_secret_extraction(base);
@@ -71,7 +71,7 @@ pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
-/// As `base`, as [`crate::UnbufferedTlsStream`] needs it.
+/// Like `base`, as [`crate::UnbufferedTlsStream`] needs it.
 #[must_use]
 pub fn unbuffered_server_config(base: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(with_secret_extraction(base))
@@ -83,8 +83,8 @@ fn with_secret_extraction(base: &ServerConfig) -> ServerConfig {
     config
 }
 
-/// As `base`, for one name: the certificate is always that of `name`, and tickets open no other name. It speaks these
-/// protocols (ALPN); without any, none is negotiated.
+/// Like `base`, for one name: always with the certificate of `name`, and with tickets that are valid for no other name.
+/// `alpn` lists the protocols; without any, none is negotiated.
 #[must_use]
 pub fn server_config_for(
     base: &ServerConfig,
@@ -93,7 +93,7 @@ pub fn server_config_for(
     alpn: &[String],
 ) -> Arc<ServerConfig> {
     let mut config = base.clone();
-    config.ticketer = Arc::new(TicketsOf { name: name.clone(), tickets: base.ticketer.clone() });
+    config.ticketer = Arc::new(NamedTickets { name: name.clone(), tickets: base.ticketer.clone() });
     config.cert_resolver = Arc::new(OneName { certificates, name });
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
     Arc::new(config)
@@ -102,8 +102,8 @@ pub fn server_config_for(
 /// Whether a client with this certificate, in DER, is admitted. It is called after the certificate was verified.
 pub type CertificateAdmission = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
-/// As [`server_config_for`], for admitted clients with a certificate of this authority (given in DER). There are no
-/// tickets: every connection shows its certificate.
+/// Like [`server_config_for`], for admitted clients with a certificate of this authority (in DER). There are no
+/// tickets: every connection presents its certificate.
 ///
 /// # Errors
 /// The authority's certificate is malformed.
@@ -119,8 +119,8 @@ pub fn server_config_for_holders(
     for_holders(base, OneName { certificates, name }, alpn, authority, |chain| chain, welcome)
 }
 
-/// As `base`, for one name of the shared port. Clients may show a certificate of this authority (given in DER). A
-/// client with any other certificate, or one that is not admitted, is refused.
+/// Like `base`, for one name of the shared port. Clients may present a certificate of this authority (in DER). A client
+/// with any other certificate, or one that is not admitted, is refused.
 ///
 /// There are no tickets: a resumed session would carry its certificate unverified.
 ///
@@ -234,23 +234,23 @@ impl server::ResolvesServerCert for OneName {
     }
 }
 
-/// Tickets of one name. A resumed session shows no certificate, so a ticket of one name must not open another.
+/// Tickets of one name. A resumed session presents no certificate, so a ticket of one name must not open another.
 #[derive(Debug)]
-struct TicketsOf {
+struct NamedTickets {
     name: String,
     tickets: Arc<dyn server::ProducesTickets>,
 }
 
-/// The first byte of these tickets: no session that rustls writes begins with it.
+/// The first byte of these tickets: no session that rustls serializes begins with it.
 const NAMED_TICKET: u8 = 0xff;
 
-impl TicketsOf {
+impl NamedTickets {
     fn mark(&self) -> Vec<u8> {
         [&[NAMED_TICKET], self.name.as_bytes(), &[0]].concat()
     }
 }
 
-impl server::ProducesTickets for TicketsOf {
+impl server::ProducesTickets for NamedTickets {
     fn enabled(&self) -> bool {
         self.tickets.enabled()
     }
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_ticket_opens_the_name_that_it_is_of_and_no_other() {
         let tickets = Ticketer::new().unwrap();
-        let of = |name: &str| TicketsOf { name: name.into(), tickets: tickets.clone() };
+        let of = |name: &str| NamedTickets { name: name.into(), tickets: tickets.clone() };
         let (one, other) = (of("a.localhost"), of("b.localhost"));
         let ticket = one.encrypt(b"session").unwrap();
         assert_eq!(one.decrypt(&ticket).as_deref(), Some(&b"session"[..]));

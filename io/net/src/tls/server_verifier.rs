@@ -1,4 +1,4 @@
-//! A verifier of server certificates that a function decides, with the signature always verified.
+//! A verifier of server certificates with a custom decision; the signature is always verified.
 
 use std::{fmt, sync::Arc};
 
@@ -14,14 +14,14 @@ use rustls::{
 
 use super::provider;
 
-/// What a server presents in a handshake, and what the client expects.
+/// The certificates that a server presents, and the expected name.
 #[derive(Debug, Clone, Copy)]
 pub struct PresentedChain<'a> {
     /// The server's own certificate.
     pub end_entity: &'a CertificateDer<'a>,
     /// The other certificates of the chain.
     pub others: &'a [CertificateDer<'a>],
-    /// The name that the client asked for.
+    /// The name that the client requested.
     pub server_name: &'a ServerName<'a>,
     ocsp_response: &'a [u8],
     now: UnixTime,
@@ -38,7 +38,7 @@ impl PresentedChain<'_> {
     }
 }
 
-/// A verifier that accepts a certificate when `judge` does. The handshake's signature, which proves that the server has
+/// A verifier that accepts a certificate if `judge` does. The handshake's signature, which proves that the server has
 /// the key, is always verified.
 pub fn custom_server_verifier(
     judge: impl Fn(&PresentedChain<'_>) -> Result<(), Error> + Send + Sync + 'static,

@@ -36,11 +36,12 @@ pub struct UdpPort {
     socket: UdpSocket,
     state: UdpSocketState,
     address: SocketAddr,
-    /// Whether a send found that nobody listens there. The kernel reports it once, and the reader has to learn it too.
+    /// Whether a send found that no socket listens at the peer. The kernel reports it once, and the reader needs it
+    /// too.
     is_refused: AtomicBool,
 }
 
-/// Datagrams of one client that came together, in order.
+/// Datagrams of one client that arrived together, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// The sender.
@@ -80,7 +81,7 @@ impl UdpPort {
     /// One sentence that names the port and what to do.
     pub fn bind(address: SocketAddr, option: &'static str) -> Result<Self, ListenError> {
         let open = || -> io::Result<Self> {
-            // No SO_REUSEADDR: for UDP it would let any other program take the port from us without a word.
+            // No SO_REUSEADDR: for UDP it would let any other program silently take the port.
             let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
             if address.is_ipv6() {
                 // `[::]` is all addresses, of both families.
@@ -101,7 +102,7 @@ impl UdpPort {
         let state = UdpSocketState::new((&socket).into())?;
         let address = socket.local_addr()?;
         may_fragment(&socket, address)?;
-        // As much as the kernel gives.
+        // At most the kernel's limit.
         drop(SockRef::from(&socket).set_recv_buffer_size(BUFFER_BYTES));
         drop(SockRef::from(&socket).set_send_buffer_size(BUFFER_BYTES));
         Ok(Self {
@@ -158,11 +159,11 @@ impl UdpPort {
     /// # Errors
     /// The runtime ends.
     pub async fn readable(&self) -> io::Result<()> {
-        // That nobody listens at the other end makes a socket erroneous, but not readable.
+        // A refused peer puts the socket in an error state without making it readable.
         self.socket.ready(Interest::READABLE | Interest::ERROR).await.map(drop)
     }
 
-    /// Reads up to a batch of datagrams and gives them to `take`, which must not read in turn. Call it when the port
+    /// Reads up to a batch of datagrams and passes them to `take`, which must not read itself. Call it when the port
     /// was [`UdpPort::readable`].
     ///
     /// # Errors
@@ -171,7 +172,7 @@ impl UdpPort {
         if self.is_refused.swap(false, Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        // One interest at a time: the runtime takes no two of them here.
+        // One interest at a time: the runtime accepts no combination here.
         let either =
             |read: &mut dyn FnMut() -> io::Result<usize>| match self.socket.try_io(Interest::READABLE, &mut *read) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.try_io(Interest::ERROR, read),
@@ -180,7 +181,8 @@ impl UdpPort {
         self.read(either, take)
     }
 
-    /// As [`UdpPort::try_recv`], without a wait before: asks the kernel even when the runtime knows of nothing.
+    /// Like [`UdpPort::try_recv`], without waiting before: asks the kernel even if the runtime has not seen the port
+    /// readable.
     ///
     /// # Errors
     /// As [`UdpPort::try_recv`].
@@ -219,7 +221,7 @@ impl UdpPort {
     }
 
     /// Sends datagrams to one client, in order, from this address (`None`: the kernel's choice). Returns how many the
-    /// kernel took. Never waits: without room the kernel takes none.
+    /// kernel accepted. Never waits: without room the kernel accepts none.
     pub fn send(&self, to: SocketAddr, from: Option<IpAddr>, batch: &[&[u8]]) -> usize {
         let is_v6 = self.address_is_v6();
         let (to, from) = (in_family(to, is_v6), from.map(|ip| in_family(SocketAddr::new(ip, 0), is_v6).ip()));
@@ -237,12 +239,12 @@ impl UdpPort {
             let transmit = Transmit { destination: to, ecn: None, contents, segment_size, src_ip: from };
             match self.state.try_send((&self.socket).into(), &transmit) {
                 Ok(()) => sent += count,
-                // This is about a datagram before; it was heard of now, and the one at hand has not been sent.
+                // The error is about an earlier datagram; the current one has not been sent.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !is_repeated => {
                     self.is_refused.store(true, Ordering::Relaxed);
                     is_repeated = true;
                 }
-                // The interface does not join after all; from now on the kernel is not asked to.
+                // The interface does not support joined datagrams; from now on they are not used.
                 Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
                 Err(_) => break,
             }
@@ -286,7 +288,7 @@ fn may_fragment(socket: &net::UdpSocket, address: SocketAddr) -> io::Result<()> 
     Ok(())
 }
 
-/// The IPv4 address of a mapped one.
+/// The IPv4 address of a mapped address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(four) => SocketAddr::new(four.into(), address.port()),

@@ -1,5 +1,5 @@
-//! Sockets handed over by systemd, and what is told back. The environment belongs to the whole process, so that each
-//! case runs in a process of its own: this test program again, with one hidden test chosen.
+//! Sockets from systemd, and notifications to systemd. The environment belongs to the whole process, so each case runs
+//! in a process of its own: this test program again, with one hidden test chosen.
 
 use std::{
     net::TcpListener,
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::has_program;
 
-/// File descriptors side by side, inherited by the next child; far above those that the tests open.
+/// Adjacent file descriptors that the next child inherits, far above those that the tests open.
 fn inheritable(fds: &[&dyn AsFd]) -> Vec<OwnedFd> {
     static NEXT: AtomicI32 = AtomicI32::new(600);
     let first = NEXT.fetch_add(10, Relaxed);
@@ -42,7 +42,7 @@ fn child(fds: &[OwnedFd], names: &str, more: &[(&str, &str)]) -> Output {
     command.envs(more.iter().copied()).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -69,41 +69,49 @@ fn the_sockets_of_systemd_are_taken_by_name() {
     let (one, two) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let (one_addr, two_addr) = (one.local_addr().unwrap(), two.local_addr().unwrap());
     let output = child(&inheritable(&[&one, &two]), "http:https", &[]);
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains(&format!("tls {two_addr}\nredirect Some({one_addr})")), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
+    assert!(
+        output_text(&output).contains(&format!("tls {two_addr}\nredirect Some({one_addr})")),
+        "{}",
+        output_text(&output)
+    );
     let output = child(&inheritable(&[&one]), "sallyport.socket", &[]);
-    assert!(said(&output).contains(&format!("tls {one_addr}\nredirect None")), "{}", said(&output));
+    assert!(output_text(&output).contains(&format!("tls {one_addr}\nredirect None")), "{}", output_text(&output));
 }
 
 #[test]
 fn sockets_that_cannot_be_used_are_refused() {
     let not_tcp = UnixDatagram::unbound().unwrap();
     let output = child(&inheritable(&[&not_tcp]), "https", &[]);
-    assert!(said(&output).contains("error the sockets that systemd handed over cannot be used"), "{}", said(&output));
+    assert!(
+        output_text(&output).contains("error the sockets that systemd handed over cannot be used"),
+        "{}",
+        output_text(&output)
+    );
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let output = child(&inheritable(&[&connected]), "https", &[]);
-    assert!(said(&output).contains("it does not listen"), "{}", said(&output));
+    assert!(output_text(&output).contains("the socket does not listen"), "{}", output_text(&output));
     let output = child(&inheritable(&[&listener, &listener, &listener]), "a:b:c", &[]);
-    assert!(said(&output).contains("at most two"), "{}", said(&output));
+    assert!(output_text(&output).contains("at most two"), "{}", output_text(&output));
 }
 
 #[test]
 fn without_systemd_there_are_none() {
     let output = child(&[], "", &[]);
-    assert!(output.status.success() && said(&output).contains("none"), "{}", said(&output));
+    assert!(output.status.success() && output_text(&output).contains("none"), "{}", output_text(&output));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let output = child(&inheritable(&[&listener]), "https", &[("LISTEN_PID", "1")]);
-    assert!(said(&output).contains("none"), "the sockets of another process: {}", said(&output));
+    assert!(output_text(&output).contains("none"), "the sockets of another process: {}", output_text(&output));
 }
 
 #[test]
-fn systemd_is_told_how_the_service_is() {
+fn systemd_gets_the_state_of_the_service() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     let output = child(&[], "", &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     socket.set_nonblocking(true).unwrap();
     let mut received = Vec::new();
     let mut buffer = [0; 4_096];
@@ -113,7 +121,7 @@ fn systemd_is_told_how_the_service_is() {
     assert_eq!(received, ["READY=1\n", "STATUS=serving 3 tunnels READY=0\n", "STOPPING=1\n"]);
 }
 
-/// The unit files that come with Sallyport, as systemd reads them.
+/// The unit files of Sallyport, as systemd reads them.
 #[test]
 fn our_unit_files_are_valid_and_name_the_sockets_as_we_do() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/systemd");
@@ -126,11 +134,11 @@ fn our_unit_files_are_valid_and_name_the_sockets_as_we_do() {
     }
     let dir = TempDir::new().unwrap();
     for unit in units {
-        // It asks for the program to be there.
+        // systemd requires that the program exists.
         std::fs::write(dir.path().join(unit), read(unit).replace("/usr/local/bin/sallyport", "/bin/true")).unwrap();
     }
     let output = Command::new("systemd-analyze").arg("verify").args(units).current_dir(dir.path()).output().unwrap();
     let ours: Vec<String> =
-        said(&output).lines().filter(|line| line.contains("sallyport")).map(str::to_owned).collect();
+        output_text(&output).lines().filter(|line| line.contains("sallyport")).map(str::to_owned).collect();
     assert!(ours.is_empty(), "{ours:#?}");
 }

@@ -1,4 +1,4 @@
-//! The authority's files.
+//! Files of the certificate authority.
 
 use std::{
     fs::{self, Permissions},
@@ -163,7 +163,7 @@ fn hidden_child() {
     println!("error {}", open(Path::new(&dir)).unwrap_err());
 }
 
-/// A process that may not write a single byte stands for a disk that is full.
+/// A process that may not write a single byte simulates a full disk.
 #[test]
 fn a_full_disk_leaves_nothing_half() {
     let dir = TempDir::new().unwrap();
@@ -173,8 +173,8 @@ fn a_full_disk_leaves_nothing_half() {
         .env("SALLYPORT_TEST_DIR", dir.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("error cannot write ") && said.contains(CA_KEY_FILE), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("error cannot write ") && stdout.contains(CA_KEY_FILE), "{stdout}");
     assert!(contents(dir.path()).is_empty());
     open(dir.path()).unwrap();
 }

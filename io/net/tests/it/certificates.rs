@@ -1,4 +1,4 @@
-//! Which certificate a name gets, and when it is renewed, by a simulated clock.
+//! Choice of the certificate for a name, and renewal by a simulated clock.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use time::{Duration, OffsetDateTime};
 struct Simulated {
     _dir: TempDir,
     certificates: Arc<Certificates>,
-    /// Seconds beside the real time.
+    /// Seconds added to the real time.
     offset: Arc<AtomicI64>,
 }
 
@@ -109,7 +109,7 @@ fn a_clock_that_jumps_never_leaves_a_certificate_that_is_not_valid() {
     assert_eq!(simulated.certificates.stats().renewed, 4);
 }
 
-/// Start and end of a certificate's life, in seconds since 1970.
+/// Start and end of a certificate's validity, in seconds since 1970.
 fn life(der: &[u8]) -> (i64, i64) {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).unwrap();
     let validity = certificate.validity();
@@ -144,7 +144,7 @@ fn a_flood_of_names_gets_the_wildcard_and_does_not_push_out_what_is_in_use() {
     assert!(stats.over_rate > 100, "{stats:?}");
     assert!(stats.made < 2 * MAX_CACHED_CERTIFICATES as u64 + 1_000, "{stats:?}");
     assert!(stats.cached <= MAX_CACHED_CERTIFICATES, "{stats:?}");
-    // Every answer serves the name that was asked for, the wildcard too.
+    // Every answer serves the requested name, also a wildcard name.
     let leaf = last.unwrap();
     let leaf = rustls::server::ParsedCertificate::try_from(&leaf.cert[0]).unwrap();
     let name = format!("flood-{}.door.example", 3 * MAX_CACHED_CERTIFICATES - 1);

@@ -1,4 +1,4 @@
-//! Names, TCP, and the end of a process.
+//! Name resolution, TCP connections, and the signals that end a process.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -24,7 +24,7 @@ async fn names_of_this_machine_are_loopback_without_asking_anyone() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_exist_is_said_to_have_no_address() {
+async fn a_name_that_does_not_exist_has_no_address() {
     // Names beneath .invalid never exist (RFC 6761 section 6.4).
     let error = connect_tcp("nothing.invalid", 80, PATIENCE).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
@@ -48,10 +48,10 @@ async fn the_second_address_is_tried_when_the_first_refuses() {
 
 #[tokio::test]
 async fn a_refused_connection_says_where_and_why() {
-    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
-    let held = TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let port = held.local_addr().unwrap().port();
+    // A bound port without a listener refuses connections, and no other process can take the port.
+    let reserved = TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = reserved.local_addr().unwrap().port();
     let error = connect_tcp("127.0.0.1", port, PATIENCE).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     let expected = format!("cannot connect to 127.0.0.1:{port}: connection refused (nothing listens there)");
@@ -60,7 +60,7 @@ async fn a_refused_connection_says_where_and_why() {
 
 #[tokio::test]
 async fn a_silent_server_is_given_up_in_time() {
-    // It accepts in the kernel, and never answers the handshake.
+    // The kernel accepts, and no program answers the handshake.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = TestServer::start("localhost").await;
     let port = listener.local_addr().unwrap().port();
@@ -71,7 +71,7 @@ async fn a_silent_server_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_no_tls_is_told_apart() {
+async fn a_server_without_tls_is_a_separate_error() {
     let server = TestServer::start("localhost").await;
     for (answer, expected) in
         [(b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(), "does not speak TLS"), (b"", "closed the connection")]

@@ -51,7 +51,7 @@ async fn the_protocol_is_agreed_on() {
 }
 
 #[tokio::test]
-async fn a_tunnel_over_tls_1_2_is_told_apart() {
+async fn a_tunnel_over_tls_1_2_is_a_separate_error() {
     let server = TestServer::start("localhost").await;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from(server.certificates.ca().unwrap().root().der.clone())).unwrap();
@@ -140,12 +140,12 @@ async fn sessions_are_resumed_without_a_new_signature() {
     }
     assert_eq!(kinds[0], HandshakeKind::Full);
     assert_eq!(kinds[1..], [HandshakeKind::Resumed; 3]);
-    // A ticket of one name is no ticket of another.
+    // A ticket for one name does not resume a session for another name.
     let stream = connect_tls("127.0.0.1", server.addr.port(), "y.localhost", config, PATIENCE).await.unwrap();
     assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
 }
 
-/// A stolen key cannot speak for other domains: its root is bound to one.
+/// A stolen CA key is useless for other domains: the root is constrained to one domain.
 #[tokio::test]
 async fn a_stolen_root_key_cannot_speak_for_another_domain() {
     let server = TestServer::start("localhost").await;
@@ -173,7 +173,7 @@ async fn a_stolen_root_key_cannot_speak_for_another_domain() {
 #[tokio::test]
 async fn a_certificate_for_another_name_is_refused() {
     let server = TestServer::start("localhost").await;
-    // The server is asked for one name, the certificate is compared with another.
+    // The client asks for one name and compares the certificate with another.
     let stream = connect_tcp("127.0.0.1", server.addr.port(), PATIENCE).await.unwrap();
     let connector = TlsConnector::from(server.client(&[]));
     let stream = connector.connect("x.localhost".to_owned().try_into().unwrap(), stream).await.unwrap();

@@ -62,7 +62,7 @@ async fn a_port_can_be_opened_again_at_once_though_connections_linger() {
 
 #[tokio::test]
 async fn an_address_of_another_machine_is_refused() {
-    // 192.0.2.0/24 is for documentation (RFC 5737) and nobody's.
+    // 192.0.2.0/24 is reserved for documentation (RFC 5737), and no host has such an address.
     let error = Listening::bind(addr("192.0.2.1:0"), None).unwrap_err();
     assert!(matches!(error, ListenError::NotHere { .. }), "{error}");
     assert!(error.to_string().contains("192.0.2.1 is not an address of this machine"), "{error}");

@@ -1,4 +1,4 @@
-//! Programs of others that people use, where they are installed.
+//! Third-party TLS programs, where they are installed.
 
 use std::{
     path::Path,
@@ -18,7 +18,7 @@ async fn curl(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -35,15 +35,15 @@ async fn curl_reaches_a_name_with_the_root_and_not_without() {
         let pin = format!("{name}:{port}:127.0.0.1");
         for more in [&["--http1.1"][..], &["--http1.1", "--tls-max", "1.2"]] {
             let output = curl(&[&["--cacert", ca, "--resolve", &pin, &url], more].concat()).await;
-            assert!(output.status.success(), "{}", said(&output));
-            assert_eq!(said(&output), "Http1");
+            assert!(output.status.success(), "{}", output_text(&output));
+            assert_eq!(output_text(&output), "Http1");
         }
         let output = curl(&["--http1.1", "--resolve", &pin, &url]).await;
-        assert_eq!(output.status.code(), Some(60), "the root is unknown: {}", said(&output));
+        assert_eq!(output.status.code(), Some(60), "the root is unknown: {}", output_text(&output));
     }
     let pin = format!("door.example:{port}:127.0.0.1");
     let output = curl(&["--cacert", ca, "--resolve", &pin, &format!("https://door.example:{port}/")]).await;
-    assert_eq!(output.status.code(), Some(35), "the handshake is refused: {}", said(&output));
+    assert_eq!(output.status.code(), Some(35), "the handshake is refused: {}", output_text(&output));
 }
 
 #[tokio::test]
@@ -60,13 +60,13 @@ async fn openssl_verifies_the_chain_and_is_refused_without_a_name() {
         command.output().await.unwrap()
     };
     let output = client(&["-servername", "x.localhost", "-verify_hostname", "x.localhost", "-alpn", "http/1.1"]).await;
-    assert!(said(&output).contains("Verify return code: 0 (ok)"), "{}", said(&output));
+    assert!(output_text(&output).contains("Verify return code: 0 (ok)"), "{}", output_text(&output));
     assert!(!client(&["-noservername"]).await.status.success());
     assert!(!client(&["-servername", "door.example"]).await.status.success());
     assert_eq!(server.certificates.stats().refused_without_name, 1);
 }
 
-/// Other verifiers than OpenSSL and webpki must take a root that is bound to `localhost` as well.
+/// Verifiers other than OpenSSL and webpki must also accept a root that is constrained to `localhost`.
 #[tokio::test]
 async fn other_verifiers_accept_the_bound_root() {
     let server = TestServer::start("localhost").await;
@@ -84,11 +84,11 @@ async fn other_verifiers_accept_the_bound_root() {
             .output()
             .await
             .unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
     }
     if has_program("python3") {
         let output = python(&ca, port).await;
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Believing one root by its fingerprint.
+//! Trust in one root by its fingerprint.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ async fn a_client_that_knows_the_fingerprint_needs_no_file() {
 }
 
 #[tokio::test]
-async fn another_root_is_refused_and_both_fingerprints_are_said() {
+async fn another_root_is_refused_with_both_fingerprints() {
     let server = TestServer::start("localhost").await;
     let other = TestServer::start("localhost").await;
     let (theirs, pin) =
@@ -41,7 +41,7 @@ async fn another_root_is_refused_and_both_fingerprints_are_said() {
     assert!(error.contains(&theirs.to_string()) && error.contains(&pin.to_string()), "{error}");
 }
 
-/// A server with this chain, once.
+/// A server with this chain, for one connection.
 async fn serve_chain(chain: Vec<CertificateDer<'static>>, key: &rcgen::KeyPair) -> u16 {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -65,13 +65,13 @@ async fn showing_the_pinned_root_is_not_enough() {
     let root = CertificateDer::from(server.certificates.ca().unwrap().root().der.clone());
     let pin = server.certificates.ca().unwrap().fingerprint().to_string();
     let key = rcgen::KeyPair::generate().unwrap();
-    // Someone in between shows the right root behind a certificate of their own.
+    // An attacker in between presents the right root behind another certificate.
     let forged = rcgen::CertificateParams::new(vec!["x.localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
     let port = serve_chain(vec![forged.der().clone(), root.clone()], &key).await;
     let error = connect_tls("127.0.0.1", port, "x.localhost", pinned(&pin), PATIENCE).await.unwrap_err();
     assert!(error.to_string().contains("not trusted here"), "{error}");
 
-    // The right root, but the certificate is for another name, or has ended.
+    // The right root, but the certificate is for another name, or has expired.
     let stolen = std::fs::read_to_string(server.dir.path().join("ca.key")).unwrap();
     let issuer = rcgen::Issuer::from_ca_cert_der(&root, rcgen::KeyPair::from_pem(&stolen).unwrap()).unwrap();
     let other =

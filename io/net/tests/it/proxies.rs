@@ -1,4 +1,4 @@
-//! Connections through proxies, those that cooperate and those that do not; and sockets with options.
+//! Connections through proxies, cooperative and not; and sockets with options.
 
 use std::{io, time::Duration};
 
@@ -14,14 +14,14 @@ fn through(proxy: &str) -> Outbound {
     Outbound { proxy: Some(proxy.parse().unwrap()), ..Outbound::default() }
 }
 
-/// A proxy that takes one request head and gives this answer; what it was asked is the task's result.
+/// A proxy that reads one request head and sends this answer. The task returns the request head.
 async fn answering(answer: &'static str) -> (u16, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let asked = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let head = head_of(&mut stream).await;
-        // In pieces, as networks have it.
+        // The answer arrives in pieces, as on a network.
         for piece in answer.as_bytes().chunks(7) {
             stream.write_all(piece).await.unwrap();
             stream.flush().await.unwrap();
@@ -62,7 +62,7 @@ async fn a_proxy_is_asked_with_its_credentials_and_what_follows_is_the_other_sid
 }
 
 #[tokio::test]
-async fn what_a_proxy_refuses_is_told_in_words_with_what_to_do() {
+async fn a_proxys_refusal_is_an_error_with_advice() {
     use io::ErrorKind as K;
     for (proxy, answer, kind, words) in [
         (
@@ -98,12 +98,12 @@ async fn what_a_proxy_refuses_is_told_in_words_with_what_to_do() {
         ),
         ("http://", "HTTP/1.1 504 Timeout\r\n\r\n", K::HostUnreachable, "did not reach edge.example:443 (status 504)"),
         ("http://", "HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", K::Unsupported, "status 302"),
-        ("http://", "SSH-2.0-x\r\n\r\n", K::InvalidData, "does not answer as an HTTP proxy does"),
+        ("http://", "SSH-2.0-x\r\n\r\n", K::InvalidData, "does not answer like an HTTP proxy"),
         (
             "http://",
             "HTTP/1.1 200 OK\r\n\r\nwelcome to our hotel",
             K::InvalidData,
-            "sends what edge.example:443 cannot have said",
+            "sends bytes that edge.example:443 cannot have sent",
         ),
     ] {
         let (port, _asked) = answering(answer).await;
@@ -133,19 +133,19 @@ async fn a_proxy_that_says_too_much_or_nothing_is_given_up() {
     let outbound = through(&format!("http://127.0.0.1:{}", silent.local_addr().unwrap().port()));
     let error = connect_tcp_by(&outbound, "edge.example", 443, Duration::from_millis(300)).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    assert!(error.to_string().contains("did not say within"), "{error}");
+    assert!(error.to_string().contains("did not report within"), "{error}");
 
-    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
-    let held = tokio::net::TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let closed = held.local_addr().unwrap().port();
+    // A bound port without a listener refuses connections, and no other process can take the port.
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = reserved.local_addr().unwrap().port();
     let error = connect_tcp_by(&through(&format!("127.0.0.1:{closed}")), "edge.example", 443, PATIENCE).await;
     let error = error.unwrap_err().to_string();
     assert!(error.contains("the proxy cannot be reached") && error.contains("refused"), "{error}");
     assert!(error.ends_with("or go without it by --proxy none"), "{error}");
 }
 
-/// A SOCKS 5 proxy for one connection: asks for these credentials, answers with this code, then connects to `to`.
+/// A SOCKS 5 proxy for one connection: requires these credentials, answers with this code, then connects to `to`.
 async fn socks(
     credentials: Option<(&'static [u8], &'static [u8])>,
     code: u8,

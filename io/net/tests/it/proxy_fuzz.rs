@@ -11,7 +11,7 @@ use std::{
 use sallyport_net::{MAX_PROXY_HEADER_BYTES, ProxiedAddresses, ProxyHeaderError, header_v1, header_v2, read_header};
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Bytes that come one at a time.
+/// A reader that returns one byte at a time.
 struct ByteByByte<'a>(&'a [u8]);
 
 impl AsyncRead for ByteByByte<'_> {
@@ -24,7 +24,7 @@ impl AsyncRead for ByteByByte<'_> {
     }
 }
 
-/// What a header gave, without the texts of errors, and how many bytes were taken.
+/// The result of a header without the texts of errors, and the count of bytes consumed.
 type Outcome = (Result<Option<ProxiedAddresses>, &'static str>, usize);
 
 fn read(bytes: &[u8]) -> Outcome {
@@ -39,7 +39,7 @@ fn read_byte_by_byte(bytes: &[u8]) -> Outcome {
     (result, bytes.len() - rest.0.len())
 }
 
-/// The future never waits, because its bytes are in memory.
+/// The future never waits, since its bytes are in memory.
 fn finish(
     future: impl Future<Output = Result<Option<ProxiedAddresses>, ProxyHeaderError>>,
 ) -> Result<Option<ProxiedAddresses>, &'static str> {
@@ -53,19 +53,19 @@ fn finish(
     })
 }
 
-/// Both addresses with IPv4 in its own form.
+/// Both addresses, with IPv4-mapped addresses as IPv4.
 fn canonical(addresses: ProxiedAddresses) -> (SocketAddr, SocketAddr) {
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     (canonical(addresses.client), canonical(addresses.destination))
 }
 
-/// Runs one input: bytes that a balancer sends first.
+/// Runs one input: the first bytes from a load balancer.
 pub(crate) fn proxy_header(data: &[u8]) {
     let (result, taken) = read(data);
     assert!(taken <= MAX_PROXY_HEADER_BYTES);
     assert_eq!((result, taken), read_byte_by_byte(data), "it matters how the bytes come");
     let Ok(addresses) = result else { return };
-    // Exactly the header is taken, whatever follows it.
+    // The parser consumes exactly the header, whatever follows.
     let followed = [&data[..taken], b"\r\nGET / HTTP/1.1\r\n"].concat();
     assert_eq!(read(&followed), (result, taken));
     for shorter in (0..taken).filter(|shorter| *shorter < 20 || shorter + 20 > taken) {

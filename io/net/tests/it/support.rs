@@ -1,4 +1,4 @@
-//! A small TLS server and what its tests need.
+//! A small TLS server and its helpers.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) const TUNNEL_ALPN: &[u8] = b"sallyport-tunnel/1";
-/// Long enough for a loaded machine; no test waits for it when all is well.
+/// The longest wait in a test, long enough for a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct TestServer {
@@ -23,7 +23,7 @@ impl TestServer {
         Self::start_with(domain, |_| {}).await
     }
 
-    /// Answers every connection's first bytes with an HTTP response whose body says what was negotiated.
+    /// Answers the first bytes of every connection with an HTTP response whose body lists the negotiated parameters.
     pub(crate) async fn start_with(domain: &str, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let dir = TempDir::new().unwrap();
         let ca = LocalCa::open_or_create(dir.path(), domain).unwrap();
@@ -64,7 +64,7 @@ async fn serve(listening: Listening, config: Arc<ServerConfig>) {
     }
 }
 
-/// Sends something over a connection and gives all that comes back.
+/// Sends bytes over a connection and returns all bytes of the answer.
 pub(crate) async fn ask(stream: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin)) -> String {
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut answer = String::new();
@@ -72,7 +72,7 @@ pub(crate) async fn ask(stream: &mut (impl tokio::io::AsyncRead + tokio::io::Asy
     answer
 }
 
-/// Whether a program can be run here.
+/// Whether a program can be run on this machine.
 pub(crate) fn has_program(program: &str) -> bool {
     let found = std::process::Command::new(program)
         .arg("--version")

@@ -9,7 +9,7 @@ async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(30), what).await.expect("this takes far too long")
 }
 
-/// Sends everything back from where it was sent to, for ever.
+/// Echoes every datagram to its sender, for ever.
 fn echo(port: UdpPort) -> SocketAddr {
     let address = port.address();
     tokio::spawn(async move {
@@ -26,7 +26,7 @@ fn echo(port: UdpPort) -> SocketAddr {
 
 async fn client(at: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind(if at.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).await.unwrap();
-    // A connected socket hears the address that it spoke to alone.
+    // A connected socket receives datagrams from its peer only.
     socket.connect(at).await.unwrap();
     socket
 }
@@ -119,13 +119,15 @@ async fn a_socket_for_one_client_gets_what_that_client_sends() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_error_of_a_connected_socket() {
-    // Nobody else gets this port, and its socket hears itself alone: to all others nobody is there.
-    let held = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let gone = held.local_addr().unwrap();
-    held.connect(gone).unwrap();
+async fn a_closed_port_is_an_error_of_a_connected_socket() {
+    // No other process gets this port, and the connected socket receives from itself only. Others get a "port
+    // unreachable".
+    let reserved = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let gone = reserved.local_addr().unwrap();
+    reserved.connect(gone).unwrap();
     let port = UdpPort::connected(gone).unwrap();
-    // What the first one brings back may be heard by the next one that is sent: it is not lost, nor is that one.
+    // The ICMP error for the first datagram may surface when the next one is sent. The error and the next datagram both
+    // survive.
     for many in [1, 3] {
         for _ in 0..many {
             assert_eq!(port.send(gone, None, &[b"anybody?"]), 1);

@@ -1,4 +1,4 @@
-//! Clients that are silent, gone, or no clients.
+//! Clients that are silent, that have vanished, or that do not speak SSH.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -13,14 +13,14 @@ use crate::lab::{Gate, Lab, soon, text, until};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_answers_no_more_is_given_up() {
     let lab = Lab::start_with(Gate::default(), |config| {
-        // A busy machine has a few seconds for each answer.
+        // A loaded machine has a few seconds for each answer.
         config.keepalive = Duration::from_millis(1_200);
         config.keepalive_missed = 4;
     })
     .await;
     let client = lab.spawn(&["-N", "-R", "80:localhost:1"]);
     lab.published(80).await;
-    // It answers keepalives as long as it runs.
+    // The client answers keepalives as long as it runs.
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert!(lab.ends.lock().unwrap().is_empty());
     client.signal("STOP");
@@ -83,7 +83,7 @@ async fn a_hundred_silent_connections_take_their_places_for_a_while_only() {
     let mut refused = TcpStream::connect(lab.address).await.unwrap();
     let mut answer = Vec::new();
     soon(refused.read_to_end(&mut answer)).await.unwrap();
-    assert_eq!(text(&answer), "no more connections are taken now: try again later\r\n");
+    assert_eq!(text(&answer), "no more connections are accepted now: try again later\r\n");
     until(|| (lab.server.stats().connections_open.load(Ordering::Relaxed) == 0).then_some(())).await;
     assert_eq!(lab.server.stats().logins_timed_out.load(Ordering::Relaxed), 100);
     let output = lab.finish(lab.ssh_as("alice", "alice", &[]), &["127.0.0.1", "true"]).await;

@@ -1,4 +1,4 @@
-//! Clients of many hands, each as `ssh -R`: what it forwards arrives byte for byte, both ways.
+//! Clients of several implementations, each as `ssh -R`: forwarded bytes arrive unchanged, both ways.
 
 use std::{
     net::SocketAddr,
@@ -17,10 +17,10 @@ use crate::{
     streams::pattern,
 };
 
-/// More than a window, so that each side has to open it; and more than what some of the clients rekey after.
+/// Bytes per direction: more than a window, and more than the rekey limit of some of the clients.
 const BYTES: usize = 3_000_000;
 
-/// The path of a tool, by `scripts/tools`; `None`, with the reason printed, where it cannot be had outside of CI.
+/// The path of a tool, installed by `scripts/tools`. `None` where it cannot be had outside of CI; prints the reason.
 fn tool(name: &str) -> Option<PathBuf> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/tools");
     let output = std::process::Command::new(scripts).arg(name).output().unwrap();
@@ -32,7 +32,7 @@ fn tool(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Whether a program of this package is there; says so where it is not.
+/// Whether a program of this package is installed; prints a line when it is not.
 fn is_there(program: &str, package: &str) -> bool {
     let found = std::process::Command::new(program).arg("-V").output().is_ok();
     if !found {
@@ -46,7 +46,7 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients").join(name)
 }
 
-/// Runs a program that makes something of a key.
+/// Runs a program that converts or writes a key.
 fn run(command: &mut std::process::Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
@@ -59,19 +59,19 @@ fn forward(mut command: Command, lab: &Lab, port: u16) -> Command {
     command
 }
 
-/// The public address of the forward of port 80; what the client said where it ended before.
+/// The public address of the forward of port 80; the client's output if the client ended first.
 async fn published(lab: &Lab, client: &mut Child) -> SocketAddr {
     tokio::select! {
         address = lab.published(80) => address,
         status = client.wait() => {
-            let mut said = String::new();
-            client.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
-            panic!("the client ended ({status:?}): {said}");
+            let mut stderr = String::new();
+            client.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
+            panic!("the client ended ({status:?}): {stderr}");
         }
     }
 }
 
-/// Sends all, and reads as much; ends then.
+/// Sends all bytes, reads as many, then closes.
 async fn round_trip(address: SocketAddr, data: &[u8]) {
     let (mut read, mut write) = TcpStream::connect(address).await.unwrap().into_split();
     let sent = data.to_vec();
@@ -85,7 +85,7 @@ async fn round_trip(address: SocketAddr, data: &[u8]) {
     drop(sending.await.unwrap());
 }
 
-/// The client forwards port 80 to this echo.
+/// The client forwards port 80 to this echo server.
 async fn carries(lab: &Lab, mut command: Command) {
     command.kill_on_drop(true).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.env("HOME", lab.path(".")).env_remove("SSH_AUTH_SOCK");
@@ -169,8 +169,8 @@ async fn openssh_forwards_with_every_algorithm() {
     }
 }
 
-/// ssh-audit knows what is weak. What it says of NIST's curves, and of exchanges without ML-KEM, which older clients
-/// need, is known.
+/// ssh-audit reports weak algorithms. Its findings on the NIST curves and on key exchanges without ML-KEM, which older
+/// clients need, are expected.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_weak_is_offered() {
     const KNOWN: [&str; 3] = [
@@ -183,9 +183,9 @@ async fn nothing_weak_is_offered() {
     let mut command = Command::new(python.with_file_name("ssh-audit"));
     command.args(["-n", "-l", "warn", "--skip-rate-test", "-p", &lab.address.port().to_string(), "127.0.0.1"]);
     let output = soon(command.output()).await.unwrap();
-    let said = text(&output.stdout);
-    assert!(said.contains("(kex) ecdh-sha2-nistp256"), "{said}{}", text(&output.stderr));
-    for finding in said.lines().filter(|line| line.contains("[warn]") || line.contains("[fail]")) {
-        assert!(KNOWN.iter().any(|known| finding.contains(known)), "{said}");
+    let report = text(&output.stdout);
+    assert!(report.contains("(kex) ecdh-sha2-nistp256"), "{report}{}", text(&output.stderr));
+    for finding in report.lines().filter(|line| line.contains("[warn]") || line.contains("[fail]")) {
+        assert!(KNOWN.iter().any(|known| finding.contains(known)), "{report}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a client may forward, and how it hears of a refusal.
+//! Permitted forwards, and the report of a refusal to the client.
 
 use std::{
     net::SocketAddr,
@@ -50,8 +50,8 @@ async fn several_forwards_share_a_connection_and_port_0_is_chosen() {
     until(|| chosen.is_usable().then_some(())).await;
     assert_eq!(curl(lab.published(chosen.port()).await).await, "two");
     client.signal("TERM");
-    let (_, said) = client.end().await;
-    assert!(said.contains(&format!("Allocated port {} for remote forward", chosen.port())), "{said}");
+    let (_, stderr) = client.end().await;
+    assert!(stderr.contains(&format!("Allocated port {} for remote forward", chosen.port())), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,9 +60,9 @@ async fn a_refused_forward_ends_a_strict_client_and_is_explained_to_the_others()
     let forward = format!("{TAKEN_PORT}:localhost:1");
     let strict = lab.ssh(&["-N", "-v", "-o", "ExitOnForwardFailure=yes", "-R", &forward]).await;
     assert_eq!(strict.status.code(), Some(255));
-    let said = text(&strict.stderr);
-    assert!(said.contains("remote port forwarding failed for listen port 81"), "{said}");
-    assert!(said.contains("port 81 is taken by another service"), "{said}");
+    let stderr = text(&strict.stderr);
+    assert!(stderr.contains("remote port forwarding failed for listen port 81"), "{stderr}");
+    assert!(stderr.contains("port 81 is taken by another service"), "{stderr}");
     let mut lenient = lab.spawn(&["-R", &forward]);
     lenient.line_with("port 81 is taken by another service: choose another one").await;
 }
@@ -87,11 +87,11 @@ async fn what_a_client_sends_shows_that_it_is_there_when_the_question_does_not_r
     way.hold_towards_client.store(true, Ordering::Relaxed);
     assert!(connection.answers_within(LONG).await, "it sends");
     way.hold_towards_server.store(true, Ordering::Relaxed);
-    // What was on its way may still come.
+    // Bytes that were in flight may still arrive.
     soon(async { while connection.answers_within(Duration::from_millis(500)).await {} }).await;
 }
 
-/// A way to the server that can be held up, in each direction by itself.
+/// A connection to the server that can be stalled in each direction separately.
 struct Way {
     address: SocketAddr,
     hold_towards_client: Arc<AtomicBool>,
@@ -134,15 +134,15 @@ async fn more_forwards_than_allowed_are_refused() {
     let output = lab.ssh(&["-N", "-o", "ExitOnForwardFailure=yes", "-R", a, "-R", c, "-R", "83:localhost:1"]).await;
     assert_eq!(output.status.code(), Some(255));
     assert!(text(&output.stderr).contains("listen port 83"), "{}", text(&output.stderr));
-    // The same port twice: the second one is not granted.
+    // The same port twice: the server refuses the second request.
     let mut client = lab.spawn(&["-R", a, "-R", &format!("{a}0"), "-R", b]);
     client.line_with("port 80 is already forwarded").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_origin_that_is_not_there_is_told_apart() {
+async fn an_unreachable_origin_is_reported_separately() {
     let lab = Lab::start().await;
-    // Port 1 of localhost: nobody listens there.
+    // Port 1 of localhost has no listener.
     let _client = lab.spawn(&["-N", "-R", "80:localhost:1"]);
     assert_eq!(curl(lab.published(80).await).await, "");
     let error = until(|| lab.gate.open_errors.lock().unwrap().first().cloned()).await;

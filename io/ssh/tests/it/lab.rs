@@ -1,4 +1,4 @@
-//! What the tests run on: a server with a gate that gives every forward a port of its own, and `ssh` as its client.
+//! The test bench: a server whose gate gives every forward a port of its own, and `ssh` as its client.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Longer than anything here takes on a slow machine.
+/// The longest wait in a test, longer than any step takes on a slow machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A port that the gate refuses to forward.
 pub(crate) const TAKEN_PORT: u32 = 81;
@@ -32,7 +32,7 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("this should not take so long")
 }
 
-/// Waits until there is something.
+/// Waits until the function returns a value.
 pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     soon(async {
         loop {
@@ -49,15 +49,15 @@ pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
 pub(crate) struct Gate {
     /// The keys that may log in, by user.
     pub(crate) keys: Mutex<HashMap<String, Vec<PublicKey>>>,
-    /// The authority whose certificates are taken.
+    /// The authority whose certificates are accepted.
     pub(crate) authority: Mutex<Option<PublicKey>>,
     pub(crate) guests: bool,
-    /// Who wanted to sign with SHA-1.
+    /// Logins that were refused for a SHA-1 signature.
     pub(crate) with_sha1: Mutex<Vec<(String, PublicKey)>>,
-    /// Who is logged in, the newest login last.
+    /// The current logins, the newest last.
     pub(crate) connections: Mutex<Vec<Connection>>,
     pub(crate) closed: Mutex<Vec<u64>>,
-    /// Where the forward of a port is reached from outside.
+    /// The public address of a port's forward.
     pub(crate) published: Mutex<HashMap<u32, SocketAddr>>,
     pub(crate) forwards: Mutex<Vec<Forward>>,
     pub(crate) open_errors: Mutex<Vec<OpenError>>,
@@ -84,9 +84,9 @@ impl Gate {
 }
 
 /// The gate as the server holds it.
-pub(crate) struct Shared(pub(crate) Arc<Gate>);
+pub(crate) struct SharedGate(pub(crate) Arc<Gate>);
 
-impl SshGate for Shared {
+impl SshGate for SharedGate {
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict> {
         let verdict = self.0.decide(attempt);
         Box::pin(async move { verdict })
@@ -112,7 +112,7 @@ impl SshGate for Shared {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let port = if forward.requested_port() == 0 { u32::from(address.port()) } else { forward.requested_port() };
-            // A newer login takes the port over.
+            // A newer login takes over the port.
             let earlier =
                 self.0.forwards.lock().unwrap().iter().rev().find(|f| f.port() == port && f.is_usable()).cloned();
             if let Some(earlier) = earlier {
@@ -160,7 +160,7 @@ async fn publish(gate: Arc<Gate>, listener: TcpListener, forward: Forward) {
     }
 }
 
-/// A server, its gate, and a folder with the keys of clients.
+/// A server, its gate, and a folder with the clients' keys.
 pub(crate) struct Lab {
     pub(crate) gate: Arc<Gate>,
     pub(crate) server: SshServer,
@@ -182,7 +182,7 @@ impl Lab {
         config.greeting = vec!["welcome to the test".to_owned()];
         change(&mut config);
         let gate = Arc::new(gate);
-        let server = SshServer::new(config, Arc::new(Shared(gate.clone())));
+        let server = SshServer::new(config, Arc::new(SharedGate(gate.clone())));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let known = keys.known_hosts_lines("127.0.0.1", address.port()).join("\n");
@@ -214,13 +214,13 @@ impl Lab {
         self.make_key_of_kind(name, &[kind])
     }
 
-    /// A key of this type, and what more `ssh-keygen` takes about it.
+    /// A key of this type, with further arguments of `ssh-keygen`.
     fn make_key_of_kind(&self, name: &str, kind: &[&str]) -> PublicKey {
         self.keygen(&[&["-q", "-N", "", "-f", name, "-t"], kind].concat());
         PublicKey::read_openssh_file(self.path(&format!("{name}.pub"))).unwrap()
     }
 
-    /// A user with a key of this type, which is in the file of the user's name.
+    /// A user with a key of this type, in a file with the user's name.
     pub(crate) fn add_user(&self, user: &str, kind: &str) {
         self.add_user_of_kind(user, &[kind]);
     }
@@ -236,7 +236,7 @@ impl Lab {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
 
-    /// `ssh` as this user with the key of this file; what follows are its options and then the command.
+    /// `ssh` as this user with the key of this file; options and the command follow.
     pub(crate) fn ssh_as(&self, user: &str, key: &str, arguments: &[&str]) -> Command {
         let mut command = self.tool("ssh");
         command.arg("-p").arg(self.address.port().to_string());
@@ -244,7 +244,7 @@ impl Lab {
         command
     }
 
-    /// One of OpenSSH's programs, with what every test needs of it.
+    /// One of OpenSSH's programs, with the options that every test needs.
     pub(crate) fn tool(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let known = format!("UserKnownHostsFile={}", self.path("known_hosts").display());
@@ -272,7 +272,7 @@ impl Lab {
         Client::new(self.ssh_as("alice", "alice", arguments))
     }
 
-    /// The public address of a forward, when there is one.
+    /// The public address of a forward, once it exists.
     pub(crate) async fn published(&self, port: u32) -> SocketAddr {
         until(|| self.gate.published.lock().unwrap().get(&port).copied()).await
     }
@@ -295,7 +295,7 @@ impl Client {
         Self { child, stdin, stdout, stderr }
     }
 
-    /// Reads lines of the shell until one has this text.
+    /// Reads lines of the shell until one contains this text.
     pub(crate) async fn line_with(&mut self, text: &str) -> String {
         soon(async {
             let mut line = String::new();
@@ -308,7 +308,7 @@ impl Client {
         .await
     }
 
-    /// Waits for the end: the exit status, and all of what was written to standard error.
+    /// Waits for the end; returns the exit status and all of standard error.
     pub(crate) async fn end(mut self) -> (Option<i32>, String) {
         let mut text = String::new();
         soon(self.stderr.read_to_string(&mut text)).await.unwrap();
@@ -348,7 +348,7 @@ pub(crate) async fn web(text: &'static str) -> u16 {
     .await
 }
 
-/// An origin that sends back what it gets, and ends when its client does.
+/// An echo origin, which closes when its client closes.
 pub(crate) async fn echo() -> u16 {
     origin(|mut stream| async move {
         let (mut read, mut write) = stream.split();

@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Logins: accepted and refused keys, certificates and algorithms.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sallyport_ssh::{HostKeys, UserAuthority};
 
 use crate::lab::{Gate, Lab, mode, soon, text, until};
 
-/// A client that believes every server.
+/// A client that accepts every host key.
 struct Believes;
 
 impl client::Handler for Believes {
@@ -22,7 +22,7 @@ impl client::Handler for Believes {
 }
 
 const STRICT: [&str; 3] = ["-N", "-o", "ExitOnForwardFailure=yes"];
-/// A forward that is refused: who gets so far is logged in.
+/// A login that asks for a forward the gate refuses; the refusal proves the login.
 const REFUSED: [&str; 2] = ["-R", "81:localhost:1"];
 
 fn is_logged_in(output: &std::process::Output) -> bool {
@@ -36,9 +36,9 @@ async fn foreign_keys_and_unknown_users_get_the_same_answer() {
     for (user, key) in [("alice", "foreign"), ("nobody", "foreign"), ("nobody", "alice")] {
         let output = lab.finish(lab.ssh_as(user, key, &[]), &["127.0.0.1"]).await;
         assert_eq!(output.status.code(), Some(255));
-        let said = text(&output.stderr);
-        assert!(said.contains("Permission denied (publickey)"), "{said}");
-        assert!(said.contains("log in with a key of your account"), "{said}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("Permission denied (publickey)"), "{stderr}");
+        assert!(stderr.contains("log in with a key of your account"), "{stderr}");
     }
     assert!(lab.gate.connections.lock().unwrap().is_empty());
     assert!(lab.gate.closed.lock().unwrap().is_empty());
@@ -88,7 +88,7 @@ async fn too_many_wrong_keys_end_the_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_of_the_trusted_authority_log_in_and_no_others() {
     let lab = Lab::start().await;
-    // The kinds that the original service made: everything in P-256.
+    // The key types of the original service, all on P-256.
     for (name, kind) in [("authority", "ecdsa"), ("other", "ed25519"), ("bob", "ecdsa")] {
         lab.make_key(name, kind);
     }
@@ -116,7 +116,7 @@ async fn guests_are_let_in_where_the_gate_allows_it() {
     let gate = Gate { guests: true, ..Gate::default() };
     let lab = Lab::start_with(gate, |config| config.guests = true).await;
     lab.make_key("foreign", "ed25519");
-    // At once under a name for guests, and after their keys were refused under any name.
+    // The guest login works at once under a guest name, and after refused keys under any name.
     let named = lab.finish(lab.ssh_as("guest", "foreign", &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
     assert!(is_logged_in(&named), "{}", text(&named.stderr));
     let mut asked = lab.ssh_as("anybody", "foreign", &STRICT);
@@ -131,9 +131,9 @@ async fn clients_whose_keys_are_refused_get_a_hint_once_and_others_none() {
     let lab = Lab::start_with(Gate::default(), |config| config.login_hint = Some(hint.to_owned())).await;
     lab.make_key("foreign", "ed25519");
     let output = lab.finish(lab.ssh_as("alice", "foreign", &STRICT), &["127.0.0.1"]).await;
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(255), "{said}");
-    assert_eq!(said.matches(hint).count(), 1, "{said}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(255), "{stderr}");
+    assert_eq!(stderr.matches(hint).count(), 1, "{stderr}");
     let output = lab.finish(lab.ssh_as("alice", "alice", &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
     assert!(is_logged_in(&output) && !text(&output.stderr).contains(hint), "{}", text(&output.stderr));
 }
@@ -148,40 +148,42 @@ async fn old_algorithms_are_not_spoken() {
         "MACs=hmac-sha2-256",
         "KexAlgorithms=diffie-hellman-group16-sha512",
     ] {
-        // A cipher that needs a MAC.
+        // A cipher that needs a separate MAC.
         let output = lab.ssh(&["-o", option, "-o", "Ciphers=aes256-ctr,aes128-cbc"]).await;
-        let said = text(&output.stderr);
+        let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(255));
         assert!(
-            said.contains("Unable to negotiate") || said.contains("Connection closed") || said.contains("no matching"),
-            "{option}: {said}"
+            stderr.contains("Unable to negotiate")
+                || stderr.contains("Connection closed")
+                || stderr.contains("no matching"),
+            "{option}: {stderr}"
         );
     }
-    // What OpenSSH chooses by itself, with the countermeasure to prefix truncation where the client knows it.
+    // OpenSSH's default choice, with strict key exchange where the client supports it.
     let output = lab.ssh(&["-vv", "-N", "-o", "ExitOnForwardFailure=yes", REFUSED[0], REFUSED[1]]).await;
-    let said = text(&output.stderr);
-    assert!(said.contains("kex: host key algorithm: ssh-ed25519"), "{said}");
-    assert!(said.contains("kex-strict-s-v00@openssh.com"), "{said}");
-    assert!(said.contains("mlkem768x25519-sha256"), "{said}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("kex: host key algorithm: ssh-ed25519"), "{stderr}");
+    assert!(stderr.contains("kex-strict-s-v00@openssh.com"), "{stderr}");
+    assert!(stderr.contains("mlkem768x25519-sha256"), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_signs_with_sha1_is_refused_and_the_gate_is_told() {
+async fn a_client_that_signs_with_sha1_is_refused_and_reported_to_the_gate() {
     let lab = Lab::start().await;
     let key = lab.make_key("rsa", "rsa");
     lab.gate.keys.lock().unwrap().entry("alice".to_owned()).or_default().push(key.clone());
-    // As clients of 2021 do, which know no other signature for RSA.
-    // OpenSSH does not even try, since the server names the signatures that it takes.
+    // Clients of 2021 know only SHA-1 signatures for RSA. OpenSSH does not even try, since the server lists its
+    // accepted signature algorithms.
     let private = Arc::new(PrivateKey::read_openssh_file(lab.path("rsa").as_path()).unwrap());
     let mut old = client::connect(Arc::default(), lab.address, Believes).await.unwrap();
     for _ in 0..2 {
         let with_sha1 = PrivateKeyWithHashAlg::new(private.clone(), None);
         assert!(!soon(old.authenticate_publickey("alice", with_sha1)).await.unwrap().success());
     }
-    let told = lab.gate.with_sha1.lock().unwrap().clone();
-    assert_eq!(told.len(), 1, "once for a connection");
-    assert!(told[0].0 == "alice" && told[0].1.key_data() == key.key_data());
-    // The same key with a signature of today is let in, and nobody is told anything.
+    let refused_keys = lab.gate.with_sha1.lock().unwrap().clone();
+    assert_eq!(refused_keys.len(), 1, "once for a connection");
+    assert!(refused_keys[0].0 == "alice" && refused_keys[0].1.key_data() == key.key_data());
+    // The same key with a SHA-2 signature is accepted, and the gate gets no report.
     let mut ssh = lab.ssh_as("alice", "rsa", &STRICT);
     ssh.args(REFUSED);
     let output = lab.finish(ssh, &["127.0.0.1"]).await;
@@ -196,8 +198,8 @@ async fn the_bare_key_of_a_certificate_is_refused_before_it_signs() {
     let public = lab.make_key("bob", "ecdsa");
     *lab.gate.authority.lock().unwrap() = Some(authority.public_key().clone());
     let bare = lab.finish(lab.ssh_as("bob", "bob", &["-v", "-N"]), &["127.0.0.1"]).await;
-    let said = text(&bare.stderr);
-    assert!(said.contains("Permission denied (publickey)") && !said.contains("Server accepts key"), "{said}");
+    let stderr = text(&bare.stderr);
+    assert!(stderr.contains("Permission denied (publickey)") && !stderr.contains("Server accepts key"), "{stderr}");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let line = authority.sign(&public.to_openssh().unwrap(), "bob", "a test", now).unwrap();
     std::fs::write(lab.path("bob-cert.pub"), line).unwrap();

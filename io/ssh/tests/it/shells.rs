@@ -1,4 +1,4 @@
-//! What a client sees in its shell, and what it may not do.
+//! The client's shell: its output, and the refused operations.
 
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ async fn control_c_and_q_end_a_shell_with_a_terminal() {
         let mut stdin = client.stdin.take().unwrap();
         stdin.write_all(key).await.unwrap();
         client.line_with("ended by the client").await;
-        let (status, said) = client.end().await;
-        assert_eq!(status, Some(0), "{said}");
+        let (status, stderr) = client.end().await;
+        assert_eq!(status, Some(0), "{stderr}");
     }
     until(|| (lab.gate.closed.lock().unwrap().len() == 3).then_some(())).await;
 }
@@ -81,8 +81,8 @@ async fn connections_into_the_servers_network_are_refused() {
     let output = lab.ssh(&["-W", &format!("127.0.0.1:{web}")]).await;
     assert!(!output.status.success());
     assert!(!text(&output.stdout).contains("secret"));
-    let said = text(&output.stderr);
-    assert!(said.contains("administratively prohibited"), "{said}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("administratively prohibited"), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Bytes: all of them, both ways, at each reader's own speed.
+//! Streams: all bytes arrive, both ways, at each reader's own speed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::lab::{Gate, Lab, curl, echo, origin, soon, until, web};
 
 const MANY_BYTES: usize = 50 * 1_000 * 1_000;
 
-/// Bytes that are not the same anywhere near.
+/// Bytes without a repeated stretch.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let next = || {
@@ -21,7 +21,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Sends all, ends that direction, and reads to the end meanwhile.
+/// Sends all bytes, ends that direction, and reads to the end at the same time.
 async fn through(address: std::net::SocketAddr, data: Vec<u8>) -> Vec<u8> {
     let (mut read, mut write) = TcpStream::connect(address).await.unwrap().into_split();
     let sending = tokio::spawn(async move {
@@ -77,7 +77,7 @@ async fn the_server_asks_for_new_keys_under_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_visitor_who_does_not_read_holds_up_nobody_else() {
+async fn a_visitor_who_does_not_read_delays_no_other() {
     const LARGE_BYTES: usize = 32 * 1_024 * 1_024;
     let lab = Lab::start().await;
     let large = origin(|mut stream| async move {
@@ -94,7 +94,7 @@ async fn a_visitor_who_does_not_read_holds_up_nobody_else() {
         visitor.read_exact(&mut [0; 1]).await.unwrap();
         slow.push(visitor);
     }
-    // Until every buffer on the way is full.
+    // Until every buffer between the ends is full.
     let count = || lab.server.stats().bytes_from_clients.load(std::sync::atomic::Ordering::Relaxed);
     let mut before = 0;
     while count() != before {
@@ -113,7 +113,7 @@ async fn a_visitor_who_does_not_read_holds_up_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_origin_that_does_not_read_holds_up_nobody_else() {
+async fn an_origin_that_does_not_read_delays_no_other() {
     let lab = Lab::start().await;
     let deaf = origin(|stream| async move {
         tokio::time::sleep(Duration::from_secs(600)).await;
@@ -126,7 +126,7 @@ async fn an_origin_that_does_not_read_holds_up_nobody_else() {
     let mut visitor = TcpStream::connect(lab.published(80).await).await.unwrap();
     let quick_address = lab.published(443).await;
     let chunk = vec![1; 1 << 20];
-    // Until nothing more is taken.
+    // Until the connection accepts no more bytes.
     while let Ok(written) = tokio::time::timeout(Duration::from_millis(500), visitor.write_all(&chunk)).await {
         written.unwrap();
     }

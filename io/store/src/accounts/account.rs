@@ -38,25 +38,25 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// For everybody.
+    /// No requirements.
     pub const OPEN: Self = Self { setup: SetupRequirement::Free, entry: SignUpRequirement::Open };
 }
 
 /// The requirement for the first account of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetupRequirement {
-    /// Nothing.
+    /// None.
     Free,
-    /// The setup token; this is the hash of the token in the request.
+    /// The setup token: the hash of the token in the request, if it has one.
     Token(Option<SecretHash>),
 }
 
 /// The requirement for every account but the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignUpRequirement {
-    /// Nothing.
+    /// None.
     Open,
-    /// No account may be made.
+    /// Sign-up is closed.
     Closed,
     /// An invitation of the account's address, whose code has this hash. The invitation is used up, and the account
     /// joins the organisation.
@@ -66,36 +66,36 @@ pub enum SignUpRequirement {
 /// The result of deleting an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccountDeletion {
-    /// The account is gone.
+    /// The account was deleted.
     Done {
-        /// The sockets that are gone with it.
+        /// The deleted sockets.
         sockets: Vec<SocketId>,
     },
     /// There is no such account.
     NotFound,
     /// The account's organisation has other members.
     HasMembers {
-        /// How many.
+        /// Number of the other members.
         others: u64,
     },
 }
 
-/// How many sockets guests have at a time, all together.
+/// Bound on the sockets of all guests together.
 pub const MAX_GUEST_SOCKETS: usize = 100;
 
-/// The account that sockets without an account of their own belong to. Nobody logs in as it.
+/// The account that owns sockets without an account of their own. It cannot log in.
 #[must_use]
 pub fn guest_account() -> AccountId {
     AccountId::from_random(*b"sallyport-guests")
 }
 
-/// Addresses that differ in case only belong to one account, whatever RFC 5321 allows: people do not tell them apart.
+/// Addresses that differ only in case belong to one account, whatever RFC 5321 allows: people do not distinguish them.
 pub(crate) fn email_key(email: &Email) -> String {
     email.as_str().to_lowercase()
 }
 
 impl Store {
-    /// Makes an account. Gives the invitation by which it came, which is used up.
+    /// Creates an account. Returns the invitation that was used up, if any.
     ///
     /// # Errors
     /// [`StoreError::EmailTaken`], [`StoreError::NotFirst`], [`StoreError::SetupToken`], [`StoreError::NoInvitation`],
@@ -155,13 +155,13 @@ impl Store {
         Ok(invitation)
     }
 
-    /// Makes the account of guests, unless it is there.
+    /// Creates the guest account, unless it exists.
     ///
     /// # Errors
     /// The database fails.
     pub async fn create_guest_account(&self, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        // No address has an empty key and no password has this hash, so nobody can log in as it.
+        // No address has an empty key and no password has this hash, so this account cannot log in.
         sql::query(
             "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at)
              VALUES ($1, 'guests', 'guests@guests.invalid', '', '!', $2) ON CONFLICT DO NOTHING",
@@ -198,7 +198,7 @@ impl Store {
         Ok(Some((account(&found)?, found.try_get("password_hash")?)))
     }
 
-    /// Deletes the account and all that it owns. While others belong to its organisation, nothing is deleted.
+    /// Deletes the account and everything it owns. While its organisation has other members, nothing is deleted.
     ///
     /// # Errors
     /// The database fails.
@@ -225,7 +225,7 @@ impl Store {
         Ok(if deleted.rows_affected() > 0 { AccountDeletion::Done { sockets } } else { AccountDeletion::NotFound })
     }
 
-    /// How many accounts there are, without the one of guests.
+    /// Number of accounts, without the guest account.
     ///
     /// # Errors
     /// The database fails.

@@ -1,4 +1,4 @@
-//! Credentials of accounts: the password, codes beside it, and codes that set another password.
+//! Credentials of accounts: the password, one-time codes, and codes for resetting the password.
 
 use sallyport_model::{Account, AccountId, Email};
 
@@ -14,9 +14,9 @@ use crate::db::{
     write::Write,
 };
 
-/// How many codes that set a password are good at once for one account; the oldest go first.
+/// Bound on valid reset codes of one account; the oldest are removed first.
 pub const MAX_RESETS_PER_ACCOUNT: usize = 3;
-/// In the place of a password's hash, where there is none: no password has it.
+/// Placeholder for a missing password hash; no password has this hash.
 pub(crate) const NO_PASSWORD: &str = "!";
 
 /// The stored credentials of an account.
@@ -28,13 +28,13 @@ pub struct AccountAccess {
     pub totp_secret: Option<String>,
     /// The time step of the last code that was used.
     pub totp_step: i64,
-    /// The number of recovery codes that are left.
+    /// Number of unused recovery codes.
     pub recovery_codes: u32,
     /// The revision, which grows with every change of these fields.
     pub revision: i64,
 }
 
-/// The maker of a code that sets a password.
+/// The requester of a reset code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetMaker {
     /// The owner of the account, as the request claims.
@@ -64,7 +64,7 @@ impl ResetMaker {
     }
 }
 
-/// A code that sets a password.
+/// A reset code.
 #[derive(Debug, Clone, Copy)]
 pub struct NewReset {
     /// The account of the password.
@@ -73,12 +73,12 @@ pub struct NewReset {
     pub hash: SecretHash,
     /// The maker of the code.
     pub made_by: ResetMaker,
-    /// When the code ends, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     pub expires_at: i64,
 }
 
 impl Store {
-    /// The account that logs in with this address, and what lets its owner in.
+    /// The account that logs in with this address, and its credentials.
     ///
     /// # Errors
     /// The database fails.
@@ -95,8 +95,8 @@ impl Store {
         Ok(Some((account::account(&found)?, access(&found)?)))
     }
 
-    /// Puts a password in the place of the former one, as long as nothing was changed since this revision. Its sessions
-    /// end, but for one, and so do codes that would set another. Gives whether it was done.
+    /// Replaces the password if the credentials still have this revision. Ends all sessions except one, and all reset
+    /// codes. Returns whether the password was replaced.
     ///
     /// # Errors
     /// The database fails.
@@ -126,8 +126,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Takes the password of an account away, and the codes too if wished: only what sets another password lets its
-    /// owner in again. All its sessions end.
+    /// Removes the password of an account, and if requested the one-time codes: the owner needs a reset code to log in
+    /// again. All sessions end.
     ///
     /// # Errors
     /// The database fails.
@@ -146,10 +146,10 @@ impl Store {
         write.commit().await
     }
 
-    /// Keeps a code that sets a password; the oldest of the account go when there are too many.
+    /// Stores a reset code; if there are too many, the oldest of the account are removed.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the account is gone, or a failure of the database.
+    /// [`StoreError::Gone`] if the account does not exist, or a failure of the database.
     pub async fn create_account_reset(&self, reset: NewReset) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let inserted = sql::query(
@@ -178,7 +178,7 @@ impl Store {
         write.commit().await
     }
 
-    /// The account of a code that sets a password, while the code is good. The code stays good.
+    /// The account of a valid reset code. The code stays valid.
     ///
     /// # Errors
     /// The database fails.
@@ -194,8 +194,8 @@ impl Store {
         found.as_ref().map(account::account).transpose()
     }
 
-    /// Uses a code: the password is set, and the sessions and codes of the account end. Gives who had it made, when it
-    /// was good; it is used once.
+    /// Uses a reset code once: sets the password, and ends the sessions and codes of the account. Returns the account
+    /// and the requester of the code, if the code was valid.
     ///
     /// # Errors
     /// The database fails.

@@ -1,5 +1,7 @@
-//! Invitations into organisations. Nobody is put into one against their will, and nobody learns from inviting somebody
-//! whether they have an account: an invitation is for an e-mail address, whoever has it.
+//! Invitations into organisations.
+//!
+//! An invitation is for an e-mail address. Nobody is added to an organisation without consent, and an invitation does
+//! not reveal whether the address has an account.
 
 use sallyport_model::{Account, AccountId, Email, InvitationId, Role};
 
@@ -15,7 +17,7 @@ use crate::db::{
     write::Write,
 };
 
-/// How many invitations of one organisation are open at a time.
+/// Bound on open invitations of one organisation.
 pub const MAX_INVITATIONS_PER_ORGANISATION: usize = 100;
 
 /// An invitation, without its code.
@@ -31,9 +33,9 @@ pub struct Invitation {
     pub role: Role,
     /// The account that invites.
     pub invited_by: AccountId,
-    /// Since when, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created_at: i64,
-    /// Until when, in seconds since 1970.
+    /// Time of expiry, in seconds since 1970.
     pub expires_at: i64,
 }
 
@@ -49,27 +51,27 @@ pub struct OpenInvitation {
 /// The result of inviting an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InviteOutcome {
-    /// The invitation is there, and replaces a former one for the address.
+    /// The invitation was created, and replaces a former one for the address.
     Done,
     /// An account with this address belongs to the organisation.
     IsMember,
-    /// The inviting account has left the organisation, or may not give this role or that of the former invitation.
+    /// The inviting account has left the organisation, or may not grant this role or that of the former invitation.
     NotAllowed,
 }
 
 /// The result of withdrawing an invitation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WithdrawOutcome {
-    /// The invitation is gone.
+    /// The invitation was withdrawn.
     Done(Invitation),
     /// There is no such invitation.
     NotFound,
-    /// The account may not give the role of the invitation.
+    /// The account may not grant the role of the invitation.
     NotAllowed,
 }
 
 impl Store {
-    /// Invites an address; a former invitation of it ends.
+    /// Invites an address; replaces a former invitation of it.
     ///
     /// # Errors
     /// [`StoreError::Limit`], or a failure of the database.
@@ -144,7 +146,7 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, invitation(found)?))).collect()
     }
 
-    /// Takes an invitation of the organisation back, as somebody with this role there.
+    /// Withdraws an invitation of the organisation, on behalf of a member with this role.
     ///
     /// # Errors
     /// The database fails.
@@ -171,7 +173,7 @@ impl Store {
         Ok(WithdrawOutcome::Done(found))
     }
 
-    /// The open invitations of an address, those that end first before the others, `limit` at most.
+    /// The open invitations of an address, sorted by expiry, at most `limit`.
     ///
     /// # Errors
     /// The database fails.
@@ -191,11 +193,11 @@ impl Store {
         rows.iter().map(invited).collect()
     }
 
-    /// Takes the account into the organisation that has invited its address with the code of this hash. Gives the
-    /// invitation, which is used up; `None` when there is no such one (any more).
+    /// Adds the account to the organisation that has invited its address with the code of this hash. Returns the
+    /// invitation, which is used up; `None` if there is no open one.
     ///
     /// # Errors
-    /// [`StoreError::Limit`] when the organisation or the account has as many as may be, or a failure of the database;
+    /// [`StoreError::Limit`] if the organisation or the account has reached its limit, or a failure of the database;
     /// the invitation stays open then.
     pub async fn accept_invitation(
         &self,
@@ -205,7 +207,7 @@ impl Store {
     ) -> Result<Option<Invitation>, StoreError> {
         let mut write = self.write().await?;
         let Some(found) = take(&mut write, &account.email, hash, now).await? else { return Ok(None) };
-        // Who has become a member since by another invitation keeps that role.
+        // A member that joined by another invitation in the meantime keeps its role.
         if role_in(&mut write, found.organisation, account.id).await?.is_none() {
             take_in(&mut write, found.organisation, account.id, found.role, now).await?;
         }
@@ -229,7 +231,7 @@ impl Store {
         Ok(count > 0)
     }
 
-    /// Turns down an invitation of this address. Gives it, if there was one.
+    /// Declines an invitation of this address. Returns the invitation, if there was one.
     ///
     /// # Errors
     /// The database fails.
@@ -249,7 +251,7 @@ impl Store {
     }
 }
 
-/// Takes the open invitation of this address whose code has this hash: it is used up.
+/// Removes and returns the open invitation of this address whose code has this hash.
 pub(crate) async fn take(
     write: &mut Write,
     email: &Email,

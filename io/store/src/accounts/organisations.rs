@@ -1,7 +1,7 @@
 //! Organisations: their names and their members.
 //!
-//! An organisation has the id of the account that it was made with. That account is its founder: an owner for as long
-//! as there is the account, which is why no table says so and no statement here can change it.
+//! An organisation has the id of the account that it was created with. That account is its founder, and an owner as
+//! long as the account exists. No table stores this, so no statement can change it.
 
 use sallyport_model::{Account, AccountId, DisplayName, Email, Role};
 
@@ -14,43 +14,43 @@ use crate::db::{
     write::Write,
 };
 
-/// How many an organisation may have besides its founder.
+/// Bound on the members of an organisation, without its founder.
 pub const MAX_MEMBERS_PER_ORGANISATION: usize = 500;
-/// To how many organisations besides its own an account may belong.
+/// Bound on the organisations of an account, without its own.
 pub const MAX_ORGANISATIONS_PER_ACCOUNT: usize = 50;
 
-/// An organisation, as one who belongs to it sees it.
+/// An organisation, as seen by a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     /// The organisation's id.
     pub organisation: AccountId,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The role of the account in the organisation.
     pub role: Role,
 }
 
-/// Somebody who belongs to an organisation.
+/// A member of an organisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The account.
     pub account: Account,
     /// The role of the account.
     pub role: Role,
-    /// Since when, in seconds since 1970.
+    /// Time of joining, in seconds since 1970.
     pub since: i64,
 }
 
 /// The result of changing a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChangeOutcome {
-    /// The change is made.
+    /// The change was made.
     Done,
-    /// The account does not belong to the organisation.
+    /// The account is not a member of the organisation.
     NotFound,
     /// The account is the founder's, which stays an owner.
     Founder,
-    /// The calling account may not give or take this role.
+    /// The calling account may not grant or revoke this role.
     NotAllowed,
 }
 
@@ -58,7 +58,7 @@ pub enum MemberChangeOutcome {
 const FOUNDER_POSITION: Position = 1;
 
 impl Store {
-    /// What the account is in the organisation, if it belongs to it.
+    /// The account's role in the organisation, if it is a member.
     ///
     /// # Errors
     /// The database fails.
@@ -74,7 +74,7 @@ impl Store {
         found.as_ref().map(|found| row::parsed(found, "role")).transpose()
     }
 
-    /// The organisations that the account belongs to: its own first, then the others, the oldest membership first.
+    /// The organisations of the account: its own first, then by age of the membership.
     ///
     /// # Errors
     /// The database fails.
@@ -91,7 +91,7 @@ impl Store {
         rows.iter().map(membership).collect()
     }
 
-    /// One organisation that the account belongs to.
+    /// One organisation of the account.
     ///
     /// # Errors
     /// The database fails.
@@ -112,7 +112,7 @@ impl Store {
         found.as_ref().map(membership).transpose()
     }
 
-    /// Gives the organisation a name. Gives whether there is such an organisation.
+    /// Renames the organisation. Returns whether it exists.
     ///
     /// # Errors
     /// The database fails.
@@ -127,7 +127,7 @@ impl Store {
         Ok(changed.rows_affected() > 0)
     }
 
-    /// Those who belong to the organisation after a position, its founder first, with their positions.
+    /// The members after a position, the founder first, with their positions.
     ///
     /// # Errors
     /// The database fails.
@@ -153,7 +153,7 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, member(found)?))).collect()
     }
 
-    /// The one who belongs to the organisation with this account.
+    /// The member with this account.
     ///
     /// # Errors
     /// The database fails.
@@ -171,7 +171,7 @@ impl Store {
         found.as_ref().map(member).transpose()
     }
 
-    /// The one who belongs to the organisation with this address.
+    /// The member with this address.
     ///
     /// # Errors
     /// The database fails.
@@ -193,8 +193,8 @@ impl Store {
         found.as_ref().map(member).transpose()
     }
 
-    /// Gives a member another role, for somebody whose own role is `by`. What the member had invited others to is taken
-    /// back.
+    /// Changes a member's role, on behalf of a member whose own role is `by`. Invitations that the changed member sent
+    /// are withdrawn.
     ///
     /// # Errors
     /// The database fails.
@@ -208,8 +208,8 @@ impl Store {
         self.change_member(organisation, account, by, Some(role)).await
     }
 
-    /// Takes a member out of the organisation, with the API tokens that they have for it and the invitations that they
-    /// sent, for somebody whose own role is `by`.
+    /// Removes a member with the member's API tokens and sent invitations, on behalf of a member whose own role is
+    /// `by`.
     ///
     /// # Errors
     /// The database fails.
@@ -250,7 +250,7 @@ impl Store {
             }
             None => take_out(&mut write, organisation, account).await?,
         }
-        // What somebody could do until now must not go on in what they had invited others to be.
+        // A right that a member loses must not live on in the invitations that the member sent.
         sql::query("DELETE FROM invitations WHERE organisation = $1 AND invited_by = $2")
             .bind(organisation.as_bytes().as_slice())
             .bind(account.as_bytes().as_slice())
@@ -275,7 +275,7 @@ async fn take_out(write: &mut Write, organisation: AccountId, account: AccountId
     Ok(())
 }
 
-/// What the account is in the organisation, in this transaction.
+/// The account's role in the organisation, within this transaction.
 pub(crate) async fn role_in(
     write: &mut Write,
     organisation: AccountId,
@@ -292,7 +292,7 @@ pub(crate) async fn role_in(
     found.as_ref().map(|found| row::parsed(found, "role")).transpose()
 }
 
-/// Takes the account into the organisation, to which it does not belong yet.
+/// Adds the account to the organisation; it must not be a member yet.
 pub(crate) async fn take_in(
     write: &mut Write,
     organisation: AccountId,
@@ -328,7 +328,7 @@ fn membership(found: &DbRow) -> Result<Membership, StoreError> {
     })
 }
 
-/// What the organisation is called: as its account, unless it was given a name.
+/// The name of the organisation: that of its account, unless it was renamed.
 pub(crate) fn organisation_name(found: &DbRow) -> Result<String, StoreError> {
     let given: Option<String> = found.try_get("organisation_name")?;
     match given {

@@ -1,4 +1,4 @@
-//! Codes beside a password: of persons, and of accounts.
+//! One-time codes as a second factor, of persons and of accounts.
 
 use sallyport_model::{AccountId, PersonId};
 
@@ -52,8 +52,8 @@ impl CodeOwner {
 }
 
 impl Store {
-    /// Begins the use of codes, with the step of the last used one, and replaces the recovery codes. Returns `false`
-    /// when the owner uses codes already.
+    /// Enables codes, with the step of the last used one, and replaces the recovery codes. Returns `false` if the owner
+    /// uses codes already.
     ///
     /// # Errors
     /// The database fails.
@@ -81,7 +81,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Ends the use of codes.
+    /// Disables codes.
     ///
     /// # Errors
     /// The database fails.
@@ -107,7 +107,7 @@ impl Store {
         write.commit().await
     }
 
-    /// Takes the code of this step. Gives whether none of it or of a later one was taken before.
+    /// Records the use of the code of this step. Returns false if a code of this step or a later one was used before.
     ///
     /// # Errors
     /// The database fails.
@@ -124,7 +124,7 @@ impl Store {
         Ok(taken.rows_affected() > 0)
     }
 
-    /// Takes a recovery code. Gives whether it was there.
+    /// Uses up a recovery code. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.
@@ -142,7 +142,7 @@ impl Store {
     }
 }
 
-/// Puts the secret of codes in the place of the former one; recovery codes of that go with it.
+/// Replaces the secret of the codes, and removes the recovery codes.
 pub(crate) async fn set_totp(
     sql: &mut DbConnection,
     owner: CodeOwner,

@@ -1,21 +1,21 @@
 //! Login sessions and their refresh tokens.
 //!
-//! A session begins with a login. It has one refresh token at a time; using it gives the next. A token that comes a
-//! second time was stolen from one of the two that used it, so the whole session ends (RFC 9700 section 4.14.2).
+//! A session starts with a login. It has one refresh token at a time; using it issues the next. A token that is used
+//! twice was stolen from one of its two users, so the whole session ends (RFC 9700 section 4.14.2).
 
 use sallyport_model::{Account, AccountId};
 
 use super::account;
 use crate::db::{SecretHash, Store, error::StoreError, row, sql, write::Write};
 
-/// A login session.
+/// The id of a login session.
 pub type SessionId = [u8; 16];
 
-/// How many sessions an account has at once; the oldest end first.
+/// Bound on the sessions of an account; the oldest end first.
 pub const MAX_SESSIONS_PER_ACCOUNT: usize = 100;
-/// How many refresh tokens of one session are remembered, used ones included; the oldest are forgotten first.
+/// Bound on stored refresh tokens of one session, used ones included; the oldest are removed first.
 const MAX_REFRESH_TOKENS_PER_SESSION: i64 = 4_096;
-/// How long a session is kept after its end, so that a clock that jumps ahead for a while loses none.
+/// Time that a session is stored after its end, so that a clock that temporarily jumps ahead loses none.
 pub(crate) const REMEMBER_ENDED_SECONDS: i64 = 30 * 86_400;
 
 /// The result of using a refresh token.
@@ -37,55 +37,55 @@ pub enum Rotation {
     Invalid,
 }
 
-/// Where a session is used from, as far as that is known.
+/// The origin of a session, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionClient {
     /// The address.
     pub address: Option<String>,
-    /// The program, as it calls itself.
+    /// The program, as declared by the client.
     pub program: Option<String>,
 }
 
-/// A session that begins.
+/// A new session.
 #[derive(Debug, Clone)]
 pub struct NewSession {
-    /// What it will be.
+    /// Its id.
     pub id: SessionId,
     /// The account of the session.
     pub account: AccountId,
-    /// The revision of what lets the account's owner in, as it was looked at.
+    /// The revision of the account's credentials that were checked.
     pub revision: i64,
     /// SHA-256 of its first refresh token.
     pub refresh: SecretHash,
-    /// Now, in seconds since 1970.
+    /// The current time in seconds since 1970.
     pub now: i64,
-    /// When it ends unless it is renewed, in seconds since 1970.
+    /// Expiry unless renewed, in seconds since 1970.
     pub expires_at: i64,
-    /// From where.
+    /// The client.
     pub client: SessionClient,
 }
 
-/// A session that goes on.
+/// A session that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredSession {
-    /// Which.
+    /// Its id.
     pub id: SessionId,
-    /// Since when, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub created_at: i64,
-    /// When it was last begun or renewed, in seconds since 1970; unknown of those that an older version began.
+    /// Time of the last login or renewal in seconds since 1970; unknown for sessions of an older version.
     pub last_used_at: Option<i64>,
-    /// When it ends unless it is renewed, in seconds since 1970.
+    /// Expiry unless renewed, in seconds since 1970.
     pub expires_at: i64,
-    /// From where it was last begun or renewed.
+    /// The client of the last login or renewal.
     pub client: SessionClient,
 }
 
 impl Store {
-    /// Begins a session.
+    /// Starts a session.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the account is gone, or its password or codes were changed meanwhile; or what stands
-    /// in the way.
+    /// [`StoreError::Gone`] if the account does not exist, or its credentials were changed in the meantime; or a
+    /// failure of the database.
     pub async fn begin_session(&self, new: &NewSession) -> Result<(), StoreError> {
         let NewSession { id, account, refresh, now, expires_at, .. } = *new;
         let mut write = self.write().await?;
@@ -216,7 +216,7 @@ impl Store {
 }
 
 impl Store {
-    /// The sessions of an account that have not ended, the oldest first.
+    /// The active sessions of an account, the oldest first.
     ///
     /// # Errors
     /// The database fails.
@@ -245,7 +245,7 @@ impl Store {
         rows.iter().map(session).collect()
     }
 
-    /// Ends a session of an account. Gives whether it had one that had not ended.
+    /// Ends a session of an account. Returns whether it was active.
     ///
     /// # Errors
     /// The database fails.
@@ -260,7 +260,7 @@ impl Store {
         Ok(ended.rows_affected() > 0)
     }
 
-    /// Ends the sessions of an account, but for one. Gives how many ended.
+    /// Ends the sessions of an account, except one. Returns their number.
     ///
     /// # Errors
     /// The database fails.
@@ -272,7 +272,7 @@ impl Store {
     }
 }
 
-/// Ends the sessions of an account, but for one. Gives how many ended.
+/// Ends the sessions of an account, except one. Returns their number.
 pub(crate) async fn end_all(write: &mut Write, account: AccountId, but: Option<SessionId>) -> Result<u64, StoreError> {
     let ended =
         sql::query("UPDATE login_sessions SET ended = 1 WHERE account = $1 AND ended = 0 AND id IS DISTINCT FROM $2")

@@ -1,4 +1,4 @@
-//! The setup token, which the first account of a server needs that others can reach.
+//! The setup token, required for the first account of a server that is reachable by others.
 
 use crate::db::{SecretHash, Store, error::StoreError, row, sql, write::Write};
 
@@ -12,7 +12,7 @@ pub struct StoredSetupToken {
 }
 
 impl Store {
-    /// Keeps a setup token, unless there is one; gives the one that is good. `None` as soon as there is an account.
+    /// Stores a setup token, unless there is one; returns the valid one. `None` once there is an account.
     ///
     /// # Errors
     /// The database fails.
@@ -20,7 +20,7 @@ impl Store {
         self.put_setup_token(new, false).await
     }
 
-    /// Keeps a setup token in the place of one that nobody can read any more; gives the one that is good.
+    /// Replaces a setup token that can no longer be decrypted; returns the valid one.
     ///
     /// # Errors
     /// The database fails.
@@ -66,20 +66,20 @@ impl Store {
     }
 }
 
-/// Whether there is an account, besides the one of guests.
+/// Whether there is an account, besides the guest account.
 pub(crate) async fn has_accounts(write: &mut Write) -> Result<bool, StoreError> {
     let count: i64 =
         sql::query_scalar("SELECT count(*) FROM accounts WHERE email_key <> ''").fetch_one(write.sql()).await?;
     Ok(count > 0)
 }
 
-/// Takes the setup token with this hash. Gives whether it was there: it is good once.
+/// Uses up the setup token with this hash. Returns whether it existed.
 pub(crate) async fn take(write: &mut Write, hash: SecretHash) -> Result<bool, StoreError> {
     let taken = sql::query("DELETE FROM setup_token WHERE hash = $1").bind(hash.as_slice());
     Ok(taken.execute(write.sql()).await?.rows_affected() > 0)
 }
 
-/// No setup token is good any more.
+/// Removes the setup token.
 pub(crate) async fn forget(write: &mut Write) -> Result<(), StoreError> {
     sql::query("DELETE FROM setup_token").execute(write.sql()).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Public keys with which stock ssh clients log in.
+//! Public keys with which ssh clients log in.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::db::{
     write::Write,
 };
 
-/// How many ssh keys an account has.
+/// Bound on the ssh keys of an account.
 pub const MAX_SSH_KEYS_PER_ACCOUNT: usize = 32;
 
 /// A public key of an account.
@@ -20,7 +20,7 @@ pub const MAX_SSH_KEYS_PER_ACCOUNT: usize = 32;
 pub struct SshKey {
     /// Its id, a random UUID.
     pub id: [u8; 16],
-    /// What its owner calls it.
+    /// Its name, given by the owner.
     pub name: String,
     /// The key as in an `authorized_keys` file, without options: type, base64, comment.
     pub public_key: String,
@@ -34,7 +34,7 @@ impl Store {
     /// Adds a key to an account.
     ///
     /// # Errors
-    /// [`StoreError::SshKeyTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the account is gone, or a
+    /// [`StoreError::SshKeyTaken`], [`StoreError::Limit`], [`StoreError::Gone`] if the account does not exist, or a
     /// failure of the database.
     pub async fn create_ssh_key(&self, account: AccountId, key: &SshKey) -> Result<(), StoreError> {
         let mut write = self.write().await?;
@@ -78,7 +78,7 @@ impl Store {
         Ok(logins.into_values().collect())
     }
 
-    /// Takes a key from an account. Gives whether it had it.
+    /// Deletes a key of an account. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.

@@ -11,7 +11,7 @@ use crate::db::{
     sql,
 };
 
-/// How many API tokens an account may have.
+/// Bound on the API tokens of an account.
 pub const MAX_TOKENS_PER_ACCOUNT: usize = 100;
 
 /// An API token, without its secret.
@@ -19,31 +19,31 @@ pub const MAX_TOKENS_PER_ACCOUNT: usize = 100;
 pub struct StoredToken {
     /// Its id.
     pub id: TokenId,
-    /// For which organisation it is good.
+    /// The organisation that it is valid for.
     pub organisation: AccountId,
-    /// What it is for.
+    /// Its name.
     pub name: DisplayName,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: ScopeSet,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_at: i64,
-    /// When it ends, in seconds since 1970, if it does.
+    /// Expiry in seconds since 1970, if any.
     pub expires_at: Option<i64>,
 }
 
-/// An API token to be made.
+/// A new API token.
 #[derive(Debug, Clone)]
 pub struct NewToken {
     /// The account of the token.
     pub account: AccountId,
-    /// What it will be.
+    /// The token.
     pub token: StoredToken,
     /// Hash of its secret.
     pub hash: SecretHash,
 }
 
 impl Store {
-    /// Makes a token. The answer is not remembered, since it holds the secret.
+    /// Creates a token. The answer is not stored for repetitions, because it holds the secret.
     ///
     /// # Errors
     /// [`StoreError::Limit`], [`StoreError::KeyReused`], [`StoreError::Gone`], or a failure of the database.
@@ -56,7 +56,7 @@ impl Store {
         if let Some(stored) = write.recall(new.account, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
-        // Between the question who asks and here, a member may have been sent away.
+        // The member may have been removed since the request was authorised.
         if role_in(&mut write, new.token.organisation, new.account).await?.is_none() {
             return Err(StoreError::Gone);
         }
@@ -111,7 +111,7 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, token(found)?))).collect()
     }
 
-    /// The token with this secret, and its account. Whether it has ended is for the caller to say.
+    /// The token with this secret, and its account. The caller checks the expiry.
     ///
     /// # Errors
     /// The database fails.
@@ -131,7 +131,7 @@ impl Store {
         Ok(Some((token(&found)?, account::account(&owner)?)))
     }
 
-    /// Deletes a token that the account has for the organisation. Gives whether there was one.
+    /// Deletes a token of the account for the organisation. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.

@@ -1,4 +1,4 @@
-//! The controls over one database, and the keys that they share.
+//! The controls that share a database, and their common keys.
 
 use crate::db::{
     Store,
@@ -7,7 +7,7 @@ use crate::db::{
     sql::{self, DbPool},
 };
 
-/// Who keeps something for as long as it lives: a control, or an edge.
+/// Id of a process that holds temporary things: a control or an edge.
 pub type HolderId = [u8; 16];
 /// The number of controls in one answer.
 pub const MAX_CONTROLS: usize = 64;
@@ -17,11 +17,11 @@ pub const MAX_CONTROLS: usize = 64;
 pub struct StoredControl {
     /// Its id.
     pub id: HolderId,
-    /// Grows for as long as it lives; what the number is means nothing.
+    /// A counter that grows while the control lives; its value has no other meaning.
     pub beat: i64,
-    /// Where edges find it, several by commas; empty where none come.
+    /// Addresses for edges, separated by commas; empty if no edges connect.
     pub addresses: String,
-    /// Which version of the program it is.
+    /// Version of the program.
     pub program: String,
 }
 
@@ -32,7 +32,7 @@ impl Store {
         matches!(self.reader, DbPool::Postgres(_))
     }
 
-    /// Says that this control lives, and gives all that have said so, itself among them.
+    /// Records a heartbeat of this control, and returns those of all controls.
     ///
     /// # Errors
     /// The database fails.
@@ -63,7 +63,7 @@ impl Store {
         rows.iter().map(control).collect()
     }
 
-    /// Forgets a control, unless it has counted on since it had this beat.
+    /// Removes a control, unless its heartbeat has advanced past this one.
     ///
     /// # Errors
     /// The database fails.
@@ -77,7 +77,7 @@ impl Store {
         write.commit().await
     }
 
-    /// The keys that all controls have, by name, each as it was sealed.
+    /// The common keys of all controls, by name, each sealed.
     ///
     /// # Errors
     /// The database fails.
@@ -87,8 +87,8 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("name")?, found.try_get("sealed")?))).collect()
     }
 
-    /// Keeps those keys of whose names there are none yet, all in one; what is there is never replaced. Gives all that
-    /// are there then.
+    /// Stores the keys whose names are not taken yet, in one transaction; existing ones are never replaced. Returns all
+    /// stored keys.
     ///
     /// # Errors
     /// The database fails.
@@ -105,11 +105,11 @@ impl Store {
         self.installation_keys().await
     }
 
-    /// Seals the keys anew: those that are there are replaced, as long as they are still what they were.
+    /// Replaces sealed keys, if they still have the given former values.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when another one has changed them meanwhile, or a failure of the database; nothing is
-    /// changed then.
+    /// [`StoreError::Gone`] if another control has changed them in the meantime, or a failure of the database; nothing
+    /// is changed then.
     pub async fn reseal_installation_keys(&self, keys: &[(String, String, String)]) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         for (name, former, sealed) in keys {

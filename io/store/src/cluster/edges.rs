@@ -9,11 +9,11 @@ use crate::db::{
     sql,
 };
 
-/// How many edges an installation may have.
+/// Bound on the edges of an installation.
 pub const MAX_EDGES: usize = 1_000;
-/// How many tokens may wait to be used.
+/// Bound on unused join tokens.
 pub const MAX_EDGE_TOKENS: usize = 1_000;
-/// The time for which used and ended tokens are stored, in seconds, so that an edge learns why its token is refused.
+/// Time that used and expired tokens are stored, in seconds, so that an edge learns why its token is refused.
 pub(crate) const REMEMBER_EDGE_TOKENS_SECONDS: i64 = 30 * 86_400;
 
 /// An edge that has joined.
@@ -27,7 +27,7 @@ pub struct StoredEdge {
     pub region: RegionName,
     /// When it joined, in seconds since 1970.
     pub created_at: i64,
-    /// It is to be emptied, and what runs there may go on until then, in seconds since 1970.
+    /// End of the time for running flows if the edge is being drained, in seconds since 1970.
     pub drain_until: Option<i64>,
 }
 
@@ -37,15 +37,15 @@ pub type EdgeTokenId = [u8; 8];
 /// A stored join token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEdgeToken {
-    /// Which one.
+    /// Its id.
     pub id: EdgeTokenId,
     /// The name that the edge will have, if the token fixes one.
     pub name: Option<EdgeName>,
     /// The region that the edge will be in, if the token fixes one.
     pub region: Option<RegionName>,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_at: i64,
-    /// When it ends, in seconds since 1970.
+    /// Expiry in seconds since 1970.
     pub expires_at: i64,
     /// The edge that has joined with it.
     pub used_by: Option<TokenUser>,
@@ -71,9 +71,9 @@ pub struct NewEdgeToken {
     pub name: Option<EdgeName>,
     /// The region that the edge will be in, if the token fixes one.
     pub region: Option<RegionName>,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_at: i64,
-    /// When it ends, in seconds since 1970.
+    /// Expiry in seconds since 1970.
     pub expires_at: i64,
 }
 
@@ -86,21 +86,21 @@ pub struct JoiningEdge {
     pub name: Option<EdgeName>,
     /// The region that the edge names.
     pub region: Option<RegionName>,
-    /// The present, in seconds since 1970.
+    /// The current time in seconds since 1970.
     pub now: i64,
 }
 
-/// Why an edge may not join; the token stays as it is.
+/// Reason why an edge may not join; the token stays valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinRefusal {
     /// There is no such token.
-    #[error("the join token is not known: make one with `sallyport edge token create`")]
+    #[error("the join token is unknown: create one with `sallyport edge token create`")]
     Unknown,
     /// The token was used before.
     #[error(
         "the join token was used before, by the edge {by}{}",
         if *.is_removed {
-            ", which was removed since: make another with `sallyport edge token create`".to_owned()
+            ", which was removed since: create another with `sallyport edge token create`".to_owned()
         } else {
             format!(
                 ": make another with `sallyport edge token create`; if nobody of yours used it, remove that edge with \
@@ -109,30 +109,30 @@ pub enum JoinRefusal {
         }
     )]
     Used {
-        /// By which edge.
+        /// The edge that used it.
         by: String,
-        /// Whether that was removed since: another one may be called so.
+        /// Whether that edge was removed since; another one may have the same name.
         is_removed: bool,
     },
-    /// The token has ended.
-    #[error("the join token has ended: make another with `sallyport edge token create`")]
+    /// The token has expired.
+    #[error("the join token has expired: create another with `sallyport edge token create`")]
     Ended,
     /// The token is for another edge.
     #[error("the join token is for {what} {wanted}, and not for {found}")]
     Other {
-        /// Of what it says otherwise.
+        /// The differing property.
         what: &'static str,
-        /// What the token says.
+        /// The value in the token.
         wanted: String,
-        /// What the edge says.
+        /// The edge's value.
         found: String,
     },
     /// Neither the token nor the edge names a region.
-    #[error("neither the join token nor the edge says which region it is in: add --region")]
+    #[error("neither the join token nor the edge names a region: add --region")]
     NoRegion,
     /// Another edge has the name.
     #[error(
-        "there is an edge called {name} already: choose another with --name, or remove that one with `sallyport edge rm {name}`"
+        "there is already an edge named {name}: choose another name with --name, or remove that one with `sallyport edge rm {name}`"
     )]
     NameTaken {
         /// The name.
@@ -141,8 +141,8 @@ pub enum JoinRefusal {
 }
 
 impl Store {
-    /// The account that owns the installation: the first account, or the one that the owner named. After its end the
-    /// installation has no owner, until there is no account at all and the next first one is made.
+    /// The account that owns the installation: the first account, or the one that the owner named. After that account
+    /// is deleted there is no owner, until all accounts are deleted and a new first one is created.
     ///
     /// # Errors
     /// The database fails.
@@ -151,7 +151,7 @@ impl Store {
         found.map(|found| Ok(AccountId::from_bytes(row::bytes(&found, "account")?))).transpose()
     }
 
-    /// Makes a token with which one edge may join.
+    /// Creates a token with which one edge may join.
     ///
     /// # Errors
     /// [`StoreError::Limit`], or a failure of the database.
@@ -176,8 +176,7 @@ impl Store {
         write.commit().await
     }
 
-    /// The join tokens that are remembered, the newest first: those that wait, and those that were used or have ended
-    /// in the last 30 days.
+    /// The stored join tokens, newest first: unused ones, and those that were used or expired in the last 30 days.
     ///
     /// # Errors
     /// The database fails.
@@ -218,7 +217,7 @@ impl Store {
         Ok(deleted.rows_affected() > 0)
     }
 
-    /// Makes this account the owner of the installation. Gives whether there is such an account.
+    /// Makes this account the owner of the installation. Returns whether the account exists.
     ///
     /// # Errors
     /// The database fails.
@@ -239,7 +238,7 @@ impl Store {
     /// Lets an edge join with the token of this hash, and marks the token as used.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], or a failure of the database; who may not join is told in the value.
+    /// [`StoreError::Limit`], or a failure of the database. A refusal is part of the value.
     pub async fn join_edge(
         &self,
         hash: SecretHash,
@@ -309,7 +308,7 @@ impl Store {
         rows.iter().map(edge).collect()
     }
 
-    /// The edge, while it was not removed.
+    /// The edge, unless it was removed.
     ///
     /// # Errors
     /// The database fails.
@@ -321,7 +320,7 @@ impl Store {
         found.as_ref().map(edge).transpose()
     }
 
-    /// The keys of the account with which ssh clients log in, when it has any.
+    /// The account's keys for ssh clients, if it has any.
     ///
     /// # Errors
     /// The database fails.
@@ -334,8 +333,7 @@ impl Store {
         Ok((!keys.is_empty()).then_some(SshLogin { account, keys }))
     }
 
-    /// Has an edge emptied, with time until then for what runs; `None`: has it serve again. Gives the edge, if there is
-    /// one.
+    /// Drains an edge, with time until then for running flows; `None` ends draining. Returns the edge, if it exists.
     ///
     /// # Errors
     /// The database fails.
@@ -350,7 +348,7 @@ impl Store {
         self.edge(id).await
     }
 
-    /// Removes an edge. Gives whether there was one.
+    /// Removes an edge. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.
@@ -363,7 +361,7 @@ impl Store {
     }
 }
 
-/// What both say, or the one who says something.
+/// The common value, or the only one given.
 fn agreed<T: PartialEq + ToString>(
     what: &'static str,
     token: Option<T>,
@@ -377,12 +375,12 @@ fn agreed<T: PartialEq + ToString>(
     }
 }
 
-/// The region's name with the first number that nobody has.
+/// The region's name with the first unused number.
 fn free_name(region: &RegionName, taken: &[String]) -> EdgeName {
     let stem: String = region.as_str().chars().take(26).collect();
     let stem = stem.trim_end_matches('-');
     let free = (1..=MAX_EDGES + 1).map(|number| format!("{stem}-{number}")).find(|name| !taken.contains(name));
-    // One more than there may be edges: one is free. Both parts are of the form that names have.
+    // There is one number more than edges, so one is unused. The result has the form of an edge's name.
     let name = free.unwrap_or_else(|| stem.to_owned());
     name.parse().expect("a region's name and a number are a name")
 }
@@ -395,7 +393,7 @@ fn optional<T: std::str::FromStr<Err: std::fmt::Display>>(
     text.map(|text| text.parse().map_err(|error| row::damaged(column, error))).transpose()
 }
 
-/// Who has joined with the token of this row.
+/// The edge that joined with the token of this row.
 fn user(found: &DbRow) -> Result<Option<TokenUser>, StoreError> {
     let Some(name) = found.try_get::<Option<&str>>("used_by")? else { return Ok(None) };
     let id = row::optional_bytes(found, "used_by_id")?.map(EdgeId::from_bytes);

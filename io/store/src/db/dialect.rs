@@ -1,7 +1,7 @@
-//! Migrations in the dialect of PostgreSQL, made from those in the dialect of SQLite.
+//! Translates migrations from the dialect of SQLite to that of PostgreSQL.
 //!
-//! Migrations are written for SQLite, and this makes PostgreSQL's text of them, so that a table is written once. It
-//! knows what our migrations use, and tests compare what comes of it, table by table, column by column:
+//! Migrations are written once, for SQLite. This module knows the constructs that they use; tests compare the resulting
+//! schemas, table by table and column by column:
 //!
 //! | SQLite | PostgreSQL |
 //! | --- | --- |
@@ -31,7 +31,7 @@ pub(crate) fn for_postgres(sqlite: &str) -> String {
     text
 }
 
-/// What the next words become, and how many they are.
+/// The translation of the next tokens, and their number.
 fn rewrite(words: &[&str]) -> (usize, String) {
     match words {
         ["CREATE", "TABLE", name, "(", ..] => (4, format!("CREATE TABLE {name} ( rowid BIGINT {IDENTITY},")),
@@ -66,8 +66,8 @@ fn trigger(words: &[&str]) -> (usize, String) {
     ((end + 1).min(words.len()), text)
 }
 
-/// Words, texts in quotes, and everything else character by character, `.` joining what it stands between; comments and
-/// blanks are left out.
+/// Tokens: words, quoted texts, and other characters one by one. `.` joins its neighbours; comments and blanks are
+/// dropped.
 fn words(sql: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = sql;
@@ -84,7 +84,7 @@ fn words(sql: &str) -> Vec<&str> {
         } else if is_word(first) {
             rest.find(|c: char| !is_word(c)).unwrap_or(rest.len())
         } else {
-            // `<>`, `<=` and `>=` are one.
+            // `<>`, `<=` and `>=` are one token.
             let two = rest.get(..2).is_some_and(|two| matches!(two, "<>" | "<=" | ">=" | "||"));
             if two { 2 } else { first.len_utf8() }
         };

@@ -6,10 +6,10 @@ use sqlx::postgres::PgDatabaseError;
 
 use super::open::DATABASE_FILE;
 
-/// Why the store could not do something. Nothing was changed.
+/// An error of the store. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file is no database, or a damaged one.
+    /// The file is not a database, or is damaged.
     #[error(
         "the database {} is damaged ({detail}); it was left as it is: restore it from a backup, or move it away to start \
          with an empty one", path.display()
@@ -17,93 +17,93 @@ pub enum StoreError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// The message of SQLite.
         detail: String,
     },
-    /// A sound database that belongs to another program.
+    /// A valid database that belongs to another program.
     #[error("{} is a database of another program: use another one", path.display())]
     Foreign {
-        /// The file, or where the server is.
+        /// The file, or the address of the server.
         path: PathBuf,
     },
-    /// Written by a newer Sallyport.
+    /// The database was written by a newer version of Sallyport.
     #[error(
         "the database {} has version {found} and this program knows versions up to {known}: use the newer program that \
          wrote it", path.display()
     )]
     Newer {
-        /// The file, or where the server is.
+        /// The file, or the address of the server.
         path: PathBuf,
-        /// Its version.
+        /// The database's version.
         found: i64,
-        /// The newest version that this program knows.
+        /// The newest version that this program supports.
         known: i64,
     },
-    /// A file or folder cannot be made, read or changed.
+    /// A file or folder cannot be created, read or changed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// No room left.
+    /// The disk is full.
     #[error("the disk with the data directory is full: nothing was changed; free some space and try again")]
     DiskFull,
-    /// The file or its disk cannot be written.
-    #[error("the database cannot be written: it or its disk is read-only")]
+    /// The database or its disk is read-only.
+    #[error("the database cannot be written: the file or its disk is read-only")]
     ReadOnly,
-    /// The server of the database does not answer, or lost the connection before a change was asked to be made so.
+    /// The database server does not answer, or the connection was lost before a commit was requested.
     #[error("the database cannot be reached ({detail}): nothing was changed; try again when it is back")]
     Unreachable {
-        /// What is known of it.
+        /// The detail.
         detail: String,
     },
-    /// The connection was lost while a change was being made so.
+    /// The connection was lost during a commit.
     #[error(
         "the connection to the database was lost at the end of a change, which was made or not: look what is there before \
          you try again"
     )]
     OutcomeUnknown,
-    /// The server of the database does not let us in, or do what we must.
+    /// The database server refuses the connection, or lacks something.
     #[error("the database {database} refuses the connection ({detail}): {advice}")]
     Refused {
-        /// Where it is, without a password.
+        /// The address of the database, without a password.
         database: String,
-        /// What it says.
+        /// The message of the server.
         detail: String,
-        /// What to do.
+        /// The advice.
         advice: &'static str,
     },
-    /// Others kept the store busy for too long.
+    /// The store was busy for too long.
     #[error("the store is too busy: try again in a moment")]
     Busy,
     /// The e-mail address belongs to an account.
     #[error("there is already an account with this e-mail address")]
     EmailTaken,
-    /// There is an account already, and this one was to be the first.
+    /// There is an account already; this one was to be the first.
     #[error("there is an account already")]
     NotFirst,
-    /// The first account needs the setup token, and what was shown is none.
+    /// The first account needs the setup token, and the request has none or a wrong one.
     #[error("the first account is made with the setup token of this server")]
     SetupToken,
     /// No open invitation of the address has this code.
     #[error("no open invitation of this address has this code")]
     NoInvitation,
-    /// One more than there may be.
+    /// A limit is reached.
     #[error("no more than {max} {what}")]
     Limit {
-        /// Of what, and what to do.
+        /// The limited items, with advice.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         max: usize,
     },
     /// Every random name was taken.
     #[error("no free name was found: try again")]
     NoFreeName,
-    /// Every port of the range belongs to a socket.
+    /// Every port of the range is in use.
     #[error(
         "all ports from {from} to {to} belong to sockets: delete a tcp, tls or udp socket, or ask the operator for a \
          larger --port-range"
@@ -114,30 +114,30 @@ pub enum StoreError {
         /// The last port of the range.
         to: u16,
     },
-    /// The port that was asked for belongs to a socket.
+    /// The requested port is in use.
     #[error("port {port} belongs to another socket: ask for another one, or for none in particular")]
     PortTaken {
         /// The port.
         port: u16,
     },
-    /// The organisation has a service token of this name.
-    #[error("there is a service token called {name:?} already: policies tell them apart by name")]
+    /// The organisation has a service token with this name.
+    #[error("there is already a service token named {name:?}: policies identify them by name")]
     ServiceTokenTaken {
         /// The name.
         name: String,
     },
-    /// Another socket or tunnel of the organisation is called so.
-    #[error("{by} is called {name:?} already: names are unique in an organisation, so give another one")]
+    /// Another socket or tunnel of the organisation has this name.
+    #[error("{by} has the name {name:?} already: names are unique in an organisation, so choose another one")]
     NameTaken {
         /// The name.
         name: String,
-        /// What has it.
+        /// The holder of the name.
         by: String,
     },
-    /// Several things have ids that begin so.
+    /// Several ids have this prefix.
     #[error("several ids begin with {start}: give more of the id, or a name")]
     AmbiguousId {
-        /// How they begin.
+        /// The prefix.
         start: String,
     },
     /// Every random forward port was taken.
@@ -146,41 +146,41 @@ pub enum StoreError {
     /// The account has this ssh key already.
     #[error("the account has this ssh key already, as {name:?}")]
     SshKeyTaken {
-        /// What it is called.
+        /// The name of the key.
         name: String,
     },
-    /// The organisation has a policy of this name.
-    #[error("there is already a policy called {name:?}")]
+    /// The organisation has a policy with this name.
+    #[error("there is already a policy named {name:?}")]
     PolicyNameTaken {
         /// The name.
         name: String,
     },
-    /// The policy still says who may come in somewhere.
-    #[error("the policy is attached to {what}: detach it first, so that what this opens or closes can be told")]
+    /// The policy is still attached.
+    #[error("the policy is attached to {what}: detach it first, so that the effect on access can be reported")]
     PolicyAttached {
-        /// To what.
+        /// The attachment.
         what: String,
     },
-    /// The organisation has a provider of this name.
+    /// The organisation has a provider with this name.
     #[error("there is already a provider with this name")]
     ProviderTaken,
     /// The organisation has a provider of kind local.
-    #[error("there is already a provider of kind local: its persons are of the organisation, and one has them all")]
+    #[error("there is already a provider of kind local: an organisation has at most one")]
     LocalProviderTaken,
     /// The organisation has a person with this address.
     #[error("there is already a person with this e-mail address")]
     PersonTaken,
     /// The socket has a direct origin at this address.
-    #[error("the socket has the direct origin {address} already: to give it another share, change its weight")]
+    #[error("the socket has the direct origin {address} already: change its weight to give it another share")]
     OriginTaken {
         /// The address.
         address: String,
     },
-    /// The idempotency key came before, with another request.
+    /// The idempotency key was used with another request.
     #[error("this idempotency key was used for another request: use a new one")]
     KeyReused,
-    /// What the change is about is gone.
-    #[error("it does not exist (any more)")]
+    /// The subject of the change does not exist.
+    #[error("it does not exist, or was deleted")]
     Gone,
     /// Any other refusal of the database.
     #[error("the database failed: {0}")]
@@ -194,7 +194,7 @@ const SQLITE_READONLY: u32 = 8;
 const SQLITE_CORRUPT: u32 = 11;
 const SQLITE_FULL: u32 = 13;
 const SQLITE_NOTADB: u32 = 26;
-/// Growing the shared memory file failed, which is a full disk too (extended result code).
+/// Growing the shared-memory file failed, which also means a full disk (extended result code).
 const SQLITE_IOERR_SHMSIZE: u32 = 4_874;
 
 impl From<sqlx::Error> for StoreError {
@@ -220,8 +220,7 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// What PostgreSQL says, as a SQLSTATE of five characters
-/// (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
+/// The SQLSTATE of PostgreSQL: five characters (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
 pub(crate) fn postgres_code(error: &sqlx::Error) -> Option<&str> {
     let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
     Some(error.code())
@@ -233,23 +232,23 @@ fn of_postgres(code: &str, error: &sqlx::Error) -> Option<StoreError> {
         "25006" => StoreError::ReadOnly,
         // disk_full
         "53100" => StoreError::DiskFull,
-        // query_canceled (the time for a statement is over), lock_not_available, serialization_failure,
-        // deadlock_detected; feature_not_supported: a cached plan, since another program has changed a table
+        // query_canceled (statement timeout), lock_not_available, serialization_failure, deadlock_detected;
+        // feature_not_supported: a stale cached plan after another program has changed a table
         "57014" | "55P03" | "40001" | "40P01" | "0A000" => StoreError::Busy,
         _ if is_lost(error) => StoreError::Unreachable { detail: error.to_string() },
         _ => return None,
     })
 }
 
-/// Whether the connection is good for nothing any more, whoever's fault it is.
+/// Whether the connection can no longer be used, for whatever reason.
 pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::WorkerCrashed => true,
-        // What sqlx makes of a connection that ends before the server's first byte, as one through a proxy does whose
-        // server is away: the byte that it did not get is 0 to it.
+        // sqlx's error for a connection that ends before the server's first byte, as through a proxy whose server is
+        // down: the missing byte reads as 0.
         sqlx::Error::Protocol(detail) => detail.contains("response from SSLRequest: 0x00"),
-        // Connection exceptions, too many connections, and a server that stops, crashes or starts; 0A000 is a
-        // plan that another connection may make anew.
+        // Connection exceptions, too many connections, and a server that stops, crashes or starts; 0A000 is a stale
+        // plan, which another connection may prepare anew.
         error => postgres_code(error).is_some_and(|code| {
             code.starts_with("08") || matches!(code, "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "0A000")
         }),
@@ -257,7 +256,7 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
 }
 
 impl StoreError {
-    /// Whether the error says that a row with this unique value exists.
+    /// Whether the error means that a row with this unique value exists.
     pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
         error.as_database_error().is_some_and(|e| e.is_unique_violation())
     }

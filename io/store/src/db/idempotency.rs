@@ -1,12 +1,12 @@
-//! Creations that can be repeated: the same key with the same request creates once.
+//! Idempotent creation: the same key with the same request creates once.
 
 use sallyport_model::AccountId;
 
 use super::{SecretHash, error::StoreError, row, sql, write::Write};
 
-/// How long a key is remembered.
+/// Time that a key is stored, in seconds.
 pub const REMEMBER_KEYS_SECONDS: i64 = 24 * 3_600;
-/// How many keys of one account are remembered at once.
+/// Bound on stored keys of one account.
 pub const MAX_KEYS_PER_ACCOUNT: usize = 10_000;
 
 /// The idempotency key of a request.
@@ -23,26 +23,26 @@ pub struct IdempotencyKey {
 /// The result of a creation.
 #[derive(Debug, Clone)]
 pub enum Creation<T> {
-    /// The thing was made by this request.
+    /// This request created the thing.
     Made(T),
-    /// The thing was made by an earlier request with the same key and contents.
+    /// An earlier request with the same key and content created the thing.
     Repeated(StoredAnswer),
 }
 
 /// The stored answer of a creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAnswer {
-    /// The id of what was made.
+    /// The id of the created thing.
     pub resource: [u8; 16],
-    /// The answer that was given, unless it held a secret, which is not stored.
+    /// The answer; `None` if it held a secret, which is not stored.
     pub answer: Option<String>,
 }
 
 impl Write {
-    /// What the key led to before.
+    /// The stored result of the key.
     ///
     /// # Errors
-    /// [`StoreError::KeyReused`] when it came with another request.
+    /// [`StoreError::KeyReused`] if the key was used with another request.
     pub(crate) async fn recall(
         &mut self,
         account: AccountId,
@@ -65,7 +65,7 @@ impl Write {
         Ok(Some(StoredAnswer { resource: row::bytes(&found, "resource")?, answer: found.try_get("answer")? }))
     }
 
-    /// Remembers what the key led to, in the same transaction.
+    /// Stores the result of the key, in the same transaction.
     pub(crate) async fn remember(
         &mut self,
         account: AccountId,

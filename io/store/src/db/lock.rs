@@ -1,4 +1,4 @@
-//! One process per data directory.
+//! The lock of a data directory: one process per directory.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,17 +13,17 @@ use super::open::make_private_dir;
 
 /// The file that is locked.
 const LOCK_FILE: &str = "lock";
-/// The most that is read of the holder's process id, in bytes.
+/// The most bytes read of the holder's process id.
 const MAX_PID_BYTES: u64 = 20;
 
-/// Holds a data directory until it is dropped or the process ends, however it ends.
+/// Holds a data directory until dropped, or until the process ends in any way.
 #[derive(Debug)]
 pub struct DataDirLock {
     _file: File,
     dir: PathBuf,
 }
 
-/// Why a data directory could not be taken.
+/// Reason why a data directory could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process has it.
@@ -34,21 +34,21 @@ pub enum LockError {
         /// The process that holds it, or a question mark.
         pid: String,
     },
-    /// The directory or its lock file cannot be made or locked.
+    /// The directory or its lock file cannot be created or locked.
     #[error("cannot use {} as the data directory: {source}", dir.display())]
     Io {
         /// The directory.
         dir: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl DataDirLock {
-    /// Takes the directory, which is made (mode 0700) when it is missing.
+    /// Locks the directory, which is created (mode 0700) if it is missing.
     ///
     /// # Errors
-    /// When another process holds it, or it cannot be made or written.
+    /// Another process holds it, or it cannot be created or written.
     pub fn take(dir: &Path) -> Result<Self, LockError> {
         let fail = |source| LockError::Io { dir: dir.to_owned(), source };
         make_private_dir(dir).map_err(fail)?;
@@ -73,8 +73,8 @@ impl DataDirLock {
         Ok(Self { _file: file, dir: dir.to_owned() })
     }
 
-    /// The process that held the directory last, and may hold it now. Nothing is made, changed or locked, so that one
-    /// that starts at this moment is not kept from it.
+    /// The process that last held the directory, and may still hold it. Nothing is created, changed or locked, so that
+    /// a starting process is not disturbed.
     ///
     /// # Errors
     /// The lock file cannot be read.
@@ -87,7 +87,7 @@ impl DataDirLock {
         Ok(read_pid(&mut file).parse().ok())
     }
 
-    /// The directory that is held.
+    /// The locked directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir

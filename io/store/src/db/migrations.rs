@@ -1,12 +1,13 @@
-//! The shape of the database, version by version. A migration that was released is never changed.
+//! The schema of the database, version by version. A released migration is never changed.
 //!
-//! They are written for SQLite; [`super::dialect`] makes PostgreSQL's text of them, and says which words it knows.
+//! Migrations are written for SQLite; [`super::dialect`] translates them for PostgreSQL, and lists the supported
+//! constructs.
 
 use sqlx::SqlitePool;
 
 use super::{error::StoreError, open::APPLICATION_ID, sql::DbPool, write::Write};
 
-/// Migration `n` (counted from 1) brings a database of version `n - 1` to version `n`.
+/// Migration `n` (counted from 1) takes a database from version `n - 1` to version `n`.
 const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE accounts (
@@ -440,8 +441,8 @@ const MIGRATIONS: &[&str] = &[
         sealed TEXT NOT NULL
     ) STRICT;
     ",
-    // What providers gave with logins, and when they are asked next. Logins of before are over: groups that could not
-    // be kept were left out of them.
+    // Tokens of providers, and the times of checks. Earlier logins end, because they lack groups that could not be
+    // stored.
     "
     DELETE FROM person_sessions;
     CREATE TABLE provider_sessions (
@@ -471,7 +472,7 @@ const MIGRATIONS: &[&str] = &[
     ",
 ];
 
-/// After how many steps the write-ahead log goes into the database.
+/// Number of steps after which the write-ahead log is merged into the database.
 const STEPS_TO_A_CHECKPOINT: i64 = 8;
 
 /// The version that this program writes.
@@ -479,12 +480,12 @@ pub(crate) fn newest() -> i64 {
     MIGRATIONS.len() as i64
 }
 
-/// The steps that bring a database of this version to the newest.
+/// The steps from this version to the newest.
 pub(crate) fn after(found: i64) -> impl Iterator<Item = &'static str> {
     MIGRATIONS.iter().copied().skip(usize::try_from(found).unwrap_or(0))
 }
 
-/// Brings the SQLite database to the newest version, one transaction per step.
+/// Migrates the SQLite database to the newest version, one transaction per step.
 pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
     let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(writer).await?;
     let sqlite = writer;
@@ -492,12 +493,12 @@ pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
     for (version, sql) in (1..).zip(MIGRATIONS.iter().copied()).skip(usize::try_from(found).unwrap_or(0)) {
         let mut write = Write::begin(&writer).await?;
         write.sql().script(sql.to_owned()).await?;
-        // A pragma takes no bound values; both are numbers of ours.
+        // A pragma takes no bound values; both are integers of this crate.
         let mark = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version}");
         write.sql().script(mark).await?;
         write.commit().await?;
-        tracing::debug!(version, "database brought to a new version");
-        // The log of many steps would take more room than the database.
+        tracing::debug!(version, "database migrated");
+        // The log of many steps would need more room than the database.
         if version % STEPS_TO_A_CHECKPOINT == 0 {
             sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(sqlite).await?;
         }
@@ -506,12 +507,12 @@ pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Says what became of a database that was of this version, 0 when it is new.
+/// Logs the migration of a database from this version; 0 for a new one.
 pub(crate) fn tell(found: i64) {
     let version = newest();
     match found {
-        0 => tracing::info!(version, "database made"),
-        _ if found < version => tracing::info!(from = found, version, "database brought to a new version"),
+        0 => tracing::info!(version, "database created"),
+        _ if found < version => tracing::info!(from = found, version, "database migrated"),
         _ => {}
     }
 }
@@ -530,8 +531,7 @@ mod tests {
             sqlx::raw_sql(*text).execute(&pool).await.unwrap();
         }
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {at}"))).execute(&pool).await.unwrap();
-        // `eu-1` is there, and was another edge before; of the two `us-1` one cannot say which of two tokens it has
-        // used.
+        // `eu-1` exists, and was another edge before; which of two tokens each `us-1` has used is unknown.
         let before = "
             INSERT INTO edges (id, name, region, created_at) VALUES
                 (x'01010101010101010101010101010101', 'eu-1', 'eu', 150),

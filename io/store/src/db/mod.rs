@@ -1,6 +1,6 @@
-//! The database under the nouns: opening, migrations, transactions, and statements in one text for both kinds.
+//! The database layer: opening, migrations, transactions, and statements with one text for both databases.
 //!
-//! May use: nothing else of this crate.
+//! May use: no other room of this crate.
 
 pub(crate) mod dialect;
 pub(crate) mod error;
@@ -30,17 +30,17 @@ pub struct Store {
     pub(crate) path: PathBuf,
 }
 
-/// Where in a list a page starts: after this position. Positions only grow, and mean nothing outside their list.
+/// The start of a page in a list: after this position. Positions only grow, and mean nothing outside their list.
 pub type Position = i64;
 
 impl Store {
-    /// The database file; of PostgreSQL, where the database is, without a password.
+    /// The database file, or the address of the PostgreSQL database without a password.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the store answers at all: for readiness checks.
+    /// Checks that the store answers, for readiness checks.
     ///
     /// # Errors
     /// The database fails.
@@ -51,7 +51,7 @@ impl Store {
         Ok(())
     }
 
-    /// Ends all connections; what was acknowledged is in the database.
+    /// Closes all connections; acknowledged changes are in the database.
     pub async fn close(&self) {
         self.reader.close().await;
         self.writer.close().await;

@@ -11,10 +11,10 @@ use super::{
     write::Write,
 };
 
-/// The most numbers that are tried behind a name that is taken; an organisation has fewer sockets.
+/// Bound on the numbers tried after a taken name; an organisation has fewer sockets.
 pub(crate) const MAX_NUMBER: u32 = 10_000;
 
-/// Gives a key to every socket that was made before there were any. Of several with the same name the oldest keeps it,
+/// Assigns keys to sockets that were created before keys existed. Of several with the same name the oldest keeps it,
 /// and the others get numbers.
 pub(crate) async fn assign_missing(writer: &DbPool) -> Result<(), StoreError> {
     let mut write = Write::begin(writer).await?;
@@ -44,14 +44,14 @@ async fn assign_all(connection: &mut DbConnection) -> Result<bool, StoreError> {
             others.push((account, name, found));
         }
     }
-    // After all that keep their names, so that none of those is taken by a number.
+    // After all sockets that keep their names, so that no number takes one of those.
     for (account, former, found) in others {
         let free = |name: &DisplayName| !taken.contains(&(account, name.key()));
         let Some(name) = (2..MAX_NUMBER).map(|number| former.numbered(number)).find(free) else { continue };
         taken.insert((account, name.key()));
         set_name(connection, found, &name).await?;
         let label: String = found.try_get("name")?;
-        tracing::warn!(socket = label, "another socket has the same name: this one is called by it with a number now");
+        tracing::warn!(socket = label, "another socket has the same name: appended a number to the name of this one");
     }
     Ok(!without.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Opening the database, or refusing it.
+//! Opens a SQLite database, or refuses it.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -17,31 +17,31 @@ use super::{Store, error::StoreError, migrations, name_keys, sql::DbPool};
 
 /// The database's file name in the data directory.
 pub const DATABASE_FILE: &str = "sallyport.db";
-/// Marks a SQLite file as ours (`PRAGMA application_id`): "SPRT".
+/// Marks a SQLite file as Sallyport's (`PRAGMA application_id`): "SPRT".
 pub(crate) const APPLICATION_ID: i64 = 0x5350_5254;
 /// The first bytes of every SQLite file (<https://sqlite.org/fileformat.html> section 1.3.1).
 const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// Connections that read.
 const MAX_READERS: u32 = 4;
-/// How long a caller waits for its turn.
+/// Time that a caller waits for a connection.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// The write-ahead log is cut back to this size after a checkpoint, in bytes.
+/// Size to which the write-ahead log is cut back after a checkpoint, in bytes.
 const MAX_IDLE_LOG_BYTES: &str = "16777216";
 
 impl Store {
-    /// Opens the database of the data directory. Both are made when they are missing (modes 0600 and 0700); an older
-    /// database is brought to this version.
+    /// Opens the database of the data directory. Both are created if they are missing (modes 0600 and 0700); an older
+    /// database is migrated.
     ///
     /// # Errors
-    /// When the file is damaged, of a newer version, of another program, or cannot be read or written. It is left as it
-    /// is then.
+    /// The file is damaged, of a newer version, of another program, or cannot be read or written. It is not changed
+    /// then.
     pub async fn open(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join(DATABASE_FILE);
         let io_error = |action, path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::Io { action, path, source }
         };
-        make_private_dir(dir).map_err(io_error("make the directory", dir))?;
+        make_private_dir(dir).map_err(io_error("create the directory", dir))?;
         prepare_file(&path)?;
 
         let name_file = |error| named(error, &path);
@@ -53,7 +53,7 @@ impl Store {
             .busy_timeout(MAX_WAIT)
             .pragma("journal_size_limit", MAX_IDLE_LOG_BYTES)
             .pragma("trusted_schema", "OFF");
-        // Read-only, so that not even the log of a database that is refused is moved into it.
+        // Read-only, so that not even the log of a refused database is merged into it.
         examine(&options.clone().read_only(true), &path).await.map_err(name_file)?;
 
         let options = options.journal_mode(SqliteJournalMode::Wal);
@@ -79,46 +79,46 @@ impl Store {
 }
 
 impl Store {
-    /// Writes the SQLite database in `dir` as it is at this moment into a file of the same name in `into`, while it is
-    /// used.
+    /// Writes a consistent copy of the SQLite database in `dir` to a file of the same name in `into`, while it is in
+    /// use.
     ///
     /// # Errors
-    /// When it is damaged, of a newer version or of another program, or the file cannot be written.
+    /// It is damaged, of a newer version or of another program, or the file cannot be written.
     pub async fn back_up(dir: &Path, into: &Path) -> Result<(), StoreError> {
         let (path, copy) = (dir.join(DATABASE_FILE), into.join(DATABASE_FILE));
         let io_error = |source| StoreError::Io { action: "write the backup", path: copy.clone(), source };
         let options = SqliteConnectOptions::new().filename(&path).read_only(true).busy_timeout(MAX_WAIT);
         examine(&options, &path).await.map_err(|error| named(error, &path))?;
-        // It would be made readable by others; what is there and empty is written to.
+        // SQLite would create the file readable by others, but writes to an existing empty one.
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&copy).map_err(io_error)?;
         let mut connection = SqliteConnection::connect_with(&options).await?;
         let name = copy.to_str().ok_or_else(|| io_error(io::Error::other("its path is not UTF-8")))?;
         let written = sqlx::query("VACUUM INTO $1").bind(name).execute(&mut connection).await;
-        // When writing failed, so may closing.
+        // After a failed write, closing may fail too.
         let _ = connection.close().await;
         written?;
         File::open(&copy).and_then(|file| file.sync_all()).map_err(io_error)
     }
 
-    /// Whether the database in `dir` is of the version that this program writes: opening it changes no table then.
+    /// Whether the database in `dir` has the version of this program, so that opening it changes no table.
     ///
     /// # Errors
-    /// When it is damaged, of a newer version or of another program.
+    /// It is damaged, of a newer version or of another program.
     pub async fn is_of_this_version(dir: &Path) -> Result<bool, StoreError> {
         let path = dir.join(DATABASE_FILE);
         let options = SqliteConnectOptions::new().filename(&path).read_only(true).busy_timeout(MAX_WAIT);
         let mut connection =
             SqliteConnection::connect_with(&options).await.map_err(|error| named(error.into(), &path))?;
         let found = sqlx::query_scalar::<_, i64>("PRAGMA user_version").fetch_one(&mut connection).await;
-        // What was found counts, not how the connection ends.
+        // The result counts, not how the connection ends.
         let _ = connection.close().await;
         Ok(found? == migrations::newest())
     }
 
-    /// Looks whether the database in `dir` can be opened, without changing it.
+    /// Checks whether the database in `dir` can be opened, without changing it.
     ///
     /// # Errors
-    /// When it is damaged, of a newer version or of another program.
+    /// It is damaged, of a newer version or of another program.
     pub async fn verify(dir: &Path) -> Result<(), StoreError> {
         let path = dir.join(DATABASE_FILE);
         let immutable = SqliteConnectOptions::new().filename(&path).read_only(true).immutable(true);
@@ -126,7 +126,7 @@ impl Store {
     }
 }
 
-/// The error with the whole path of the file.
+/// Replaces the file in the error by the full path.
 fn named(error: StoreError, path: &Path) -> StoreError {
     match error {
         StoreError::Corrupt { detail, .. } => StoreError::Corrupt { path: path.to_owned(), detail },
@@ -137,11 +137,11 @@ fn named(error: StoreError, path: &Path) -> StoreError {
     }
 }
 
-/// Looks at the database before anything is written to it.
+/// Checks the database before anything is written to it.
 async fn examine(options: &SqliteConnectOptions, path: &Path) -> Result<(), StoreError> {
     let mut connection = SqliteConnection::connect_with(options).await?;
     let verdict = examine_with(&mut connection, path).await;
-    // When looking failed, so may closing; the verdict is what counts.
+    // After a failed check, closing may fail too; the result of the check counts.
     let _ = connection.close().await;
     verdict
 }
@@ -163,25 +163,25 @@ async fn examine_with(connection: &mut SqliteConnection, path: &Path) -> Result<
     Ok(())
 }
 
-/// Makes an empty file that only its owner can read, or looks whether the existing one is a SQLite file at all. The
-/// log files beside it get the same mode from SQLite.
+/// Creates an empty file readable only by its owner, or checks that an existing one is a SQLite file. SQLite gives its
+/// log files the same mode.
 fn prepare_file(path: &Path) -> Result<(), StoreError> {
     let io_error = |action| move |source| StoreError::Io { action, path: PathBuf::from(path), source };
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match created {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(io_error("make the database")(error)),
+        Err(error) => return Err(io_error("create the database")(error)),
     }
     let file = File::open(path).map_err(io_error("read the database"))?;
     let metadata = file.metadata().map_err(io_error("read the database"))?;
     if !metadata.is_file() {
-        return Err(io_error("read the database")(io::Error::other("it is not a file")));
+        return Err(io_error("read the database")(io::Error::other("the path is not a file")));
     }
     let mut head = Vec::with_capacity(SQLITE_MAGIC.len());
     file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut head).map_err(io_error("read the database"))?;
     if !head.is_empty() && head != SQLITE_MAGIC {
-        let detail = "it is not a SQLite file".to_owned();
+        let detail = "the file is not a SQLite database".to_owned();
         return Err(StoreError::Corrupt { path: path.to_owned(), detail });
     }
     match OpenOptions::new().write(true).open(path) {
@@ -190,12 +190,12 @@ fn prepare_file(path: &Path) -> Result<(), StoreError> {
         Err(error) => return Err(io_error("write to the database")(error)),
     }
     if metadata.permissions().mode() & 0o077 != 0 {
-        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(io_error("make private"))?;
+        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(io_error("set the permissions of"))?;
     }
     Ok(())
 }
 
-/// Makes the folder for its owner only; one that exists is left as it is, since it may serve other purposes too.
+/// Creates the folder for its owner only; an existing one is not changed, because it may serve other purposes too.
 pub(crate) fn make_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }

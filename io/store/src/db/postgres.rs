@@ -1,4 +1,4 @@
-//! Opening a database of PostgreSQL, or refusing it.
+//! Opens a PostgreSQL database, or refuses it.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -15,27 +15,27 @@ use super::{
     write::Write,
 };
 
-/// Connections that read, of one process.
+/// Reading connections of one process.
 pub(crate) const MAX_READERS: u32 = 8;
-/// How long a caller waits for its turn, and for a connection.
+/// Time that a caller waits for a connection.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// How long the server may take to be there at the start.
+/// Timeout of the first connection at the start.
 const MAX_CONNECT: Duration = Duration::from_secs(10);
-/// A connection that nobody used for so long is asked whether it is there before it is used.
+/// Idle time after which a connection is checked before use.
 const MAX_TRUSTED_IDLE: Duration = Duration::from_secs(5);
-/// The oldest version of the server that has all we use, as `server_version_num` says it.
+/// The oldest supported version of the server, as in `server_version_num`.
 const MIN_SERVER_VERSION: i64 = 130_000;
-/// What every connection is told first: how long a statement may take and wait for its turn, and how long a transaction
-/// may stand still before the server ends it, so that a process that hangs does not keep the others from writing.
+/// Settings of every connection: timeouts for statements, locks and idle transactions. The last one ends the
+/// transaction of a hung process, which would keep the others from writing.
 const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '10s';
      SET idle_in_transaction_session_timeout = '20s'; SET client_min_messages = warning; SET timezone = 'UTC'";
-/// The table that says that the database is ours, which version it has, and whose key it belongs to.
+/// The table that marks the database as Sallyport's, with its version and the check value of its key.
 const MARK: &str = "CREATE TABLE sallyport_schema (
     mark TEXT PRIMARY KEY CHECK (mark = 'sallyport'), version BIGINT NOT NULL, key_check BYTEA)";
 
-/// Where a PostgreSQL database is, and how it is spoken to: `postgres://user:password@host:port/name?sslmode=…`, with
-/// the words, environment variables and password file (`~/.pgpass`) of libpq. To other machines its certificate is
-/// verified (`sslmode=verify-full`) unless the address says otherwise.
+/// The address of a PostgreSQL database: `postgres://user:password@host:port/name?sslmode=…`, with the parameters,
+/// environment variables and password file (`~/.pgpass`) of libpq. Connections to other machines verify the certificate
+/// (`sslmode=verify-full`) unless the address says otherwise.
 #[derive(Clone)]
 pub struct PostgresAddress {
     options: PgConnectOptions,
@@ -47,17 +47,17 @@ impl FromStr for PostgresAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if !["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
-            return Err("a database is postgres://USER@HOST:PORT/NAME".to_owned());
+            return Err("expected the address of a database as postgres://USER@HOST:PORT/NAME".to_owned());
         }
-        // What sqlx says of an address may repeat the password in it.
+        // sqlx's message may repeat the password in the address.
         let mut options: PgConnectOptions = text.parse().map_err(|error: sqlx::Error| match error {
             sqlx::Error::Configuration(error) => format!("the address of the database cannot be read: {error}"),
             _ => "the address of the database cannot be read: postgres://USER@HOST:PORT/NAME".to_owned(),
         })?;
-        let said = text.split_once('?').is_some_and(|(_, query)| {
+        let is_given = text.split_once('?').is_some_and(|(_, query)| {
             query.split('&').any(|pair| pair.starts_with("sslmode=") || pair.starts_with("ssl-mode="))
         });
-        if !said && std::env::var_os("PGSSLMODE").is_none() && !is_here(&options) {
+        if !is_given && std::env::var_os("PGSSLMODE").is_none() && !is_here(&options) {
             options = options.ssl_mode(PgSslMode::VerifyFull);
         }
         if options.get_application_name().is_none() {
@@ -95,11 +95,11 @@ impl fmt::Debug for PostgresAddress {
 }
 
 impl Store {
-    /// Opens a database of PostgreSQL. An empty one gets our tables, an older one is brought to this version.
+    /// Opens a PostgreSQL database. An empty one gets the schema, an older one is migrated.
     ///
     /// # Errors
-    /// When the server cannot be reached, does not let us in or is read-only, or the database is of a newer version or
-    /// of another program. It is left as it is then.
+    /// The server cannot be reached, refuses the connection or is read-only, or the database is of a newer version or
+    /// of another program. It is not changed then.
     pub async fn open_postgres(address: &PostgresAddress) -> Result<Self, StoreError> {
         examine(address).await?;
         let writer = writer(address).await?;
@@ -111,8 +111,8 @@ impl Store {
 }
 
 impl Store {
-    /// What the key of the installation that a shared database belongs to was made into; `None` where there is none
-    /// yet, and for a file, which is beside its key.
+    /// The check value of the installation's key in a shared database; `None` if it is not set yet, and for a file,
+    /// which is beside its key.
     ///
     /// # Errors
     /// The database fails.
@@ -122,7 +122,7 @@ impl Store {
         found.fetch_optional(&self.reader).await?.map(|found| row::bytes(&found, "key_check")).transpose()
     }
 
-    /// Says what the key of the installation is made into, unless that was said before: gives what holds.
+    /// Sets the check value of the installation's key, unless it is set; returns the valid one.
     ///
     /// # Errors
     /// The database fails.
@@ -137,7 +137,7 @@ impl Store {
     }
 }
 
-/// The connection that writes.
+/// The writing connection.
 pub(crate) async fn writer(address: &PostgresAddress) -> Result<DbPool, StoreError> {
     let writer = pool().max_connections(1).connect_with(address.options.clone()).await;
     writer.map(DbPool::Postgres).map_err(|error| named(error, address))
@@ -159,7 +159,7 @@ fn pool() -> PgPoolOptions {
         })
 }
 
-/// Looks at the database before anything is written to it.
+/// Checks the database before anything is written to it.
 pub(crate) async fn examine(address: &PostgresAddress) -> Result<(), StoreError> {
     let name = |error| named(error, address);
     let connecting = tokio::time::timeout(MAX_CONNECT, PgConnection::connect_with(&address.options)).await;
@@ -175,8 +175,8 @@ pub(crate) async fn examine(address: &PostgresAddress) -> Result<(), StoreError>
         return Err(refused(address, detail, "PostgreSQL 13 or newer is needed"));
     }
     if encoding != "UTF8" {
-        let detail = format!("its encoding is {encoding}");
-        return Err(refused(address, detail, "make it with ENCODING 'UTF8'"));
+        let detail = format!("the encoding of the database is {encoding}");
+        return Err(refused(address, detail, "create it with ENCODING 'UTF8'"));
     }
     let read_only: bool =
         sqlx::query_scalar("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean")
@@ -190,7 +190,7 @@ pub(crate) async fn examine(address: &PostgresAddress) -> Result<(), StoreError>
     .fetch_one(&mut connection)
     .await
     .map_err(name)?;
-    // When looking failed, so may closing; the verdict is what counts.
+    // After a failed check, closing may fail too; the result of the check counts.
     let _ = connection.close().await;
     match found {
         None if tables > 0 => Err(StoreError::Foreign { path: address.to_string().into() }),
@@ -200,7 +200,7 @@ pub(crate) async fn examine(address: &PostgresAddress) -> Result<(), StoreError>
     }
 }
 
-/// The version of our tables, when they are there.
+/// The schema version, if the tables exist.
 async fn version_of(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
     let is_there: bool =
         sqlx::query_scalar("SELECT to_regclass('sallyport_schema') IS NOT NULL").fetch_one(&mut *connection).await?;
@@ -210,8 +210,8 @@ async fn version_of(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::
     sqlx::query_scalar("SELECT version FROM sallyport_schema").fetch_optional(connection).await
 }
 
-/// Brings the database to the newest version, all steps in one transaction: of several processes that start at the same
-/// time one does it, and the others find it done.
+/// Migrates the database to the newest version, all steps in one transaction: of several processes that start at the
+/// same time one migrates, and the others find it done.
 async fn migrate(writer: &DbPool, address: &PostgresAddress) -> Result<(), StoreError> {
     let mut write = Write::begin(writer).await?;
     let found = bring_to_newest(&mut write, address).await?;
@@ -222,7 +222,7 @@ async fn migrate(writer: &DbPool, address: &PostgresAddress) -> Result<(), Store
     Ok(())
 }
 
-/// Gives the version that was found, 0 where there was nothing.
+/// Returns the version that was found, 0 if there was nothing.
 pub(crate) async fn bring_to_newest(write: &mut Write, address: &PostgresAddress) -> Result<i64, StoreError> {
     let is_there = sql::query_scalar::<bool>("SELECT to_regclass('sallyport_schema') IS NOT NULL");
     let mut found = 0;
@@ -257,7 +257,7 @@ fn refused(address: &PostgresAddress, detail: String, advice: &'static str) -> S
     StoreError::Refused { database: address.to_string(), detail, advice }
 }
 
-/// What went wrong at the start, with what to do about it.
+/// The error of the start, with advice.
 fn named(error: sqlx::Error, address: &PostgresAddress) -> StoreError {
     let detail = match error.as_database_error() {
         Some(error) => error.message().to_owned(),
@@ -265,12 +265,12 @@ fn named(error: sqlx::Error, address: &PostgresAddress) -> StoreError {
     };
     let advice = match postgres_code(&error) {
         Some("28P01") => {
-            "check the password: it may stand in SALLYPORT_DATABASE, PGPASSWORD, ~/.pgpass or --database-file"
+            "check the password: it may be set by SALLYPORT_DATABASE, PGPASSWORD, ~/.pgpass or --database-file"
         }
-        Some("28000") => "check the user's name, and what pg_hba.conf says of it",
-        Some("3D000") => "make it first: createdb --encoding UTF8 NAME",
-        Some("42501") => "let the user make tables there: GRANT CREATE ON SCHEMA public, or make the user its owner",
-        Some("3F000") => "give the user a schema: search_path names none that is there",
+        Some("28000") => "check the user's name, and its rules in pg_hba.conf",
+        Some("3D000") => "create it first: createdb --encoding UTF8 NAME",
+        Some("42501") => "let the user create tables there: GRANT CREATE ON SCHEMA public, or make the user its owner",
+        Some("3F000") => "create a schema for the user: search_path names none that exists",
         Some("25006") => return StoreError::ReadOnly,
         Some(_) => return error.into(),
         None => match &error {

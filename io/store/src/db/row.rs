@@ -1,4 +1,4 @@
-//! From rows to the model's types. A row that does not fit is an error, never a guess.
+//! Converts rows to the model's types. An invalid row is an error, never a guess.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -14,7 +14,7 @@ pub(crate) fn bytes<const N: usize>(row: &DbRow, column: &'static str) -> Result
     value.try_into().map_err(|_| damaged(column, format_args!("{} bytes instead of {N}", value.len())))
 }
 
-/// A column of exactly `N` bytes, or of nothing.
+/// A nullable column of exactly `N` bytes.
 pub(crate) fn optional_bytes<const N: usize>(row: &DbRow, column: &'static str) -> Result<Option<[u8; N]>, StoreError> {
     let value: Option<&[u8]> = row.try_get(column)?;
     let fits = |value: &[u8]| {
@@ -23,22 +23,22 @@ pub(crate) fn optional_bytes<const N: usize>(row: &DbRow, column: &'static str) 
     value.map(fits).transpose()
 }
 
-/// A column of text with a form.
+/// A column of text that is parsed.
 pub(crate) fn parsed<T: FromStr<Err: Display>>(row: &DbRow, column: &'static str) -> Result<T, StoreError> {
     let value: &str = row.try_get(column)?;
     value.parse().map_err(|error| damaged(column, error))
 }
 
-/// A column with what somebody calls something.
+/// A column with a display name.
 pub(crate) fn display_name(row: &DbRow, column: &'static str) -> Result<DisplayName, StoreError> {
     let value: &str = row.try_get(column)?;
-    DisplayName::from_kept(value).map_err(|error| damaged(column, error))
+    DisplayName::from_stored(value).map_err(|error| damaged(column, error))
 }
 
-/// The same, where it may be called nothing.
+/// A nullable column with a display name.
 pub(crate) fn optional_display_name(row: &DbRow, column: &'static str) -> Result<Option<DisplayName>, StoreError> {
     let value: Option<&str> = row.try_get(column)?;
-    value.map(DisplayName::from_kept).transpose().map_err(|error| damaged(column, error))
+    value.map(DisplayName::from_stored).transpose().map_err(|error| damaged(column, error))
 }
 
 /// A column of JSON.
@@ -47,12 +47,12 @@ pub(crate) fn from_json<T: DeserializeOwned>(row: &DbRow, column: &'static str) 
     serde_json::from_str(value).map_err(|error| damaged(column, error))
 }
 
-/// A value as JSON, to be stored.
+/// Serializes a value to JSON.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Database(sqlx::Error::Encode(Box::new(error))))
 }
 
-/// The error for a column whose value cannot be.
+/// The error of a column with an invalid value.
 pub(crate) fn damaged(column: &'static str, detail: impl Display) -> StoreError {
     StoreError::Corrupt { path: DATABASE_FILE.into(), detail: format!("column {column}: {detail}") }
 }

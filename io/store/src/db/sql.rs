@@ -1,12 +1,12 @@
 //! Statements, executed on SQLite or on PostgreSQL.
 //!
-//! Every statement of this crate is one text for both, in the words that both know: `$1` for what is bound,
-//! `ON CONFLICT`, `RETURNING`, `IS NOT DISTINCT FROM`, `LIMIT 1000000 OFFSET $2`. What only one of them knows
-//! (`INSERT OR REPLACE`, `json_extract`, `x''`, a bare `1` for true) does not work on the other, which the tests tell:
-//! they run on both. `rowid` is there in both, as a hidden column in PostgreSQL: it grows with every row.
+//! Every statement of this crate is one text for both databases, in their common syntax: `$1` for bound values, `ON
+//! CONFLICT`, `RETURNING`, `IS NOT DISTINCT FROM`, `LIMIT 1000000 OFFSET $2`. Syntax of only one of them (`INSERT OR
+//! REPLACE`, `json_extract`, `x''`, a bare `1` for true) fails on the other, which the tests detect: they run on both.
+//! `rowid` exists in both, as a hidden column in PostgreSQL, and grows with every row.
 //!
-//! Values are integers, texts and bytes, as the columns are; a `bool` is an integer, 0 or 1, and may be read from what
-//! PostgreSQL calls boolean too.
+//! Values are integers, texts and bytes, as the columns are. A `bool` is an integer, 0 or 1; PostgreSQL's booleans can
+//! be read too.
 
 use std::time::Duration;
 
@@ -19,49 +19,49 @@ use sqlx::{
 
 use super::{error::is_lost, postgres::MAX_READERS};
 
-/// How long PostgreSQL may take for one statement before its connection counts as lost; it gives up earlier itself
-/// ([`super::postgres`]), so that this is for connections that nobody answers on.
+/// Timeout of one statement on PostgreSQL, after which its connection counts as lost. The server's own timeout
+/// ([`super::postgres`]) is shorter, so this one is for connections without any answer.
 const MAX_ANSWER: Duration = Duration::from_secs(15);
-/// How long the server may take to be reached by who found no connection in the pool.
+/// Timeout of the probe for a caller that found no connection in the pool.
 const MAX_PROBE: Duration = Duration::from_secs(1);
-/// How often a statement that only reads is tried, each time on another connection, when connections turn out to be
-/// lost: once more than there can be at rest in a pool, since a server that went away took them all.
+/// Attempts of a reading statement, each on another connection, if connections turn out to be lost: one more than a
+/// pool holds, because a restarted server closed all of them.
 const MAX_TRIES: u32 = MAX_READERS + 1;
-/// The same when nobody answered, which takes [`MAX_ANSWER`] each time.
+/// Attempts if there was no answer, which takes [`MAX_ANSWER`] each time.
 const MAX_SILENT_TRIES: u32 = 3;
-/// Who writes to PostgreSQL holds this lock until the transaction ends, in whichever process, so that there is one
-/// writer as with SQLite: what was counted holds, and `max(position) + 1` is nobody else's. The number is what marks
-/// files too.
+/// A writer on PostgreSQL holds this lock until the end of the transaction, so that there is one writer across
+/// processes, as with SQLite: counts stay valid, and `max(position) + 1` is unique. The number equals the application
+/// id of SQLite files.
 const BEGIN_WRITE: &str = "BEGIN; SELECT pg_advisory_xact_lock(1397772884)";
 
-/// Connections to one database.
+/// A pool of connections to one database.
 #[derive(Debug, Clone)]
 pub(crate) enum DbPool {
-    /// A file.
+    /// SQLite.
     Sqlite(SqlitePool),
-    /// A server.
+    /// PostgreSQL.
     Postgres(PgPool),
 }
 
-/// One connection, for as long as it is held.
+/// One connection.
 pub(crate) enum DbConnection {
-    /// To a file.
+    /// SQLite.
     Sqlite(PoolConnection<Sqlite>),
-    /// To a file, in a transaction that reads.
+    /// SQLite, in a reading transaction.
     SqliteRead(sqlx::Transaction<'static, Sqlite>),
-    /// To a server.
+    /// PostgreSQL.
     Postgres(PgConnection),
 }
 
-/// A connection to a server, which goes back to the pool without a trace of what was not committed.
+/// A connection to PostgreSQL that returns to the pool without uncommitted changes.
 pub(crate) struct PgConnection {
-    /// Gone only while it is dropped.
+    /// `None` only during the drop.
     connection: Option<PoolConnection<Postgres>>,
     /// Whether a transaction is open.
     open: bool,
-    /// Whether a statement failed, after which PostgreSQL makes a rollback of a commit.
+    /// Whether a statement failed, after which PostgreSQL turns a commit into a rollback.
     failed: bool,
-    /// Whether its state is unknown: it is closed then rather than used again.
+    /// Whether the state is unknown: the connection is closed instead of reused.
     doubtful: bool,
 }
 
@@ -70,7 +70,7 @@ impl PgConnection {
         self.connection.as_mut().ok_or(sqlx::Error::PoolClosed)
     }
 
-    /// Waits for an answer, but not for ever, and notes what became of the connection.
+    /// Waits for an answer with a timeout, and records the state of the connection.
     async fn answered<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut sqlx::PgConnection) -> Result<T, sqlx::Error>,
@@ -89,7 +89,7 @@ impl PgConnection {
         Ok(())
     }
 
-    /// Executes a text of ours that begins or ends a transaction. Given up half-way, its connection is closed.
+    /// Executes a statement that begins or ends a transaction. If cancelled, the connection is closed.
     async fn turn(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
         let doubtful = std::mem::replace(&mut self.doubtful, true);
         let answer = self.answered(async |connection| sqlx::raw_sql(sql).execute(connection).await).await;
@@ -115,7 +115,7 @@ impl Drop for PgConnection {
     }
 }
 
-/// Why no connection was to be had in time: the pool goes on trying where nothing listens, and does not say so.
+/// The reason why the pool had no connection in time: the pool itself keeps trying without an error if nothing listens.
 async fn why_none(pool: &PgPool) -> sqlx::Error {
     use sqlx::Connection as _;
     let waited = |detail: String| sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::NotConnected, detail));
@@ -132,9 +132,9 @@ async fn why_none(pool: &PgPool) -> sqlx::Error {
     }
 }
 
-/// Whether what has not happened yet, after so many tries, is tried once more on another connection.
+/// Whether a failed statement without effect is tried again on another connection, after this many attempts.
 pub(crate) fn is_tried_again(error: &sqlx::Error, tried: u32) -> bool {
-    // It was waited for long enough: see `why_none`.
+    // The wait was long enough: see `why_none`.
     if matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::NotConnected) {
         return false;
     }
@@ -147,7 +147,7 @@ fn no_answer() -> sqlx::Error {
 }
 
 impl DbPool {
-    /// A connection in a transaction that reads: all statements see the database as it was at the first one.
+    /// A connection in a reading transaction: all statements see the database as of the first one.
     pub(crate) async fn begin_read(&self) -> Result<DbConnection, sqlx::Error> {
         if let Self::Sqlite(pool) = self {
             return Ok(DbConnection::SqliteRead(pool.begin().await?));
@@ -159,7 +159,7 @@ impl DbPool {
         Ok(connection)
     }
 
-    /// A connection for the caller alone.
+    /// A connection for the caller's use.
     pub(crate) async fn acquire(&self) -> Result<DbConnection, sqlx::Error> {
         Ok(match self {
             Self::Sqlite(pool) => DbConnection::Sqlite(pool.acquire().await?),
@@ -173,7 +173,7 @@ impl DbPool {
         })
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub(crate) async fn close(&self) {
         match self {
             Self::Sqlite(pool) => pool.close().await,
@@ -183,7 +183,7 @@ impl DbPool {
 }
 
 impl DbConnection {
-    /// Begins a transaction that writes.
+    /// Begins a writing transaction.
     pub(crate) async fn begin(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Self::Postgres(connection) => connection.begin(BEGIN_WRITE).await,
@@ -191,7 +191,7 @@ impl DbConnection {
         }
     }
 
-    /// Makes what was done in the transaction so.
+    /// Commits the transaction.
     pub(crate) async fn commit(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Self::Postgres(connection) if connection.failed => {
@@ -219,11 +219,11 @@ impl DbConnection {
     }
 }
 
-/// Where a statement is executed: on any connection of a pool that reads, or on one that is held.
+/// Where to execute a statement: on any connection of a pool, or on a given one.
 pub(crate) enum On<'c> {
     /// Any connection.
     Pool(&'c DbPool),
-    /// This one.
+    /// A given connection.
     Connection(&'c mut DbConnection),
 }
 
@@ -239,7 +239,7 @@ impl<'c> From<&'c mut DbConnection> for On<'c> {
     }
 }
 
-/// A value that is bound.
+/// A bound value.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     /// An integer.
@@ -273,46 +273,46 @@ values! {
     Bytes: &[u8], Vec<u8> => Vec::from;
 }
 
-/// A statement with what is bound to it.
+/// A statement with its bound values.
 #[must_use]
 pub(crate) struct Query {
     sql: SqlStr,
     values: Vec<Value>,
 }
 
-/// What a statement changed.
+/// The effect of a statement.
 pub(crate) struct Done {
     rows: u64,
 }
 
 impl Done {
-    /// How many rows.
+    /// Number of changed rows.
     pub(crate) fn rows_affected(&self) -> u64 {
         self.rows
     }
 }
 
-/// A statement; its text never holds a value from outside.
+/// A statement; its text never contains values from outside.
 pub(crate) fn query(sql: &'static str) -> Query {
     Query { sql: sql.into_sql_str(), values: Vec::new() }
 }
 
-/// A statement whose text was put together, of names that the database itself gave.
+/// A statement whose text contains names read from the database itself.
 pub(crate) fn text(sql: String) -> Query {
     Query { sql: sqlx::AssertSqlSafe(sql).into_sql_str(), values: Vec::new() }
 }
 
-/// [`text`], for an answer of one column.
+/// Like [`text`], for a result of one column.
 pub(crate) fn text_scalar<T>(sql: String) -> Scalar<T> {
     Scalar { query: text(sql), column: std::marker::PhantomData }
 }
 
-/// A statement whose answer has one column.
+/// A statement whose result has one column.
 pub(crate) fn query_scalar<T>(sql: &'static str) -> Scalar<T> {
     Scalar { query: query(sql), column: std::marker::PhantomData }
 }
 
-/// How much of an answer is wanted.
+/// The wanted part of a result.
 #[derive(Clone, Copy)]
 enum FetchMode {
     First,
@@ -320,7 +320,7 @@ enum FetchMode {
     Count,
 }
 
-/// What a statement answered.
+/// The result of a statement.
 struct Answer {
     rows: Vec<DbRow>,
     changed: u64,
@@ -338,17 +338,17 @@ impl Query {
         self.run(on.into(), FetchMode::Count).await.map(|answer| Done { rows: answer.changed })
     }
 
-    /// The first row of its answer.
+    /// The first row, if any.
     pub(crate) async fn fetch_optional(self, on: impl Into<On<'_>>) -> Result<Option<DbRow>, sqlx::Error> {
         self.run(on.into(), FetchMode::First).await.map(|mut answer| answer.rows.pop())
     }
 
-    /// The first row of its answer, which has one.
+    /// The first row, which must exist.
     pub(crate) async fn fetch_one(self, on: impl Into<On<'_>>) -> Result<DbRow, sqlx::Error> {
         self.fetch_optional(on).await?.ok_or(sqlx::Error::RowNotFound)
     }
 
-    /// All rows of its answer.
+    /// All rows.
     pub(crate) async fn fetch_all(self, on: impl Into<On<'_>>) -> Result<Vec<DbRow>, sqlx::Error> {
         self.run(on.into(), FetchMode::All).await.map(|answer| answer.rows)
     }
@@ -357,7 +357,7 @@ impl Query {
         match on {
             On::Pool(pool @ DbPool::Sqlite(_)) => self.on(&mut pool.acquire().await?, want).await,
             On::Pool(pool @ DbPool::Postgres(_)) => {
-                // What reads can be asked again, of a server that was restarted say.
+                // A reading statement can be repeated, for example after a restart of the server.
                 let mut tried = 0;
                 loop {
                     tried += 1;
@@ -408,7 +408,7 @@ impl Query {
     }
 }
 
-/// A statement whose answer has one column.
+/// A statement whose result has one column.
 #[must_use]
 pub(crate) struct Scalar<T> {
     query: Query,
@@ -422,12 +422,12 @@ impl<T: for<'r> Column<'r>> Scalar<T> {
         self
     }
 
-    /// The value in the first row, which is there.
+    /// The value in the first row, which must exist.
     pub(crate) async fn fetch_one(self, on: impl Into<On<'_>>) -> Result<T, sqlx::Error> {
         T::get(&self.query.fetch_one(on).await?, 0)
     }
 
-    /// The value in the first row.
+    /// The value in the first row, if any.
     pub(crate) async fn fetch_optional(self, on: impl Into<On<'_>>) -> Result<Option<T>, sqlx::Error> {
         self.query.fetch_optional(on).await?.map(|row| T::get(&row, 0)).transpose()
     }
@@ -438,11 +438,11 @@ impl<T: for<'r> Column<'r>> Scalar<T> {
     }
 }
 
-/// A row of an answer.
+/// A row of a result.
 pub(crate) enum DbRow {
-    /// From a file.
+    /// SQLite.
     Sqlite(SqliteRow),
-    /// From a server.
+    /// PostgreSQL.
     Postgres(PgRow),
 }
 
@@ -452,7 +452,7 @@ impl DbRow {
         T::get(self, column)
     }
 
-    /// All values, as they are.
+    /// All values.
     pub(crate) fn values(&self) -> Result<Vec<Value>, sqlx::Error> {
         let columns = match self {
             Self::Sqlite(row) => row.len(),
@@ -463,7 +463,7 @@ impl DbRow {
 
     fn value(&self, column: usize) -> Result<Value, sqlx::Error> {
         let kind = match self {
-            // As the column was declared, also where there is no value.
+            // The declared type, also for a null value.
             Self::Sqlite(row) => sqlx::Column::type_info(row.column(column)).name().to_owned(),
             Self::Postgres(row) => sqlx::Column::type_info(row.column(column)).name().to_owned(),
         };
@@ -476,9 +476,9 @@ impl DbRow {
     }
 }
 
-/// What columns are read as.
+/// Types that columns are read as.
 pub(crate) trait Column<'r>: Sized {
-    /// The value of a column, by its name or its number.
+    /// The value of a column, by name or index.
     fn get<I>(row: &'r DbRow, column: I) -> Result<Self, sqlx::Error>
     where
         I: ColumnIndex<SqliteRow> + ColumnIndex<PgRow>;
@@ -516,7 +516,7 @@ impl<'r> Column<'r> for Option<i64> {
                 }
                 let kind = value.type_info();
                 match kind.name() {
-                    // Both are as long as they are, and read alike: an integer in the order of the network.
+                    // Integers of each width are read alike: big-endian.
                     "INT8" | "INT4" | "INT2" | "BOOL" => row.try_get_unchecked(column).map(Some),
                     other => Err(sqlx::Error::Decode(format!("{other} is read as an integer").into())),
                 }

@@ -1,4 +1,4 @@
-//! From SQLite to PostgreSQL: everything, or nothing.
+//! Transfers a SQLite database to PostgreSQL: completely, or not at all.
 
 use std::path::{Path, PathBuf};
 
@@ -13,72 +13,72 @@ use super::{
     write::Write,
 };
 
-/// How many rows are read at once.
+/// Rows read at once.
 const MAX_ROWS_AT_ONCE: i64 = 500;
-/// How many values one statement may have bound; PostgreSQL takes 65,535.
+/// Values bound in one statement; PostgreSQL accepts 65,535.
 const MAX_VALUES_AT_ONCE: usize = 8_000;
 
-/// A table, and what of it is the same on both sides.
+/// A transferred table, equal on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferredTable {
     /// Its name.
     pub name: String,
-    /// How many rows it has.
+    /// Number of rows.
     pub rows: u64,
     /// SHA-256 of all its values, in the order of its rows.
     pub digest: [u8; 32],
 }
 
-/// Why nothing was transferred.
+/// Reason why nothing was transferred.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// There is nothing in the data directory.
+    /// The data directory has no database.
     #[error("{} has no database: name the data directory of the `sallyport up` whose data is to move", dir.display())]
     Nothing {
         /// The directory.
         dir: PathBuf,
     },
-    /// The target has something in it.
+    /// The target is not empty.
     #[error("the database {database} is not empty ({table} has rows): transfer into an empty one")]
     NotEmpty {
-        /// Where it is.
+        /// The address of the target.
         database: String,
         /// A table that has rows.
         table: String,
     },
-    /// A table cannot be written there.
-    #[error("the table {table} cannot be transferred: {source}; nothing was")]
+    /// A table cannot be written to the target.
+    #[error("the table {table} cannot be transferred: {source}; nothing was transferred")]
     Table {
-        /// Which.
+        /// The table.
         table: String,
-        /// Why.
+        /// The cause.
         source: StoreError,
     },
-    /// A table is not the same afterwards.
-    #[error("the table {table} is not the same on the other side: nothing was transferred")]
+    /// A table differs after the transfer.
+    #[error("the table {table} differs in the target: nothing was transferred")]
     Differs {
-        /// Which.
+        /// The table.
         table: String,
     },
-    /// Either database fails.
+    /// A failure of either database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A table of the source, in the order in which tables may refer to each other.
+/// A table of the source, in an order in which foreign keys refer to earlier tables.
 struct Table {
     name: String,
     columns: Vec<String>,
 }
 
 impl Store {
-    /// Transfers all of the SQLite database in `dir` into an empty database of PostgreSQL, in one transaction: counts
-    /// and digests of every table are compared before it is committed, and whatever stops it leaves the target as it
-    /// was. The caller holds the directory. A database of an older version is brought to this version first. `dry` only
-    /// reads, and looks whether the target would do.
+    /// Transfers the SQLite database in `dir` into an empty PostgreSQL database, in one transaction. Counts and digests
+    /// of every table are compared before the commit; any failure leaves the target unchanged. The caller holds the
+    /// directory's lock. A database of an older version is migrated first. `dry` only reads, and checks whether the
+    /// target is suitable.
     ///
     /// # Errors
-    /// The database fails; the target is as it was then.
+    /// A database failed; the target is unchanged.
     pub async fn transfer(dir: &Path, to: &PostgresAddress, dry: bool) -> Result<Vec<TransferredTable>, TransferError> {
         if !std::fs::metadata(dir.join(DATABASE_FILE)).is_ok_and(|file| file.len() > 0) {
             return Err(TransferError::Nothing { dir: dir.to_owned() });
@@ -102,7 +102,7 @@ async fn transfer(
     postgres::examine(to).await?;
     let writer = postgres::writer(to).await?;
     let mut write = Write::begin(&writer).await?;
-    // Where it is not committed it has left no trace, tables included.
+    // Without a commit no trace is left, not even tables.
     postgres::bring_to_newest(&mut write, to).await?;
     let mut done = Vec::with_capacity(tables.len());
     for table in tables {
@@ -130,7 +130,7 @@ async fn transfer(
     Ok(done)
 }
 
-/// The tables of SQLite and their columns.
+/// The tables of SQLite with their columns.
 async fn tables(source: &mut DbConnection) -> Result<Vec<Table>, StoreError> {
     let names = sql::query_scalar::<String>(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid",
@@ -147,7 +147,7 @@ async fn count(on: &mut DbConnection, table: &Table) -> Result<i64, StoreError> 
     Ok(sql::text_scalar::<i64>(format!("SELECT count(*) FROM {}", table.name)).fetch_one(on).await?)
 }
 
-/// Some rows of a table after one, each with its number first.
+/// A page of rows after a row number, each with its row number first.
 async fn page(on: &mut DbConnection, table: &Table, after: i64) -> Result<Vec<Vec<Value>>, StoreError> {
     let columns = table.columns.join(", ");
     let select = format!(
@@ -158,7 +158,7 @@ async fn page(on: &mut DbConnection, table: &Table, after: i64) -> Result<Vec<Ve
     Ok(rows.iter().map(sql::DbRow::values).collect::<Result<_, _>>()?)
 }
 
-/// Copies a table, and gives what was read of it.
+/// Copies a table, and returns the summary of the rows that were read.
 async fn copy(
     source: &mut DbConnection,
     target: &mut DbConnection,
@@ -188,7 +188,7 @@ async fn copy(
             summing.add(row);
         }
     }
-    // What is inserted later has higher numbers.
+    // Later rows get higher numbers.
     let numbered = sql::text(
         "SELECT column_name FROM information_schema.columns
          WHERE table_schema = current_schema() AND table_name = $1 AND is_identity = 'YES'"
@@ -206,7 +206,7 @@ async fn copy(
     Ok(summing.end(table))
 }
 
-/// The highest number that a column has, or had once where SQLite remembers it (`AUTOINCREMENT`).
+/// The highest number of a column, including deleted rows where SQLite remembers them (`AUTOINCREMENT`).
 async fn highest(
     source: &mut DbConnection,
     target: &mut DbConnection,
@@ -239,7 +239,7 @@ fn number(row: &[Value]) -> i64 {
     }
 }
 
-/// The digest of a table as its rows come.
+/// The digest of a table, row by row.
 #[derive(Default)]
 struct Summing {
     rows: u64,

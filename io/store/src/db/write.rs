@@ -1,4 +1,4 @@
-//! Transactions that write, and transactions that read several times of one moment.
+//! Writing transactions, and reading transactions of several statements.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,25 +9,25 @@ use super::{
 };
 
 /// A transaction that holds the store's only writer. Dropped without [`Write::commit`] it leaves no trace. With SQLite
-/// its connection is closed then, which is the one way of rolling back that works in every state SQLite can be in (a
-/// full disk may or may not have rolled the transaction back already).
+/// its connection is then closed: the only rollback that works in every state of SQLite (a full disk may have rolled
+/// the transaction back already).
 pub(crate) struct Write {
     connection: DbConnection,
     committed: bool,
 }
 
-/// A transaction that reads.
+/// A reading transaction.
 pub(crate) struct Read {
     connection: DbConnection,
 }
 
 impl Store {
-    /// Begins a transaction that writes.
+    /// Begins a writing transaction.
     pub(crate) async fn write(&self) -> Result<Write, StoreError> {
         Write::begin(&self.writer).await
     }
 
-    /// Begins a transaction that reads: all its statements see the database as it was at the first one.
+    /// Begins a reading transaction: all its statements see the database as of the first one.
     pub(crate) async fn read(&self) -> Result<Read, StoreError> {
         let mut tried = 0;
         loop {
@@ -45,7 +45,7 @@ impl Write {
         let mut tried = 0;
         loop {
             tried += 1;
-            // Nothing has happened in it, so that a lost connection only means to take another one.
+            // The transaction is empty, so a lost connection is simply replaced.
             match Self::begin_once(writer).await {
                 Err(error) if is_tried_again(&error, tried) => {}
                 begun => return Ok(begun?),
@@ -54,18 +54,18 @@ impl Write {
     }
 
     async fn begin_once(writer: &DbPool) -> Result<Self, sqlx::Error> {
-        // Made before BEGIN, so that a caller that gives up in between does not leave a transaction behind.
+        // Created before BEGIN, so that a cancelled caller leaves no transaction behind.
         let mut write = Self { connection: writer.acquire().await?, committed: false };
         write.connection.begin().await?;
         Ok(write)
     }
 
-    /// Where statements are executed.
+    /// The connection for statements.
     pub(crate) fn sql(&mut self) -> &mut DbConnection {
         &mut self.connection
     }
 
-    /// Refuses one more of what `count` counts for the owner with this id, where there are `max`.
+    /// Fails if `count` for the owner with this id has reached `max`.
     pub(crate) async fn require_room(
         &mut self,
         count: &'static str,
@@ -80,7 +80,7 @@ impl Write {
         Err(StoreError::Limit { what, max })
     }
 
-    /// Makes it so. When this returns without an error, the change is on disk.
+    /// Commits. When this returns without an error, the change is on disk.
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
         if let Err(error) = self.connection.commit().await {
             return Err(if is_lost(&error) { StoreError::OutcomeUnknown } else { error.into() });

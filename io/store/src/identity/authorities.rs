@@ -1,4 +1,4 @@
-//! The certificate authorities of organisations, and what they have signed.
+//! The certificate authorities of organisations, and their issued certificates.
 
 use sallyport_model::{AccountId, SocketId};
 
@@ -9,17 +9,17 @@ use crate::db::{
     sql,
 };
 
-/// For how long after its end a certificate is remembered, in seconds: 90 days.
+/// Time that a certificate is stored after its end, in seconds: 90 days.
 pub(crate) const REMEMBER_CERTIFICATES_SECONDS: i64 = 90 * 86_400;
-/// How many certificates are listed at once.
+/// Bound on listed certificates.
 pub const MAX_LISTED_CERTIFICATES: u32 = 1_000;
 
-/// What an authority signs.
+/// The purpose of an authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuthorityKind {
     /// Client certificates of TLS.
     ClientTls,
-    /// Ssh keys, of persons and of hosts.
+    /// Ssh certificates of persons and hosts.
     Ssh,
 }
 
@@ -38,7 +38,7 @@ impl std::str::FromStr for AuthorityKind {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let known = [Self::ClientTls, Self::Ssh].into_iter().find(|kind| kind.as_str() == text);
-        known.ok_or_else(|| format!("{text:?} is no kind of authority"))
+        known.ok_or_else(|| format!("{text:?} is not a kind of authority"))
     }
 }
 
@@ -47,42 +47,42 @@ impl std::str::FromStr for AuthorityKind {
 pub struct StoredAuthority {
     /// The organisation of the authority.
     pub organisation: AccountId,
-    /// What it signs.
+    /// Its purpose.
     pub kind: AuthorityKind,
-    /// What is public of it: a certificate in DER, or the line of an ssh key.
+    /// The public part: a certificate in DER, or the line of an ssh key.
     pub certificate: Vec<u8>,
-    /// Its private key, encrypted with a key that is not in the database.
+    /// Its private key, encrypted with a key outside of the database.
     pub secret: Vec<u8>,
-    /// How it signs, as JSON.
+    /// Settings of issuance, as JSON.
     pub settings: String,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_at: i64,
 }
 
-/// A certificate that an authority has signed.
+/// An issued certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedCertificate {
     /// The organisation of the authority that signed the certificate.
     pub organisation: AccountId,
-    /// Which of its authorities.
+    /// The kind of the authority.
     pub kind: AuthorityKind,
     /// Its serial number, big-endian.
     pub serial: Vec<u8>,
-    /// For which socket.
+    /// The socket that it is for, if any.
     pub socket: Option<SocketId>,
     /// The subject of the certificate.
     pub subject: String,
-    /// Start of its life, in seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     pub not_before: i64,
-    /// End of its life, in seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub not_after: i64,
 }
 
 impl Store {
-    /// Keeps an authority, unless the organisation has one of the kind: gives the one that it has from then on.
+    /// Stores an authority, unless the organisation has one of the kind; returns the stored one.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database.
+    /// [`StoreError::Gone`] if the organisation does not exist, or a failure of the database.
     pub async fn keep_authority(&self, new: &StoredAuthority) -> Result<StoredAuthority, StoreError> {
         let mut write = self.write().await?;
         sql::query(
@@ -107,7 +107,7 @@ impl Store {
         Ok(kept)
     }
 
-    /// The organisation's authority of this kind, when it has one.
+    /// The organisation's authority of this kind, if it has one.
     ///
     /// # Errors
     /// The database fails.
@@ -124,7 +124,7 @@ impl Store {
         found.as_ref().map(authority).transpose()
     }
 
-    /// How the organisation's authority of this kind signs from now on. Gives whether there is one.
+    /// Changes the settings of the organisation's authority of this kind. Returns whether it exists.
     ///
     /// # Errors
     /// The database fails.
@@ -145,7 +145,7 @@ impl Store {
         Ok(updated.rows_affected() > 0)
     }
 
-    /// What is public of all authorities of all organisations; the secrets are left out.
+    /// The public parts of all authorities of all organisations; secrets are left out.
     ///
     /// # Errors
     /// The database fails.
@@ -158,11 +158,11 @@ impl Store {
         rows.iter().map(authority).collect()
     }
 
-    /// Writes down what an authority has signed.
+    /// Records an issued certificate.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database; the certificate must not be
-    /// given out then.
+    /// [`StoreError::Gone`] if the organisation does not exist, or a failure of the database; the certificate must not
+    /// be handed out then.
     pub async fn record_certificate(&self, issued: &IssuedCertificate) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let inserted = sql::query(
@@ -184,7 +184,7 @@ impl Store {
         write.commit().await
     }
 
-    /// The certificates of the organisation that ended last, or will; at most [`MAX_LISTED_CERTIFICATES`].
+    /// The organisation's certificates, sorted by their end, latest first; at most [`MAX_LISTED_CERTIFICATES`].
     ///
     /// # Errors
     /// The database fails.

@@ -1,4 +1,4 @@
-//! Logins of programs that show a code, and wait for a person to type it (RFC 8628).
+//! Device logins: a program displays a code, and waits for a person to type it (RFC 8628).
 
 use sallyport_model::{AccountId, LoginSessionId, SocketId};
 
@@ -9,25 +9,25 @@ use crate::db::{
     sql,
 };
 
-/// How many such logins wait at once.
+/// Bound on waiting logins.
 pub const MAX_DEVICE_LOGINS: usize = 4_096;
-/// How many of one organisation wait at once: nobody takes the places of all others.
+/// Bound on waiting logins of one organisation, so that others have room.
 pub const MAX_DEVICE_LOGINS_OF_ORGANISATION: usize = 256;
 
-/// A login that begins.
+/// A new device login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDeviceLogin {
     /// The code that the person types.
     pub code: String,
-    /// SHA-256 of what the program shows.
+    /// SHA-256 of the program's secret.
     pub device: SecretHash,
     /// The organisation of the socket.
     pub organisation: AccountId,
     /// The socket that the program wants to enter.
     pub socket: SocketId,
-    /// The address from which the program asks.
+    /// The address of the program.
     pub client: String,
-    /// The end of the login, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     pub expires_at: i64,
 }
 
@@ -38,14 +38,14 @@ pub struct DeviceLogin {
     pub code: String,
     /// The socket that the program wants to enter.
     pub socket: SocketId,
-    /// The address from which the program asks.
+    /// The address of the program.
     pub client: String,
 }
 
 /// The answer to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceAnswer {
-    /// Nothing yet.
+    /// No answer yet.
     Pending,
     /// The person agreed. The answer is given once.
     Agreed(LoginSessionId, SocketId),
@@ -54,7 +54,7 @@ pub enum DeviceAnswer {
 }
 
 impl Store {
-    /// Begins a login; `false` when too many wait, of all or of the organisation, or the code is one's already.
+    /// Starts a login; `false` if too many wait, overall or of the organisation, or the code is in use.
     ///
     /// # Errors
     /// The database fails.
@@ -85,7 +85,7 @@ impl Store {
         Ok(begun.rows_affected() > 0)
     }
 
-    /// The login with this code that nobody has answered.
+    /// The unanswered login with this code.
     ///
     /// # Errors
     /// The database fails.
@@ -130,8 +130,8 @@ impl Store {
         Ok(answered.rows_affected() > 0)
     }
 
-    /// The answer for the program with this code. An answer of the person is given once. `None`: there is no such
-    /// login, or it has ended.
+    /// The answer for the program with this secret. The person's answer is returned once. `None`: there is no such
+    /// login, or it has expired.
     ///
     /// # Errors
     /// The database fails.
@@ -146,7 +146,7 @@ impl Store {
         let taken = sql::query("DELETE FROM device_logins WHERE device = $1 RETURNING socket, session");
         let taken = taken.bind(device.as_slice()).fetch_optional(write.sql()).await?;
         write.commit().await?;
-        // Another one may have come first.
+        // Another request may have been faster.
         let Some(taken) = taken else { return Ok(None) };
         let socket = SocketId::from_bytes(row::bytes(&taken, "socket")?);
         let session = row::optional_bytes(&taken, "session")?.map(LoginSessionId::from_bytes);

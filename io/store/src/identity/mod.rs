@@ -1,5 +1,4 @@
-//! Persons and programs that sockets ask for their identity: providers, logins, service tokens, certificate
-//! authorities.
+//! Identities for sockets that require one: providers, logins, service tokens, certificate authorities.
 //!
 //! May use: `accounts`, `db`.
 

@@ -1,4 +1,4 @@
-//! Logins of persons at sockets that ask for an identity.
+//! Login sessions of persons at sockets that require an identity.
 
 use sallyport_model::{AccountId, LoginSession, LoginSessionId, Person, PersonEmail, ProviderName};
 
@@ -10,21 +10,21 @@ use crate::db::{
     sql,
 };
 
-/// How many logins one address has at an organisation at once; the oldest end first.
+/// Bound on the logins of one address at an organisation; the oldest end first.
 pub const MAX_SESSIONS_PER_PERSON: usize = 50;
-/// How many logins an organisation has at once; the oldest end first.
+/// Bound on the logins of an organisation; the oldest end first.
 pub const MAX_SESSIONS_PER_ORGANISATION: usize = 20_000;
 
 impl Store {
-    /// Begins a login; gives those that ended to make room for it.
+    /// Starts a login; returns those that ended to make room for it.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the organisation is gone, or a failure of the database.
+    /// [`StoreError::Gone`] if the organisation does not exist, or a failure of the database.
     pub async fn begin_person_session(&self, session: &LoginSession) -> Result<Vec<LoginSessionId>, StoreError> {
         self.begin_provider_session(session, None).await
     }
 
-    /// The same for a login that was made at a provider.
+    /// Like [`Store::begin_person_session`], for a login at a provider.
     ///
     /// # Errors
     /// As [`Store::begin_person_session`].
@@ -72,7 +72,7 @@ impl Store {
         Ok(ended)
     }
 
-    /// Every login that is not over.
+    /// Every active login.
     ///
     /// # Errors
     /// The database fails.
@@ -82,7 +82,7 @@ impl Store {
         rows.iter().map(session).collect()
     }
 
-    /// The login, unless it is over.
+    /// The login, unless it has ended.
     ///
     /// # Errors
     /// The database fails.
@@ -95,7 +95,7 @@ impl Store {
         found.as_ref().map(session).transpose()
     }
 
-    /// The organisation's logins that are not over, in the order in which they began, with their positions; of one
+    /// The organisation's active logins after a position, in the order of their starts, with their positions; of one
     /// address or of all.
     ///
     /// # Errors
@@ -120,8 +120,8 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, session(found)?))).collect()
     }
 
-    /// Ends logins of an organisation: the one with this id, those of this address, those for which this provider
-    /// vouches; what is `None` does not matter. Gives which ended.
+    /// Ends logins of an organisation, selected by id, address and provider; `None` matches all. Returns the ended
+    /// ones.
     ///
     /// # Errors
     /// The database fails.

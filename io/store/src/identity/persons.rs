@@ -1,4 +1,4 @@
-//! Persons with passwords at this installation: those of an organisation's provider of kind `local`.
+//! Persons with passwords in this installation, of an organisation's provider of kind `local`.
 
 use sallyport_model::{AccountId, PersonEmail, PersonId, ProviderId};
 
@@ -12,12 +12,12 @@ use crate::{
     },
 };
 
-/// How many persons an organisation has.
+/// Bound on the persons of an organisation.
 pub const MAX_PERSONS_PER_ORGANISATION: usize = 10_000;
-/// How many links of one person are good at once; the oldest go first.
+/// Bound on valid links of one person; the oldest are removed first.
 pub const MAX_LINKS_PER_PERSON: usize = 3;
 
-/// A statement that reads persons, with how many recovery codes each has.
+/// A statement that reads persons, with the number of recovery codes of each.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -31,38 +31,38 @@ macro_rules! select {
 /// A person of an organisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalPerson {
-    /// Who it is.
+    /// Its id.
     pub id: PersonId,
     /// The organisation of the person.
     pub organisation: AccountId,
-    /// The provider that vouches.
+    /// The provider.
     pub provider: ProviderId,
-    /// The address, which counts when it is verified.
+    /// The address, valid as an identity once verified.
     pub email: PersonEmail,
-    /// What they are called.
+    /// The name.
     pub name: Option<String>,
-    /// Their groups.
+    /// The groups.
     pub groups: Vec<String>,
     /// Whether there is a password.
     pub has_password: bool,
-    /// When the address was proved to be theirs, in seconds since 1970.
+    /// When the address was verified, in seconds since 1970.
     pub verified_at: Option<i64>,
-    /// Whether they may not log in.
+    /// Whether logins are disabled.
     pub disabled: bool,
-    /// Whether codes are asked for beside the password.
+    /// Whether one-time codes are required.
     pub has_totp: bool,
-    /// How many recovery codes are left.
+    /// Number of unused recovery codes.
     pub recovery_codes: u32,
     /// When the password or the codes were last changed, in seconds since 1970.
     pub changed_at: i64,
-    /// When they last logged in, in seconds since 1970.
+    /// Time of the last login, in seconds since 1970.
     pub last_login_at: Option<i64>,
-    /// When they were added, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created_at: i64,
 }
 
 impl LocalPerson {
-    /// Whether they may log in: with a password, and an address that is known to be theirs.
+    /// Whether the person may log in: enabled, with a password and a verified address.
     #[must_use]
     pub fn may_log_in(&self) -> bool {
         self.has_password && self.verified_at.is_some() && !self.disabled
@@ -85,9 +85,9 @@ pub struct PersonSecrets {
 pub struct NewPersonLink {
     /// The person of the link.
     pub person: PersonId,
-    /// SHA-256 of its secret.
+    /// SHA-256 of the link's secret.
     pub hash: SecretHash,
-    /// When it ends, in seconds since 1970.
+    /// Expiry in seconds since 1970.
     pub expires_at: i64,
 }
 
@@ -95,7 +95,7 @@ impl Store {
     /// Adds a person.
     ///
     /// # Errors
-    /// [`StoreError::PersonTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the provider is gone, or a
+    /// [`StoreError::PersonTaken`], [`StoreError::Limit`], [`StoreError::Gone`] if the provider does not exist, or a
     /// failure of the database.
     pub async fn create_person(&self, person: &LocalPerson) -> Result<(), StoreError> {
         let mut write = self.write().await?;
@@ -127,7 +127,7 @@ impl Store {
         write.commit().await
     }
 
-    /// How many persons the organisation has.
+    /// Number of persons of the organisation.
     ///
     /// # Errors
     /// The database fails.
@@ -139,7 +139,7 @@ impl Store {
         Ok(u64::try_from(count).unwrap_or_default())
     }
 
-    /// The organisation's persons after a position, in the order in which they were added, with their positions.
+    /// The organisation's persons after a position, in the order of creation, with their positions.
     ///
     /// # Errors
     /// The database fails.
@@ -192,8 +192,7 @@ impl Store {
         found.as_ref().map(with_secrets).transpose()
     }
 
-    /// Puts this name, these groups and this state in the place of the former; links of who is disabled by that end.
-    /// Gives whether the person is there.
+    /// Changes name, groups and state; disabling ends the person's links. Returns whether the person exists.
     ///
     /// # Errors
     /// The database fails.
@@ -223,7 +222,7 @@ impl Store {
         Ok(updated.rows_affected() > 0)
     }
 
-    /// Deletes a person. Gives whether the organisation had them.
+    /// Deletes a person. Returns whether the person existed.
     ///
     /// # Errors
     /// The database fails.
@@ -238,10 +237,10 @@ impl Store {
         Ok(deleted.rows_affected() > 0)
     }
 
-    /// Keeps a link; the oldest of the person go when there are too many.
+    /// Stores a link; if there are too many, the oldest of the person are removed.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the person is gone, or a failure of the database.
+    /// [`StoreError::Gone`] if the person does not exist, or a failure of the database.
     pub async fn create_person_link(&self, link: NewPersonLink) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let inserted = sql::query(
@@ -268,7 +267,7 @@ impl Store {
         write.commit().await
     }
 
-    /// The person of a link, while the link is good. The link stays good.
+    /// The person of a valid link. The link stays valid.
     ///
     /// # Errors
     /// The database fails.
@@ -283,8 +282,8 @@ impl Store {
         found.as_ref().map(person).transpose()
     }
 
-    /// Uses a link: the password is set, the address is proved, and all links of the person end. Gives whether the link
-    /// was good; it is used once.
+    /// Uses a link once: sets the password, verifies the address, and ends all links of the person. Returns whether the
+    /// link was valid.
     ///
     /// # Errors
     /// The database fails.
@@ -314,8 +313,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Puts a password in the place of the one with this hash; links of the person end. Gives whether it was still the
-    /// one.
+    /// Replaces the password with this hash; links of the person end. Returns whether the hash was still current.
     ///
     /// # Errors
     /// The database fails.
@@ -343,7 +341,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Takes a person's password away, and the codes too if wished: only a new link lets them in again.
+    /// Removes a person's password, and if requested the one-time codes: the person needs a new link to log in.
     ///
     /// # Errors
     /// The database fails.
@@ -361,7 +359,7 @@ impl Store {
         write.commit().await
     }
 
-    /// The person has logged in.
+    /// Records a login of the person.
     ///
     /// # Errors
     /// The database fails.

@@ -14,12 +14,12 @@ use crate::db::{
     write::Write,
 };
 
-/// How many questions to providers are taken up at once.
+/// Bound on provider checks claimed at once.
 pub const MAX_CLAIMED_CHECKS: u32 = 256;
-/// After how long a question that was taken up and never answered is taken up again, in seconds.
+/// Time after which a claimed check without a result is claimed again, in seconds.
 const CLAIM_SECONDS: i64 = 120;
 
-/// A login at a provider that has just been made.
+/// A new login at a provider.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewProviderSession {
     /// The provider.
@@ -76,7 +76,7 @@ pub(crate) async fn insert(
 }
 
 impl Store {
-    /// Ends the logins that a provider means; gives those that ended.
+    /// Ends the logins that a provider's logout selects; returns the ended ones.
     ///
     /// # Errors
     /// The database fails.
@@ -87,7 +87,7 @@ impl Store {
         of: LogoutSubject<'_>,
     ) -> Result<Vec<LoginSession>, StoreError> {
         let mut write = self.write().await?;
-        // One of which the provider has not said how it calls it may be the one that it means.
+        // A login without a known session id may be the one meant.
         let rows = sql::query(
             "SELECT person_sessions.* FROM person_sessions JOIN provider_sessions ON session = id
              WHERE provider_sessions.organisation = $1 AND provider = $2 AND ($3 IS NULL OR subject = $3)
@@ -108,8 +108,7 @@ impl Store {
         Ok(ended)
     }
 
-    /// Takes up the questions to providers that are due, at most [`MAX_CLAIMED_CHECKS`]. No other control takes them up
-    /// for two minutes.
+    /// Claims the due provider checks, at most [`MAX_CLAIMED_CHECKS`]. No other control claims them for two minutes.
     ///
     /// # Errors
     /// The database fails.
@@ -158,8 +157,8 @@ impl Store {
         Ok(checks)
     }
 
-    /// Records what came of a question to a provider: when it is asked next, how often in a row it could not be asked,
-    /// and with what it is asked from now on, where that is something else.
+    /// Records the result of a provider check: the time of the next one, the number of consecutive failures, and new
+    /// tokens, if any.
     ///
     /// # Errors
     /// The database fails.
@@ -183,7 +182,7 @@ impl Store {
         write.commit().await
     }
 
-    /// What the provider gave with a login, as the caller has sealed it.
+    /// The provider's tokens of a login, sealed by the caller.
     ///
     /// # Errors
     /// The database fails.
@@ -195,8 +194,7 @@ impl Store {
         found.as_ref().map(tokens).transpose()
     }
 
-    /// Puts what a provider says of the person now in the place of what it said at the login. Gives whether the login
-    /// is there.
+    /// Replaces the person of a login by the provider's current data. Returns whether the login exists.
     ///
     /// # Errors
     /// The database fails.

@@ -9,7 +9,7 @@ use crate::db::{
     sql,
 };
 
-/// How many providers an organisation has.
+/// Bound on the providers of an organisation.
 pub const MAX_PROVIDERS_PER_ORGANISATION: usize = 32;
 
 /// A provider of an organisation.
@@ -19,13 +19,13 @@ pub struct StoredProvider {
     pub id: ProviderId,
     /// The organisation of the provider.
     pub organisation: AccountId,
-    /// What it is called there.
+    /// Its name in the organisation.
     pub name: ProviderName,
-    /// How it is spoken to.
+    /// Its configuration.
     pub config: ProviderConfig,
-    /// Its client secret, or what signs for its hook, sealed by the caller.
+    /// Its client secret, or the secret for signing hook requests, sealed by the caller.
     pub secret: String,
-    /// When it was added, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created_at: i64,
 }
 
@@ -40,7 +40,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::ProviderTaken`], [`StoreError::LocalProviderTaken`], [`StoreError::Limit`], [`StoreError::Gone`]
-    /// when the organisation is gone, or a failure of the database.
+    /// if the organisation does not exist, or a failure of the database.
     pub async fn create_provider(&self, provider: &StoredProvider) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let organisation = provider.organisation.as_bytes().as_slice();
@@ -100,7 +100,7 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, provider(found)?))).collect()
     }
 
-    /// The organisation's provider of this name.
+    /// The organisation's provider with this name.
     ///
     /// # Errors
     /// The database fails.
@@ -117,8 +117,7 @@ impl Store {
         found.as_ref().map(provider).transpose()
     }
 
-    /// Puts this configuration and, when there is one, this secret in the place of the former. Gives whether the
-    /// provider is there.
+    /// Replaces the configuration and, if given, the secret. Returns whether the provider exists.
     ///
     /// # Errors
     /// The database fails.
@@ -139,7 +138,7 @@ impl Store {
         Ok(updated.rows_affected() > 0)
     }
 
-    /// Deletes a provider. Gives whether the organisation had it.
+    /// Deletes a provider. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.

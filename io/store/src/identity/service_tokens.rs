@@ -1,4 +1,4 @@
-//! Service tokens, which machines show to sockets that ask for an identity.
+//! Service tokens, which machines present to sockets that require an identity.
 
 use sallyport_model::{
     AccountId, DisplayName, PersonEmail, ServiceTokenId, ServiceTokenRoute, ServiceTokenScope, SocketId,
@@ -12,7 +12,7 @@ use crate::db::{
     sql,
 };
 
-/// How many service tokens an organisation may have.
+/// Bound on the service tokens of an organisation.
 pub const MAX_SERVICE_TOKENS: usize = 200;
 
 /// A service token, without its secret.
@@ -20,37 +20,37 @@ pub const MAX_SERVICE_TOKENS: usize = 200;
 pub struct StoredServiceToken {
     /// Its id.
     pub id: ServiceTokenId,
-    /// What its maker calls it; policies name it so.
+    /// Its name, by which policies refer to it.
     pub name: DisplayName,
-    /// The sockets that it is for; all of the organisation when empty.
+    /// The sockets that it is valid for; empty: all of the organisation.
     pub sockets: Vec<SocketId>,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_at: i64,
-    /// When it ends, in seconds since 1970, if it does.
+    /// Expiry in seconds since 1970, if any.
     pub expires_at: Option<i64>,
-    /// What it reaches at most.
+    /// The limits of its access.
     pub scope: ServiceTokenScope,
-    /// When the last of its client certificates ends, in seconds since 1970, where it has any.
+    /// When the last of its client certificates ends, in seconds since 1970, if it has any.
     pub certified_until: Option<i64>,
     /// The e-mail address that origins get.
     pub email: Option<PersonEmail>,
-    /// The name that origins get, in the place of the token's name.
+    /// The name that origins get instead of the token's name.
     pub display_name: Option<DisplayName>,
 }
 
-/// A service token to be made.
+/// A new service token.
 #[derive(Debug, Clone)]
 pub struct NewServiceToken {
     /// The organisation of the token.
     pub organisation: AccountId,
-    /// What it will be.
+    /// The token.
     pub token: StoredServiceToken,
     /// Hash of its secret.
     pub hash: SecretHash,
 }
 
 impl NewServiceToken {
-    /// The token as edges know it.
+    /// The token for edges.
     #[must_use]
     pub fn route(&self) -> ServiceTokenRoute {
         ServiceTokenRoute {
@@ -69,7 +69,7 @@ impl NewServiceToken {
 }
 
 impl Store {
-    /// Makes a token. The answer is not remembered, since it holds the secret.
+    /// Creates a token. The answer is not stored for repetitions, because it holds the secret.
     ///
     /// # Errors
     /// [`StoreError::ServiceTokenTaken`], [`StoreError::Limit`], [`StoreError::KeyReused`], [`StoreError::Gone`], or
@@ -148,7 +148,7 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, token(found)?))).collect()
     }
 
-    /// Every token of every organisation that has not ended `now`, as edges know it.
+    /// Every token of every organisation that is valid at `now`, for edges.
     ///
     /// # Errors
     /// The database fails.
@@ -164,7 +164,7 @@ impl Store {
         rows.iter().map(route).collect()
     }
 
-    /// A token of the organisation, as edges know it.
+    /// A token of the organisation, for edges.
     ///
     /// # Errors
     /// The database fails.
@@ -185,8 +185,8 @@ impl Store {
         found.as_ref().map(stored).transpose()
     }
 
-    /// A client certificate of this token ends then: notes the latest end. Gives the token as it is now; `None` when
-    /// there is none any more.
+    /// Records the end of a client certificate of this token; the latest end is stored. Returns the changed token;
+    /// `None` if it does not exist.
     ///
     /// # Errors
     /// The database fails.
@@ -214,7 +214,7 @@ impl Store {
         Ok(token)
     }
 
-    /// The token, unless it has ended `now`, as edges know it.
+    /// The token, if it is valid at `now`, for edges.
     ///
     /// # Errors
     /// The database fails.
@@ -235,7 +235,7 @@ impl Store {
         found.as_ref().map(route).transpose()
     }
 
-    /// Deletes a token of the organisation. Gives whether there was one.
+    /// Deletes a token of the organisation. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.
@@ -275,7 +275,7 @@ fn token(found: &DbRow) -> Result<StoredServiceToken, StoreError> {
             text.parse::<PersonEmail>().map_err(|error| row::damaged("email", error))
         })?,
         display_name: optional(found, "display_name", |text| {
-            DisplayName::from_kept(text).map_err(|error| row::damaged("display_name", error))
+            DisplayName::from_stored(text).map_err(|error| row::damaged("display_name", error))
         })?,
     })
 }

@@ -1,15 +1,14 @@
-//! States and codes that are good once, and have been used.
+//! States and codes that are valid once, and have been used.
 
 use sallyport_model::AccountId;
 
 use crate::db::{Store, error::StoreError, sql};
 
-/// How many used ones are remembered for one organisation; when there are as many, no more are taken until the oldest
-/// are over.
+/// Bound on stored used ones of one organisation. At the limit no more are accepted until the oldest expire.
 pub const MAX_USED_ONCE_PER_ORGANISATION: usize = 50_000;
 
 impl Store {
-    /// Whether this was taken, and would still be good.
+    /// Whether this was used, and has not expired.
     ///
     /// # Errors
     /// The database fails.
@@ -24,11 +23,11 @@ impl Store {
         Ok(count > 0)
     }
 
-    /// Takes what is good once, until `expires_at`. Gives whether it comes for the first time; that survives a restart,
-    /// and holds for all who share the database.
+    /// Records the use of something that is valid once, until `expires_at`. Returns whether this is the first use,
+    /// across restarts and all processes on the database.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], or a failure of the database; it was not taken then.
+    /// [`StoreError::Limit`], or a failure of the database; the use was not recorded then.
     pub async fn use_once(
         &self,
         organisation: AccountId,

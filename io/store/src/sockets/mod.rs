@@ -1,4 +1,4 @@
-//! Sockets and what belongs to one: names, ports, tunnels, direct origins, policies.
+//! Sockets with their names, ports, tunnels, direct origins and policies.
 //!
 //! May use: `accounts`, `identity`, `cluster`, `db`.
 

@@ -15,26 +15,26 @@ use crate::db::{
     write::Write,
 };
 
-/// Changes to a direct origin; `None` leaves as is.
+/// Changes to a direct origin; `None` keeps the former value.
 #[derive(Debug, Clone, Default)]
 pub struct DirectOriginChange {
-    /// Where it is.
+    /// Its address.
     pub address: Option<OriginAddr>,
-    /// In which region it counts; `Some(None)`: in that of each edge that dials it.
+    /// Its region; `Some(None)`: the region of each edge that dials it.
     pub region: Option<Option<RegionName>>,
-    /// Its share of the socket's flows beside the other origins.
+    /// Its share of the socket's flows relative to the other origins.
     pub weight: Option<u16>,
-    /// How it proves who it is.
+    /// How its certificate is verified.
     pub tls: Option<OriginTlsSettings>,
-    /// Which paths of the socket it serves.
+    /// The paths of the socket that it serves.
     pub path: Option<PathRoute>,
 }
 
 impl Store {
-    /// Makes a direct origin at a socket of the account.
+    /// Creates a direct origin at a socket of the account.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::OriginTaken`],
+    /// [`StoreError::Gone`] if the account has no such socket, [`StoreError::Limit`], [`StoreError::OriginTaken`],
     /// [`StoreError::KeyReused`], or a failure of the database.
     pub async fn create_direct_origin(
         &self,
@@ -79,8 +79,8 @@ impl Store {
         Ok(Creation::Made(new.clone()))
     }
 
-    /// The socket's direct origins after a position, oldest first, with their positions. Whose socket it is, the caller
-    /// has looked up.
+    /// The socket's direct origins after a position, oldest first, with their positions. The caller has checked the
+    /// socket's owner.
     ///
     /// # Errors
     /// The database fails.
@@ -117,7 +117,7 @@ impl Store {
         found.as_ref().map(origin).transpose()
     }
 
-    /// Changes a direct origin of the socket. Gives it as it is now, or `None` when there is none.
+    /// Changes a direct origin of the socket. Returns the changed one, or `None` if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::OriginTaken`], or a failure of the database; nothing is changed then.
@@ -160,7 +160,7 @@ impl Store {
         Ok(Some(changed))
     }
 
-    /// Deletes a direct origin of the socket. Gives whether there was one.
+    /// Deletes a direct origin of the socket. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.
@@ -176,7 +176,7 @@ impl Store {
     }
 }
 
-/// Refuses what another origin of the socket is already: it would get twice its share by mistake.
+/// Refuses the address of another origin of the socket: a duplicate would get twice its share by mistake.
 async fn refuse_taken(write: &mut Write, origin: &DirectOrigin) -> Result<(), StoreError> {
     let address = origin.address.to_string();
     let others: i64 =

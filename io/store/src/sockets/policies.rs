@@ -1,4 +1,4 @@
-//! Policies, and the sockets that they are attached to.
+//! Policies, and their attachments to sockets.
 
 use std::collections::HashMap;
 
@@ -13,21 +13,21 @@ use crate::db::{
     write::Write,
 };
 
-/// How many policies an organisation has.
+/// Bound on the policies of an organisation.
 pub const MAX_POLICIES_PER_ORGANISATION: usize = 100;
 
-/// A policy to be made.
+/// A new policy.
 #[derive(Debug, Clone)]
 pub struct NewPolicy {
     /// Its id.
     pub id: PolicyId,
     /// The organisation of the policy.
     pub organisation: AccountId,
-    /// What it is called there.
+    /// Its name in the organisation.
     pub name: PolicyName,
     /// Its rules, as JSON.
     pub document: String,
-    /// When it is made, in seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_at: i64,
 }
 
@@ -36,24 +36,24 @@ pub struct NewPolicy {
 pub struct Policy {
     /// Its id.
     pub id: PolicyId,
-    /// What it is called.
+    /// Its name.
     pub name: PolicyName,
     /// Its rules, as JSON.
     pub document: String,
-    /// Whether it concerns all sockets of the organisation.
+    /// Whether it applies to all sockets of the organisation.
     pub everywhere: bool,
-    /// The sockets that it is attached to by themselves, oldest first.
+    /// The sockets that it is attached to individually, oldest first.
     pub sockets: Vec<SocketId>,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_at: i64,
-    /// When its name or its rules were changed last.
+    /// Time of the last change of its name or its rules.
     pub updated_at: i64,
 }
 
-/// The place that a policy is attached to.
+/// What a policy is attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachment {
-    /// All sockets of the organisation, those included that come later.
+    /// All sockets of the organisation, including later ones.
     Everywhere,
     /// One socket.
     Socket(SocketId),
@@ -68,27 +68,27 @@ impl Attachment {
     }
 }
 
-/// Changes to a policy; `None` leaves as is.
+/// Changes to a policy; `None` keeps the former value.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyChange {
-    /// What it is called.
+    /// Its name.
     pub name: Option<PolicyName>,
     /// Its rules, as JSON.
     pub document: Option<String>,
-    /// What it is to be attached to besides.
+    /// An additional attachment.
     pub attach: Option<Attachment>,
-    /// What it is to be detached from.
+    /// An attachment to remove.
     pub detach: Option<Attachment>,
-    /// When it is changed, in seconds since 1970.
+    /// Time of the change in seconds since 1970.
     pub now: i64,
 }
 
 impl Store {
-    /// Makes a policy, attached to nothing.
+    /// Creates a policy without attachments.
     ///
     /// # Errors
-    /// [`StoreError::PolicyNameTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the organisation is gone, or
-    /// a failure of the database.
+    /// [`StoreError::PolicyNameTaken`], [`StoreError::Limit`], [`StoreError::Gone`] if the organisation does not exist,
+    /// or a failure of the database.
     pub async fn create_policy(&self, new: &NewPolicy) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let (count, what) = (
@@ -147,7 +147,7 @@ impl Store {
         find(&mut read, organisation, id).await
     }
 
-    /// The id of the organisation's policy of this name.
+    /// The id of the organisation's policy with this name.
     ///
     /// # Errors
     /// The database fails.
@@ -164,7 +164,7 @@ impl Store {
         found.map(|found| Ok(PolicyId::from_bytes(row::bytes(&found, "id")?))).transpose()
     }
 
-    /// The policies that concern a socket which the organisation makes, when these are attached to it: they, and those
+    /// The policies that would apply to a new socket of the organisation with these policies attached: they, and those
     /// of all its sockets.
     ///
     /// # Errors
@@ -187,13 +187,13 @@ impl Store {
         Ok(all.into_iter().filter(|(all, policy)| *all || attached.contains(&policy.id)).map(|(_, p)| p).collect())
     }
 
-    /// Changes a policy of the organisation, or where it is attached. `check` sees all sockets of the organisation as
-    /// they were and as they would be, without their tunnels, in the same order; nothing can change in between. Gives
-    /// the policy as it is afterwards, or `None` when there is none.
+    /// Changes a policy of the organisation, or its attachments. `check` gets all sockets of the organisation before
+    /// and after the change, without their tunnels, in the same order, within the transaction. Returns the changed
+    /// policy, or `None` if it does not exist.
     ///
     /// # Errors
-    /// What `check` refuses, [`StoreError::PolicyNameTaken`], [`StoreError::Gone`] when the socket is none of the
-    /// organisation's, or a failure of the database; nothing is changed then.
+    /// An error of `check`, [`StoreError::PolicyNameTaken`], [`StoreError::Gone`] if the organisation has no such
+    /// socket, or a failure of the database; nothing is changed then.
     pub async fn change_policy<E: From<StoreError>>(
         &self,
         organisation: AccountId,
@@ -214,7 +214,7 @@ impl Store {
         Ok(changed)
     }
 
-    /// Deletes a policy of the organisation that is attached to nothing. Gives whether there was one.
+    /// Deletes a policy of the organisation without attachments. Returns whether it existed.
     ///
     /// # Errors
     /// [`StoreError::PolicyAttached`], or a failure of the database.
@@ -234,7 +234,7 @@ impl Store {
         Ok(true)
     }
 
-    /// What edges need to know of all sockets of an organisation.
+    /// The routes of all sockets of an organisation, for edges.
     ///
     /// # Errors
     /// The database fails.
@@ -243,7 +243,7 @@ impl Store {
     }
 }
 
-/// Attaches a policy of the organisation to one of its sockets, or to all; once is enough.
+/// Attaches a policy of the organisation to one of its sockets, or to all. Idempotent.
 pub(crate) async fn attach(
     write: &mut Write,
     organisation: AccountId,
@@ -315,7 +315,7 @@ async fn apply(
     Ok(())
 }
 
-/// The sockets whose policies are asked for.
+/// The sockets whose policies are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PolicyScope {
     Socket(SocketId),
@@ -323,12 +323,12 @@ pub(crate) enum PolicyScope {
     Everybody,
 }
 
-/// The policies that concern sockets, each with its socket, in the order of their names.
+/// The policies of sockets, each with its socket, sorted by name.
 pub(crate) async fn attached(
     connection: &mut DbConnection,
     of: PolicyScope,
 ) -> Result<Vec<(SocketId, AttachedPolicy)>, StoreError> {
-    // What is attached both to the socket and to all sockets concerns it once. Three texts, so that each uses its
+    // A policy that is attached both to the socket and to all sockets applies once. Three texts, so that each uses its
     // index.
     macro_rules! query {
         ($one:literal, $all:literal) => {
@@ -361,7 +361,7 @@ pub(crate) async fn attached(
     rows.iter().map(|found| Ok((SocketId::from_bytes(row::bytes(found, "socket")?), attached_policy(found)?))).collect()
 }
 
-/// All sockets of an organisation with the policies that concern them, without tunnels.
+/// All sockets of an organisation with their policies, without tunnels.
 async fn concerned(connection: &mut DbConnection, organisation: AccountId) -> Result<Vec<SocketRoute>, StoreError> {
     let rows = sql::query("SELECT * FROM sockets WHERE account = $1 ORDER BY position")
         .bind(organisation.as_bytes().as_slice())
@@ -380,7 +380,7 @@ async fn concerned(connection: &mut DbConnection, organisation: AccountId) -> Re
 
 type AttachedSockets = HashMap<PolicyId, Vec<Option<SocketId>>>;
 
-/// What the organisation's policies are attached to.
+/// The attachments of the organisation's policies.
 async fn attachments(connection: &mut DbConnection, organisation: AccountId) -> Result<AttachedSockets, StoreError> {
     let rows = sql::query(
         "SELECT attached.policy AS policy, attached.socket AS socket

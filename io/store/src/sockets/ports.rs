@@ -1,23 +1,23 @@
-//! The ports that sockets have for themselves.
+//! Ports of sockets.
 
 use std::{collections::HashSet, ops::RangeInclusive};
 
 use crate::db::{error::StoreError, sql, write::Write};
 
-/// The port that a socket asks for.
+/// A socket's request for a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortRequest {
     /// No port.
     None,
-    /// Any free port of the range: one that no socket ever had, else the one that was given back the longest ago, so
-    /// that clients of a former socket do not reach a new one.
+    /// Any free port of the range: one that was never used, otherwise the one freed longest ago, so that clients of a
+    /// former socket do not reach a new one.
     Any(RangeInclusive<u16>),
     /// This port.
     This(u16),
 }
 
-/// The port for the request: the former one, where any port will do and the former one is free. The socket with the
-/// port takes it.
+/// Selects the port for the request: the former one if any port will do and the former one is free. The caller stores
+/// the port with the socket.
 pub(crate) async fn take_port(
     write: &mut Write,
     wish: &PortRequest,

@@ -27,10 +27,10 @@ use crate::{
     identity::authorities::AuthorityKind,
 };
 
-/// How many sockets an account may have.
+/// Bound on the sockets of an account.
 pub const MAX_SOCKETS_PER_ACCOUNT: usize = 1_000;
 
-/// The maker of a temporary socket, as a hash. The same maker gets the socket's name and port again.
+/// A hash that identifies the creator of a temporary socket. The same creator gets the socket's name and port again.
 pub type Maker = [u8; 32];
 
 /// A new socket.
@@ -42,7 +42,7 @@ pub struct NewSocket {
     pub account: AccountId,
     /// The name that the owner gives the socket.
     pub display_name: DisplayName,
-    /// What happens when another socket of the account has the name.
+    /// What to do if another socket of the account has the name.
     pub name_conflict: NameConflict,
     /// The type of the socket.
     pub socket_type: SocketType,
@@ -56,17 +56,17 @@ pub struct NewSocket {
     pub max_ports: usize,
     /// All other settings.
     pub settings: SocketSettings,
-    /// Policies of the organisation for access, from the beginning.
+    /// Policies of the organisation that are attached from the start.
     pub policies: Vec<PolicyId>,
-    /// The holder of a temporary socket, which ends with its forward, and with the holder at the latest.
+    /// The holder of a temporary socket, which ends with its forward, at the latest with the holder.
     pub temporary: Option<HolderId>,
-    /// The maker, which may have the name and the port again once the socket is gone; `None`: nobody.
+    /// The creator, which may get the name and the port again after the socket has ended; `None`: no reuse.
     pub maker: Option<Maker>,
-    /// When the socket is made, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created_at: i64,
 }
 
-/// Changes to a socket; `None` leaves as is.
+/// Changes to a socket; `None` keeps the former value.
 #[derive(Debug, Clone, Default)]
 pub struct SocketChange {
     /// The name that the owner gives the socket.
@@ -81,7 +81,7 @@ pub struct SocketChange {
     pub settings: Option<SocketSettings>,
 }
 
-/// Refuses one port more than the account may have.
+/// Fails if the account has reached its limit of ports.
 async fn bound_ports(write: &mut Write, account: AccountId, max: usize) -> Result<(), StoreError> {
     let count: i64 = sql::query_scalar("SELECT count(*) FROM sockets WHERE account = $1 AND port IS NOT NULL")
         .bind(account.as_bytes().as_slice())
@@ -100,8 +100,8 @@ async fn bound_ports(write: &mut Write, account: AccountId, max: usize) -> Resul
 }
 
 impl Store {
-    /// Makes a socket with the first name of the random numbers that was never given out. `answer` is what the client
-    /// gets and what is remembered for a repetition; it must hold no secret.
+    /// Creates a socket with the first name derived from the random numbers that was never used. `answer` is sent to
+    /// the client and stored for repetitions; it must hold no secret.
     ///
     /// # Errors
     /// [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`],
@@ -194,7 +194,7 @@ impl Store {
         found.as_ref().map(socket).transpose()
     }
 
-    /// The socket with this name, of any account.
+    /// The socket with this public name, of any account.
     ///
     /// # Errors
     /// The database fails.
@@ -204,7 +204,7 @@ impl Store {
         found.map(|found| row::bytes(&found, "id").map(SocketId::from_bytes)).transpose()
     }
 
-    /// A socket of the account, by its name.
+    /// A socket of the account, by its public name.
     ///
     /// # Errors
     /// The database fails.
@@ -217,7 +217,7 @@ impl Store {
         found.as_ref().map(socket).transpose()
     }
 
-    /// The socket of the account that its owner calls so.
+    /// The socket of the account with this display name.
     ///
     /// # Errors
     /// The database fails.
@@ -234,7 +234,7 @@ impl Store {
         found.as_ref().map(socket).transpose()
     }
 
-    /// The socket of the account with an id that begins so.
+    /// The socket of the account with this id prefix.
     ///
     /// # Errors
     /// [`StoreError::AmbiguousId`], or a failure of the database.
@@ -251,11 +251,11 @@ impl Store {
         found.first().map(socket).transpose()
     }
 
-    /// Changes a socket of the account as `change` says of what it is now; nothing else can change it in between. Gives
-    /// it as it is afterwards, or `None` when there is none.
+    /// Changes a socket of the account. `change` gets the current socket, within the transaction. Returns the changed
+    /// socket, or `None` if it does not exist.
     ///
     /// # Errors
-    /// What `change` refuses, or a failure of the database; nothing is changed then.
+    /// An error of `change`, or a failure of the database; nothing is changed then.
     pub async fn change_socket<E: From<StoreError>>(
         &self,
         account: AccountId,
@@ -265,7 +265,7 @@ impl Store {
         self.change_socket_with_policies(account, id, |socket, _| change(socket)).await
     }
 
-    /// [`Store::change_socket`], where `change` also sees the policies that concern the socket.
+    /// Like [`Store::change_socket`]; `change` also gets the policies of the socket.
     ///
     /// # Errors
     /// As [`Store::change_socket`].
@@ -287,7 +287,7 @@ impl Store {
         Ok(Some(changed))
     }
 
-    /// The sockets that were made for as long as something lives, each with who keeps it.
+    /// The temporary sockets, each with its holder.
     ///
     /// # Errors
     /// The database fails.
@@ -301,7 +301,7 @@ impl Store {
         rows.iter().map(ids).collect()
     }
 
-    /// The sockets that this maker has for as long as something lives, each with its tunnels.
+    /// The temporary sockets of this creator, each with its tunnels.
     ///
     /// # Errors
     /// The database fails.
@@ -325,7 +325,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Deletes a socket of the account with its tunnels. Its name stays taken. Gives whether there was one.
+    /// Deletes a socket of the account with its tunnels. Its public name stays reserved. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.
@@ -340,12 +340,12 @@ impl Store {
         Ok(deleted.rows_affected() > 0)
     }
 
-    /// What edges need to know of this socket, or `None` when it is gone.
+    /// The route of this socket for edges, or `None` if it does not exist.
     ///
     /// # Errors
     /// The database fails.
     pub async fn route(&self, id: SocketId) -> Result<Option<SocketRoute>, StoreError> {
-        // One transaction, so that socket and tunnels are of the same moment.
+        // One transaction, so that socket and tunnels are consistent.
         let mut read = self.read().await?;
         let found = sql::query("SELECT * FROM sockets WHERE id = $1")
             .bind(id.as_bytes().as_slice())
@@ -380,7 +380,7 @@ impl Store {
         Ok(Some(route))
     }
 
-    /// What edges need to know of all sockets.
+    /// The routes of all sockets, for edges.
     ///
     /// # Errors
     /// The database fails.
@@ -388,7 +388,7 @@ impl Store {
         self.routes_where(None).await
     }
 
-    /// What edges need to know of the sockets of one account, or of all.
+    /// The routes of the sockets of one account, or of all, for edges.
     pub(crate) async fn routes_where(&self, account: Option<AccountId>) -> Result<Vec<SocketRoute>, StoreError> {
         let account_id = account.as_ref().map(|account| account.as_bytes().as_slice());
         let mut read = self.read().await?;
@@ -462,7 +462,7 @@ async fn find(write: &mut Write, account: AccountId, id: SocketId) -> Result<Opt
     found.as_ref().map(socket).transpose()
 }
 
-/// Stores what changes, and gives the socket as it is then.
+/// Stores the changes, and returns the changed socket.
 async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Result<Socket, StoreError> {
     let socket = Socket {
         display_name: change.display_name.unwrap_or(former.display_name),
@@ -490,7 +490,7 @@ async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Resu
     Ok(socket)
 }
 
-/// The first name that this maker had and no socket has now, and the port that went with it.
+/// The first name of this creator that no socket uses now, and its port.
 async fn former_name(write: &mut Write, maker: Option<Maker>) -> Result<Option<(SocketName, Option<u16>)>, StoreError> {
     let Some(maker) = maker else { return Ok(None) };
     let found = sql::query(
@@ -504,7 +504,7 @@ async fn former_name(write: &mut Write, maker: Option<Maker>) -> Result<Option<(
     Ok(Some((row::parsed(&found, "name")?, found.try_get("port")?)))
 }
 
-/// Notes which port goes with a name whose maker may come back; other names lose it.
+/// Records the port of a name whose creator may return; removes it from other names.
 async fn remember_port(
     write: &mut Write,
     name: &SocketName,
@@ -520,7 +520,7 @@ async fn remember_port(
     Ok(())
 }
 
-/// Takes the first name that was never given out.
+/// Reserves the first name that was never used.
 async fn take_name(
     write: &mut Write,
     randoms: &[u64],
@@ -591,13 +591,13 @@ pub(crate) fn socket(found: &DbRow) -> Result<Socket, StoreError> {
 /// The certificate of an organisation's authority of a kind.
 const CLIENT_AUTHORITY: &str = "SELECT certificate FROM authorities WHERE organisation = $1 AND kind = $2";
 
-/// Whether those who come show who they are by a certificate: persons at `tls` sockets, machines at those of HTTP too.
+/// Whether clients may authenticate by a certificate: persons at `tls` sockets, machines also at HTTP sockets.
 fn asks_for_certificates(route: &SocketRoute) -> bool {
     let is_shown = route.socket_type == SocketType::Tls || route.socket_type.is_http();
     is_shown && route.settings.identity.is_some()
 }
 
-/// The route of a socket, its tunnels and direct origins not yet in it.
+/// The route of a socket, without tunnels and direct origins.
 pub(crate) fn route(socket: Socket) -> SocketRoute {
     SocketRoute {
         id: socket.id,

@@ -1,5 +1,5 @@
-//! Names of sockets and tunnels. In one organisation, no two sockets and no two tunnels have the same name, as
-//! [`DisplayName::key`] compares them.
+//! Display names of sockets and tunnels. Within an organisation they are unique among sockets and among tunnels,
+//! compared by [`DisplayName::key`].
 
 use std::collections::HashSet;
 
@@ -7,16 +7,16 @@ use sallyport_model::{AccountId, DisplayName, SocketId, SocketName, TunnelId};
 
 use crate::db::{error::StoreError, name_keys::MAX_NUMBER, sql, write::Write};
 
-/// What happens when the name of a new socket is taken.
+/// What to do when the name of a new socket is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameConflict {
-    /// The socket is not made.
+    /// The creation fails.
     Refuse,
-    /// The socket gets its name with a number.
+    /// The name gets a number.
     AddNumber,
 }
 
-/// The name that the socket gets: the one that was asked for, or that with a number.
+/// The name for a new socket: the requested one, or that with a number.
 pub(crate) async fn take(
     write: &mut Write,
     account: AccountId,
@@ -33,8 +33,8 @@ pub(crate) async fn take(
     numbered(&wanted, &keys.into_iter().collect()).ok_or(error)
 }
 
-/// Refuses a name that another socket of the account has, and one that is or was the public name of another one: it
-/// would be taken for that.
+/// Refuses a name that another socket of the account has, or that is or was the public name of another one, which could
+/// be confused with it.
 pub(crate) async fn require_free(
     write: &mut Write,
     account: AccountId,
@@ -89,7 +89,7 @@ pub(crate) async fn require_free_tunnel(
     Err(StoreError::NameTaken { name: wanted.to_string(), by })
 }
 
-/// The name with the lowest number that makes it another one.
+/// The name with the lowest number that is free.
 fn numbered(name: &DisplayName, taken: &HashSet<String>) -> Option<DisplayName> {
     (2..MAX_NUMBER).map(|number| name.numbered(number)).find(|name| !taken.contains(&name.key()))
 }

@@ -18,32 +18,32 @@ use crate::{
     },
 };
 
-/// A tunnel to be made.
+/// A new tunnel.
 #[derive(Debug, Clone)]
 pub struct NewTunnel {
     /// Its id.
     pub id: TunnelId,
     /// The socket it will belong to.
     pub socket: SocketId,
-    /// What its owner calls it, if anything.
+    /// Its display name, if any.
     pub name: Option<DisplayName>,
-    /// SHA-256 of the credential that its connector shows.
+    /// SHA-256 of the connector's credential.
     pub credential: CredentialHash,
-    /// Its share of the socket's flows beside the other tunnels.
+    /// Its share of the socket's flows relative to the other tunnels.
     pub weight: u16,
-    /// Which paths of the socket it serves.
+    /// The paths of the socket that it serves.
     pub path: PathRoute,
-    /// The holder of a temporary tunnel, which ends with its forward, and with the holder at the latest.
+    /// The holder of a temporary tunnel, which ends with its forward, at the latest with the holder.
     pub temporary: Option<HolderId>,
-    /// When it is made, in seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_at: i64,
 }
 
 impl Store {
-    /// Makes a tunnel at a socket of the account. It gets the first of the forward ports that
-    /// no other tunnel of the account has. The answer is not remembered, since it holds the credential.
+    /// Creates a tunnel at a socket of the account, with the first of the forward ports that no other tunnel of the
+    /// account has. The answer is not stored for repetitions, because it holds the credential.
     ///
-    /// # Errors
+    /// [`StoreError::Gone`] if the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
     /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`],
     /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
     pub async fn create_tunnel(
@@ -103,8 +103,8 @@ impl Store {
         Ok(Creation::Made(tunnel))
     }
 
-    /// The socket's tunnels after a position, oldest first, with their positions. Whose socket it is, the caller has
-    /// looked up.
+    /// The socket's tunnels after a position, oldest first, with their positions. The caller has checked the socket's
+    /// owner.
     ///
     /// # Errors
     /// The database fails.
@@ -123,7 +123,7 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, tunnel(found)?))).collect()
     }
 
-    /// All tunnels of the account after a position among all, oldest first, with their positions.
+    /// All tunnels of the account after a position, oldest first, with their positions.
     ///
     /// # Errors
     /// The database fails.
@@ -154,7 +154,7 @@ impl Store {
         Ok(self.tunnels_between(account, id, id).await?.pop())
     }
 
-    /// The tunnel of the account that its owner calls so.
+    /// The tunnel of the account with this display name.
     ///
     /// # Errors
     /// The database fails.
@@ -169,7 +169,7 @@ impl Store {
         found.as_ref().map(tunnel).transpose()
     }
 
-    /// The tunnel of the account with an id that begins so.
+    /// The tunnel of the account with this id prefix.
     ///
     /// # Errors
     /// [`StoreError::AmbiguousId`], or a failure of the database.
@@ -181,7 +181,7 @@ impl Store {
         Ok(found.pop())
     }
 
-    /// Two of the account's tunnels at most whose ids are none before `first` and none after `last`.
+    /// At most two of the account's tunnels with ids from `first` to `last`.
     async fn tunnels_between(
         &self,
         account: AccountId,
@@ -200,7 +200,7 @@ impl Store {
         found.iter().map(tunnel).collect()
     }
 
-    /// Calls a tunnel of the account otherwise. Gives it as it is now, or `None` when there is none.
+    /// Renames a tunnel of the account. Returns the changed tunnel, or `None` if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::NameTaken`], or a failure of the database.
@@ -242,7 +242,7 @@ impl Store {
         found.as_ref().map(tunnel).transpose()
     }
 
-    /// The hash of the credential of this tunnel, whosever it is.
+    /// The hash of the credential of this tunnel, of any account.
     ///
     /// # Errors
     /// The database fails.
@@ -254,7 +254,7 @@ impl Store {
         Ok(found.as_ref().map(tunnel).transpose()?.map(|tunnel| tunnel.credential))
     }
 
-    /// The account's tunnel with this forward port, unless it is a temporary one.
+    /// The account's tunnel with this forward port, unless it is temporary.
     ///
     /// # Errors
     /// The database fails.
@@ -270,7 +270,7 @@ impl Store {
         found.as_ref().map(tunnel).transpose()
     }
 
-    /// The tunnels that were made for as long as something lives, each with who keeps it.
+    /// The temporary tunnels, each with its holder.
     ///
     /// # Errors
     /// The database fails.
@@ -284,8 +284,8 @@ impl Store {
         rows.iter().map(ids).collect()
     }
 
-    /// Gives a tunnel of the socket another weight, other paths, or both; `None` leaves as is. Gives it as it is now,
-    /// or `None` when there is none.
+    /// Changes the weight or the paths of a tunnel of the socket; `None` keeps the former value. Returns the changed
+    /// tunnel, or `None` if it does not exist.
     ///
     /// # Errors
     /// The database fails.
@@ -318,10 +318,10 @@ impl Store {
         Ok(changed)
     }
 
-    /// Puts a new credential in the place of the old one. Gives the tunnel as it is now, or `None` when there is none.
+    /// Replaces the credential. Returns the changed tunnel, or `None` if it does not exist.
     ///
     /// # Errors
-    /// The database fails; the old credential stays good then.
+    /// The database fails; the old credential stays valid then.
     pub async fn change_credential(
         &self,
         socket: SocketId,
@@ -340,7 +340,7 @@ impl Store {
         Ok(changed)
     }
 
-    /// Deletes a tunnel of the socket. Gives whether there was one.
+    /// Deletes a tunnel of the socket. Returns whether it existed.
     ///
     /// # Errors
     /// The database fails.
@@ -387,7 +387,7 @@ pub(crate) fn tunnel(found: &DbRow) -> Result<Tunnel, StoreError> {
     })
 }
 
-/// The paths that an origin serves, as its row has them.
+/// The paths of an origin, from its row.
 pub(crate) fn path(found: &DbRow) -> Result<PathRoute, StoreError> {
     let read = |column: &'static str| -> Result<Option<PathPrefix>, StoreError> {
         let text: Option<&str> = found.try_get(column)?;

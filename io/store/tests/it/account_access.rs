@@ -1,4 +1,4 @@
-//! Passwords of accounts, what sets them, codes beside them, sessions, and how new accounts come in.
+//! Access of accounts: passwords, reset tokens, second factors, sessions, and registration.
 
 use sallyport_model::{InvitationId, Role};
 use sallyport_store::{

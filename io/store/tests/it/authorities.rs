@@ -1,4 +1,4 @@
-//! The authorities of organisations, and what is written down of them.
+//! The certificate authorities of organisations, and the records of their certificates.
 
 use sallyport_model::{IdentitySettings, SocketSettings, SocketType};
 use sallyport_store::{

@@ -1,4 +1,4 @@
-//! Controls over one store, and the keys that they share.
+//! Control instances over one store, and their shared keys.
 
 use sallyport_store::StoreError;
 
@@ -9,12 +9,12 @@ async fn a_control_counts_on_until_it_is_forgotten() {
     let (_dir, store) = store_with_account().await;
     store.beat([1; 16], "10.0.0.1:8444", "1.0").await.unwrap();
     let seen = store.beat([2; 16], "", "1.1").await.unwrap();
-    let told: Vec<_> =
+    let controls: Vec<_> =
         seen.iter().map(|one| (one.id, one.beat, one.addresses.as_str(), one.program.as_str())).collect();
-    assert_eq!(told, [([1; 16], 1, "10.0.0.1:8444", "1.0"), ([2; 16], 1, "", "1.1")]);
+    assert_eq!(controls, [([1; 16], 1, "10.0.0.1:8444", "1.0"), ([2; 16], 1, "", "1.1")]);
     let seen = store.beat([1; 16], "10.0.0.9:8444", "1.1").await.unwrap();
     assert_eq!((seen[0].beat, seen[0].addresses.as_str()), (2, "10.0.0.9:8444"));
-    // One that has counted on since is not forgotten.
+    // A control whose counter has grown since is not forgotten.
     store.forget_control([1; 16], 1).await.unwrap();
     store.forget_control([2; 16], 1).await.unwrap();
     let seen = store.beat([1; 16], "", "1.1").await.unwrap();

@@ -1,4 +1,4 @@
-//! Logins of programs that wait for a person.
+//! Device logins: programs that wait for a person's approval.
 
 use sallyport_model::{AccountId, LoginSessionId, SocketId};
 use sallyport_store::{DeviceAnswer, MAX_DEVICE_LOGINS_OF_ORGANISATION, NewDeviceLogin};
@@ -32,8 +32,8 @@ async fn a_program_learns_the_answer_once() {
     assert!(!store.answer_device_login("BCDFGHJK", None, NOW).await.unwrap(), "an answer stands");
     assert_eq!(store.device_login("BCDFGHJK", NOW).await.unwrap(), None);
     let (one, two) = tokio::join!(store.take_device_answer(new.device, NOW), store.take_device_answer(new.device, NOW));
-    let told: Vec<_> = [one.unwrap(), two.unwrap()].into_iter().flatten().collect();
-    assert_eq!(told, [DeviceAnswer::Agreed(session, new.socket)], "once");
+    let answers: Vec<_> = [one.unwrap(), two.unwrap()].into_iter().flatten().collect();
+    assert_eq!(answers, [DeviceAnswer::Agreed(session, new.socket)], "once");
     assert!(store.begin_device_login(&new, NOW).await.unwrap());
     assert!(store.answer_device_login("BCDFGHJK", None, NOW).await.unwrap());
     assert_eq!(store.take_device_answer(new.device, NOW).await.unwrap(), Some(DeviceAnswer::Denied));
@@ -41,7 +41,7 @@ async fn a_program_learns_the_answer_once() {
 }
 
 #[tokio::test]
-async fn what_nobody_answers_ends_and_organisations_have_their_bounds() {
+async fn unanswered_logins_expire_and_organisations_have_limits() {
     let (_dir, store) = store_with_account().await;
     store.create_account(account(2)).await.unwrap();
     let (own, other) = (account(1).account.id, account(2).account.id);

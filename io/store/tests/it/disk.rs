@@ -1,4 +1,4 @@
-//! A disk that fills up, and one that turns read-only.
+//! A full disk, and a read-only disk.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,14 +9,14 @@ use sallyport_store::{Store, StoreError};
 
 use crate::fixtures::{account, make_socket};
 
-/// A small file system of its own, unmounted when dropped.
+/// A small file system, unmounted on drop.
 struct SmallDisk {
     path: PathBuf,
     _parent: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    /// `None`, with the reason printed, where mounting is not allowed.
+    /// `None` where mounting is not allowed; prints the reason.
     fn mount() -> Option<Self> {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("disk");
@@ -71,7 +71,7 @@ async fn a_full_disk_loses_nothing_and_room_heals_it() {
     let filler = fill(&disk.path);
     let mut made = 1;
     let mut full = None;
-    // The log may still have room that it took before.
+    // The log may still have space that it allocated before.
     for n in 2..2_000 {
         match make_socket(&store, 1, n % 900, &[u64::from(n)]).await {
             Ok(_) => made += 1,
@@ -100,7 +100,7 @@ async fn a_full_disk_loses_nothing_and_room_heals_it() {
 }
 
 #[tokio::test]
-async fn a_full_disk_at_the_first_start_is_told() {
+async fn a_full_disk_at_the_first_start_is_a_clear_error() {
     let Some(disk) = SmallDisk::mount() else { return };
     let filler = fill(&disk.path);
     let error = Store::open(&disk.path).await.unwrap_err();
@@ -110,7 +110,7 @@ async fn a_full_disk_at_the_first_start_is_told() {
 }
 
 #[tokio::test]
-async fn a_read_only_disk_is_told() {
+async fn a_read_only_disk_is_a_clear_error() {
     let Some(disk) = SmallDisk::mount() else { return };
     let store = Store::open(&disk.path).await.unwrap();
     store.create_account(account(1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Whose the installation is, and which edges joined it.
+//! The owner of the installation, and joined edges.
 
 use sallyport_model::EdgeId;
 use sallyport_store::{JoinRefusal, JoiningEdge, NewEdgeToken, TokenUser};
@@ -6,7 +6,7 @@ use sallyport_store::{JoinRefusal, JoiningEdge, NewEdgeToken, TokenUser};
 use crate::fixtures::{NOW, account, store_with_account};
 
 #[tokio::test]
-async fn the_installation_belongs_to_the_first_account_and_falls_to_nobody_else() {
+async fn the_installation_belongs_to_the_first_account_only() {
     let (_dir, store) = store_with_account().await;
     store.create_account(account(2)).await.unwrap();
     let (ann, bob) = (account(1).account.id, account(2).account.id);

@@ -1,4 +1,4 @@
-//! Things to put into a store.
+//! Test data for a store.
 
 use sallyport_model::{Account, AccountId, CredentialHash, Socket, SocketId, SocketType, Tunnel, TunnelId};
 use sallyport_store::{
@@ -24,7 +24,7 @@ pub(crate) fn account(n: u8) -> NewAccount {
     }
 }
 
-/// A session of an account whose password was never changed, with a refresh token of the same number.
+/// A session of an account with its original password, with a refresh token of the same number.
 pub(crate) fn new_session(owner: u8, n: u8, now: i64, expires_at: i64) -> NewSession {
     NewSession {
         id: [n; 16],
@@ -73,7 +73,7 @@ pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> NewTunnel {
     }
 }
 
-/// Makes a tunnel with a forward port that comes from its number.
+/// Makes a tunnel whose forward port derives from its number.
 pub(crate) async fn make_tunnel(store: &Store, owner: u8, socket: SocketId, n: u32) -> Result<Tunnel, StoreError> {
     let port = u16::try_from(2_000 + n % 60_000).unwrap();
     match store.create_tunnel(account(owner).account.id, &new_tunnel(socket, n), &[port], None).await? {
@@ -82,7 +82,7 @@ pub(crate) async fn make_tunnel(store: &Store, owner: u8, socket: SocketId, n: u
     }
 }
 
-/// Makes a socket whose name comes from these random numbers.
+/// Makes a socket whose name derives from these random numbers.
 pub(crate) async fn make_socket(store: &Store, owner: u8, n: u32, randoms: &[u64]) -> Result<Socket, StoreError> {
     match store.create_socket(new_socket(owner, n), randoms, None, |_| String::new()).await? {
         Creation::Made((socket, _)) => Ok(socket),

@@ -144,7 +144,7 @@ async fn what_a_provider_gave_is_kept_with_the_login_and_asked_once_at_a_time() 
     let four = begin(4, "u-1", there(&other, Some("s-1"), None)).await;
     assert_eq!(store.provider_tokens(one.id).await.unwrap().as_deref(), Some("sealed"));
 
-    // Due questions are taken up once, the oldest first.
+    // Due checks are claimed once, the oldest first.
     assert!(store.claim_provider_checks(NOW + 9).await.unwrap().is_empty());
     let due = store.claim_provider_checks(NOW + 30).await.unwrap();
     let ids: Vec<_> = due.iter().map(|check| check.session.id).collect();
@@ -156,10 +156,11 @@ async fn what_a_provider_gave_is_kept_with_the_login_and_asked_once_at_a_time() 
     store.record_provider_check(two.id, None, 0, None).await.unwrap();
     let due = store.claim_provider_checks(NOW + 9_000).await.unwrap();
     assert_eq!((due.len(), due[0].tokens.as_str(), due[0].failures), (1, "newer", 2));
-    // What is over is not asked about.
+    // Ended logins are not checked.
     assert!(store.claim_provider_checks(NOW + 20_000).await.unwrap().is_empty());
 
-    // The login that is named, and one of the same person without a name; nobody else's, and none elsewhere.
+    // The login with this session id, and a login of the same person without a session id. Logins of other persons and
+    // at other providers stay.
     let end = async |subject: Option<&str>, sid: Option<&str>| {
         let ended = store.end_provider_sessions(ann, dex.id, LogoutSubject { subject, sid }).await.unwrap();
         let mut ids: Vec<_> = ended.iter().map(|session| session.id).collect();
@@ -175,7 +176,7 @@ async fn what_a_provider_gave_is_kept_with_the_login_and_asked_once_at_a_time() 
     assert_eq!(store.person_session(four.id, NOW).await.unwrap().unwrap().person, described);
     assert!(!store.describe_person_session(one.id, &described).await.unwrap(), "it has ended");
     assert_eq!(store.provider_tokens(one.id).await.unwrap(), None);
-    // What was used is known as used.
+    // A used token is remembered as used.
     assert!(store.use_once(ann, [9; 16], NOW + 10, NOW).await.unwrap());
     assert!(store.is_used(ann, [9; 16], NOW).await.unwrap() && !store.is_used(ann, [9; 16], NOW + 10).await.unwrap());
     assert!(!store.is_used(ann, [8; 16], NOW).await.unwrap());

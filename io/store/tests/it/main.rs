@@ -1,6 +1,6 @@
-//! The store on a real disk: what it keeps, what it refuses, what it survives.
+//! The store on a real disk: persistence, refusals, and recovery from faults.
 //!
-//! Everything but `open`, `disk` and `lock`, which are about files, runs a second time on PostgreSQL
+//! Every module but `open`, `disk` and `lock`, which are about files, runs a second time on PostgreSQL
 //! (`postgres::the_suite_holds_on_postgresql`): tests take their stores from `fixtures`.
 
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! What sockets and tunnels are called.
+//! Display names of sockets and tunnels.
 
 use sallyport_model::{DisplayName, ShortId};
 use sallyport_store::{Creation, NameConflict, NewSocket, NewTunnel, SocketChange, StoreError};
@@ -26,7 +26,7 @@ async fn an_account_has_no_two_sockets_of_a_name_and_another_account_may() {
     assert_eq!(make(numbered.clone(), 4).await.unwrap().display_name.as_str(), "MY SERVICE (2)");
     let again = NewSocket { id: new_socket(1, 5).id, ..numbered };
     assert_eq!(make(again, 5).await.unwrap().display_name.as_str(), "MY SERVICE (3)");
-    // A public name, even of a socket that is gone, would be taken for that socket.
+    // A display name equal to a public name, even of a deleted socket, would be confused with that socket.
     let gone = make(called(2, 6, "gone"), 6).await.unwrap();
     assert!(store.delete_socket(gone.account, gone.id).await.unwrap());
     let refused = make(called(1, 7, gone.name.as_str()), 7).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! What the store promises about each noun beyond keeping it.
+//! Promises of the store about each kind of record, beyond persistence.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ async fn sockets_made_at_once_never_share_a_name() {
     let mut making = tokio::task::JoinSet::new();
     for n in 0..40 {
         let store = store.clone();
-        // All want the same names.
+        // All tasks request the same names.
         making.spawn(async move { make_socket(&store, 1, n, &(0..40).collect::<Vec<_>>()).await.unwrap().name });
     }
     let names: HashSet<SocketName> = making.join_all().await.into_iter().collect();
@@ -46,7 +46,7 @@ async fn a_caller_that_gives_up_leaves_the_store_working() {
     for n in 0..200 {
         let randoms = [u64::from(n)];
         let making = make_socket(&store, 1, n, &randoms);
-        // Given up at some point between the first and the last step.
+        // Cancelled at some point between the first and the last step.
         let _ = tokio::time::timeout(std::time::Duration::from_micros(u64::from(n) * 20), making).await;
     }
     make_socket(&store, 1, 1_000, &[1_000]).await.unwrap();
@@ -73,7 +73,7 @@ async fn there_are_bounds() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_nobody_is_not_made() {
+async fn records_without_an_owner_are_not_created() {
     let (_dir, store) = store_with_account().await;
     assert!(matches!(make_socket(&store, 9, 1, &[1]).await, Err(StoreError::Gone)));
     make_socket(&store, 1, 1, &[1]).await.expect("the name was not lost with the refusal");

@@ -1,4 +1,4 @@
-//! Opening, reopening and refusing.
+//! Opening and reopening a data directory, and refusals.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -14,7 +14,7 @@ async fn sql(path: &Path, statement: &'static str) {
     connection.close().await.unwrap();
 }
 
-/// Opening is refused, and the files are as before.
+/// Opening is refused, and the files are unchanged.
 async fn refused(dir: &Path) -> StoreError {
     let path = dir.join(DATABASE_FILE);
     let log = dir.join(format!("{DATABASE_FILE}-wal"));
@@ -202,7 +202,7 @@ async fn sockets_of_an_older_database_that_share_a_name_get_numbers_and_none_is_
         make_socket(&store, owner, n, &[u64::from(n)]).await.unwrap();
     }
     store.close().await;
-    // As they stood before names were unique; the third is called as the second would be with a number.
+    // The rows of the time before names were unique. The third has the name that the second would get with a number.
     sql(
         &dir.path().join(DATABASE_FILE),
         "UPDATE sockets SET name_key = NULL, display_name = 'Blog';

@@ -1,4 +1,4 @@
-//! Members and invitations: their bounds, and what goes with what.
+//! Members and invitations: their limits, and what is deleted with them.
 
 use sallyport_model::{AccountId, InvitationId, Role, ScopeSet, TokenId};
 use sallyport_store::{
@@ -32,7 +32,7 @@ fn hash(number: u16) -> [u8; 32] {
     hash
 }
 
-/// The account belongs to the organisation from now on.
+/// Makes the account a member of the organisation.
 async fn join(store: &Store, number: u16, organisation: u8, who: u8, role: Role) {
     let who = account(who).account;
     let new = invitation(number, organisation, who.email.as_str(), role, organisation);
@@ -69,7 +69,7 @@ async fn members_come_with_invitations_and_go_with_what_was_theirs_there() {
     assert_eq!(store.invite(&guest, hash(2)).await.unwrap(), InviteOutcome::Done);
     let too_much = invitation(3, 1, "other@example.com", Role::Owner, 2);
     assert_eq!(store.invite(&too_much, hash(3)).await.unwrap(), InviteOutcome::NotAllowed);
-    // What an owner has sent for an owner only an owner ends.
+    // Only an owner may withdraw an owner's invitation of an owner.
     let heir = invitation(6, 1, "heir@example.com", Role::Owner, 1);
     assert_eq!(store.invite(&heir, hash(6)).await.unwrap(), InviteOutcome::Done);
     let lower = invitation(7, 1, "HEIR@example.com", Role::Viewer, 2);
@@ -85,7 +85,7 @@ async fn members_come_with_invitations_and_go_with_what_was_theirs_there() {
     assert!(store.token_by_hash([7; 32]).await.unwrap().is_none());
     assert!(store.invitations(id(1), NOW, 0, 10).await.unwrap().is_empty());
     assert_eq!(store.role(id(1), id(2)).await.unwrap(), None);
-    // Who was sent away between the question and the change makes nothing more.
+    // A member removed between the check and the change can create nothing more.
     assert!(matches!(store.create_token(new, None).await, Err(StoreError::Gone)));
     assert_eq!(store.invite(&guest, hash(4)).await.unwrap(), InviteOutcome::NotAllowed);
 }
@@ -112,7 +112,7 @@ async fn there_are_bounds_and_what_is_over_makes_room() {
     let one_more = invitation(500, 1, "more@example.com", Role::Viewer, 1);
     let error = store.invite(&one_more, hash(500)).await.unwrap_err();
     assert!(matches!(error, StoreError::Limit { max: MAX_INVITATIONS_PER_ORGANISATION, .. }), "{error}");
-    // The same address again takes no more room.
+    // A second invitation to the same address takes no more room.
     let again = invitation(501, 1, "G7@EXAMPLE.com", Role::Member, 1);
     assert_eq!(store.invite(&again, hash(501)).await.unwrap(), InviteOutcome::Done);
     let later = Invitation { created_at: NOW + 100, expires_at: NOW + 200, ..one_more };

@@ -1,4 +1,4 @@
-//! Persons with a password, and what is used once.
+//! Persons with a password, and single-use tokens.
 
 use sallyport_model::{AccountId, PersonId, ProviderConfig, ProviderId, ProviderKind};
 use sallyport_store::{LocalPerson, MAX_LINKS_PER_PERSON, NewPersonLink, Store, StoreError, StoredProvider};

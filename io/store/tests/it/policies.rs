@@ -1,4 +1,4 @@
-//! Policies, and where they are attached.
+//! Policies and their attachments.
 
 use sallyport_model::{PolicyId, SocketRoute};
 use sallyport_store::{
@@ -114,7 +114,7 @@ async fn names_are_there_once_and_there_are_not_too_many() {
     let (_dir, store) = store_with_account().await;
     store.create_policy(&new(1, 1, "staff")).await.unwrap();
     let taken = store.create_policy(&new(1, 2, "staff")).await.unwrap_err();
-    assert_eq!(taken.to_string(), "there is already a policy called \"staff\"");
+    assert_eq!(taken.to_string(), "there is already a policy named \"staff\"");
     let second = new(1, 2, "other");
     store.create_policy(&second).await.unwrap();
     let renamed = PolicyChange { name: Some("staff".parse().unwrap()), ..PolicyChange::default() };

@@ -1,4 +1,4 @@
-//! Ports that belong to sockets, forward ports of tunnels, and what is there for a while only.
+//! Ports of sockets, forward ports of tunnels, and temporary records.
 
 use std::ops::RangeInclusive;
 
@@ -42,7 +42,7 @@ async fn a_port_that_was_given_back_is_the_last_to_be_given_out() {
     assert_eq!([port(&store, 2).await, port(&store, 3).await], [20_001, 20_002]);
     let again = make(&store, 4, PortRequest::Any(RANGE)).await.unwrap();
     assert_eq!(again.port, Some(20_000));
-    // With the account, all of them go; the one that was free first comes first.
+    // Deleting the account frees all its ports; the port that was freed first is used first.
     let sockets = store.sockets(again.account, 0, 9).await.unwrap();
     for (_, socket) in sockets.iter().rev() {
         store.delete_socket(socket.account, socket.id).await.unwrap();
@@ -171,7 +171,7 @@ async fn forward_ports_differ_within_an_account() {
 }
 
 #[tokio::test]
-async fn what_is_temporary_is_told() {
+async fn temporary_sockets_and_tunnels_are_listed() {
     let (_dir, store) = store_with_account().await;
     let stays = make_socket(&store, 1, 1, &[1]).await.unwrap();
     let goes = sallyport_store::NewSocket { temporary: Some([1; 16]), ..new_socket(1, 2) };

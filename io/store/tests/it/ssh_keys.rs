@@ -1,4 +1,4 @@
-//! Keys of ssh clients.
+//! SSH keys of clients.
 
 use sallyport_store::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey, StoreError};
 

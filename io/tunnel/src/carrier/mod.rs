@@ -1,4 +1,4 @@
-//! Carriers other than TLS with our ALPN, for networks that let nothing else through.
+//! Carriers over QUIC and WebSocket, for networks that do not let TLS with the tunnel's ALPN through.
 
 pub mod quic;
 pub mod websocket;

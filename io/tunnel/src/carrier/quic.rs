@@ -1,8 +1,9 @@
 //! Carriers over QUIC (RFC 9000): each carrier is one bidirectional stream that the connector opens.
 //!
-//! One connection holds a session with all its legs: a leg costs no handshake, none waits for what another one lost, and
-//! the connection outlives a change of the connector's address. The protocol is quinn's; the certificates and the ALPN
-//! are those of the TLS carriers, and early data (0-RTT) is off, because a repeated HELLO or JOIN must mean nothing.
+//! One connection holds a session with all its legs. A new leg costs no handshake, packet loss on one leg does not
+//! delay another, and the connection survives a change of the connector's address. quinn implements the protocol;
+//! certificates and ALPN are those of the TLS carriers. Early data (0-RTT) is off, because a replayed HELLO or JOIN
+//! must have no effect.
 
 use std::{
     fmt, io,
@@ -22,23 +23,23 @@ use quinn::{
 use sallyport_wire::ALPN;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How long a connection may be silent before it is over.
+/// Idle timeout of a connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// After how much silence the connector shows that it is there.
+/// Interval of keep-alive packets on an idle connection, sent by the connector.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How much may have come on one stream that was not read yet, in bytes.
+/// Receive window of one stream, in bytes.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// How much may have come on all streams of a connection that was not read yet, in bytes.
+/// Receive window of a connection (all streams together), in bytes.
 const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024 * 1024;
-/// How much may have been written on all streams of a connection that has not arrived yet, in bytes.
+/// Send window of a connection (all streams together), in bytes.
 const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
-/// How many connections may wait to be looked at, and what they may have sent by then, each and together, in bytes.
+/// Bounds on connections that are not accepted yet: their number, and their received bytes (each and together).
 const MAX_INCOMING: usize = 1_024;
 const MAX_INCOMING_BYTES: u64 = 65_536;
 const MAX_ALL_INCOMING_BYTES: u64 = 16 * 1024 * 1024;
-/// How long what was written last may take to leave before a connection is closed: the close takes along what has not left.
+/// Time that the last written bytes have to leave before a connection is closed. A close discards unsent data.
 const LAST_WORDS_TIME: Duration = Duration::from_millis(200);
-/// The code with which connections are closed in good order.
+/// Application error code of an orderly close.
 const DONE: VarInt = VarInt::from_u32(0);
 
 /// The edge's UDP port.
@@ -47,14 +48,14 @@ pub struct QuicListener {
     endpoint: Endpoint,
 }
 
-/// A connection that came, and that nothing was done for yet.
+/// An incoming connection before its handshake.
 pub struct QuicIncoming(quinn::Incoming);
 
 /// A connection between a connector and an edge.
 #[derive(Clone)]
 pub struct QuicConnection {
     connection: quinn::Connection,
-    /// Of connections that were dialed: it keeps the socket.
+    /// Set on dialed connections: keeps their socket open.
     endpoint: Option<Endpoint>,
 }
 
@@ -84,15 +85,15 @@ fn transport(congestion: Option<&str>) -> TransportConfig {
 }
 
 fn unusable(error: impl fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("QUIC cannot be spoken with these settings of TLS: {error}"))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("these TLS settings do not fit QUIC: {error}"))
 }
 
 impl QuicListener {
-    /// Takes connections on this socket, with these certificates, and up to `max_streams` carriers on each. To be called
-    /// inside of a tokio runtime.
+    /// Accepts connections on this socket with these certificates, and up to `max_streams` carriers on each. Must be
+    /// called inside a tokio runtime.
     ///
     /// # Errors
-    /// The socket or the settings of TLS cannot be used.
+    /// The socket or the TLS settings cannot be used.
     pub fn new(
         socket: UdpSocket,
         tls: &rustls::ServerConfig,
@@ -116,17 +117,17 @@ impl QuicListener {
         Ok(Self { endpoint })
     }
 
-    /// The next connection; `None` when the port is closed. Cancel safe.
+    /// Returns the next connection, or `None` once the port is closed. Cancel safe.
     pub async fn accept(&self) -> Option<QuicIncoming> {
         self.endpoint.accept().await.map(QuicIncoming)
     }
 
-    /// Takes no connections from now on; those that there are go on.
+    /// Refuses new connections; existing ones continue.
     pub fn refuse_new(&self) {
         self.endpoint.set_server_config(None);
     }
 
-    /// Lets the last words on the connections leave, closes them, and waits until their other ends have been told.
+    /// Sends what the connections still have to send, closes them, and waits until the peers were notified.
     pub async fn close(&self) {
         if self.endpoint.open_connections() > 0 {
             tokio::time::sleep(LAST_WORDS_TIME).await;
@@ -143,18 +144,19 @@ impl fmt::Debug for QuicIncoming {
 }
 
 impl QuicIncoming {
-    /// Where it says that it comes from.
+    /// The address that the client claims.
     #[must_use]
     pub fn remote_address(&self) -> SocketAddr {
         self.0.remote_address()
     }
 
-    /// Refuses it.
+    /// Refuses the connection.
     pub fn refuse(self) {
         self.0.refuse();
     }
 
-    /// Has the client come again with a token that proves its address. `None` when that was done; else it has the token.
+    /// Returns the connection if a token proves its address. Otherwise asks the client to retry with a token, and
+    /// returns `None`.
     #[must_use]
     pub fn validated(self) -> Option<Self> {
         if self.0.remote_address_validated() || !self.0.may_retry() {
@@ -164,10 +166,10 @@ impl QuicIncoming {
         None
     }
 
-    /// Goes through the handshake.
+    /// Completes the handshake.
     ///
     /// # Errors
-    /// It failed.
+    /// The handshake failed.
     pub async fn accept(self) -> io::Result<QuicConnection> {
         let connection = self.0.accept().map_err(io::Error::from)?.await.map_err(io::Error::from)?;
         Ok(QuicConnection { connection, endpoint: None })
@@ -181,11 +183,11 @@ impl fmt::Debug for QuicConnection {
 }
 
 impl QuicConnection {
-    /// Connects to an edge, and verifies that it is `server_name`. `congestion` is bbr, cubic or reno; what is not known
-    /// here means cubic. To be called inside of a tokio runtime.
+    /// Connects to an edge and verifies that its name is `server_name`. `congestion` is bbr, cubic or reno; any other
+    /// value means cubic. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The edge does not answer over UDP, or not as one; the text says what.
+    /// The edge does not answer over UDP, or the handshake fails; the text says why.
     pub async fn connect(
         address: SocketAddr,
         server_name: &str,
@@ -210,37 +212,37 @@ impl QuicConnection {
         Ok(Self { connection, endpoint: Some(endpoint) })
     }
 
-    /// Where the other end is.
+    /// The address of the peer.
     #[must_use]
     pub fn remote_address(&self) -> SocketAddr {
         self.connection.remote_address()
     }
 
-    /// Whether carriers can still be opened on it.
+    /// Whether new carriers can be opened on the connection.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.connection.close_reason().is_none()
     }
 
-    /// A new carrier; nothing travels before something is written to it. Waits while there are as many as the edge allows.
+    /// Opens a carrier. Nothing is sent before the first write. Waits while the edge's limit of streams is reached.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is closed.
     pub async fn open_carrier(&self) -> io::Result<QuicCarrier> {
         let (send, recv) = self.connection.open_bi().await.map_err(io::Error::from)?;
         Ok(QuicCarrier { send, recv })
     }
 
-    /// The next carrier that the connector opened. Cancel safe.
+    /// Returns the next carrier that the connector opened. Cancel safe.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is closed.
     pub async fn accept_carrier(&self) -> io::Result<QuicCarrier> {
         let (send, recv) = self.connection.accept_bi().await.map_err(io::Error::from)?;
         Ok(QuicCarrier { send, recv })
     }
 
-    /// Closes the connection, and waits until the other end has been told.
+    /// Closes the connection and waits until the peer was notified.
     pub async fn close(&self) {
         self.connection.close(DONE, b"done");
         if let Some(endpoint) = &self.endpoint {

@@ -1,7 +1,7 @@
-//! Carriers over WebSocket (RFC 6455): what a carrier sends travels in binary messages, whose bounds mean nothing.
+//! Carriers over WebSocket (RFC 6455): binary messages hold the carrier's bytes; message boundaries have no meaning.
 //!
-//! The frames are read and written by tungstenite. Pings are answered, text is refused (close code 1003), and so are
-//! messages of more than [`MAX_MESSAGE_BYTES`] (1009). The end of the connection is a Close frame.
+//! tungstenite reads and writes the frames. Pings are answered. Text messages are refused (close code 1003), and so are
+//! messages above [`MAX_MESSAGE_BYTES`] (1009). A Close frame ends the connection.
 
 use std::{
     future::Future as _,
@@ -35,44 +35,43 @@ use tokio_tungstenite::{
     },
 };
 
-/// Where an edge takes carriers over WebSocket, on the host that connectors dial.
+/// Path at which an edge accepts carriers over WebSocket, on the host that connectors dial.
 pub const PATH: &str = "/_sallyport/tunnel";
-/// The subprotocol that both sides name.
+/// The subprotocol that both sides offer.
 pub const SUBPROTOCOL: &str = "sallyport-tunnel.1";
-/// The longest message that is sent and taken, in bytes, whether in one frame or in several. Whoever has not shown a
-/// credential yet makes the edge hold this much and no more.
+/// The longest message, in bytes, in one frame or several. An unauthenticated client makes the edge buffer at most this
+/// much.
 pub const MAX_MESSAGE_BYTES: usize = 65_536;
-/// How much is read at once, in bytes. Each carrier keeps a buffer of this size.
+/// Size of the read buffer of each carrier, in bytes.
 const READ_BUFFER_BYTES: usize = 16_384;
-/// How much may wait to be written, in bytes: a message, and answers to pings.
+/// Bound on bytes that wait to be written (one message and pongs).
 const MAX_UNWRITTEN_BYTES: usize = 256 * 1024;
-/// For how long, and how much, is read and dropped after the other side was told that it broke the rules: closing at
-/// once would take the words with it.
+/// Bounds on reading and discarding after a protocol error: time and bytes. Closing at once would lose the Close frame.
 const MAX_LINGER: Duration = Duration::from_secs(1);
 const MAX_LINGER_BYTES: usize = 4 * 1024 * 1024;
 
-/// Why a request for a WebSocket is not what a connector sends.
+/// Reason why a WebSocket request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WebSocketRefusal {
-    /// It asks for no WebSocket.
-    #[error("this is where connectors open their tunnels over WebSocket")]
+    /// The request has no `Upgrade: websocket`.
+    #[error("connectors open their tunnels over WebSocket here")]
     NoUpgrade,
-    /// Another version of the protocol.
-    #[error("only version 13 of the WebSocket protocol is spoken here")]
+    /// `Sec-WebSocket-Version` is not 13.
+    #[error("only version 13 of the WebSocket protocol is supported")]
     Version,
-    /// No usable key.
+    /// `Sec-WebSocket-Key` is missing or malformed.
     #[error("Sec-WebSocket-Key is not the Base64 of 16 bytes")]
     Key,
-    /// It does not offer our subprotocol.
+    /// `Sec-WebSocket-Protocol` does not offer [`SUBPROTOCOL`].
     #[error("Sec-WebSocket-Protocol does not offer sallyport-tunnel.1")]
     Subprotocol,
-    /// It says which page it comes from.
-    #[error("connectors open their tunnels here, and no connector sends Origin: pages in a browser are refused")]
+    /// The request has an `Origin` field, as requests of browsers have.
+    #[error("the request has an Origin field: pages in a browser cannot open tunnels")]
     Browser,
 }
 
 impl WebSocketRefusal {
-    /// The status of the answer.
+    /// The status of the response.
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {
@@ -82,7 +81,8 @@ impl WebSocketRefusal {
         }
     }
 
-    /// What the client could do instead, as header fields of the answer (RFC 6455 section 4.4, RFC 9110 section 7.8).
+    /// Header fields of the response that tell the client what is supported (RFC 6455 section 4.4, RFC 9110 section
+    /// 7.8).
     #[must_use]
     pub fn headers(self) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -95,8 +95,9 @@ impl WebSocketRefusal {
     }
 }
 
-/// The header fields of the answer that agrees to a WebSocket (status 101). That the request asks for one is for the
-/// caller to see. A page in a browser has no credential of a tunnel, and must not use its visitors' connections.
+/// Checks a WebSocket request and returns the header fields of the 101 response. The caller has checked that the
+/// request asks for a WebSocket. Requests of browsers are refused: a page has no tunnel credential and must not use its
+/// visitors' connections.
 ///
 /// # Errors
 /// The request does not fit: see [`WebSocketRefusal`].
@@ -130,22 +131,22 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a HeaderValue> {
     values.next().filter(|_| values.next().is_none())
 }
 
-/// 16 bytes in Base64: 22 digits and the filling.
+/// Whether `key` is 16 bytes in Base64: 22 digits and the padding.
 fn is_key(key: &[u8]) -> bool {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     key.len() == 24 && key.ends_with(b"==") && key[..22].iter().all(is_digit)
 }
 
-/// A carrier over WebSocket. Reads and writes are those of the bytes in the messages.
+/// A carrier over WebSocket: a byte stream in binary messages.
 pub struct WebSocketCarrier<S> {
     socket: WebSocketStream<S>,
-    /// Of the last message, what was not asked for yet.
+    /// Bytes of the last message that were not read yet.
     rest: Bytes,
     is_over: bool,
     refused: Option<Refused>,
 }
 
-/// The other side was told what it did wrong; what it still sends is dropped.
+/// State after a protocol error of the peer: further input is discarded.
 struct Refused {
     why: String,
     until: Pin<Box<Sleep>>,
@@ -161,7 +162,7 @@ impl<S> std::fmt::Debug for WebSocketCarrier<S> {
 fn config() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
-        // Whoever writes knows when to flush; TLS below makes records of it.
+        // The caller flushes, and TLS below makes records of the output.
         .write_buffer_size(0)
         .max_write_buffer_size(MAX_UNWRITTEN_BYTES)
         .max_message_size(Some(MAX_MESSAGE_BYTES))
@@ -169,15 +170,15 @@ fn config() -> WebSocketConfig {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
-    /// The edge's side, after [`agree`] was answered; `early` is what was read already.
+    /// The edge's side after [`agree`]; `early` is what was already read from the connection.
     pub async fn accepted(io: S, early: Vec<u8>) -> Self {
         Self::new(WebSocketStream::from_partially_read(io, early, Role::Server, Some(config())).await)
     }
 
-    /// The connector's side: asks for a WebSocket over this connection to an edge, which is `host` and `port`.
+    /// The connector's side: requests a WebSocket on this connection to an edge at `host` and `port`.
     ///
     /// # Errors
-    /// The other side does not agree, or answers something else; the text says what.
+    /// The edge refuses, or the response is no WebSocket handshake; the text says why.
     pub async fn request(io: S, host: &str, port: u16, agent: &str) -> io::Result<Self>
     where
         S: Send,
@@ -185,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
         let authority = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let uri = format!("wss://{authority}{PATH}")
             .parse()
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no host")))?;
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is not a valid host")))?;
         let request =
             ClientRequestBuilder::new(uri).with_sub_protocol(SUBPROTOCOL).with_header("User-Agent", agent.to_owned());
         match client_async_with_config(request, io, Some(config())).await {
@@ -193,13 +194,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
             Err(Error::Io(error)) => Err(error),
             Err(Error::Http(answer)) => {
                 let text = format!(
-                    "{authority} takes no tunnels over WebSocket (it answered with status {}): is it a Sallyport edge?",
+                    "{authority} does not accept tunnels over WebSocket (status {}): is it a Sallyport edge?",
                     answer.status().as_u16()
                 );
                 Err(io::Error::new(io::ErrorKind::Unsupported, text))
             }
             Err(error) => {
-                let text = format!("{authority} does not answer as an edge does to a request for a WebSocket: {error}");
+                let text = format!("the WebSocket handshake with {authority} failed: {error}");
                 Err(io::Error::new(io::ErrorKind::InvalidData, text))
             }
         }
@@ -209,12 +210,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
         Self { socket, rest: Bytes::new(), is_over: false, refused: None }
     }
 
-    /// The connection below.
+    /// The underlying connection.
     pub fn get_ref(&self) -> &S {
         self.socket.get_ref()
     }
 
-    /// Tells the other side what it did wrong, as far as that can be sent, and waits for a while that it hears it.
+    /// Sends a Close frame with the reason if possible, and lingers so that the peer can read the frame.
     fn refuse(&mut self, cx: &mut Context<'_>, code: CloseCode, why: &str) {
         let mut socket = Pin::new(&mut self.socket);
         let frame = CloseFrame { code, reason: why.to_owned().into() };
@@ -225,7 +226,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
         self.refused = Some(Refused { why: why.to_owned(), until, left_bytes: MAX_LINGER_BYTES });
     }
 
-    /// Ready once the other side has heard why it was refused, or has had time to.
+    /// Ready once the peer has closed, or the time of lingering has passed.
     fn poll_refused(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Some(refused) = &mut self.refused else { return Poll::Pending };
         let mut scrap = [0; 4_096];
@@ -241,7 +242,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
         Poll::Ready(io::Error::new(io::ErrorKind::InvalidData, refused.why.clone()))
     }
 
-    /// The next message, when what is left of the last one is used up.
+    /// Reads the next message once the last one is used up.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.rest.is_empty() && !self.is_over {
             if self.refused.is_some() {
@@ -250,16 +251,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
             match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
                 Some(Ok(Message::Binary(bytes))) => self.rest = bytes,
                 Some(Ok(Message::Text(_))) => {
-                    self.refuse(cx, CloseCode::Unsupported, "tunnels travel in binary messages, not in text");
+                    self.refuse(cx, CloseCode::Unsupported, "tunnels use binary messages, not text");
                 }
                 Some(Ok(Message::Close(_))) | None => {
                     self.is_over = true;
-                    // Tungstenite has queued our own Close; it may be the last that is written.
+                    // Tungstenite has queued a Close frame, which may be the last frame written.
                     let _ = Pin::new(&mut self.socket).poll_flush(cx);
                 }
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
-                    self.refuse(cx, CloseCode::Size, "a message has more than 64 KiB");
+                    self.refuse(cx, CloseCode::Size, "a message is longer than 64 KiB");
                 }
                 Some(Err(Error::Protocol(error))) => {
                     self.refuse(cx, CloseCode::Protocol, &error.to_string());

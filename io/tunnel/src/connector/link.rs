@@ -1,4 +1,4 @@
-//! The connector's end of a session with another edge: the edge that was called.
+//! The connector's end of a session between two edges, run by the edge that accepted the call.
 
 use std::{future::Future, pin::pin, sync::Arc};
 
@@ -11,12 +11,12 @@ use super::{
 };
 use crate::BoxedCarrier;
 
-/// Is the connector of an edge that has made this connection: `origin` gets the streams that it opens, whatever their tunnel,
-/// and `dial` reaches it for legs. What it has to tell of requests goes to `events`; of the configuration the tunnels and the
-/// time to drain do not count.
+/// Runs the connector's end of a session on a connection that another edge has made. `origin` serves the streams that
+/// the edge opens, for any tunnel; `dial` opens legs. Events of requests go to `events`. The configuration's tunnels
+/// and drain time are not used.
 ///
-/// After `leaving` the edge is told that no new streams are taken. Returns when the session is over, and why it is. Needs a
-/// tokio runtime.
+/// Once `leaving` completes, the edge learns that no new streams are accepted. Returns the reason when the session
+/// ends. Needs a tokio runtime.
 pub async fn answer_link(
     config: ConnectorConfig,
     carrier: BoxedCarrier,
@@ -35,7 +35,7 @@ pub async fn answer_link(
     loop {
         tokio::select! {
             () = &mut running => break,
-            Some((_, told)) = news.recv() => match told {
+            Some((_, news_event)) = news.recv() => match news_event {
                 SessionEvent::Ended { why: ended } => why = ended,
                 SessionEvent::Refused(refusal) => why = refusal.to_string(),
                 _ => {}
@@ -46,8 +46,8 @@ pub async fn answer_link(
             }
         }
     }
-    while let Ok((_, told)) = news.try_recv() {
-        if let SessionEvent::Ended { why: ended } = told {
+    while let Ok((_, news_event)) = news.try_recv() {
+        if let SessionEvent::Ended { why: ended } = news_event {
             why = ended;
         }
     }

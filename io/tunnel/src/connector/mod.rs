@@ -1,8 +1,8 @@
-//! The connector's end: keeps sessions with edges, and hands streams to the origin.
+//! The connector's end: keeps sessions with edges, and hands their streams to an [`OriginHandler`].
 //!
-//! [`run_connector`] runs a `Supervisor`, one loop over what can happen: an attempt succeeded or failed, a session has news, a
-//! wait is over, it is time to stop. At which edges there are to be sessions is for [`sallyport_wire::edge_selector`] to say. Sessions
-//! are tasks of their own, so that one which is going away finishes its streams while the next one is set up.
+//! [`run_connector`] runs a `Supervisor`, one loop over attempts, events of sessions, timers and the shutdown.
+//! [`sallyport_wire::edge_selector`] decides with which edges to have sessions. Each session is a task, so that a
+//! session which is going away finishes its streams while the next one is set up.
 
 mod link;
 mod session;
@@ -19,19 +19,19 @@ pub use self::link::answer_link;
 use self::supervisor::Supervisor;
 use crate::{BoxFuture, BoxedCarrier, FlowHandler, IncomingStream};
 
-/// The transport that goes without saying.
+/// The transport that the agent string does not mention.
 pub(crate) const DEFAULT_TRANSPORT: &str = "tcp";
 
-/// A tunnel to hold.
+/// A tunnel to attach, with its credential.
 #[derive(Clone)]
 pub struct TunnelCredential {
     /// The tunnel.
     pub tunnel: TunnelId,
-    /// What proves that it is ours.
+    /// The secret that authorises the attachment.
     pub credential: String,
-    /// Whether to be told of every request.
+    /// Whether the edge reports every request.
     pub request_log: bool,
-    /// The address at which its origin is dialed, where edges are to know it.
+    /// The origin's address, as shown by the edges; `None` hides the address.
     pub origin: Option<OriginAddr>,
 }
 
@@ -41,46 +41,46 @@ impl std::fmt::Debug for TunnelCredential {
     }
 }
 
-/// What a connector that runs is told of its tunnels; see [`run_changing_connector`].
+/// A change of the tunnels of a running connector; see [`run_changing_connector`].
 #[derive(Debug, Clone)]
 pub enum TunnelChange {
-    /// Hold this one too, or with this credential from the next attachment on.
+    /// Attach this tunnel, or use this credential from its next attachment on.
     Hold(TunnelCredential),
-    /// Take this one back; its streams that run go on.
+    /// Detach this tunnel; its running streams continue.
     LetGo(TunnelId),
 }
 
-/// How a connector behaves.
+/// Configuration of a connector.
 #[derive(Debug, Clone)]
 pub struct ConnectorConfig {
-    /// Name and version of the program, as the edge shows it.
+    /// Name and version of the program, shown by the edge.
     pub agent: String,
     /// The name of the machine, which the edge's owner of the tunnel is shown.
     pub host: Option<String>,
-    /// Random bytes that stand for this run.
+    /// Random bytes that identify this run.
     pub connector_id: [u8; 16],
-    /// How many legs there may be; 0: all streams are multiplexed on the control connection.
+    /// The most legs of a session; 0 multiplexes all streams on the control connection.
     pub max_legs: usize,
-    /// How many are opened right after the first tunnel is attached.
+    /// Number of legs opened right after the first tunnel is attached.
     pub ready_legs: usize,
-    /// How sessions behave until the edge says how.
+    /// Session parameters until the edge sends its own.
     pub session: SessionConfig,
-    /// The tunnels to hold.
+    /// The tunnels to attach.
     pub tunnels: Vec<TunnelCredential>,
-    /// At how many edges, from 1 to [`sallyport_wire::edge_selector::MAX_REDUNDANCY`], where there are so many.
+    /// Number of edges to attach to, from 1 to [`sallyport_wire::edge_selector::MAX_REDUNDANCY`].
     pub redundancy: usize,
-    /// The region that the origins are in; `None`: that of the edge to which the connector comes first.
+    /// Region of the origins; `None` takes the region of the first edge that answers.
     pub home: Option<RegionName>,
-    /// Edges that are known before any has answered.
+    /// Edges known from the configuration, before any edge has answered.
     pub edges: Vec<EdgePlace>,
-    /// How long streams may run on after it was asked to stop.
+    /// Time that streams may run on after the shutdown was requested.
     pub drain: Duration,
-    /// Where legs are served, and the streams on them.
+    /// Shards that serve the legs and their streams.
     pub shards: Shards,
 }
 
 impl ConnectorConfig {
-    /// The defaults for these tunnels.
+    /// The default configuration with these tunnels.
     #[must_use]
     pub fn new(agent: &str, connector_id: [u8; 16], tunnels: Vec<TunnelCredential>) -> Self {
         Self {
@@ -100,161 +100,163 @@ impl ConnectorConfig {
     }
 }
 
-/// Opens connections to the edge: TLS with [`sallyport_wire::ALPN`].
+/// Opens connections to an edge: TLS with [`sallyport_wire::ALPN`], or another carrier.
 pub trait Dial: Send + Sync + 'static {
-    /// A new connection for a leg, and for control unless that has its own way.
+    /// Opens a connection for a leg, and for control unless [`Dial::dial_control`] is overridden.
     fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>>;
 
-    /// A new connection for control, which should keep little unsent data in the kernel
+    /// Opens a connection for control. The kernel should hold little unsent data of the connection
     /// ([`crate::CONTROL_NOTSENT_BYTES`]).
     fn dial_control(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
         self.dial()
     }
 
-    /// A new connection for the datagrams of the session that there is: like one for control.
+    /// Opens a connection for datagrams of the current session; by default like one for control.
     fn dial_datagrams(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
         self.dial_control()
     }
 
-    /// The same way to another edge, for a session with that one; `None`: there is none.
+    /// The dialer of another edge; `None` if that edge cannot be dialed.
     fn other(&self, _edge: &EdgePlace) -> Option<Arc<dyn Dial>> {
         None
     }
 
-    /// What the last connection for control went over, as a word.
+    /// Transport of the last control connection, as a word.
     fn transport(&self) -> &'static str {
         DEFAULT_TRANSPORT
     }
 
-    /// A session was lost so long after its connection stood: the edge has neither refused nor ended it. Says what is
-    /// done about that, as the end of a sentence, if anything is.
+    /// Handles the loss of a session `after` its connection was established, when the edge neither refused nor ended
+    /// the session. Returns what is done about the loss as the end of a sentence, if anything.
     fn lost(&self, _after: Duration) -> Option<String> {
         None
     }
 }
 
-/// Serves the streams that come through the tunnels.
+/// Serves the streams of the tunnels.
 pub trait OriginHandler: Send + Sync + 'static {
-    /// Serves one stream; it runs in a task of its own.
+    /// Serves one stream. Runs in a task of its own.
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()>;
 
-    /// Who serves flows of datagrams; none: the edge is told that there are none, and refuses tunnels that need them.
+    /// The handler of flows of datagrams. `None`: the connector declares no support, and the edge refuses tunnels that
+    /// need flows.
     fn flows(&self) -> Option<Arc<dyn FlowHandler>> {
         None
     }
 }
 
-/// What a connector has to tell. Where an event names an `edge`, that is absent when the edge is alone, or not known yet.
+/// An event of a connector. A field `edge` is `None` if the edge is the only one, or not known yet.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConnectorEvent {
-    /// It dials an edge.
+    /// An edge is being dialed.
     Connecting {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
     },
     /// The edge answered.
     Connected {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
-        /// The region that it is in.
+        /// The edge's region.
         region: Option<RegionName>,
-        /// From our first word to the answer.
+        /// Time from the first message to the answer.
         rtt: Duration,
-        /// What carries the tunnels: see [`Dial::transport`].
+        /// Transport of the session: see [`Dial::transport`].
         transport: &'static str,
     },
-    /// A tunnel is up.
+    /// A tunnel is attached.
     Attached {
         /// The tunnel.
         tunnel: TunnelId,
-        /// Where clients reach it.
+        /// Public URL of the tunnel.
         url: String,
-        /// By which edge.
+        /// The edge that attached the tunnel.
         edge: Option<EdgeName>,
     },
     /// A tunnel was refused.
     NotAttached {
         /// The tunnel.
         tunnel: TunnelId,
-        /// Why, and whether it will be tried again.
+        /// The reason, and whether the connector tries again.
         refusal: Refusal,
     },
-    /// The edge took a tunnel away.
+    /// The edge detached a tunnel.
     Detached {
         /// The tunnel.
         tunnel: TunnelId,
-        /// Why, as a word: "replaced", "deleted" ...
+        /// The reason as a word: "replaced", "deleted" ...
         code: String,
-        /// Why, as a sentence.
+        /// The reason as a sentence.
         message: String,
     },
-    /// The edge stops; the next session is set up while running streams finish.
+    /// The edge is stopping; running streams finish while the next session is set up.
     GoingAway {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// The edge is left for others that hold the tunnels.
+    /// The session is given up because other edges hold the tunnels.
     Left {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
     },
-    /// Nothing takes what comes through the tunnels: datagrams that were sent on are refused.
+    /// The origin does not accept datagrams: it refused forwarded ones.
     OriginMissing {
-        /// Whose service it is.
+        /// The tunnel of the origin.
         tunnel: TunnelId,
-        /// What is not there, as a sentence without an end.
+        /// The reason, as a sentence without a full stop.
         reason: String,
     },
-    /// The session with an edge is over, or none came about.
+    /// The session with an edge ended, or could not be set up.
     Disconnected {
-        /// Which one.
+        /// The edge.
         edge: Option<EdgeName>,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// By how many other edges the tunnels are held.
+        /// Number of other edges that hold the tunnels.
         held_by: usize,
     },
-    /// No edge holds the tunnels, and none is dialed now: one will be.
+    /// No edge holds the tunnels; an edge will be dialed.
     Retrying {
-        /// After how long.
+        /// Time until the attempt.
         after: Duration,
     },
-    /// An edge finds a service so from now on.
+    /// A health check changed the state of a service at an edge.
     Health(HealthRecord),
-    /// The edge served a request, or refused it.
+    /// An edge served or refused a request.
     Request(RequestRecord),
     /// A TCP or TLS connection or a UDP flow ended at the edge.
     Flow(FlowRecord),
 }
 
-/// Why a connector ended by itself.
+/// Why a connector stopped by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectorError {
-    /// The last of its tunnels was refused for good.
+    /// The edge refused the last tunnel for good.
     #[error("the edge refused the tunnel: {0}")]
     Refused(Refusal),
     /// The edge refused the session for good.
     #[error("the edge refused the connection: {0}")]
     SessionRefused(Refusal),
-    /// The last of its tunnels was taken away.
+    /// The edge detached the last tunnel.
     #[error("the edge ended the tunnel: {message} ({code})")]
     Detached {
-        /// Why, as a word: "replaced", "deleted" ...
+        /// The reason as a word: "replaced", "deleted" ...
         code: String,
-        /// Why, as a sentence.
+        /// The reason as a sentence.
         message: String,
     },
 }
 
-/// Holds the tunnels until `shutdown` completes: then it takes its tunnels back, waits until their streams are done (at
-/// most `config.drain`), and returns. Reconnects for ever. Needs a tokio runtime.
+/// Holds the tunnels until `shutdown` completes, and reconnects without end. On shutdown the tunnels are detached, and
+/// running streams have `config.drain` to finish. Needs a tokio runtime.
 ///
-/// `events` should be read and have room for some dozens: what does not fit is left out, requests first.
+/// The caller should read `events` and give the channel room for some dozens. Events that find no room are dropped,
+/// requests first.
 ///
 /// # Errors
-/// No tunnel is left that could be held: see [`ConnectorError`].
+/// No tunnel is left to hold: see [`ConnectorError`].
 pub async fn run_connector(
     config: ConnectorConfig,
     dial: Arc<dyn Dial>,
@@ -265,11 +267,11 @@ pub async fn run_connector(
     run_changing_connector(config, dial, origin, events, mpsc::channel(1).1, shutdown).await
 }
 
-/// As [`run_connector`], with tunnels that change while it runs: a session has no more than
-/// [`sallyport_wire::session::MAX_TUNNELS_PER_SESSION`] at a time.
+/// Like [`run_connector`], with tunnels that change at run time. A session has at most
+/// [`sallyport_wire::session::MAX_TUNNELS_PER_SESSION`] tunnels at a time.
 ///
 /// # Errors
-/// As [`run_connector`]; letting go of the last tunnel is no error.
+/// As [`run_connector`]; detaching the last tunnel is no error.
 pub async fn run_changing_connector(
     config: ConnectorConfig,
     dial: Arc<dyn Dial>,

@@ -37,21 +37,21 @@ use crate::{
     mux::{Mux, now},
 };
 
-/// How many legs are dialed at a time.
+/// The most legs that are dialed at a time.
 const MAX_HANDSHAKES: usize = 32;
-/// How long legs that the edge asks for wait before they are dialed. The edge asks in the midst of a burst that found too few, whose
-/// streams are under way on the control connection; handshakes would take the processor from them. The openings of 64 are through by
-/// then, on a path of any length; those of 256 take longer (docs/adr/0001-legs-and-a-control-connection.md).
+/// Delay before legs that the edge asks for are dialed. The edge asks during a burst of streams that found too few
+/// legs; those streams run on the control connection, and handshakes would compete with the streams for CPU. A burst of
+/// 64 openings is over by then on any path; one of 256 takes longer (docs/adr/0001-legs-and-a-control-connection.md).
 const LEG_PAUSE: Duration = Duration::from_millis(20);
-/// How long dialing a leg may take.
+/// Timeout of dialing a leg.
 const LEG_DIAL_TIME: Duration = Duration::from_secs(15);
 
-/// How often it is looked whether an edge that goes away has closed its flows.
+/// Interval at which the session checks whether an edge that is going away has closed its flows.
 const FLOWS_LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// A datagram leg that worked for so long is replaced soon when it is lost; the waits grow when they keep failing.
+/// A datagram leg that lived this long is replaced soon when lost. Otherwise the delays grow.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// What a session tells the connector.
+/// An event of a session for the supervisor.
 pub(super) enum SessionEvent {
     NotDialed(io::Error),
     Dialed(Arc<ConnectorSession>),
@@ -65,7 +65,7 @@ pub(super) enum SessionEvent {
     Ended { why: String },
 }
 
-/// One session.
+/// One session of the connector.
 pub(super) struct ConnectorSession {
     pub(super) number: u64,
     pub(super) mux: Arc<Mux>,
@@ -76,13 +76,13 @@ pub(super) struct ConnectorSession {
     handshakes: Semaphore,
     started: Instant,
     transport: &'static str,
-    /// With another edge: nothing is attached, and what is needed is opened at once.
+    /// A session between two edges: nothing is attached, and legs are opened at once.
     is_between_edges: bool,
     join: OnceLock<Join>,
     has_first_legs: AtomicBool,
-    /// Legs that the edge has asked for, and that wait for the end of a pause.
+    /// Number of legs that the edge asked for and that wait for [`LEG_PAUSE`].
     wanted_legs: AtomicUsize,
-    /// A datagram leg is wanted, and a task keeps one.
+    /// Whether a task keeps a datagram leg open.
     keeps_datagrams: AtomicBool,
     flows: Mutex<Option<Arc<FlowLeg>>>,
     news: mpsc::Sender<(u64, SessionEvent)>,
@@ -98,7 +98,7 @@ impl ConnectorSession {
         Self::with(number, shared, dial, news, false)
     }
 
-    /// A session with another edge, which has called this one.
+    /// The session with another edge that has called this one.
     pub(super) fn between_edges(
         shared: Arc<ConnectorContext>,
         dial: Arc<dyn Dial>,
@@ -201,8 +201,8 @@ impl ConnectorSession {
             Event::FlowLog(record) => self.shared.tell_logged(super::ConnectorEvent::Flow(record)),
             Event::HealthLog(record) => self.shared.tell_logged(super::ConnectorEvent::Health(record)),
             Event::StreamOpen(id, open) => {
-                let held = StreamCount::new(&self.streams, None);
-                let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, held)));
+                let count = StreamCount::new(&self.streams, None);
+                let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, count)));
                 tokio::spawn(self.shared.origin.serve(open, stream));
             }
             _ => {}
@@ -211,11 +211,11 @@ impl ConnectorSession {
 
     fn tell(&self, news: SessionEvent) {
         if self.news.try_send((self.number, news)).is_err() {
-            self.mux.close("the edge sends more than can be taken in");
+            self.mux.close("the edge sends faster than its messages can be processed");
         }
     }
 
-    /// Opens what a session needs that has no tunnels of its own.
+    /// Opens the legs of a session without tunnels of its own.
     fn open_all(self: &Arc<Self>) {
         self.open_datagrams();
         self.open_first_legs();
@@ -233,7 +233,7 @@ impl ConnectorSession {
         }
     }
 
-    /// Opens so many legs after a pause, with all that are asked for until then.
+    /// Opens `count` legs after a pause, together with the legs requested in the meantime.
     fn want_legs(self: &Arc<Self>, count: usize) {
         if count == 0 || self.wanted_legs.fetch_add(count, Ordering::AcqRel) > 0 {
             return;
@@ -246,7 +246,7 @@ impl ConnectorSession {
         });
     }
 
-    /// Opens so many legs, as far as there may be more.
+    /// Opens `count` legs, up to the maximum.
     fn open_legs(self: &Arc<Self>, count: usize) {
         for _ in 0..count {
             let Some(ticket) = self.legs.admit(self.shared.config.max_legs) else { break };
@@ -254,7 +254,7 @@ impl ConnectorSession {
         }
     }
 
-    /// Opens a leg, and serves the first stream that comes on it.
+    /// Opens a leg and serves the first stream on the leg.
     async fn open_leg(self: Arc<Self>, ticket: LegTicket) {
         let session = self.clone();
         let next = async move { next_open(session.dial_leg(ticket).await?).await };
@@ -282,13 +282,13 @@ impl ConnectorSession {
         Some(leg)
     }
 
-    /// Has a datagram leg opened, and another one whenever it is lost, until the session is over.
+    /// Keeps a datagram leg open until the session ends: a lost leg is replaced.
     fn keep_datagrams(self: &Arc<Self>, handler: Arc<dyn FlowHandler>) {
         if self.keeps_datagrams.swap(true, Ordering::AcqRel) {
             return;
         }
         let session = self.clone();
-        // Flows of datagrams are served where there is room for many, and not beside the session.
+        // Flows of datagrams run in the shared runtime, not in the session's shard.
         self.shared.runtime.spawn(async move {
             let mut backoff = Backoff::default();
             while !session.mux.is_over() {
@@ -305,9 +305,9 @@ impl ConnectorSession {
         });
     }
 
-    /// Opens a datagram leg and serves it until it ends; says why it did.
+    /// Opens a datagram leg and serves flows on the leg. Returns why the leg ended.
     async fn serve_datagrams(&self, handler: &Arc<dyn FlowHandler>) -> String {
-        let Some(join) = self.join.get() else { return "the session is not up".to_owned() };
+        let Some(join) = self.join.get() else { return "the session is not established".to_owned() };
         let mut frame = Vec::new();
         join.encode_datagrams(&mut frame);
         let opening = async {
@@ -318,19 +318,19 @@ impl ConnectorSession {
         };
         let io = match tokio::time::timeout(LEG_DIAL_TIME, opening).await {
             Ok(Ok(io)) => io,
-            Ok(Err(error)) => return format!("it could not be opened: {error}"),
-            Err(_) => return "it could not be opened in time".to_owned(),
+            Ok(Err(error)) => return format!("the connection could not be opened: {error}"),
+            Err(_) => return "the connection could not be opened in time".to_owned(),
         };
         let leg = FlowLeg::new(Side::Connector, DEFAULT_MAX_FLOWS);
         *self.flows.lock() = Some(leg.clone());
-        // The end of the session either finds the leg there, or is found here.
+        // Either the end of the session finds the leg in its slot, or this check finds the end.
         if self.mux.is_over() {
             leg.end();
         }
         drive_flows(io, leg, Some(handler.clone())).await
     }
 
-    /// Waits until the edge has closed its flows, which go on elsewhere, but no longer than so long.
+    /// Waits up to `at_most` until the edge has closed its flows, which continue on another session.
     pub(super) async fn flows_over(&self, at_most: Duration) {
         let count = || {
             let flows = self.flows.lock();
@@ -344,7 +344,8 @@ impl ConnectorSession {
         let _ = tokio::time::timeout(at_most, over).await;
     }
 
-    /// Serves the next stream. Streams idle for long: what waits for them has a box of its own, gone when one came.
+    /// Serves the next stream. Streams idle for long, so the waiting future has a box of its own, freed when a stream
+    /// comes.
     async fn serve_next(self: Arc<Self>, next: Pin<Box<impl Future<Output = Option<(Leg, Open)>>>>) {
         let Some((leg, open)) = next.await else { return };
         let shards = self.shared.config.shards.clone();
@@ -354,9 +355,9 @@ impl ConnectorSession {
     }
 
     fn start(self: Arc<Self>, leg: Leg, open: Open) -> BoxFuture<'static, ()> {
-        let held = StreamCount::new(&self.streams, None);
+        let count = StreamCount::new(&self.streams, None);
         let origin = self.shared.origin.clone();
-        let stream = LegStream::accept(leg, self, held);
+        let stream = LegStream::accept(leg, self, count);
         origin.serve(open, IncomingStream::new(TunnelStream::on_leg(stream)))
     }
 }
@@ -374,22 +375,22 @@ async fn next_open(mut leg: Leg) -> Option<(Leg, Open)> {
     match leg.next_open().await {
         Ok(open) => Some((leg, open)),
         Err(error) => {
-            debug!(%error, "a leg is gone");
+            debug!(%error, "a leg ended");
             None
         }
     }
 }
 
-/// Ends everything of the session with its driver, whatever ends that.
+/// Guard of the driver: ends the legs and streams of the session when dropped.
 struct Presence<'a> {
     session: &'a ConnectorSession,
-    /// The edge ended it in good order, and closes its idle legs itself.
+    /// Whether the edge ended the session in order, and closes its idle legs itself.
     is_clean: bool,
 }
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        self.session.mux.end("its session is over");
+        self.session.mux.end("the session is over");
         let flows = self.session.flows.lock().take();
         if let Some(flows) = flows {
             flows.end();

@@ -1,4 +1,4 @@
-//! What becomes of all sessions of a connector: which there are to be, which tunnels they hold, how they end.
+//! The supervisor of a connector's sessions: which ones to have, which tunnels they hold, how they end.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -29,37 +29,38 @@ use super::{
 };
 use crate::mux::now;
 
-/// How much sessions may have to tell that was not taken in yet: all their tunnels may be attached at once.
+/// Bound on queued events of sessions: all tunnels of all sessions may be attached at once.
 pub(super) const MAX_QUEUED_NEWS: usize = 2 * MAX_TUNNELS_PER_SESSION * MAX_REDUNDANCY;
-/// How long dialing the control connection may take.
+/// Timeout of dialing the control connection.
 const DIAL_TIME: Duration = Duration::from_secs(30);
-/// After how long a tunnel that was refused for now is attached again.
+/// Delay before a tunnel that was refused for now is attached again.
 const REATTACH_AFTER: Duration = Duration::from_secs(5);
-/// The same where an edge does not know the tunnel, perhaps not yet: others know it.
+/// The same delay if the edge does not know the tunnel, while other edges do.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// How long one of several edges may take to hear of a tunnel: it is believed only then that there is none.
+/// Time that one of several edges has to learn of a tunnel before its "unknown tunnel" is believed.
 const HEARSAY_TIME: Duration = Duration::from_secs(3);
-/// How long a tunnel is attached again soon of which an edge says that it may be on its way there.
+/// Period in which attachment is retried soon after an edge reported that the tunnel may still be on its way to the
+/// edge.
 const ON_ITS_WAY_TIME: Duration = Duration::from_secs(6);
-/// For how long at least a stream may still come after the edge was told that no more are wanted.
+/// Least time in which a stream may still come after the connector announced that no more are accepted.
 const MIN_LINGER: Duration = Duration::from_millis(250);
-/// How long an edge that goes away may take to close its flows, once the tunnels are attached elsewhere. Flows have no
-/// end of their own; the edge closes them when their clients' datagrams go elsewhere.
+/// Time that an edge which goes away has to close its flows once the tunnels are attached elsewhere. Flows have no end
+/// of their own; the edge closes them when the clients' datagrams go to another edge.
 const FLOWS_MOVE_TIME: Duration = Duration::from_secs(5);
-/// How long sessions may take to close once their streams are done.
+/// Time that sessions have to close once their streams are done.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
-/// What all sessions of a connector share.
+/// State shared by all sessions of a connector.
 pub(super) struct ConnectorContext {
     pub(super) config: ConnectorConfig,
     pub(super) origin: Arc<dyn OriginHandler>,
     pub(super) events: mpsc::Sender<ConnectorEvent>,
-    /// Where what is no stream runs.
+    /// The runtime of everything but streams.
     pub(super) runtime: Handle,
 }
 
 impl ConnectorContext {
-    /// Tells of a request or a flow while there is room enough for what matters more.
+    /// Sends an event of a request or a flow, unless the room is needed for more important events.
     pub(super) fn tell_logged(&self, event: ConnectorEvent) {
         if self.events.capacity() > self.events.max_capacity() / 4 {
             let _ = self.events.try_send(event);
@@ -67,40 +68,40 @@ impl ConnectorContext {
     }
 }
 
-/// An attempt to have a session, or one that there is.
+/// An attempt to set up a session, or an established one.
 struct SessionSlot {
-    /// Which edge it is, as far as is known.
+    /// The edge, once known.
     edge: Option<EdgeName>,
     dial: Arc<dyn Dial>,
-    /// The attempt ends with it.
+    /// Dropping the sender cancels the attempt.
     _attempt: oneshot::Sender<()>,
     live: Option<Live>,
     /// When tunnels that were refused for now are attached again.
     attach_at: Option<Instant>,
 }
 
-/// A session and what is known of it.
+/// An established session and its state.
 struct Live {
     session: Arc<ConnectorSession>,
-    /// The edge took the session: from here on tunnels are attached.
+    /// The edge accepted the session, so tunnels may be attached.
     is_welcomed: bool,
     attached: HashSet<TunnelId>,
     refused: HashSet<TunnelId>,
     was_attached: bool,
-    /// It ends when its streams are done.
+    /// The session ends when its streams are done.
     is_released: bool,
     refusal: Option<Refusal>,
     since: Instant,
 }
 
-/// What edges said of a tunnel that none of them took.
+/// The answers of edges about a tunnel that none of them attached.
 #[derive(Default)]
 struct Doubt {
     since: Option<Instant>,
     by: HashSet<Option<EdgeName>>,
 }
 
-/// Dials a control connection, and drives the session on it: all in one scheduler, and the streams on it too.
+/// Dials a control connection and drives its session, with all streams, in one scheduler.
 async fn dial_and_drive(
     number: u64,
     shared: Arc<ConnectorContext>,
@@ -117,7 +118,7 @@ async fn dial_and_drive(
         Err(error) => drop(news.send((number, SessionEvent::NotDialed(error))).await),
         Ok(carrier) => {
             let session = ConnectorSession::new(number, shared, dial, news.clone());
-            // Where nobody waits for it any more, the connection is dropped.
+            // If the supervisor has stopped waiting, the connection is dropped.
             if news.send((number, SessionEvent::Dialed(session.clone()))).await.is_ok() {
                 session.run(carrier).await;
             }
@@ -125,16 +126,16 @@ async fn dial_and_drive(
     }
 }
 
-/// All that a connector does beside its streams.
+/// Everything a connector does besides its streams.
 pub(super) struct Supervisor {
     shared: Arc<ConnectorContext>,
-    /// The way to the address that was given.
+    /// The dialer of the configured address.
     dial: Arc<dyn Dial>,
     /// The tunnels that are still wanted.
     tunnels: Vec<TunnelCredential>,
     places: EdgeSelector,
     posts: BTreeMap<u64, SessionSlot>,
-    /// Sessions that are going away or were let go of, until their streams are done.
+    /// Sessions that are going away or were given up, until their streams are done.
     retiring: Vec<Live>,
     doubts: HashMap<TunnelId, Doubt>,
     tasks: JoinSet<()>,
@@ -166,7 +167,7 @@ impl Supervisor {
     /// Holds the tunnels until the shutdown.
     ///
     /// # Errors
-    /// No tunnel is left that could be held.
+    /// No tunnel is left to hold.
     pub(super) async fn run(
         mut self,
         mut changes: mpsc::Receiver<TunnelChange>,
@@ -197,20 +198,20 @@ impl Supervisor {
         }
     }
 
-    /// When there is something to be done even if nothing happens.
+    /// When the next timer is due.
     fn wake(&self) -> Option<Instant> {
         let attach = self.posts.values().filter_map(|post| post.attach_at);
         attach.chain(self.places.poll_timeout(now()).map(Instant::from_std)).min()
     }
 
-    /// Never waits: whoever does not listen must not keep the connector from stopping.
+    /// Sends an event without waiting: a consumer that does not read must not keep the connector from stopping.
     fn tell(&self, event: ConnectorEvent) {
         if self.shared.events.try_send(event).is_err() {
-            debug!("an event was left out: nobody takes them");
+            debug!("an event was dropped: the consumer does not read");
         }
     }
 
-    /// Does what the edges that are known and held ask for.
+    /// Dials and gives up edges as the selector decides.
     fn dial_and_release(&mut self) {
         while let Some(target) = self.places.dial(self.next_number + 1, now()) {
             self.next_number += 1;
@@ -219,7 +220,7 @@ impl Supervisor {
         while let Some(number) = self.places.release(now()) {
             let Some(SessionSlot { live: Some(live), edge, .. }) = self.posts.remove(&number) else { continue };
             for tunnel in &live.attached {
-                live.session.mux.detach(*tunnel, "moved", "the connector holds it at other edges");
+                live.session.mux.detach(*tunnel, "moved", "the connector holds the tunnel at other edges");
             }
             self.retiring.push(live);
             self.tell(ConnectorEvent::Left { edge });
@@ -242,7 +243,7 @@ impl Supervisor {
         self.posts.insert(number, SessionSlot { edge, dial, _attempt: attempt, live: None, attach_at: None });
     }
 
-    /// Finished tasks are collected so that they do not pile up over years.
+    /// Removes finished tasks, so that they do not accumulate.
     fn collect_finished(&mut self) {
         while self.tasks.try_join_next().is_some() {}
     }
@@ -277,19 +278,19 @@ impl Supervisor {
                 self.doubts.remove(&tunnel);
                 for live in lives {
                     live.attached.remove(&tunnel);
-                    live.session.mux.detach(tunnel, "shutting-down", "the connector serves it no more");
+                    live.session.mux.detach(tunnel, "shutting-down", "the connector no longer serves the tunnel");
                 }
             }
         }
     }
 
-    /// An error means that there is nothing left to do.
+    /// Handles an event of a session. An error means that no tunnel is left.
     fn on_news(&mut self, number: u64, news: SessionEvent) -> Result<(), ConnectorError> {
         self.collect_finished();
         let Some(post) = self.posts.get_mut(&number) else {
             match news {
                 SessionEvent::Ended { .. } => self.retiring.retain(|live| live.session.number != number),
-                SessionEvent::Dialed(session) => session.mux.close("nobody waits for it any more"),
+                SessionEvent::Dialed(session) => session.mux.close("the connector has stopped waiting for the session"),
                 _ => {}
             }
             return Ok(());
@@ -375,7 +376,7 @@ impl Supervisor {
         self.look_whether_holding(number);
     }
 
-    /// All tunnels that the edge takes are there.
+    /// Checks whether all tunnels that the edge accepts are attached.
     fn look_whether_holding(&mut self, number: u64) {
         let Some(live) = self.posts.get(&number).and_then(|post| post.live.as_ref()) else { return };
         let is_settled = |id: &TunnelId| live.attached.contains(id) || live.refused.contains(id);
@@ -390,7 +391,8 @@ impl Supervisor {
         let is_held_elsewhere = self.posts.values().any(is_held);
         let has_others = self.has_others(number);
         let Some(post) = self.posts.get_mut(&number) else { return Ok(()) };
-        // One of several edges may not have heard of it yet: it is believed when it says so for a while, or another says the same.
+        // One of several edges may not have learned of the tunnel yet. The answer is believed after a while, or when
+        // another edge confirms it.
         let edge = post.edge.clone();
         let is_hearsay = edge.is_some() && refusal.code != "no-datagrams";
         let doubt = self.doubts.entry(tunnel).or_default();
@@ -414,19 +416,19 @@ impl Supervisor {
         self.give_up(tunnel, ConnectorError::Refused(refusal))
     }
 
-    /// The tunnel is lost for good, at all edges; so is the connector when it was the last one.
+    /// Gives a tunnel up at all edges. The last one ends the connector.
     fn give_up(&mut self, tunnel: TunnelId, error: ConnectorError) -> Result<(), ConnectorError> {
         self.tunnels.retain(|wanted| wanted.tunnel != tunnel);
         self.doubts.remove(&tunnel);
         for live in self.posts.values_mut().filter_map(|post| post.live.as_mut()) {
             if live.attached.remove(&tunnel) {
-                live.session.mux.detach(tunnel, "shutting-down", "the connector may not hold it any more");
+                live.session.mux.detach(tunnel, "shutting-down", "the connector may no longer hold the tunnel");
             }
         }
         if self.tunnels.is_empty() { Err(error) } else { Ok(()) }
     }
 
-    /// The attempt came to nothing, or the session is over: what is next is said at once.
+    /// Handles a failed attempt or an ended session, and reports what happens next.
     fn lost(&mut self, number: u64, reason: String) {
         self.places.handle_lost(number, now(), random());
         let edge = self.posts.remove(&number).and_then(|post| post.edge);
@@ -443,14 +445,14 @@ impl Supervisor {
 
     fn on_go_away(&mut self, number: u64, message: String) {
         let Some(SessionSlot { live: Some(live), edge, .. }) = self.posts.remove(&number) else { return };
-        // The edge that just said so may still be listening: only a session that worked is worth a try at once.
+        // The edge may still be listening. Only a session that worked justifies an immediate retry.
         self.places.handle_gone_away(number, live.was_attached, now(), random());
         self.retiring.push(live);
         self.tell(ConnectorEvent::GoingAway { edge, message });
         self.release_retiring();
     }
 
-    /// Sessions that are going away end with their last stream once their tunnels are attached elsewhere.
+    /// Ends sessions that are going away after their last stream, once their tunnels are attached elsewhere.
     fn release_retiring(&mut self) {
         let attached: HashSet<TunnelId> = self
             .posts
@@ -460,7 +462,7 @@ impl Supervisor {
             .collect();
         let wanted = |id: &TunnelId| self.tunnels.iter().any(|tunnel| tunnel.tunnel == *id);
         for live in self.retiring.iter_mut().filter(|live| !live.is_released) {
-            // What never worked has nothing to move, and is worth no more than the next that does.
+            // A session that never worked has no tunnels to move.
             let is_moved = live.attached.iter().all(|id| attached.contains(id) || !wanted(id)) && !attached.is_empty();
             if !is_moved {
                 continue;
@@ -471,12 +473,12 @@ impl Supervisor {
                 tokio::time::sleep(linger(&session)).await;
                 session.streams.zero().await;
                 session.flows_over(FLOWS_MOVE_TIME).await;
-                session.mux.close("it went away and its streams are done");
+                session.mux.close("the edge went away and all streams are done");
             });
         }
     }
 
-    /// Takes the tunnels back, lets their streams finish, and closes.
+    /// Detaches the tunnels, lets their streams finish, and closes the sessions.
     async fn stop(mut self, mut news: mpsc::Receiver<(u64, SessionEvent)>) {
         let posts = std::mem::take(&mut self.posts);
         let lives: Vec<_> = posts.into_values().filter_map(|post| post.live).chain(self.retiring.drain(..)).collect();
@@ -495,7 +497,7 @@ impl Supervisor {
         let ignored = async { while news.recv().await.is_some() {} };
         let closed = async {
             if tokio::time::timeout(self.shared.config.drain, drained).await.is_err() {
-                debug!("streams were still running when the time to stop was over");
+                debug!("streams were still running at the end of the drain time");
             }
             for live in &lives {
                 live.session.mux.close("the connector stops");
@@ -510,7 +512,7 @@ impl Supervisor {
     }
 }
 
-/// How long a stream that the edge opened before it heard of the end may take to arrive.
+/// Time in which a stream may arrive that the edge opened before it learned of the end.
 fn linger(session: &ConnectorSession) -> Duration {
     session.mux.smoothed_rtt().map_or(MIN_LINGER, |rtt| (rtt * 4).max(MIN_LINGER))
 }

@@ -1,5 +1,7 @@
-//! How often a session may attach: what it holds needs one ATTACH each, and more than that is noise, which would cost
-//! lines of the log and searches among the routes for as long as a connector likes.
+//! Rate limit of ATTACH in one session.
+//!
+//! A session needs one ATTACH for each tunnel. More of them would cost log lines and searches among the routes for as
+//! long as a connector likes.
 
 use std::{
     collections::HashSet,
@@ -9,27 +11,27 @@ use std::{
 use sallyport_model::TunnelId;
 use sallyport_wire::session::MAX_TUNNELS_PER_SESSION;
 
-/// How many attachments at once may be repetitions, or come to nothing.
+/// Burst of attachments that are repetitions or fail.
 pub(super) const MAX_ATTACH_BURST: u32 = 16;
-/// One more may after each of these.
+/// Time after which one more is allowed.
 pub(super) const ATTACH_PERIOD: Duration = Duration::from_secs(1);
 
-/// The budget of one session. A tunnel that is attached for the first time costs nothing.
+/// The budget of one session. The first attachment of a tunnel is free.
 #[derive(Debug)]
 pub(super) struct AttachBudget {
-    /// When the budget would be full again.
+    /// When the budget is full again.
     full_at: Instant,
-    /// The tunnels that were attached before; at most [`MAX_TUNNELS_PER_SESSION`].
+    /// The tunnels attached so far; at most [`MAX_TUNNELS_PER_SESSION`].
     seen: HashSet<TunnelId>,
 }
 
 impl AttachBudget {
-    /// A full one.
+    /// A full budget.
     pub(super) fn new(now: Instant) -> Self {
         Self { full_at: now, seen: HashSet::new() }
     }
 
-    /// Counts an attachment; false when there were too many.
+    /// Counts an attachment; false if the budget is exhausted.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         let next = self.full_at.max(now) + ATTACH_PERIOD;
         let is_within = next <= now + ATTACH_PERIOD * MAX_ATTACH_BURST;
@@ -39,7 +41,7 @@ impl AttachBudget {
         is_within
     }
 
-    /// What was counted last attached this tunnel: that was free if it had not been here before.
+    /// Reports that the attachment counted last succeeded: it is free if the tunnel is attached for the first time.
     pub(super) fn attached(&mut self, tunnel: TunnelId, now: Instant) {
         if self.seen.len() < MAX_TUNNELS_PER_SESSION && self.seen.insert(tunnel) {
             self.full_at = self.full_at.checked_sub(ATTACH_PERIOD).unwrap_or(now);

@@ -1,9 +1,9 @@
-//! The beginning of a carrier: what it says it is, and the answer when it is not taken.
+//! The first frame of a carrier, which declares the carrier's purpose, and the answer if the carrier is refused.
 
 use sallyport_wire::{Carrier as CarrierKind, FrameHeader, Hello, Join, Refusal, Violation, frame::HEADER_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What a new carrier says it is.
+/// The declared purpose of a new carrier.
 pub(super) enum FirstFrame {
     Control { hello: Hello, frame: Vec<u8> },
     Leg(Join),
@@ -20,14 +20,14 @@ impl FirstFrame {
     }
 }
 
-/// Why a new carrier is closed.
+/// Reason why a new carrier is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FirstFrameError {
     #[error(transparent)]
     Violation(#[from] Violation),
     #[error(transparent)]
     Hello(Violation),
-    #[error("it ended: {0}")]
+    #[error("the connection ended: {0}")]
     Ended(#[from] std::io::Error),
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn send_refusal(mut io: impl AsyncWrite + Unpin, refusal: &Refu
     io.shutdown().await
 }
 
-/// Compares without telling by its time how much was right.
+/// Compares in constant time.
 pub(super) fn is_same_secret(one: &[u8; 32], other: &[u8; 32]) -> bool {
     std::hint::black_box(one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b))) == 0
 }

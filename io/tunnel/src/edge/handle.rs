@@ -1,4 +1,4 @@
-//! An attached tunnel in use: opens streams, tells its connector of requests.
+//! [`TunnelHandle`]: opens streams and flows on an attached tunnel, and sends request records to its connector.
 
 use std::{
     net::SocketAddr,
@@ -22,32 +22,33 @@ use crate::{
     watch::Watch,
 };
 
-/// Why a stream cannot be opened.
+/// Reason why a stream cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The tunnel left its session, or the session is over or going away.
-    #[error("the tunnel takes no new streams")]
+    /// The tunnel was detached, or the session ended or is going away.
+    #[error("the tunnel accepts no new streams")]
     NotUsable,
-    /// There is no idle leg, and the control connection takes no further stream.
+    /// No leg is idle, and the control connection accepts no further stream.
     #[error("the tunnel has no room for another stream: {0}")]
     NoRoom(sallyport_wire::OpenError),
 }
 
-/// Why a flow cannot be opened.
+/// Reason why a flow cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenFlowError {
-    /// The tunnel left its session, the session is over or going away, or its clients send no datagrams.
-    #[error("the tunnel takes no flows")]
+    /// The tunnel was detached, the session ended or is going away, or the tunnel carries no datagrams.
+    #[error("the tunnel accepts no flows")]
     NotUsable,
-    /// The connector's datagram connection is not there yet, or is being replaced: try again with the next datagram.
-    #[error("the tunnel's connection for datagrams is not up yet")]
+    /// The connector's datagram connection is not established yet, or is being replaced. Try again with the next
+    /// datagram.
+    #[error("the tunnel's datagram connection is not established yet")]
     NotReady,
-    /// The session has as many flows as it may.
-    #[error("the tunnel has as many flows as it may")]
+    /// The session has reached its limit of flows.
+    #[error("the tunnel has reached its limit of flows")]
     TooManyFlows,
 }
 
-/// One attached tunnel: opens streams to its origin. It can outlive its attachment and is of no use then.
+/// An attached tunnel: opens streams to its origin. A handle can outlive the attachment; opening then fails.
 #[derive(Clone)]
 pub struct TunnelHandle {
     pub(super) inner: Arc<HandleInner>,
@@ -60,115 +61,117 @@ pub(super) struct HandleInner {
     pub(super) home: Option<RegionName>,
     pub(super) origin: Option<OriginAddr>,
     pub(super) session: Arc<EdgeSession>,
-    /// Of a tunnel that is attached elsewhere: that of its link.
+    /// For a tunnel attached at another edge: shared with the link to that edge.
     pub(super) usable: Arc<AtomicBool>,
-    /// For connectors that want to be told of requests.
+    /// Set if the connector asked for request records.
     pub(super) request_log: Option<RequestLog>,
     pub(super) streams: Arc<Counter>,
     pub(super) all_streams: Arc<Counter>,
 }
 
-/// How often the connector is told of a tunnel's requests.
+/// The budget of request records of a tunnel.
 pub(super) enum RequestLog {
-    /// All tunnels of its session share the session's budget, since one program shows their lines; and all of its socket share
-    /// this one, since however many programs hold them, one owner reads what they show.
+    /// Two budgets apply. All tunnels of a session share one, because one program shows their lines. All tunnels of a
+    /// socket share another, because one owner reads those lines.
     Shared { share: Mutex<LogShare>, of_socket: Arc<Mutex<LogBudget>> },
-    /// The tunnel has its own, at the end of a link: how often its connector is told, the edge decides that holds it.
+    /// The tunnel's own budget, at the end of a link: the edge that holds the tunnel applies the connector's budgets.
     Own(Mutex<LogBudget>),
 }
 
 impl TunnelHandle {
-    /// The tunnel.
+    /// The tunnel's id.
     #[must_use]
     pub fn tunnel(&self) -> TunnelId {
         self.inner.tunnel
     }
 
-    /// The socket it serves.
+    /// The socket that the tunnel serves.
     #[must_use]
     pub fn socket(&self) -> SocketId {
         self.inner.socket
     }
 
-    /// The session that it is attached to.
+    /// The session that the tunnel is attached to.
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.inner.session.id
     }
 
-    /// Where its connector came from.
+    /// The remote address of the connector.
     #[must_use]
     pub fn connector_addr(&self) -> SocketAddr {
         self.inner.session.peer
     }
 
-    /// Name and version of the connector's program, as it says.
+    /// Name and version of the connector's program, as declared by the connector.
     #[must_use]
     pub fn agent(&self) -> &str {
         &self.inner.session.agent
     }
 
-    /// The address at which its connector dials the origin, as it says.
+    /// The address at which the connector dials the origin, as declared by the connector.
     #[must_use]
     pub fn origin(&self) -> Option<&OriginAddr> {
         self.inner.origin.as_ref()
     }
 
-    /// The name of the machine that the connector runs on, as it says.
+    /// The name of the connector's machine, as declared by the connector.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.inner.session.host.as_deref()
     }
 
-    /// The region that its origin is in, as far as its connector says.
+    /// The origin's region, as declared by the connector.
     #[must_use]
     pub fn home(&self) -> Option<&RegionName> {
         self.inner.home.as_ref()
     }
 
-    /// Whether new streams can be opened: it is attached, its session is up, and neither end is going away.
+    /// Whether new streams can be opened: the tunnel is attached, its session is established, and neither end is going
+    /// away.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.inner.usable.load(Ordering::Acquire)
     }
 
-    /// Whether its connector, asked because somebody waited for it in vain, has said nothing for a second: another tunnel
-    /// does better, where there is one.
+    /// Whether the connector was probed because a stream waits for its answer, and has been silent for a second.
+    /// Another tunnel should be preferred if there is one.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         self.inner.session.mux.is_doubtful()
     }
 
-    /// How many streams of this tunnel run.
+    /// Number of running streams of this tunnel.
     #[must_use]
     pub fn active_streams(&self) -> usize {
         self.inner.streams.get()
     }
 
-    /// The round trip to the connector, once it was measured.
+    /// The round-trip time to the connector, once measured.
     #[must_use]
     pub fn smoothed_rtt(&self) -> Option<Duration> {
         self.inner.session.mux.smoothed_rtt()
     }
 
-    /// Whether a stream opened now would get a leg for itself.
+    /// Whether a stream opened now gets a leg.
     #[must_use]
     pub fn has_idle_leg(&self) -> bool {
         self.inner.session.pool.idle_count() > 0
     }
 
-    /// Opens a stream to the origin. Nothing is waited for: write at once, and the first bytes travel with the opening.
+    /// Opens a stream to the origin without waiting. The first bytes that are written at once travel together with the
+    /// opening.
     ///
     /// # Errors
-    /// The tunnel takes no (more) streams.
+    /// The tunnel accepts no (further) streams.
     pub fn open(&self, open: Open) -> Result<TunnelStream, OpenError> {
         self.open_as(open, Establishment::default())
     }
 
-    /// As [`Self::open`], where somebody waits already for the answer to the opening.
+    /// Like [`Self::open`], with an [`Establishment`] that somebody already waits for.
     ///
     /// # Errors
-    /// As [`Self::open`]; the answer is not set then.
+    /// As [`Self::open`]; `establishment` stays unset then.
     pub fn open_as(&self, mut open: Open, establishment: Establishment) -> Result<TunnelStream, OpenError> {
         if !self.is_usable() {
             return Err(OpenError::NotUsable);
@@ -177,44 +180,44 @@ impl TunnelHandle {
         if !session.has_open_fields {
             open.destination = None;
         }
-        // One that has its share of legs shares the control connection, where it has a share as well.
+        // A client that has used up its share of legs gets the control connection, within its share there.
         let (leg, ask) = if self.has_leg_for(open.client) { session.pool.take() } else { (None, 0) };
         if ask > 0 {
             session.mux.ask_for_legs(ask);
         }
         let stream = match leg {
             Some(leg) => {
-                let held = self.held().with(session.leg_shares.hold(open.client));
-                TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held, establishment))
+                let count = self.stream_count().with(session.leg_shares.hold(open.client));
+                TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, count, establishment))
             }
             None => TunnelStream::multiplexed(self.multiplex(open, establishment)?),
         };
         Ok(stream.watched(Watch::opening(session.mux.clone())))
     }
 
-    /// A request of the tunnel is under way, until [`Self::request_ended`].
+    /// Counts a request as running until [`Self::request_ended`].
     pub fn request_began(&self) {
         self.inner.session.requests.began();
     }
 
-    /// A request that was under way is not any more.
+    /// Counts a running request as ended.
     pub fn request_ended(&self) {
         self.inner.session.requests.ended();
     }
 
-    /// Whether a request with a short answer had better share the control connection: many others are under way. What they
-    /// all say then travels in a few records, of which each costs a system call on both sides, where legs cost two for each
-    /// request. Where all of them come from another shard, the connection moves there.
+    /// Whether a request with a short response should share the control connection because many others are running.
+    /// Their frames then travel in a few TLS records, each of which costs a system call on both sides; legs cost two
+    /// for each request. If all requests come from another shard, the connection moves there.
     #[must_use]
-    pub fn shares_well(&self) -> bool {
+    pub fn prefers_shared(&self) -> bool {
         let session = &self.inner.session;
         session.requests.is_crowded(Instant::now()) && session.mux.has_room_for_shared()
     }
 
-    /// Opens a stream that shares the control connection with others. Nothing is waited for.
+    /// Opens a stream on the control connection without waiting.
     ///
     /// # Errors
-    /// The tunnel takes no (more) such streams.
+    /// The tunnel accepts no (further) such streams.
     pub fn open_shared(&self, mut open: Open) -> Result<TunnelStream, OpenError> {
         if !self.is_usable() {
             return Err(OpenError::NotUsable);
@@ -227,7 +230,7 @@ impl TunnelHandle {
         Ok(TunnelStream::multiplexed(opened).watched(Watch::opening(session.mux.clone())))
     }
 
-    /// Whether this client has not got its share of the session's legs.
+    /// Whether this client has room in its share of the session's legs.
     #[must_use]
     pub fn has_leg_for(&self, client: SocketAddr) -> bool {
         self.inner.session.leg_shares.has_room(client)
@@ -238,30 +241,30 @@ impl TunnelHandle {
         if !session.stream_shares.has_room(open.client) {
             return Err(OpenError::NoRoom(sallyport_wire::OpenError::TooManyStreams));
         }
-        let held = self.held().with(session.stream_shares.hold(open.client));
-        session.mux.open(open, held, establishment).map_err(why_not_multiplexed)
+        let stream_count = self.stream_count().with(session.stream_shares.hold(open.client));
+        session.mux.open(open, stream_count, establishment).map_err(why_not_multiplexed)
     }
 
-    fn held(&self) -> StreamCount {
+    fn stream_count(&self) -> StreamCount {
         StreamCount::new(&self.inner.streams, Some(&self.inner.all_streams))
     }
 
-    /// Whether its clients send datagrams.
+    /// Whether the tunnel carries datagrams.
     #[must_use]
     pub fn carries_datagrams(&self) -> bool {
         self.inner.datagrams
     }
 
-    /// Whether flows can be opened now: the connector's datagram connection is up.
+    /// Whether flows can be opened now: the connector's datagram connection is established.
     #[must_use]
     pub fn can_open_flow(&self) -> bool {
         self.inner.datagrams && self.is_usable() && self.inner.session.flows().is_some()
     }
 
-    /// Opens a flow to the origin: what comes back goes to `sink`. Nothing is waited for.
+    /// Opens a flow to the origin without waiting; received datagrams go to `sink`.
     ///
     /// # Errors
-    /// The tunnel takes no (more) flows, or not yet.
+    /// The tunnel accepts no (further) flows, or none yet.
     pub fn open_flow(&self, open: FlowOpen, sink: Arc<dyn FlowSink>) -> Result<FlowHandle, OpenFlowError> {
         if !self.inner.datagrams || !self.is_usable() {
             return Err(OpenFlowError::NotUsable);
@@ -272,27 +275,27 @@ impl TunnelHandle {
             FlowOpenError::TooMany => OpenFlowError::TooManyFlows,
             FlowOpenError::NotEdge => OpenFlowError::NotUsable,
             FlowOpenError::Exhausted => {
-                // The connector opens another connection, whose ids begin anew.
+                // The connector opens another connection, whose flow ids start anew.
                 leg.end();
                 OpenFlowError::NotReady
             }
         })
     }
 
-    /// How many flows its session has, those of other tunnels among them.
+    /// Number of flows of the session, including those of other tunnels.
     #[must_use]
     pub fn flow_count(&self) -> usize {
         self.datagram_stats().flows
     }
 
-    /// What this end counted on the present datagram connection of its session; zeros when there is none.
+    /// Counters of the session's current datagram connection at this end; zeros if there is none.
     #[must_use]
     pub fn datagram_stats(&self) -> DatagramStats {
         self.inner.session.flows().map(|leg| leg.stats()).unwrap_or_default()
     }
 
-    /// Whether the connector is to be told of one more request or flow, and if so, how many before it were left
-    /// out: it asked for them, and they do not come faster than anybody can read.
+    /// Whether the connector is to get one more record of a request or flow. Returns the number of records dropped
+    /// since the last one; `None` if the connector did not ask for records, or the budget is exhausted.
     #[must_use]
     pub fn request_log_turn(&self) -> Option<u32> {
         if !self.is_usable() {
@@ -310,19 +313,19 @@ impl TunnelHandle {
         }
     }
 
-    /// Tells the connector of a request that was served, if there is room. To be called after
-    /// [`Self::request_log_turn`].
+    /// Sends the record of a request to the connector, if there is room. Call after [`Self::request_log_turn`].
     pub fn send_request_log(&self, record: &RequestRecord) {
         self.inner.session.mux.send_request_log(record);
     }
 
-    /// Tells the connector of a flow that ended, if it takes flows and there is room. To be called after
-    /// [`Self::request_log_turn`].
+    /// Sends the record of an ended flow to the connector, if the connector supports flows and there is room. Call
+    /// after [`Self::request_log_turn`].
     pub fn send_flow_log(&self, record: &FlowRecord) {
         self.inner.session.mux.send_flow_log(record);
     }
 
-    /// Tells the connector how the origin of this tunnel is found, if it asked for a live log and there is room.
+    /// Sends the health of this tunnel's origin to the connector, if the connector asked for a live log and there is
+    /// room.
     pub fn send_health_log(&self, record: &HealthRecord) {
         if self.is_usable() && self.inner.request_log.is_some() {
             self.inner.session.mux.send_health_log(record);

@@ -1,5 +1,6 @@
-//! Sessions with other edges: the roles are turned around, so that the edge that was called is the connector. Nothing is
-//! attached to such a session; streams are opened to whatever is attached at the other edge itself.
+//! Sessions between two edges, with the roles reversed: the edge that was called acts as the connector.
+//!
+//! Nothing is attached to such a session; streams are opened to the tunnels attached at the other edge.
 
 use std::{
     net::SocketAddr,
@@ -22,13 +23,13 @@ use super::{
 };
 use crate::{SessionId, count::Counter};
 
-/// What a session with another edge has that those of connectors have not.
+/// State of a session with another edge.
 pub(super) struct LinkState {
     usable: Arc<AtomicBool>,
 }
 
 impl EdgeSession {
-    /// The other edge takes no new streams any more.
+    /// Marks the link as unusable: the other edge accepts no new streams.
     pub(super) fn leave_link(&self) {
         if let Some(link) = &self.link {
             link.usable.store(false, Ordering::Release);
@@ -36,7 +37,7 @@ impl EdgeSession {
     }
 }
 
-/// A link to another edge, for as long as its session lasts. Clones share it.
+/// A link to another edge, valid while its session lasts. Clones share the link.
 #[derive(Clone)]
 pub struct EdgeLink {
     session: Arc<EdgeSession>,
@@ -45,19 +46,19 @@ pub struct EdgeLink {
     all_streams: Arc<Counter>,
 }
 
-/// Why there is no link.
+/// Why a link could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The other edge does not begin as it should.
-    #[error("the other edge does not begin a session: {0}")]
+    /// The other edge does not start a session correctly.
+    #[error("the other edge does not start a session: {0}")]
     First(String),
-    /// This edge cannot take it.
+    /// This edge cannot accept the session.
     #[error("{0}")]
     Refused(String),
 }
 
 impl EdgeLink {
-    /// A tunnel that is attached at the other edge. It is of use for as long as this link is.
+    /// A handle of a tunnel attached at the other edge, usable while this link is.
     #[must_use]
     pub fn tunnel(&self, tunnel: TunnelId, socket: SocketId, datagrams: bool) -> TunnelHandle {
         TunnelHandle {
@@ -76,7 +77,7 @@ impl EdgeLink {
         }
     }
 
-    /// The session.
+    /// The session of the link.
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.session.id
@@ -88,19 +89,19 @@ impl EdgeLink {
         self.usable.load(Ordering::Acquire)
     }
 
-    /// As [`TunnelHandle::is_doubtful`], of the other edge.
+    /// Like [`TunnelHandle::is_doubtful`], for the other edge.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         self.session.mux.is_doubtful()
     }
 
-    /// The round trip to the other edge, once it was measured.
+    /// The round-trip time to the other edge, once measured.
     #[must_use]
     pub fn smoothed_rtt(&self) -> Option<Duration> {
         self.session.mux.smoothed_rtt()
     }
 
-    /// How many streams and flows run over it.
+    /// Number of streams and flows on the link.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.streams.get() + self.session.flows().map_or(0, |leg| leg.stats().flows)
@@ -112,7 +113,7 @@ impl EdgeLink {
         self.is_usable() && self.session.flows().is_some()
     }
 
-    /// Ends it once what is to be sent is sent, and with it what still runs over it.
+    /// Closes the link after queued frames were sent. Running streams end with the link.
     pub fn close(&self, why: &str) {
         self.session.leave_link();
         self.session.mux.close(why);
@@ -120,30 +121,30 @@ impl EdgeLink {
 }
 
 impl EdgeTunnels {
-    /// Makes a link of a connection that this edge has made to another one, which is the connector of the session from here
-    /// on. `told` gets the link when the session is up, or why there is none. Returns when it is over, and why it is; give it
-    /// a task of its own.
+    /// Runs a link on a connection that this edge has made to another edge, which acts as the connector. `result` gets
+    /// the link once the session is established, or the error. Returns the reason when the link ends; run it in a task
+    /// of its own.
     pub async fn serve_link<S>(
         &self,
         mut io: S,
         peer: SocketAddr,
         config: SessionConfig,
-        told: impl FnOnce(Result<EdgeLink, LinkError>) + Send,
+        result: impl FnOnce(Result<EdgeLink, LinkError>) + Send,
     ) -> String
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let first = match tokio::time::timeout(FIRST_FRAME_TIME, read_first_frame(&mut io)).await {
             Ok(Ok(FirstFrame::Control { hello, frame })) => Ok((hello, frame)),
-            Ok(Ok(_)) => Err("it says something else than HELLO".to_owned()),
+            Ok(Ok(_)) => Err("its first frame is not HELLO".to_owned()),
             Ok(Err(FirstFrameError::Hello(violation))) => Err(violation.to_string()),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("it says nothing".to_owned()),
+            Err(_) => Err("it sends nothing".to_owned()),
         };
         let (hello, frame) = match first {
             Ok(first) => first,
             Err(why) => {
-                told(Err(LinkError::First(why.clone())));
+                result(Err(LinkError::First(why.clone())));
                 return why;
             }
         };
@@ -153,7 +154,7 @@ impl EdgeTunnels {
             Ok(session) => session,
             Err(unmade) => {
                 let why = unmade.to_string();
-                told(Err(match unmade {
+                result(Err(match unmade {
                     SessionError::Hello(_) => LinkError::First(why.clone()),
                     SessionError::Random => LinkError::Refused(why.clone()),
                 }));
@@ -161,11 +162,11 @@ impl EdgeTunnels {
             }
         };
         if let Some(refusal) = self.shared.add_session(&session) {
-            told(Err(LinkError::Refused(refusal.to_string())));
+            result(Err(LinkError::Refused(refusal.to_string())));
             return refusal.to_string();
         }
         let all_streams = self.shared.streams.clone();
-        told(Ok(EdgeLink { session: session.clone(), usable, streams, all_streams }));
+        result(Ok(EdgeLink { session: session.clone(), usable, streams, all_streams }));
         self.drive_session(io, &session, None).await
     }
 }

@@ -1,4 +1,4 @@
-//! The edge's end of all tunnels: takes carriers from connectors, keeps sessions and legs, opens streams.
+//! The edge's end of all tunnels: accepts carriers from connectors, keeps sessions and legs, opens streams.
 
 mod attach_budget;
 mod first_frame;
@@ -50,32 +50,32 @@ use crate::{
     share::FairShare,
 };
 
-/// By when a new carrier must have said what it is.
+/// Time in which a new carrier must have sent its first frame.
 const FIRST_FRAME_TIME: Duration = Duration::from_secs(10);
-/// How long the answer to a carrier that is refused may take to leave.
+/// Time that the answer to a refused carrier has to leave.
 const REFUSAL_TIME: Duration = Duration::from_secs(2);
-/// How often idle legs are looked at.
+/// Interval of the maintenance of idle legs.
 const TEND_PERIOD: Duration = Duration::from_secs(5);
 
-/// How much unsent data the kernel should hold of a control connection (TCP_NOTSENT_LOWAT): enough to keep a fast path
-/// busy, little enough that frames which are urgent do not queue for long behind it.
+/// Bound on unsent data of a control connection in the kernel (`TCP_NOTSENT_LOWAT`), in bytes. The value keeps a fast
+/// path busy and lets urgent frames overtake queued payload.
 pub const CONTROL_NOTSENT_BYTES: u32 = 32_768;
 
-/// What a leg is told that shows the id or the secret of no session.
+/// Message of the refusal of a leg with a wrong session id or secret.
 const NO_SESSION: &str = "the leg belongs to no session of this edge";
 
 /// Bounds and timing of the edge's tunnels.
 #[derive(Debug, Clone)]
 pub struct EdgeTunnelsConfig {
-    /// How sessions behave; connectors are told.
+    /// Parameters of sessions, sent to the connectors.
     pub session: SessionConfig,
-    /// How many legs of each session are kept ready.
+    /// Number of idle legs kept ready in each session.
     pub ready_legs: usize,
-    /// How many sessions may have something attached. Those that have not are few, and bounded for each address.
+    /// Bound on sessions with an attached tunnel. Sessions without one have bounds of their own for each address.
     pub max_sessions: usize,
-    /// How many legs one session may have.
+    /// Bound on legs of one session.
     pub max_legs_per_session: usize,
-    /// What the edge is called and which others serve: connectors are told, and told of changes.
+    /// Name of this edge and the other edges. Connectors get them, and all changes.
     pub neighbours: watch::Receiver<Arc<Neighbours>>,
 }
 
@@ -91,90 +91,91 @@ impl Default for EdgeTunnelsConfig {
     }
 }
 
-/// What a tunnel got when it was admitted.
+/// The result of admitting a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
-    /// The socket it serves.
+    /// The socket that the tunnel serves.
     pub socket: SocketId,
-    /// Where clients reach it.
+    /// Public URL of the socket.
     pub url: String,
-    /// Its clients send datagrams. Connectors that carry none are refused.
+    /// Whether the socket's clients send datagrams. Connectors without support for datagrams are refused.
     pub datagrams: bool,
 }
 
-/// Who may attach, and who wants to know. The calls come one at a time, under a lock: they must be quick, and must
-/// not call [`EdgeTunnels`] (a [`TunnelHandle`] may be used).
+/// Decides about attachments and observes them. The calls come one at a time under a lock: they must be quick and must
+/// not call [`EdgeTunnels`]. A [`TunnelHandle`] may be used.
 pub trait Admission: Send + Sync + 'static {
-    /// Whether the tunnel may attach with this credential.
+    /// Decides whether the tunnel may attach with this credential.
     ///
     /// # Errors
-    /// What the connector is told.
+    /// The refusal that is sent to the connector.
     fn admit(&self, tunnel: TunnelId, credential: &str, peer: SocketAddr) -> Result<Admitted, Refusal>;
 
-    /// The tunnel can be used now. When it takes over from another session, this comes before `detached` of that one.
+    /// Reports that the tunnel can be used. If the tunnel moves from another session, this call precedes `detached` of
+    /// that session.
     fn attached(&self, tunnel: TunnelHandle);
 
-    /// The tunnel takes no new streams on this session any more; once for each `attached`.
+    /// Reports that the tunnel accepts no new streams on this session; called once for each `attached`.
     fn detached(&self, tunnel: TunnelId, session: SessionId, reason: &str);
 }
 
-/// Counts of what there is now.
+/// Current counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TunnelStats {
-    /// Sessions that are up.
+    /// Established sessions.
     pub sessions: usize,
-    /// Tunnels that are attached.
+    /// Attached tunnels.
     pub tunnels: usize,
-    /// Legs that wait for a stream.
+    /// Idle legs.
     pub legs_idle: usize,
-    /// Legs that carry one.
+    /// Busy legs.
     pub legs_busy: usize,
     /// Streams multiplexed on control connections.
     pub mux_streams: usize,
     /// Flows of datagrams.
     pub flows: usize,
-    /// What was counted at this end of all datagram connections, those that are gone among them. Only grows, its flows
-    /// excepted.
+    /// Counters of all datagram connections at this end, including ended ones. They only grow, except the number of
+    /// flows.
     pub datagrams: DatagramStats,
 }
 
-/// All tunnels of this edge.
+/// All tunnels of this edge: accepts carriers from connectors, and opens streams.
 #[derive(Clone)]
 pub struct EdgeTunnels {
     shared: Arc<EdgeContext>,
 }
 
-/// One connector's session at the edge.
+/// The session of one connector, or of another edge.
 struct EdgeSession {
     id: SessionId,
     leg_secret: [u8; 32],
     peer: SocketAddr,
     agent: String,
-    /// The name of the machine that the connector runs on, as it says.
+    /// The name of the connector's machine, as declared by the connector.
     host: Option<String>,
-    /// The connector reads what follows the server name in OPEN.
+    /// Whether the connector understands the fields after the server name in OPEN.
     has_open_fields: bool,
     mux: Arc<Mux>,
     pool: Arc<LegPool>,
-    /// What each client has of the streams on the control connection, and of the legs.
+    /// The clients' shares of streams on the control connection, and of legs.
     stream_shares: FairShare,
     leg_shares: FairShare,
     attach_budget: Mutex<AttachBudget>,
-    /// How often its connector is told of requests.
+    /// Budget of request records for the connector.
     log_budget: Mutex<LogBudget>,
-    /// Something was refused, and that was told of.
+    /// Whether a refused attachment was logged.
     was_refused: AtomicBool,
-    /// Something is attached, so legs may join.
+    /// Whether a tunnel is attached, so that legs may join.
     takes_legs: AtomicBool,
-    /// The connector carries datagrams.
+    /// Whether the connector supports datagrams.
     has_datagrams: bool,
-    /// A tunnel whose clients send datagrams is attached, so a datagram leg may join.
+    /// Whether a tunnel that carries datagrams is attached, so that a datagram leg may join.
     takes_datagrams: AtomicBool,
-    /// The requests of its tunnels that are under way.
+    /// The running requests of the session's tunnels.
     requests: RequestLoad,
-    /// The datagram leg, when there is one.
+    /// The datagram leg, if there is one.
     flows: Mutex<Option<Arc<FlowLeg>>>,
-    /// It is a session with another edge.
+    /// Set in a session with another edge.
     link: Option<LinkState>,
 }
 
@@ -191,7 +192,7 @@ impl EdgeSession {
         self.flows.lock()
     }
 
-    /// The datagram leg, when there is one that works.
+    /// The datagram leg, if there is a working one.
     fn flows(&self) -> Option<Arc<FlowLeg>> {
         self.lock_flows().clone().filter(|leg| !leg.is_over())
     }
@@ -205,7 +206,7 @@ impl EdgeSession {
 }
 
 impl EdgeTunnels {
-    /// No tunnels yet; those that come are judged by `admission`.
+    /// Creates a registry without tunnels; `admission` decides about attachments.
     #[must_use]
     pub fn new(config: EdgeTunnelsConfig, admission: Arc<dyn Admission>) -> Self {
         let registry = Mutex::default();
@@ -214,8 +215,8 @@ impl EdgeTunnels {
         Self { shared: Arc::new(EdgeContext { config, admission, registry, refusals, streams, datagram_legs }) }
     }
 
-    /// Takes a connection with our ALPN from a connector. Returns when it was handed over (a leg) or is over (a control
-    /// connection), so give it a task of its own.
+    /// Serves a connection from a connector (TLS with [`sallyport_wire::ALPN`] or another carrier). Returns when the
+    /// connection was handed over (a leg) or ended (a control connection); run it in a task of its own.
     pub async fn serve_carrier<S>(&self, io: S, peer: SocketAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -223,9 +224,9 @@ impl EdgeTunnels {
         self.serve_carrier_with(io, peer, |_, _| Ok(())).await;
     }
 
-    /// As [`Self::serve_carrier`], and calls `tune` as soon as it is known what the connection is: a control
-    /// connection should keep little unsent data in the kernel ([`CONTROL_NOTSENT_BYTES`]). What `tune` gives is kept for
-    /// as long as the connection lives, which for a leg is longer than this call; or it says why the connection is refused.
+    /// Like [`Self::serve_carrier`], and calls `tune` once the purpose of the connection is known: a control connection
+    /// should keep little unsent data in the kernel ([`CONTROL_NOTSENT_BYTES`]). The value that `tune` returns lives as
+    /// long as the connection, which for a leg is longer than this call. An error of `tune` refuses the connection.
     pub async fn serve_carrier_with<S, K>(
         &self,
         mut io: S,
@@ -238,8 +239,8 @@ impl EdgeTunnels {
         let first = match tokio::time::timeout(FIRST_FRAME_TIME, read_first_frame(&mut io)).await {
             Ok(Ok(first)) => first,
             Ok(Err(FirstFrameError::Hello(violation))) => return refuse_hello(io, peer, &violation).await,
-            Ok(Err(error)) => return debug!(%peer, %error, "closed a tunnel connection with a wrong start"),
-            Err(_) => return debug!(%peer, "closed a tunnel connection that did not say in time what it is"),
+            Ok(Err(error)) => return debug!(%peer, %error, "closed a tunnel connection with an invalid first frame"),
+            Err(_) => return debug!(%peer, "closed a tunnel connection without a first frame in time"),
         };
         let kept = match tune(&io, first.kind()) {
             Ok(kept) => kept,
@@ -256,7 +257,7 @@ impl EdgeTunnels {
                     Ok((session, leg)) => {
                         let _counted = self.shared.datagram_legs.enter(&leg);
                         let why = drive_flows(io, leg, None).await;
-                        debug!(session = %session.id, why, "a datagram connection is gone");
+                        debug!(session = %session.id, why, "a datagram connection ended");
                     }
                     Err(refusal) => refuse(io, peer, &refusal).await,
                 }
@@ -269,7 +270,8 @@ impl EdgeTunnels {
         }
     }
 
-    /// The tunnel was deleted or changed: its connector is told, and gets no new streams for it.
+    /// Detaches a deleted or changed tunnel. The connector gets the code and the message, and no new streams of the
+    /// tunnel.
     pub fn detach(&self, tunnel: TunnelId, code: &str, message: &str) {
         let mut registry = self.shared.lock();
         if let Some(handle) = registry.tunnels.remove(&tunnel) {
@@ -280,7 +282,7 @@ impl EdgeTunnels {
         }
     }
 
-    /// Tells all connectors that this edge stops, and takes no new sessions. Streams that run go on.
+    /// Announces to all connectors that this edge stops, and accepts no new sessions. Running streams continue.
     pub fn go_away(&self, message: &str) {
         let mut registry = self.shared.lock();
         registry.going_away = Some(message.to_owned());
@@ -293,18 +295,18 @@ impl EdgeTunnels {
         }
     }
 
-    /// The tunnel, when it is attached here.
+    /// The handle of a tunnel, if the tunnel is attached here.
     #[must_use]
     pub fn attached(&self, tunnel: TunnelId) -> Option<TunnelHandle> {
         self.shared.lock().tunnels.get(&tunnel).cloned()
     }
 
-    /// Waits until no stream is left. Cancel safe.
+    /// Waits until no stream is running. Cancel safe.
     pub async fn drained(&self) {
         self.shared.streams.zero().await;
     }
 
-    /// What there is now.
+    /// Current counts.
     #[must_use]
     pub fn stats(&self) -> TunnelStats {
         let registry = self.shared.lock();
@@ -322,7 +324,7 @@ impl EdgeTunnels {
         stats
     }
 
-    /// Adds the carrier to the legs of its session, or gives it back with the reason why not.
+    /// Adds the carrier to the legs of its session, or returns the carrier with the refusal.
     fn join<S, K>(&self, io: S, join: &Join, kept: K) -> Result<(), (S, Refusal)>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -341,11 +343,11 @@ impl EdgeTunnels {
                 session.pool.joined(Leg::new(Box::new(io), Side::Edge, ticket));
                 Ok(())
             }
-            None => Err((io, Refusal::new("busy", "the session has as many legs as it may", true))),
+            None => Err((io, Refusal::new("busy", "the session has reached its limit of legs", true))),
         }
     }
 
-    /// Gives the session a fresh datagram leg, in place of the one it may have, or says why not.
+    /// Returns the session a new datagram leg in place of an existing one, or returns the refusal.
     fn join_datagrams(&self, join: &Join) -> Result<(Arc<EdgeSession>, Arc<FlowLeg>), Refusal> {
         let registry = self.shared.lock();
         let session = registry.sessions.get(&SessionId(join.session));
@@ -357,7 +359,7 @@ impl EdgeTunnels {
             return Err(Refusal::new("nothing-attached", message, false));
         }
         let leg = FlowLeg::new(Side::Edge, DEFAULT_MAX_FLOWS);
-        // Under the registry's lock, so that the end of the session comes after it and ends this leg too.
+        // Under the registry's lock, so that a later end of the session also ends this leg.
         let former = session.lock_flows().replace(leg.clone());
         let session = session.clone();
         drop(registry);
@@ -382,12 +384,12 @@ impl EdgeTunnels {
             debug!(%peer, %refusal, "refused a session");
             session.mux.refuse(refusal);
         }
-        // Anybody can come: it is worth a line once something is attached.
+        // Sessions are open to anybody; a log line at info level needs an attachment.
         debug!(session = %session.id, agent = %session.agent, "a session began");
         self.drive_session(io, &session, Some(neighbours)).await;
     }
 
-    /// Drives a session to its end, and says what that was.
+    /// Drives a session to its end, and returns how the session ended.
     async fn drive_session<S>(
         &self,
         io: S,
@@ -429,15 +431,15 @@ impl EdgeTunnels {
     }
 }
 
-/// Tells a connector why its leg, or its connection for datagrams, is not taken.
+/// Sends a connector the refusal of a leg or a datagram connection.
 async fn refuse(io: impl AsyncWrite + Unpin, peer: SocketAddr, refusal: &Refusal) {
     debug!(%peer, %refusal, "refused a connection of a tunnel");
     let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, refusal)).await;
 }
 
-/// Tells a connector that its HELLO is wrong. What does not even begin as one gets no answer.
+/// Sends a connector the error in its HELLO. A connection that does not even start with a HELLO frame gets no answer.
 async fn refuse_hello(io: impl AsyncWrite + Unpin, peer: SocketAddr, violation: &Violation) {
-    debug!(%peer, %violation, "refused a tunnel connection with a wrong start");
+    debug!(%peer, %violation, "refused a tunnel connection with an invalid HELLO");
     let refusal = Refusal::new("protocol", &violation.to_string(), false);
     let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
 }

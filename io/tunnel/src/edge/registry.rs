@@ -1,4 +1,4 @@
-//! Who is here: sessions and the tunnels attached to them, and what happens when either comes or goes.
+//! The registry of sessions and attached tunnels, and the steps when either comes or goes.
 
 use std::{
     collections::HashMap,
@@ -35,43 +35,43 @@ use crate::{
     unattached::Unattached,
 };
 
-/// What connectors are told when there are [`EdgeTunnelsConfig::max_sessions`].
-const FULL: &str = "this edge has as many sessions as it takes";
+/// Message of the refusal when there are [`EdgeTunnelsConfig::max_sessions`].
+const FULL: &str = "this edge has reached its limit of sessions";
 
-/// What a connector is told that asks for a tunnel of datagrams and does not carry them.
-const NO_DATAGRAMS: &str = "this tunnel carries datagrams, and the connector does not know how: update it";
+/// Message of the refusal when a tunnel carries datagrams and the connector does not support them.
+const NO_DATAGRAMS: &str = "this tunnel carries datagrams, which the connector does not support: update the connector";
 
-/// What a connector is told that attaches one tunnel again and again, or many that it may not attach.
+/// Message of the refusal when a session exceeds its [`AttachBudget`].
 const TOO_OFTEN: &str = "the session attaches tunnels too often: attach each once";
 
-/// So many sockets' budgets of the live log are kept before it is looked which of them nobody has any more.
+/// Number of kept log budgets of sockets from which on unused ones are removed.
 const MIN_LOG_BUDGETS: usize = 64;
 
-/// What all sessions of an edge share.
+/// State shared by all sessions of an edge.
 pub(super) struct EdgeContext {
     pub(super) config: EdgeTunnelsConfig,
     pub(super) admission: Arc<dyn Admission>,
     pub(super) registry: Mutex<Registry>,
-    /// How many sessions that were refused are told of in the log.
+    /// Budget of log lines about refused sessions.
     pub(super) refusals: Mutex<LogBudget>,
     pub(super) streams: Arc<Counter>,
     pub(super) datagram_legs: Arc<DatagramLegs>,
 }
 
-/// Who is here.
+/// The sessions and the attached tunnels.
 #[derive(Default)]
 pub(super) struct Registry {
     pub(super) sessions: HashMap<SessionId, Arc<EdgeSession>>,
     pub(super) unattached: Unattached,
     pub(super) tunnels: HashMap<TunnelId, TunnelHandle>,
-    /// How often all connectors of a socket together are told of its requests.
+    /// The budgets of request records, shared by all connectors of a socket.
     log_budgets: HashMap<SocketId, Weak<Mutex<LogBudget>>>,
-    /// Set once the edge is going away: what new sessions are told.
+    /// Set once the edge is going away: the message for new sessions.
     pub(super) going_away: Option<String>,
 }
 
 impl Registry {
-    /// Whether no further session may attach something. Those that anybody can make do not count.
+    /// Whether no further session may attach a tunnel. Sessions without an attachment do not count.
     pub(super) fn is_full(&self, config: &EdgeTunnelsConfig) -> bool {
         self.sessions.len() - self.unattached.len() >= config.max_sessions
     }
@@ -81,7 +81,7 @@ impl Registry {
         if let Some(budget) = self.log_budgets.get(&socket).and_then(Weak::upgrade) {
             return budget;
         }
-        // Those that nobody has any more are looked for when there are many more than tunnels could have.
+        // Unused budgets are removed when there are many more budgets than tunnels.
         if self.log_budgets.len() >= MIN_LOG_BUDGETS.max(2 * self.tunnels.len()) {
             self.log_budgets.retain(|_, budget| budget.strong_count() > 0);
         }
@@ -91,15 +91,15 @@ impl Registry {
     }
 }
 
-/// Whom a session is with.
+/// The peer of a session.
 pub(super) enum SessionPeer<'a> {
-    /// A connector, and the edges that it is told of.
+    /// A connector, and the edges that are announced to the connector.
     Connector(&'a Neighbours),
-    /// Another edge, and how the session behaves.
+    /// Another edge, and the parameters of the session.
     Edge(LinkState, SessionConfig),
 }
 
-/// Why there is no session.
+/// Why a session could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error("the system gives no random numbers")]
@@ -108,7 +108,7 @@ pub(super) enum SessionError {
     Hello(Violation),
 }
 
-/// The session's place in the registry, for as long as its driver runs; whatever ends that.
+/// The session's entry in the registry, removed when dropped.
 pub(super) struct Presence<'a> {
     pub(super) shared: &'a EdgeContext,
     pub(super) session: &'a Arc<EdgeSession>,
@@ -118,11 +118,11 @@ pub(super) struct Presence<'a> {
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
         if self.session.link.is_some() {
-            debug!(session = %self.session.id, why = self.end.why, "a link to an edge is over");
+            debug!(session = %self.session.id, why = self.end.why, "a link to an edge ended");
         } else if self.session.takes_legs.load(Ordering::Acquire) {
-            info!(session = %self.session.id, why = self.end.why, "a connector is gone");
+            info!(session = %self.session.id, why = self.end.why, "a connector disconnected");
         } else {
-            debug!(session = %self.session.id, why = self.end.why, "a session that attached nothing is over");
+            debug!(session = %self.session.id, why = self.end.why, "a session without an attachment ended");
         }
         self.session.mux.end(&self.end.why);
         self.shared.remove_session(self.session, &self.end);
@@ -134,7 +134,7 @@ impl EdgeContext {
         self.registry.lock()
     }
 
-    /// A session that begins with this HELLO.
+    /// Creates the session for this HELLO.
     pub(super) fn new_session(
         &self,
         peer: SocketAddr,
@@ -181,13 +181,13 @@ impl EdgeContext {
             link,
         });
         if is_link {
-            // The other edge opens them when it is welcomed.
+            // The other edge opens its first legs when it receives WELCOME.
             session.pool.expect_first_legs();
         }
         Ok(session)
     }
 
-    /// Keeps the session, unless there is a reason not to.
+    /// Registers the session, or returns the refusal.
     pub(super) fn add_session(&self, session: &Arc<EdgeSession>) -> Option<Refusal> {
         let mut registry = self.lock();
         if let Some(message) = &registry.going_away {
@@ -203,8 +203,8 @@ impl EdgeContext {
         registry.sessions.insert(session.id, session.clone());
         let oldest = registry.unattached.enter(session.peer.ip(), session.id);
         if let Some(oldest) = oldest.and_then(|id| registry.sessions.remove(&id)) {
-            debug!(session = %oldest.id, "a session that attached nothing made room for a newer one");
-            oldest.mux.refuse(Refusal::new("busy", "too many sessions of this address attach nothing", true));
+            debug!(session = %oldest.id, "closed a session without an attachment in favour of a newer one");
+            oldest.mux.refuse(Refusal::new("busy", "too many sessions of this address have no tunnel attached", true));
         }
         None
     }
@@ -226,16 +226,16 @@ impl EdgeContext {
         session.pool.close(end.is_clean);
     }
 
-    /// Called with the registry locked and the handle taken out of it.
+    /// Ends an attachment. Called with the registry locked and the handle removed from the registry.
     pub(super) fn end_attachment(&self, handle: &TunnelHandle, reason: &str) {
         handle.inner.usable.store(false, Ordering::Release);
-        info!(tunnel = %handle.tunnel(), session = %handle.session(), reason, "a tunnel is detached");
+        info!(tunnel = %handle.tunnel(), session = %handle.session(), reason, "a tunnel was detached");
         self.admission.detached(handle.tunnel(), handle.session(), reason);
     }
 
     pub(super) fn on_event(&self, session: &Arc<EdgeSession>, event: Event) {
         match event {
-            // What came together with the request that ended the session is not judged any more.
+            // Events that arrived together with the request that ended the session are ignored.
             Event::AttachRequested(attach) if !session.mux.is_over() => self.attach(session, &attach),
             Event::Detached { tunnel, code, .. } => {
                 let mut registry = self.lock();
@@ -259,7 +259,8 @@ impl EdgeContext {
         }
     }
 
-    /// A line for each session that is refused something, and not too many for all of them: anybody can be refused.
+    /// Logs a refused attachment: one info line for each session, and a budget for all sessions, because anybody can
+    /// provoke refusals.
     fn tell_refused(&self, session: &EdgeSession, tunnel: TunnelId, refusal: &Refusal) {
         let is_first = !session.was_refused.swap(true, Ordering::Relaxed);
         let budget = || self.refusals.lock().take(Instant::now());
@@ -272,11 +273,11 @@ impl EdgeContext {
         }
     }
 
-    /// Judging and attaching are one step under the lock, so that a deletion comes either before or after both.
+    /// Deciding and attaching are one step under the lock, so that a deletion comes either before or after both.
     fn attach(&self, session: &Arc<EdgeSession>, attach: &Attach) {
         let tunnel = attach.tunnel;
         if !session.lock_attach_budget().take(Instant::now()) {
-            debug!(session = %session.id, "a session attaches too often");
+            debug!(session = %session.id, "a session exceeds its budget of attachments");
             return session.mux.refuse(Refusal::new("protocol", TOO_OFTEN, true));
         }
         let mut registry = self.lock();
@@ -304,7 +305,7 @@ impl EdgeContext {
         session.lock_attach_budget().attached(tunnel, Instant::now());
         registry.unattached.leave(session.peer.ip(), session.id);
         if !session.takes_legs.swap(true, Ordering::AcqRel) {
-            info!(session = %session.id, agent = %session.agent, "a connector came");
+            info!(session = %session.id, agent = %session.agent, "a connector connected");
             session.pool.expect_first_legs();
         }
         if admitted.datagrams {
@@ -330,12 +331,12 @@ impl EdgeContext {
         };
         let former = registry.tunnels.insert(tunnel, handle.clone());
         if former.as_ref().is_none_or(|former| former.session() != session.id) {
-            info!(%tunnel, session = %session.id, "a tunnel is attached");
+            info!(%tunnel, session = %session.id, "a tunnel was attached");
         }
         match former {
-            // The same once more: whoever knows the former handle goes on with it.
+            // A repeated attachment in the same session: the former handle stays valid.
             Some(former) if former.session() == session.id => {
-                debug!(%tunnel, session = %session.id, "a tunnel that is attached was attached again");
+                debug!(%tunnel, session = %session.id, "an attached tunnel was attached again in its session");
                 registry.tunnels.insert(tunnel, former);
             }
             Some(former) => {

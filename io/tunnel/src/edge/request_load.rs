@@ -1,25 +1,26 @@
-//! The requests of a session that are under way: whether they are so many that a further one had better share a connection.
+//! Counts the running requests of a session, and decides whether a further one should share the control connection.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-/// How many requests are under way when a further one may share the control connection: with fewer there is little to be
-/// put in one record, and a leg answers sooner.
+/// Number of running requests from which on a further one may share the control connection. With fewer, little can be
+/// combined in one record, and a leg answers sooner.
 const MIN_REQUESTS: u32 = 8;
-/// For how long requests share after that, though few are under way. Answers come together as requests do, so a client
-/// with many streams may have none under way between two such waves: the first of each would take legs, be answered
-/// apart from the others, and keep the waves from running into one another. It is not for longer, since a request that
-/// comes alone may be for a long answer, which a leg carries better.
+/// Time for which requests keep sharing after the number was reached.
+///
+/// Responses come in waves, as requests do, so a client with many streams may have none running between two waves.
+/// Without this time the first request of each wave would take a leg, and keep the waves apart. A longer time would
+/// affect single requests, which may have long responses and run better on legs.
 const LINGERS: Duration = Duration::from_millis(10);
 
-/// Counts the requests under way. What it says is a hint, and nothing else hangs on it.
+/// Counts the running requests. The result is only a hint.
 #[derive(Debug)]
 pub(super) struct RequestLoad {
     under_way: AtomicU32,
     begin: Instant,
-    /// Until when requests share, in microseconds from the beginning; 0 if there were never many.
+    /// Time until which requests share, in microseconds since the start; 0 if the number was never reached.
     lasts_until: AtomicU64,
 }
 
@@ -28,17 +29,17 @@ impl RequestLoad {
         Self { under_way: AtomicU32::new(0), begin: now, lasts_until: AtomicU64::new(0) }
     }
 
-    /// One more is under way, until [`Self::ended`].
+    /// Counts a request as running until [`Self::ended`].
     pub(super) fn began(&self) {
         self.under_way.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One of them is over.
+    /// Counts a running request as ended.
     pub(super) fn ended(&self) {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether the request that asks, itself counted already, is one of many.
+    /// Whether many requests are running, including the counted one that asks.
     pub(super) fn is_crowded(&self, now: Instant) -> bool {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let since = now.saturating_duration_since(self.begin);

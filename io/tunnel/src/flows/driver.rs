@@ -1,4 +1,4 @@
-//! Drives one datagram leg on a carrier that is a stream of bytes: many datagrams in one write, and in one read.
+//! Drives one datagram leg on a byte-stream carrier: many datagrams in one write and in one read.
 
 use std::{
     future::{Future, poll_fn},
@@ -15,19 +15,19 @@ use tokio::{io::ReadBuf, time::Sleep};
 use super::{FlowHandler, FlowLeg};
 use crate::{Carrier, driver::broken};
 
-/// How much is taken from the leg at a time: four full TLS records. More is taken only when the kernel has all of it,
-/// so that what waits can still be dropped.
+/// Bytes taken from the leg at a time: four full TLS records. More is taken only after the kernel has accepted all of
+/// them, so that waiting datagrams can still be dropped.
 const MAX_TRANSMIT_BYTES: usize = 65_536;
-/// How much is read from the carrier at a time: a full TLS record.
+/// Bytes read from the carrier at a time: a full TLS record.
 const MAX_READ_BYTES: usize = 16_384;
-/// How many rounds the driver makes before it lets other tasks run.
+/// Rounds of the driver before other tasks run.
 const MAX_ROUNDS: usize = 64;
-/// How long a carrier may take in nothing before it is given up and another one is tried.
+/// Time without a successful write after which a carrier is replaced.
 const STALL_TIME: Duration = Duration::from_secs(10);
-/// How long closing may take.
+/// Timeout of closing.
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
-/// Drives the leg until it is over; says why. Flows that the edge opens go to `handler` (connector's side).
+/// Drives the leg until its end; returns the reason. Flows that the edge opens go to `handler` (connector's side).
 pub(crate) async fn drive_flows(
     carrier: impl Carrier,
     leg: Arc<FlowLeg>,
@@ -50,7 +50,7 @@ pub(crate) async fn drive_flows(
     why
 }
 
-/// Ends the flows with the driver, whatever ends that.
+/// Ends the flows when the driver is dropped.
 struct EndWithDriver<'a>(&'a FlowLeg);
 
 impl Drop for EndWithDriver<'_> {
@@ -66,7 +66,7 @@ struct Driver<C> {
     out: Vec<u8>,
     sent: usize,
     unflushed: bool,
-    /// The beginning of a frame that has not come in whole.
+    /// The beginning of an incomplete frame.
     partial: Vec<u8>,
     stall: Option<Pin<Box<Sleep>>>,
 }
@@ -81,7 +81,7 @@ impl<C: Carrier> Driver<C> {
                 self.sent = 0;
             }
             if !self.leg.take_output(idle.then_some(&mut self.out), MAX_TRANSMIT_BYTES, cx.waker()) {
-                return Poll::Ready("its session is over".to_owned());
+                return Poll::Ready("the session is over".to_owned());
             }
             match self.poll_out(cx) {
                 Poll::Ready(Ok(wrote)) => {
@@ -93,7 +93,7 @@ impl<C: Carrier> Driver<C> {
                     self.leg.set_blocked();
                     let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL_TIME)));
                     if stall.as_mut().poll(cx).is_ready() {
-                        return Poll::Ready("the other side has taken in nothing for long".to_owned());
+                        return Poll::Ready("the peer has accepted no data for too long".to_owned());
                     }
                 }
             }
@@ -104,7 +104,7 @@ impl<C: Carrier> Driver<C> {
             }
             if !progress {
                 if self.out.is_empty() {
-                    // Nothing travels for now: no buffer is held.
+                    // An idle leg holds no buffer.
                     self.out = Vec::new();
                 }
                 return Poll::Pending;
@@ -114,7 +114,7 @@ impl<C: Carrier> Driver<C> {
         Poll::Pending
     }
 
-    /// Writes and flushes what was taken; true when all of it left, false when there was nothing.
+    /// Writes and flushes the taken bytes. True when all of them left, false when there were none.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let something = self.sent < self.out.len() || self.unflushed;
         while self.sent < self.out.len() {
@@ -141,7 +141,7 @@ impl<C: Carrier> Driver<C> {
         }
         let came = buf.filled();
         if came.is_empty() {
-            return Poll::Ready(Err("the other side closed the connection".to_owned()));
+            return Poll::Ready(Err("the peer closed the connection".to_owned()));
         }
         let handler = self.handler.as_ref();
         let taken = if self.partial.is_empty() {

@@ -1,7 +1,7 @@
-//! Flows of datagrams: what their users hold, the same at both ends, and the datagram leg that the flows of a session
-//! share.
+//! Flows of datagrams: the handles and sinks of their users, the same at both ends, and the datagram leg that a
+//! session's flows share.
 //!
-//! Nothing here waits: a datagram that cannot be queued is dropped, and so is one that waits too long; see
+//! Nothing here waits. A datagram that cannot be queued is dropped, and so is one that waits too long; see
 //! [`sallyport_wire::datagram`]. The [driver] moves the bytes between the leg and its carrier.
 
 pub(crate) mod driver;
@@ -14,25 +14,25 @@ use sallyport_wire::{DatagramInput, DatagramLeg, DatagramStats, FlowEnd, FlowId,
 
 use crate::mux::now;
 
-/// Takes what comes for one flow. The calls come one after another from the task that reads the carrier of all flows,
+/// Receives the datagrams of one flow. One task reads the carrier of all flows and makes the calls one after another,
 /// so they must be quick and must not block.
 pub trait FlowSink: Send + Sync + 'static {
-    /// Datagrams that came, in order: all that were read together. Any of them may be empty.
+    /// Receives datagrams in order: all that were read together. Each may be empty.
     fn datagrams(&self, batch: &[&[u8]]);
 
-    /// The other side ended the flow, or the tunnel did. Called once, and nothing comes afterwards; not called after
-    /// one's own [`FlowHandle`] was closed or dropped.
+    /// Reports that the peer ended the flow, or that the tunnel ended. Called at most once, as the last call; not
+    /// called after the own [`FlowHandle`] was closed or dropped.
     fn closed(&self, end: FlowEnd);
 }
 
-/// Serves the flows that come through the tunnels (connector's side).
+/// Serves the flows of the tunnels (connector's side).
 pub trait FlowHandler: Send + Sync + 'static {
-    /// A flow begins. What is to be sent back goes to `flow`; what comes goes to the sink that is returned. Must be
-    /// quick: what takes longer belongs into a task. To refuse the flow, close it.
+    /// Starts a flow: datagrams are sent through `flow`, and received ones go to the returned sink. Must be quick;
+    /// longer work belongs in a task. Close `flow` to refuse the flow.
     fn open(&self, open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink>;
 }
 
-/// One flow, as either end sends on it. Dropping it closes the flow.
+/// The sending end of one flow. Dropping the handle closes the flow.
 pub struct FlowHandle {
     leg: Arc<FlowLeg>,
     id: FlowId,
@@ -43,26 +43,26 @@ pub(crate) struct FlowLeg {
     state: Mutex<State>,
 }
 
-/// The datagram legs of all sessions, and what was counted on those that are gone.
+/// The datagram legs of all sessions, and the sum of the counters of ended legs.
 #[derive(Default)]
 pub(crate) struct DatagramLegs {
     state: Mutex<(Vec<Arc<FlowLeg>>, DatagramStats)>,
 }
 
-/// A leg that is counted until this is dropped.
+/// Guard of a counted leg.
 pub(crate) struct CountedLeg {
     legs: Arc<DatagramLegs>,
     leg: Arc<FlowLeg>,
 }
 
 impl DatagramLegs {
-    /// One more leg begins.
+    /// Counts a leg until the guard is dropped.
     pub(crate) fn enter(self: &Arc<Self>, leg: &Arc<FlowLeg>) -> CountedLeg {
         self.lock().0.push(leg.clone());
         CountedLeg { legs: self.clone(), leg: leg.clone() }
     }
 
-    /// What was counted on all of them so far.
+    /// Sums the counters of all legs, ended ones included.
     pub(crate) fn stats(&self) -> DatagramStats {
         let state = self.lock();
         state.0.iter().fold(state.1, |sum, leg| together(sum, leg.stats()))
@@ -95,9 +95,9 @@ fn together(one: DatagramStats, other: DatagramStats) -> DatagramStats {
 struct State {
     leg: DatagramLeg,
     sinks: HashMap<FlowId, Receiving>,
-    /// The driver's task, while it waits.
+    /// Waker of the driver's task while the driver waits.
     driver: Option<Waker>,
-    /// The carrier takes nothing now: the driver need not be woken for what waits anyway.
+    /// Whether the carrier accepts no data now, so that waking the driver has no effect.
     is_blocked: bool,
     over: bool,
 }
@@ -107,12 +107,12 @@ struct Receiving {
     sink: Arc<dyn FlowSink>,
 }
 
-/// Datagrams of one flow that came one right after the other.
+/// Consecutive datagrams of one flow.
 type Run<'a> = (FlowId, Arc<dyn FlowSink>, Vec<&'a [u8]>);
 
-/// What [`FlowLeg::take_input`] stopped at.
+/// Where [`FlowLeg::take_input`] stopped.
 enum Step {
-    /// There is no whole frame left.
+    /// No complete frame is left.
     End,
     Opened(FlowId, FlowOpen),
     Closed(Option<Receiving>, FlowEnd),
@@ -155,7 +155,7 @@ impl FlowLeg {
         self.lock().over
     }
 
-    /// Ends the flows of one tunnel, and tells both ends.
+    /// Ends the flows of one tunnel and notifies both ends.
     pub(crate) fn end_tunnel(&self, tunnel: TunnelId, end: FlowEnd) {
         let mut state = self.lock();
         let gone: Vec<_> = state.sinks.extract_if(|_, receiving| receiving.tunnel == tunnel).collect();
@@ -169,7 +169,7 @@ impl FlowLeg {
         }
     }
 
-    /// The carrier or its session is gone, and all flows with it. The driver, if it still runs, ends.
+    /// Ends all flows because the carrier or the session ended. A running driver stops.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.over = true;
@@ -184,17 +184,17 @@ impl FlowLeg {
         }
     }
 
-    /// Takes all whole frames at the front of `bytes`, and tells the flows' users; says how many bytes those were.
-    /// Errors are the reason why the leg is to be closed, as a sentence.
+    /// Handles all complete frames at the front of `bytes`, calls the flows' users, and returns the number of bytes
+    /// handled. An error is the reason to close the leg, as a sentence.
     fn take_input(self: &Arc<Self>, bytes: &[u8], handler: Option<&Arc<dyn FlowHandler>>) -> Result<usize, String> {
         let mut taken = 0;
         loop {
-            // Users are called with the state unlocked: they may send and close in turn.
+            // Users are called with the state unlocked, because they may send and close.
             let mut runs: Vec<Run<'_>> = Vec::new();
             let step = {
                 let mut state = self.lock();
                 if state.over {
-                    return Err("its session is over".to_owned());
+                    return Err("the session is over".to_owned());
                 }
                 loop {
                     let input = state.leg.take_input(&bytes[taken..]).map_err(|violation| violation.to_string())?;
@@ -229,7 +229,7 @@ impl FlowLeg {
         }
     }
 
-    /// The edge opened a flow: its user takes it, or has refused it when this returns.
+    /// Hands a flow that the edge opened to `handler`, or refuses the flow.
     fn opened(self: &Arc<Self>, id: FlowId, open: FlowOpen, handler: Option<&Arc<dyn FlowHandler>>) {
         let flow = FlowHandle { leg: self.clone(), id };
         let Some(handler) = handler else { return flow.close(FlowEnd::Unreachable) };
@@ -246,7 +246,8 @@ impl FlowLeg {
         }
     }
 
-    /// The driver's turn: appends what there is to send if `out` is wanted. False: it is over.
+    /// Takes what there is to send into `out`, if `out` is set, and registers the driver's waker. False once the leg
+    /// has ended.
     fn take_output(&self, out: Option<&mut Vec<u8>>, max_bytes: usize, waker: &Waker) -> bool {
         let mut state = self.lock();
         if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
@@ -277,14 +278,14 @@ impl State {
 }
 
 impl FlowHandle {
-    /// Queues a datagram. False: the flow is over, the datagram is longer than
-    /// [`sallyport_wire::frame::MAX_DATAGRAM_BYTES`], or there is no room. True is no promise that it arrives.
+    /// Queues a datagram. False: the flow has ended, the datagram is longer than
+    /// [`sallyport_wire::frame::MAX_DATAGRAM_BYTES`], or there is no room. True does not guarantee delivery.
     #[must_use]
     pub fn send(&self, datagram: &[u8]) -> bool {
         self.send_batch(&[datagram]) == 1
     }
 
-    /// Queues datagrams in order, as [`Self::send`] does; says how many were taken.
+    /// Queues datagrams in order, as [`Self::send`] does; returns how many were queued.
     pub fn send_batch(&self, batch: &[&[u8]]) -> usize {
         let mut state = self.leg.lock();
         if state.over {
@@ -296,21 +297,21 @@ impl FlowHandle {
         taken
     }
 
-    /// Whether the flow runs.
+    /// Whether the flow is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         let state = self.leg.lock();
         !state.over && state.leg.is_open(self.id)
     }
 
-    /// Closes the flow and tells the other side why. What waits to be sent on it is dropped.
+    /// Closes the flow and sends the reason to the peer. Queued datagrams of the flow are dropped.
     pub fn close(self, end: FlowEnd) {
         self.end(end);
     }
 
     fn end(&self, end: FlowEnd) {
         let mut state = self.leg.lock();
-        // Dropped when the state is unlocked: it may hold handles itself.
+        // Dropped after the state is unlocked: the sink may hold handles itself.
         let sink = state.sinks.remove(&self.id);
         if !state.over {
             state.leg.close(self.id, end);

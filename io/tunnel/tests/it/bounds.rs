@@ -1,4 +1,4 @@
-//! What does not belong on the tunnel port, and limits.
+//! Clients on the tunnel port that are no connectors, and limits.
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering},
@@ -41,7 +41,7 @@ fn hello() -> Vec<u8> {
     frame
 }
 
-/// Legs need leave; what they were given lives as long as they do.
+/// A leg needs a grant; the granted resources live as long as the leg.
 #[tokio::test]
 async fn what_a_leg_was_given_lives_as_long_as_the_leg() {
     let edge = Edge::new();
@@ -157,7 +157,7 @@ async fn guesses_at_credentials_are_few() {
     assert_eq!(edge.doorman.judged.load(Ordering::Relaxed), 16);
 }
 
-/// What is logged from here on, from the level that is on by default, until what comes with it goes.
+/// Captures the log from here on, at the default level, until the returned guard is dropped.
 fn logged() -> (Arc<Mutex<Vec<u8>>>, impl Sized) {
     struct Sink(Arc<Mutex<Vec<u8>>>);
     impl std::io::Write for Sink {
@@ -176,8 +176,8 @@ fn logged() -> (Arc<Mutex<Vec<u8>>>, impl Sized) {
         .with_ansi(false)
         .with_writer(move || Sink(sink.clone()))
         .finish();
-    // While a process has one subscriber, the thread that comes to a line first is asked alone whether it is wanted
-    // (`Rebuilder::JustOne` of tracing's callsites): one of another test would say no for all. With two, both are asked.
+    // With one subscriber in the process, tracing asks only the first thread at a callsite whether the line is wanted
+    // (`Rebuilder::JustOne`). A subscriber of another test would refuse for all. With two, tracing asks both.
     let second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     (log, (tracing::subscriber::set_default(subscriber), second))
 }
@@ -210,15 +210,16 @@ async fn refused_sessions_leave_few_lines_in_the_log() {
     }
     let most = 201 + began.elapsed().as_secs_f64() as usize * 50 + 50;
     assert!(lines() <= most, "{} lines, at most {most}", lines());
-    // The next one that is told of says how many were not since the one before: all are told of or counted.
+    // The next logged refusal reports the count of refusals omitted since the one before. Every refusal is logged or
+    // counted.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let told = lines();
+    let logged = lines();
     refused().await;
-    assert_eq!(lines(), told + 1);
+    assert_eq!(lines(), logged + 1);
     let text = String::from_utf8(log.lock().unwrap().clone()).unwrap();
     let left_out = text.split("left_out=").skip(1).map(|rest| rest.split_whitespace().next().unwrap());
     let left_out: usize = left_out.map(|number| number.parse::<usize>().unwrap()).sum();
-    assert_eq!(told + 1 + left_out, SESSIONS + 1, "{text}");
+    assert_eq!(logged + 1 + left_out, SESSIONS + 1, "{text}");
 }
 
 fn attach(number: u8, bytes: &mut Vec<u8>) {
@@ -256,7 +257,7 @@ async fn a_session_attaches_each_tunnel_once_and_not_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_wrong_hello_is_told() {
+async fn a_wrong_hello_is_reported() {
     let edge = Edge::new();
     let mut no_json = FrameHeader { kind: FrameType::Hello, len: 4 }.encode().to_vec();
     no_json.extend(b"null");
@@ -297,7 +298,7 @@ async fn sessions_and_legs_are_bounded() {
 }
 
 #[tokio::test]
-async fn sessions_that_attach_nothing_lock_nobody_out() {
+async fn sessions_without_tunnels_lock_no_connector_out() {
     let edge = Edge::with(EdgeTunnelsConfig { max_sessions: 2, ..EdgeTunnelsConfig::default() });
     let mut silent = Vec::new();
     for _ in 0..300 {
@@ -337,11 +338,11 @@ async fn streams_beyond_the_sessions_bound_are_refused_not_queued() {
     }
 }
 
-/// Says so much at once, and ends.
+/// Sends this many bytes at once, then closes.
 fn speaks(bytes: usize) -> Arc<dyn OriginHandler> {
     Arc::new(Origin(move |_open, stream: IncomingStream| async move {
         let Ok(mut stream) = stream.opened().await else { return };
-        // Whoever reads nothing holds it up here.
+        // A client that does not read blocks the origin here.
         let _ = stream.write_all(&vec![b'x'; bytes]).await;
         let _ = stream.shutdown().await;
     }))
@@ -358,14 +359,14 @@ async fn one_client_that_takes_all_it_can_leaves_legs_and_streams_to_others() {
     let handle = edge.ready(tunnel(1)).await;
     let of = |client: &str| Open { client: client.parse().unwrap(), ..open_for(tunnel(1)) };
     let greedy = || of("198.51.100.7:1");
-    // It asks for one after the other, and reads none of them.
-    let mut held = Vec::new();
+    // The client opens one stream after the other, and reads none of them.
+    let mut streams = Vec::new();
     let mut ask_until_refused = async || {
         loop {
             match handle.open(greedy()) {
                 Ok(mut stream) => {
                     soon(stream.flush()).await.unwrap();
-                    held.push(stream);
+                    streams.push(stream);
                 }
                 Err(error) => return error,
             }
@@ -373,15 +374,15 @@ async fn one_client_that_takes_all_it_can_leaves_legs_and_streams_to_others() {
     };
     let error = ask_until_refused().await;
     assert!(error.to_string().contains("no room for another stream"), "{error}");
-    // The legs that it made the edge ask for come, and are not all for it.
+    // The legs that the client made the edge request arrive, and other clients get some of them.
     until("all legs are there", || {
         let stats = edge.tunnels.stats();
         stats.legs_idle + stats.legs_busy == LEGS
     })
     .await;
     ask_until_refused().await;
-    let on_legs = held.iter().filter(|stream| stream.is_on_leg()).count();
-    assert_eq!((on_legs, held.len() - on_legs), (LEGS * 3 / 4, STREAMS * 3 / 4));
+    let on_legs = streams.iter().filter(|stream| stream.is_on_leg()).count();
+    assert_eq!((on_legs, streams.len() - on_legs), (LEGS * 3 / 4, STREAMS * 3 / 4));
 
     let mut others = Vec::new();
     for number in 1..=8 {
@@ -395,10 +396,10 @@ async fn one_client_that_takes_all_it_can_leaves_legs_and_streams_to_others() {
             soon(stream.read_to_end(&mut answer)).await.unwrap();
             assert_eq!(answer.len(), ANSWER);
         }
-        // They stay, as busy ones do.
+        // The streams stay open, as busy ones do.
         others.push((on_leg, handle.open(of(&format!("198.51.100.{}:1", 100 + number))).unwrap()));
     }
-    drop((held, others));
+    drop((streams, others));
     until("nothing is held any more", || handle.active_streams() == 0).await;
     assert!(handle.has_leg_for("198.51.100.7:1".parse().unwrap()));
 }

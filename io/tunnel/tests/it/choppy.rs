@@ -1,4 +1,4 @@
-//! Carriers that take and give as little as they may: every split of every frame comes up.
+//! Carriers that read and write as little as they may, so that every split of every frame occurs.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 
 use crate::lab::*;
 
-/// A few numbers that follow no pattern, the same in every run.
+/// A xorshift generator, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -24,7 +24,7 @@ impl Dice {
     }
 }
 
-/// Moves between 1 and 2,000 bytes at a time, mostly few, or says to come back later.
+/// Moves between 1 and 2,000 bytes at a time, mostly few, or returns `Pending`.
 struct Choppy {
     inner: DuplexStream,
     dice: Dice,
@@ -32,7 +32,7 @@ struct Choppy {
 }
 
 impl Choppy {
-    /// How many bytes now; none: later.
+    /// The count of bytes to move now; `None` for `Pending`.
     fn share(&mut self, cx: &Context<'_>) -> Option<usize> {
         let size = match self.dice.below(5) {
             0 => {
@@ -159,7 +159,7 @@ async fn streams_that_are_given_up_anywhere_leave_usable_tunnels() {
             let (mut reader, mut writer) = tokio::io::split(&mut stream);
             let polls = dice.below(400);
             let work = async { tokio::join!(writer.write_all(&bytes), reader.read_exact(&mut back)) };
-            // Dropped after some number of polls, in the middle of whatever it is doing.
+            // Dropped after some number of polls, in the middle of any operation.
             let mut work = std::pin::pin!(work);
             for _ in 0..polls {
                 if std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready())).await {

@@ -29,7 +29,7 @@ fn flow_open(tunnel: TunnelId, port: u16) -> FlowOpen {
     }
 }
 
-/// A client: remembers what it was sent.
+/// A client that records its received datagrams.
 #[derive(Default)]
 struct Client {
     came: Mutex<Vec<Vec<u8>>>,
@@ -56,7 +56,7 @@ impl FlowSink for Client {
     }
 }
 
-/// An origin that sends back what comes; "bye" has it close the flow. Keeps count of the flows it serves.
+/// An origin that echoes datagrams; "bye" makes the origin close the flow. Counts the live flows.
 #[derive(Default)]
 struct EchoFlows {
     opened: Mutex<Vec<FlowOpen>>,
@@ -82,7 +82,7 @@ impl FlowSink for EchoFlow {
     fn datagrams(&self, batch: &[&[u8]]) {
         let mut flow = self.flow.lock().unwrap();
         if batch.contains(&&b"bye"[..]) {
-            // It may be said more than once.
+            // The client may send "bye" more than once.
             if let Some(flow) = flow.take() {
                 flow.close(FlowEnd::Unreachable);
             }
@@ -122,8 +122,8 @@ async fn ready(edge: &Edge, number: u8) -> TunnelHandle {
     handle
 }
 
-/// Sends until the answer comes, and not another question's that was sent more than once: a datagram may be lost, though hardly
-/// here.
+/// Sends the question until its answer arrives. The answer to a repeated earlier question does not count. A datagram
+/// may be lost, though rarely here.
 async fn ask(flow: &FlowHandle, client: &Client, question: &[u8]) {
     until("the answer comes", || {
         assert!(flow.is_open());
@@ -133,7 +133,7 @@ async fn ask(flow: &FlowHandle, client: &Client, question: &[u8]) {
     .await;
 }
 
-/// Whether more time has passed than a datagram can be under way; if so, from now on anew.
+/// Whether more time has passed than a datagram can be in flight. If so, the period starts anew.
 fn is_late(since: &mut Instant) -> bool {
     let is_late = since.elapsed() > Duration::from_secs(2);
     if is_late {
@@ -162,7 +162,7 @@ async fn datagrams_of_many_clients_come_back_to_each_unchanged() {
             asked += 1;
         };
         flows.iter().enumerate().for_each(|(number, (flow, _))| ask(number, flow));
-        // One size after the other, so that nothing has reason to be dropped, unless this machine is held up.
+        // One size after the other, so that no datagram is dropped unless this machine stalls.
         for (number, (flow, client)) in flows.iter().enumerate() {
             let mut since = Instant::now();
             until("answers come", || {
@@ -178,7 +178,7 @@ async fn datagrams_of_many_clients_come_back_to_each_unchanged() {
     assert!(!flows[0].0.send(&vec![0; MAX_DATAGRAM_BYTES + 1]));
     for (number, (_, client)) in flows.iter().enumerate() {
         let mut came = client.came.lock().unwrap().clone();
-        // What was asked twice may be answered twice.
+        // A question that was sent twice may be answered twice.
         came.dedup();
         assert!(came == sizes.map(|size| vec![number as u8; size]));
     }
@@ -192,7 +192,7 @@ async fn datagrams_of_many_clients_come_back_to_each_unchanged() {
     .await;
     let opened = origin.opened.lock().unwrap().clone();
     assert_eq!(opened[7], flow_open(tunnel(UDP), 7));
-    // Whoever drops a flow ends it at both ends, and hears no more of it.
+    // Dropping a flow handle closes the flow at both ends; the dropping side gets no further callbacks.
     let (_, clients): (Vec<_>, Vec<_>) = flows.into_iter().unzip();
     until("the origin's flows end", || origin.live.load(Ordering::Relaxed) == 0).await;
     assert_eq!(*origin.ends.lock().unwrap(), [FlowEnd::Done; 50]);
@@ -234,7 +234,7 @@ async fn a_connector_that_carries_no_datagrams_is_refused_in_words() {
         })
         .await;
     assert_eq!((refusal.code.as_str(), refusal.retry), ("no-datagrams", false));
-    assert!(refusal.message.contains("update it"), "{refusal}");
+    assert!(refusal.message.contains("update the connector"), "{refusal}");
     let handle = edge.attached(tunnel(1)).await;
     let opened = handle.open_flow(flow_open(tunnel(1), 1), Arc::new(Client::default()));
     assert_eq!(opened.unwrap_err(), OpenFlowError::NotUsable);
@@ -300,7 +300,8 @@ async fn flows_are_lost_with_the_session_and_come_back_with_the_next() {
     ask(&flow, &client, b"two").await;
 }
 
-/// A connector of our own: the control connection with a tunnel attached, and what joins its session.
+/// A connector built by hand: the control connection with a tunnel attached, and the joining of other connections to
+/// its session.
 async fn by_hand(edge: &Edge, number: u8) -> (tokio::io::DuplexStream, Join) {
     let (mut control, far) = tokio::io::duplex(64 * 1024);
     let tunnels = edge.tunnels.clone();
@@ -354,7 +355,7 @@ async fn a_datagram_connection_needs_the_secret_and_a_tunnel_for_datagrams() {
     let handle = edge.attached(tunnel(UDP)).await;
     let opened = handle.open_flow(flow_open(tunnel(UDP), 1), Arc::new(Client::default()));
     assert_eq!(opened.unwrap_err(), OpenFlowError::NotReady);
-    // A second connection takes the place of the first, whose flows are lost.
+    // A second connection replaces the first, whose flows are lost.
     let mut first = join(&edge, &good).await;
     until("it is up", || handle.can_open_flow()).await;
     let client = Arc::new(Client::default());
@@ -380,7 +381,7 @@ async fn what_breaks_the_rules_ends_the_flows_and_not_the_session() {
 }
 
 #[tokio::test]
-async fn a_connection_that_takes_nothing_drops_datagrams_and_holds_nobody_up() {
+async fn a_stalled_connection_drops_datagrams_and_delays_no_other() {
     let edge = Edge::new();
     let (_control, good) = by_hand(&edge, UDP).await;
     let mut leg = join(&edge, &good).await;
@@ -397,14 +398,14 @@ async fn a_connection_that_takes_nothing_drops_datagrams_and_holds_nobody_up() {
     }
     let stats = handle.datagram_stats();
     assert!(stats.dropped_full > 18_000, "{stats:?}");
-    // Once it takes in again, what is sent now gets through; what is old does not.
+    // When the leg reads again, new datagrams get through, and old ones are dropped.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(flow.send(b"fresh"));
     let mut came = Vec::new();
     while !came.ends_with(b"fresh") {
         match tokio::time::timeout(Duration::from_secs(2), leg.read_buf(&mut came)).await {
             Ok(read) => assert!(read.unwrap() > 0),
-            // This machine was held up, and so it was not fresh any more.
+            // This machine stalled, and the datagram expired.
             Err(_) => assert!(flow.send(b"fresh")),
         }
     }

@@ -1,4 +1,4 @@
-//! What the tests run on: edges, connectors, and the wires between them.
+//! The test bench: edges, connectors, and the connections between them.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Longer than anything here takes on a slow machine.
+/// The longest wait in a test, longer than any step takes on a slow machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Tunnels with this number and higher ones carry datagrams.
 pub(crate) const FIRST_UDP: u8 = 100;
@@ -66,12 +66,12 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Admits whoever knows the word, and remembers what it was told.
+/// Admits tunnels with the right credential, and records the attachments.
 #[derive(Default)]
 pub(crate) struct Doorman {
     pub(crate) handles: Mutex<HashMap<TunnelId, TunnelHandle>>,
     pub(crate) log: Mutex<Vec<(TunnelId, SessionId, String)>>,
-    /// How many credentials it was shown.
+    /// The count of credentials checked.
     pub(crate) judged: AtomicUsize,
 }
 
@@ -132,12 +132,12 @@ impl Edge {
     }
 }
 
-/// A way to an edge: pipes in memory, each served by the edge in a task.
+/// A dialer of an edge: pipes in memory, each served by the edge in a task.
 #[derive(Clone)]
 pub(crate) struct Pipes {
     pub(crate) edge: Arc<Mutex<Edge>>,
     pub(crate) dialed: Arc<AtomicUsize>,
-    /// From this dial on, legs fail.
+    /// From this dial on, dials of legs fail.
     pub(crate) max_dials: usize,
 }
 
@@ -162,7 +162,7 @@ impl Dial for Pipes {
     }
 }
 
-/// A way to an edge over loopback TCP and TLS.
+/// A dialer of an edge over loopback TCP and TLS.
 pub(crate) struct Tls {
     port: u16,
     config: Arc<rustls::ClientConfig>,
@@ -204,7 +204,7 @@ impl Dial for Tls {
     }
 }
 
-/// An origin made of a function.
+/// An origin from a function.
 pub(crate) struct Origin<F>(pub(crate) F);
 
 impl<F, T> OriginHandler for Origin<F>
@@ -217,7 +217,7 @@ where
     }
 }
 
-/// Sends back what comes, and ends when the client ends.
+/// Echoes bytes, and ends when the client ends.
 pub(crate) fn echo() -> Arc<dyn OriginHandler> {
     Arc::new(Origin(|_open, stream: IncomingStream| async move {
         let Ok(stream) = stream.opened().await else { return };
@@ -231,7 +231,7 @@ pub(crate) async fn echo_on(stream: TunnelStream) -> io::Result<()> {
     writer.shutdown().await
 }
 
-/// A connector that runs.
+/// A running connector.
 pub(crate) struct Connector {
     pub(crate) task: JoinHandle<Result<(), ConnectorError>>,
     pub(crate) events: mpsc::Receiver<ConnectorEvent>,
@@ -266,7 +266,7 @@ impl Connector {
         self.stop.send_replace(true);
     }
 
-    /// Waits for an event that the function knows.
+    /// Waits for an event that the function accepts.
     pub(crate) async fn event<T>(&mut self, mut known: impl FnMut(&ConnectorEvent) -> Option<T>) -> T {
         soon(async {
             loop {
@@ -280,7 +280,7 @@ impl Connector {
     }
 }
 
-/// Sends the bytes, ends, and reads what comes back until its end.
+/// Sends the bytes, ends that direction, and reads the answer to its end.
 pub(crate) async fn exchange(mut stream: TunnelStream, bytes: &[u8]) -> io::Result<Vec<u8>> {
     stream.write_all(bytes).await?;
     stream.shutdown().await?;

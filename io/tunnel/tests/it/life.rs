@@ -1,4 +1,4 @@
-//! Legs: what travels in one write, what happens to dead ones, and who is woken.
+//! Legs: bytes of one write, dead legs, and wakeups.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 
 use crate::lab::*;
 
-/// Remembers how long each write to it was.
+/// Records the length of each write.
 struct Recorder {
     inner: DuplexStream,
     writes: Arc<Mutex<Vec<usize>>>,
@@ -115,7 +115,7 @@ async fn the_opening_travels_with_the_first_bytes_in_one_write() {
     assert_eq!(stream.establishment().peek(), None, "nobody waited for the answer");
     drop(stream);
 
-    // Without anything to write, the opening leaves as soon as somebody reads.
+    // Without bytes to write, the OPEN is sent when the client reads.
     let mut stream = handle.open(open_for(tunnel(1))).unwrap();
     let establishment = stream.establishment();
     soon(async {
@@ -145,7 +145,7 @@ async fn dead_legs_fail_no_stream_and_are_replaced() {
     let _connector = Connector::start(Arc::new(lab.clone()), echo(), &[tunnel(1)]);
     let handle = edge.ready(tunnel(1)).await;
     lab.cuts.lock().unwrap().clear();
-    // Whatever was noticed of it by now: nothing fails.
+    // The legs may or may not be noticed as dead by now: no request fails.
     tokio::time::sleep(Duration::from_millis(50)).await;
     for _ in 0..20 {
         assert_eq!(soon(exchange(handle.open(open_for(tunnel(1))).unwrap(), b"x")).await.unwrap(), b"x");
@@ -155,7 +155,7 @@ async fn dead_legs_fail_no_stream_and_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_leg_that_dies_under_a_stream_is_told_as_lost() {
+async fn a_leg_that_dies_under_a_stream_is_reported_as_lost() {
     let edge = Edge::new();
     let lab = Lab::new(&edge);
     // An origin that never answers.
@@ -179,7 +179,7 @@ async fn a_leg_that_dies_under_a_stream_is_told_as_lost() {
 #[tokio::test]
 async fn reader_and_writer_may_be_different_tasks() {
     let edge = Edge::new();
-    // An origin that reads slowly enough for the writer to wait, and answers at the end.
+    // An origin that reads so slowly that the writer has to wait, and answers at the end.
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         let mut stream = stream.opened().await.unwrap();
         let mut total = 0_u64;

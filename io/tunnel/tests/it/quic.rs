@@ -63,7 +63,7 @@ impl QuicEdge {
     }
 }
 
-/// The way to such an edge: a connection for each session.
+/// A dialer of such an edge: a QUIC connection for each session.
 struct Quic {
     address: SocketAddr,
     tls: Arc<rustls::ClientConfig>,
@@ -129,7 +129,7 @@ async fn a_leg_that_is_not_read_holds_up_no_other() {
     let handle = quic.edge.ready(tunnel(1)).await;
     let mut stalled = handle.open(open_for(tunnel(1))).unwrap();
     let block = vec![7; 65_536];
-    // More than a stream's window each way: what comes back is not read.
+    // More than a stream's window each way: the answer is not read.
     while tokio::time::timeout(Duration::from_millis(300), stalled.write_all(&block)).await.is_ok() {}
     let other = handle.open(open_for(tunnel(1))).unwrap();
     assert_eq!(soon(exchange(other, b"meanwhile")).await.unwrap(), b"meanwhile");
@@ -162,7 +162,7 @@ async fn carriers_that_say_nothing_useful_are_closed_and_there_are_only_so_many(
     let mut garbage = connection.open_carrier().await.unwrap();
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
-    // The end of the stream or its reset: nothing comes of it either way.
+    // The stream ends or is reset; the edge opens no session either way.
     let _ = soon(garbage.read_to_end(&mut answer)).await;
     assert_eq!(quic.edge.tunnels.stats().sessions, 0);
     drop(garbage);

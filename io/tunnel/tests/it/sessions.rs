@@ -57,44 +57,44 @@ async fn one_session_holds_many_tunnels_and_tells_of_requests() {
         refused: None,
     };
     edge.handle(tunnel(2)).unwrap().send_request_log(&record);
-    let told = connector.event(|event| match event {
+    let records = connector.event(|event| match event {
         ConnectorEvent::Request(record) => Some(record.clone()),
         _ => None,
     });
-    assert_eq!(told.await, record);
+    assert_eq!(records.await, record);
 }
 
 #[tokio::test]
-async fn all_tunnels_of_a_session_together_are_told_of_as_often_as_one() {
+async fn all_tunnels_of_a_session_together_log_as_often_as_one() {
     let edge = Edge::new();
     let tunnels: Vec<_> = (1..=4).map(tunnel).collect();
     let _connector = Connector::start(Arc::new(Pipes::to(&edge)), echo(), &tunnels);
-    are_told_of_as_often_as_one(&edge).await;
+    log_as_often_as_one(&edge).await;
 }
 
 #[tokio::test]
-async fn all_connectors_of_a_socket_together_are_told_of_as_often_as_one() {
+async fn all_connectors_of_a_socket_together_log_as_often_as_one() {
     let edge = Edge::new();
     let _connectors =
         [1, 2, 3, 4].map(|number| Connector::start(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(number)]));
-    are_told_of_as_often_as_one(&edge).await;
+    log_as_often_as_one(&edge).await;
     assert_eq!(edge.tunnels.stats().sessions, 4);
 }
 
-/// The first four tunnels.
-async fn are_told_of_as_often_as_one(edge: &Edge) {
+/// Attaches the first four tunnels and checks that together they log as many requests as one.
+async fn log_as_often_as_one(edge: &Edge) {
     let mut handles = Vec::new();
     for number in 1..=4 {
         handles.push(edge.attached(tunnel(number)).await);
     }
     let asked = Instant::now();
-    let told: Vec<u32> =
+    let records: Vec<u32> =
         handles.iter().map(|handle| (0..1_000).map(|_| u32::from(handle.request_log_turn().is_some())).sum()).collect();
-    // What came in while they were asked, and what each is told of in every second whatever the others took.
+    // Turns that accrued during the loop, and each tunnel's own turns of every second.
     let seconds = u32::try_from(asked.elapsed().as_secs() + 1).unwrap();
     let bound = MAX_LOGGED_BURST + seconds * (LOGGED_PER_SECOND + 4);
-    assert!(told.iter().sum::<u32>() <= bound, "{told:?} in {seconds} s");
-    assert!(told.iter().all(|told| *told > 0), "the first leaves the others something: {told:?}");
+    assert!(records.iter().sum::<u32>() <= bound, "{records:?} in {seconds} s");
+    assert!(records.iter().all(|records| *records > 0), "the first leaves the others something: {records:?}");
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn a_killed_connector_fails_its_streams_and_no_others() {
     assert_eq!(soon(unaffected.read_u8()).await.unwrap(), b'y');
 }
 
-/// Pipes that can be made silent: nothing gets through any more, and nothing says so.
+/// Pipes that can be made silent: bytes stop, without an error at either end.
 struct Silent {
     edge: Edge,
     is_silent: Arc<AtomicBool>,
@@ -292,7 +292,7 @@ impl sallyport_tunnel::Dial for Silent {
     }
 }
 
-/// Swallows everything, for ever.
+/// Discards everything, for ever.
 async fn continue_silently(from: &mut (impl AsyncReadExt + Unpin)) {
     let mut buffer = [0; 1_024];
     loop {
@@ -315,7 +315,7 @@ async fn a_vanished_connector_is_noticed_within_the_detection_time() {
 
     is_silent.store(true, Ordering::Relaxed);
     let since = tokio::time::Instant::now();
-    // Three unanswered questions, ten seconds apart, after ten quiet ones: and the legs fail with the session.
+    // Three unanswered PINGs, ten seconds apart, after ten quiet seconds; the legs fail with the session.
     let error = on_leg.read_u8().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     assert!(since.elapsed() <= Duration::from_secs(42), "{:?}", since.elapsed());
@@ -347,7 +347,7 @@ async fn a_connector_comes_back_when_the_edge_does() {
     let edge = Edge::new();
     let connector = Connector::start(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(1)]);
     let first = edge.attached(tunnel(1)).await;
-    // The session breaks: the edge forgets it. The connector is back at once.
+    // The session breaks, and the edge forgets it. The connector reconnects at once.
     edge.tunnels.detach(tunnel(9), "deleted", "unknown tunnels are no matter");
     assert!(first.is_usable());
     drop(connector);

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::lab::*;
 
-/// An edge and a connector with this origin, with legs or without.
+/// An edge and a connector with this origin, with or without legs.
 async fn pair(legs: bool, origin: Arc<dyn sallyport_tunnel::OriginHandler>) -> (Edge, Connector) {
     let edge = Edge::new();
     let dial = Tls::to(&edge).await;
@@ -62,7 +62,7 @@ async fn legs_that_a_burst_lacks_are_dialed_behind_it() {
     assert_eq!(dialed(), 1 + 8);
     let streams: Vec<_> = (0..40).map(|_| open(&edge)).collect();
     assert!(streams.iter().filter(|stream| !stream.is_on_leg()).count() >= 32);
-    // The clock stands still as long as anybody has something to do.
+    // The simulated clock stands still while any task can run.
     for stream in streams {
         assert_eq!(soon(exchange(stream, b"x")).await.unwrap(), b"x");
     }
@@ -120,7 +120,7 @@ async fn megabytes_arrive_unchanged_both_ways() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn either_end_may_end_first_and_still_hear_the_other() {
-    // The origin says all it has to say first, and reads on.
+    // The origin writes its whole answer first, and continues to read.
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         let mut stream = stream.opened().await.unwrap();
         stream.write_all(b"said first").await.unwrap();
@@ -144,7 +144,7 @@ async fn either_end_may_end_first_and_still_hear_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_origin_that_is_not_reached_is_told_with_its_reason_and_costs_no_leg() {
+async fn an_unreached_origin_is_reported_with_its_reason_and_costs_no_leg() {
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         stream.failed(OpenFailure::new(FailureReason::Refused, "nothing listens on localhost:8000")).await;
     }));
@@ -152,12 +152,13 @@ async fn an_origin_that_is_not_reached_is_told_with_its_reason_and_costs_no_leg(
         let (edge, _connector) = pair(legs, origin.clone()).await;
         for _ in 0..50 {
             if legs {
-                // A stream that finds none, or those of others still being emptied, has more made: as for a burst.
+                // A stream that finds no leg, or only legs still being drained, has the edge request more, as in a
+                // burst.
                 until("legs are ready", || edge.tunnels.stats().legs_idle >= 8).await;
             }
             let mut stream = open(&edge);
             let establishment = stream.establishment();
-            // More than any buffer on the way: the rest must be thrown away, not block.
+            // More than any buffer between the ends: the rest must be thrown away, not block.
             let (mut reader, mut writer) = tokio::io::split(&mut stream);
             let writing = async { writer.write_all(&vec![7; 300_000]).await };
             let reading = async { reader.read_u8().await };
@@ -178,7 +179,7 @@ async fn an_origin_that_is_not_reached_is_told_with_its_reason_and_costs_no_leg(
 async fn a_stream_that_the_edge_gives_up_ends_at_the_origin_and_its_leg_is_used_again() {
     let ended = Arc::new(AtomicUsize::new(0));
     let count = ended.clone();
-    // An origin that never stops talking.
+    // An origin that never stops writing.
     let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
         let count = count.clone();
         async move {
@@ -205,7 +206,7 @@ async fn a_stream_that_the_edge_gives_up_ends_at_the_origin_and_its_leg_is_used_
         until("the origin hears of all ends", || ended.load(Ordering::Relaxed) == 30).await;
         if legs {
             until("the legs are idle again", || edge.tunnels.stats().legs_busy == 0).await;
-            // Those on which too much was under way are replaced, a moment later.
+            // Legs with too many bytes in flight are replaced, a moment later.
             until("there are as many as before", || edge.tunnels.stats().legs_idle >= 8).await;
         }
         until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
@@ -265,7 +266,7 @@ async fn a_burst_beyond_the_legs_is_served_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_nobody_reads_stops_no_other() {
+async fn an_unread_stream_stops_no_other() {
     // An origin that only writes.
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         let mut stream = stream.opened().await.unwrap();
@@ -279,7 +280,7 @@ async fn a_stream_that_nobody_reads_stops_no_other() {
         let mut much = vec![0; 8 << 20];
         soon(lively.read_exact(&mut much)).await.unwrap();
         drop(lively);
-        // The one that was left alone still works.
+        // The stalled stream still works.
         soon(stuck.read_exact(&mut much)).await.unwrap();
     }
 }
@@ -300,7 +301,7 @@ async fn thousands_of_idle_streams_share_one_connection_and_stay_usable() {
         }
         assert_eq!(edge.tunnels.stats().mux_streams, COUNT);
     }
-    // One of them has much to say, and the others are not in its way.
+    // One stream sends much, and does not delay the others.
     let much = vec![5; 3_000_000];
     assert!(soon(exchange_all(streams.pop().unwrap(), &much)).await == much);
     drop(streams);
@@ -322,7 +323,7 @@ async fn exchange_all(stream: TunnelStream, bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_is_an_error_at_the_other_end_never_an_end_of_data() {
-    // Tells how its reading ended: with how many bytes, and with which error.
+    // Reports the end of the reading: the count of bytes, or the error.
     let (ends_in, mut ends) = tokio::sync::mpsc::unbounded_channel();
     let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
         let ends_in = ends_in.clone();
@@ -332,7 +333,7 @@ async fn a_reset_is_an_error_at_the_other_end_never_an_end_of_data() {
             stream.flush().await.unwrap();
             let mut came = Vec::new();
             let end = stream.read_to_end(&mut came).await.map_err(|error| error.kind());
-            // After an orderly end it goes on writing until it hears that nobody reads.
+            // After an orderly end the origin writes until the writing fails, since the client no longer reads.
             let wrote = match end {
                 Ok(_) => loop {
                     if let Err(error) = stream.write_all(&[3; 10_000]).await {
@@ -471,7 +472,7 @@ async fn who_is_silent_learns_too_that_the_other_side_gave_up_after_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_word_of_a_stream_is_heard_with_the_next_one_on_its_leg_or_without() {
+async fn the_end_of_a_stream_arrives_with_the_next_stream_on_its_leg_or_alone() {
     const ROUNDS: usize = 40;
     let (heard_in, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
@@ -491,9 +492,9 @@ async fn the_last_word_of_a_stream_is_heard_with_the_next_one_on_its_leg_or_with
             let mut stream = open(&edge);
             stream.write_all(b"asked").await.unwrap();
             stream.flush().await.unwrap();
-            let mut said = Vec::new();
-            soon(stream.read_to_end(&mut said)).await.unwrap();
-            assert_eq!(said, b"said");
+            let mut received = Vec::new();
+            soon(stream.read_to_end(&mut received)).await.unwrap();
+            assert_eq!(received, b"said");
             stream.shutdown().await.unwrap();
             drop(stream);
             if round % 4 == 0 {

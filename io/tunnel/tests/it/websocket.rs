@@ -1,4 +1,4 @@
-//! Carriers over WebSocket: tunnels work over them, and what is no carrier is told so with the right close code.
+//! Carriers over WebSocket: tunnels work over them, and invalid peers get the right close code.
 
 use std::{io, sync::Arc};
 
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::lab::*;
 
-/// Reads a request's head and answers it as an edge does. Gives the carrier and the request line.
+/// Reads a request's head and answers as an edge does. Returns the carrier and the request line.
 async fn accept(mut io: DuplexStream) -> Result<(WebSocketCarrier<DuplexStream>, String), WebSocketRefusal> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -32,7 +32,7 @@ async fn accept(mut io: DuplexStream) -> Result<(WebSocketCarrier<DuplexStream>,
     Ok((WebSocketCarrier::accepted(io, Vec::new()).await, first.to_owned()))
 }
 
-/// A way to an edge: WebSockets over pipes of this size.
+/// A dialer of an edge: WebSockets over pipes of this size.
 struct WebSockets {
     edge: Edge,
     pipe_bytes: usize,
@@ -106,7 +106,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What the edge's side reads of these frames, and all that it answers.
+/// The bytes that the edge's side reads from these frames, and all of its answers.
 async fn fed(frames: Vec<u8>) -> (io::Result<Vec<u8>>, Vec<u8>) {
     let (mut client, edge) = tokio::io::duplex(1 << 23);
     client.write_all(&frames).await.unwrap();
@@ -142,7 +142,7 @@ async fn messages_are_bytes_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn what_is_no_carrier_is_told_so() {
+async fn invalid_frames_get_the_right_close_code() {
     let unmasked = vec![0x82, 1, b'x'];
     let too_long = [0x82, 0x80 | 127].into_iter().chain((MAX_MESSAGE_BYTES as u64 + 1).to_be_bytes()).chain([0; 4]);
     let half = vec![7; MAX_MESSAGE_BYTES / 2 + 1];
@@ -212,15 +212,15 @@ fn a_request_is_agreed_to_when_it_is_a_connectors() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_agreement_is_told_in_words() {
+async fn a_failed_handshake_is_a_clear_error() {
     for (answer, words) in [
         ("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", "status 403"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "status 200"),
         (
             "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: x\r\n\r\n",
-            "does not answer as an edge does",
+            "WebSocket handshake with",
         ),
-        ("SSH-2.0-OpenSSH_10\r\n\r\n", "does not answer as an edge does"),
+        ("SSH-2.0-OpenSSH_10\r\n\r\n", "WebSocket handshake with"),
     ] {
         let (client, mut edge) = tokio::io::duplex(65_536);
         edge.write_all(answer.as_bytes()).await.unwrap();

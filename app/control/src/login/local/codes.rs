@@ -25,9 +25,9 @@ use crate::{
     state::App,
 };
 
-/// Codes that are to be asked for from now on.
+/// Codes that were turned on.
 pub(in crate::login) struct NewCodes {
-    /// What the person sees once.
+    /// The recovery codes, which the person sees once.
     pub(in crate::login) recovery: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn page(app: &App, pending: &PendingLogin, wrong: Option<&str>) -> Re
     app.step_page(pending, status_of(wrong), "Your code", text)
 }
 
-/// What a person needs to have codes of this secret: a picture, and the secret as text.
+/// The setup of an authenticator: a QR code, and the secret as text.
 pub(in crate::login) fn enrolment(app: &App, email: &str, secret: &[u8; TOTP_SECRET_BYTES]) -> String {
     let uri = otpauth_uri(secret, &app.config.domain, email);
     let text = in_groups(&base32(secret), " ");
@@ -80,7 +80,7 @@ pub(super) fn enrol_page(
     app.step_page(pending, status_of(wrong), "Set up your codes", text)
 }
 
-/// Recovery codes on a page, once.
+/// The recovery codes as HTML, shown once.
 pub(in crate::login) fn shown_recovery_codes(codes: &[String]) -> String {
     let mut text =
         "<p>Codes are asked for from now on. Keep these recovery codes where you find them without your phone: \
@@ -92,7 +92,7 @@ pub(in crate::login) fn shown_recovery_codes(codes: &[String]) -> String {
     text + "</p>"
 }
 
-/// Whether this is a code or recovery code of the person; it is used up by this.
+/// Whether this is a valid code or recovery code of the person. Uses the code up.
 pub(in crate::login) async fn check_code(
     app: &App,
     person: &LocalPerson,
@@ -109,7 +109,7 @@ pub(in crate::login) async fn check_code(
 }
 
 impl App {
-    /// Has codes asked for from now on, when the first one is right.
+    /// Turns codes on if the first one is right.
     pub(in crate::login) async fn begin_codes(
         &self,
         person: &LocalPerson,

@@ -1,4 +1,4 @@
-//! A forgotten password. The answer is the same for every address.
+//! A forgotten password. The response is the same for every address.
 
 use axum::{
     body::Body,
@@ -20,7 +20,7 @@ use crate::{
     state::App,
 };
 
-/// Where there is nothing that could send a message.
+/// The response if there is no hook to send messages.
 fn no_hook() -> LoginError {
     LoginError::new(StatusCode::NOT_FOUND, "No such page", "No messages are sent here.")
         .next("Ask whoever runs the service for a new link.")
@@ -64,7 +64,7 @@ pub(super) async fn send(
     let email = given.get("email").ok_or_else(form::not_valid)?;
     app.limits.take_message_request(client, now).map_err(|error| form::limited(&error))?;
     let state = pending.state.clone();
-    // All that depends on the address happens when the answer is on its way.
+    // Work that depends on the address begins after the response, so that its time reveals nothing.
     if let Ok(email) = email.trim().parse::<PersonEmail>() {
         match app.hook_turns.clone().try_acquire_owned() {
             Ok(turn) => {
@@ -94,7 +94,7 @@ async fn tell(app: &App, pending: &PendingLogin, email: &PersonEmail) {
     if !app.limits.message(person.id, app.clock.now().monotonic) {
         return tracing::info!(person = %person.id, "too many messages were asked for: one was not sent");
     }
-    // Who has not set a password yet has lost the invitation.
+    // A person without a password has lost the invitation.
     let why = if person.verified_at.is_some() { LinkPurpose::PasswordReset } else { LinkPurpose::Invitation };
     if let Err(error) = app.send_link(&pending.provider, &person, why).await {
         tracing::warn!(person = %person.id, error = error.sentence(), "a link was not made");

@@ -29,10 +29,10 @@ use crate::{
     state::App,
 };
 
-/// The longest key that is looked at, in bytes.
+/// Longer keys of links are refused unread, in bytes.
 const MAX_KEY_BYTES: usize = 64;
 
-/// The answer to a link that is not good, whyever.
+/// The response to a link that is not valid, the same for every reason.
 fn not_good() -> LoginError {
     LoginError::new(
         StatusCode::NOT_FOUND,
@@ -50,20 +50,20 @@ async fn person_of(app: &App, key: Option<&String>) -> Result<(LocalPerson, [u8;
     found.map(|person| (person, hash)).ok_or_else(not_good)
 }
 
-/// The fields with which a password is set.
+/// The form fields for a new password.
 pub(in crate::login) fn new_password_fields() -> &'static str {
     "<label>New password <input name=\"password\" type=\"password\" autocomplete=\"new-password\" minlength=\"10\" \
      maxlength=\"1024\" required></label><label>The same again <input name=\"again\" type=\"password\" \
      autocomplete=\"new-password\" maxlength=\"1024\" required></label>"
 }
 
-/// Whether the person may have this password; else why not, in a sentence.
+/// Checks a person's new password. The error is a sentence.
 pub(in crate::login) fn check_new_password(person: &LocalPerson, password: &str, again: &str) -> Result<(), String> {
     let email: Email = person.email.as_str().parse().map_err(|_| "The address cannot be used.".to_owned())?;
     check_new_password_of(&email, password, again)
 }
 
-/// Whether who has this address may have this password; else why not, in a sentence.
+/// Checks a new password for this address. The error is a sentence.
 pub(in crate::login) fn check_new_password_of(email: &Email, password: &str, again: &str) -> Result<(), String> {
     if password != again {
         return Err("The two passwords are not the same.".to_owned());
@@ -77,7 +77,7 @@ pub(in crate::login) fn check_new_password_of(email: &Email, password: &str, aga
     })
 }
 
-/// The page on which whoever has this address and the key of a link sets a password, which goes to `action`.
+/// The page for a new password, for the owner of this address with the key of a link. Its form leads to `action`.
 pub(in crate::login) fn password_page(action: &str, email: &str, key: &str, wrong: Option<&str>) -> Response {
     let (email, key) = (Escaped(email), Escaped(key));
     let text = format!(
@@ -94,7 +94,7 @@ fn asking(person: &LocalPerson, key: &str, wrong: Option<&str>) -> Response {
     password_page("/local/link", person.email.as_str(), key, wrong)
 }
 
-/// Opening a link uses nothing up: programs that look at mail open links, too.
+/// Opening a link does not use it up, because mail scanners open links too.
 pub(super) async fn show(
     State(app): State<App>,
     client: Client,
@@ -127,7 +127,7 @@ pub(super) async fn set(
         return Err(not_good());
     }
     app.attempts.record_proof(person.organisation, person.email.as_str(), client);
-    // Whoever knew the former password is nobody any more.
+    // Logins with the former password end.
     app.end_logins_of(&person).await?;
     app.audit_person(person.organisation, person.email.as_str(), "person.password");
     tracing::info!(account = %person.organisation, person = %person.id, "a person has set a password");
@@ -140,7 +140,7 @@ pub(super) async fn set(
     Ok(page(StatusCode::OK, "Password set", format!("{text}{}", ways_to(&services, "Log in to"))))
 }
 
-/// The services that let a person in who logs in with the new password.
+/// The services that admit the person with a new login.
 async fn services_of(app: &App, person: &LocalPerson, address: IpAddr) -> Result<Vec<Service>, LoginError> {
     let providers = app.providers_for(person.organisation, &IdentitySettings::default()).await?;
     let Some(provider) = providers.into_iter().find(|provider| provider.id == person.provider) else {

@@ -1,8 +1,8 @@
 //! Logins with a password of this installation: the provider of kind `local`.
 //!
-//! A login goes from step to step ([`Step`]), each in a sealed cookie of the browser that began it, and ends as every
-//! other does: a [`sallyport_model::Person`], a session, a grant. Whatever is wrong with an address or a password is
-//! told in the same words, with the same status and after the same work.
+//! A login goes from step to step ([`Step`]), each sealed in a cookie of its browser. At the end it is like every other
+//! login: a [`sallyport_model::Person`], a session, a grant. All errors about an address or a password have the same
+//! text and status, after the same work, so that they reveal nothing.
 
 mod codes;
 mod forgot;
@@ -44,20 +44,20 @@ use crate::{
     state::App,
 };
 
-/// How far a login has come.
+/// The step of a login.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Step {
-    /// The address and the password are asked for.
+    /// The address and the password are needed.
     Password,
-    /// They were right; a code is asked for.
+    /// The password was right; a code is needed.
     Code { person: PersonId, since: i64 },
-    /// They were right; the person is to have codes from now on, of this secret.
+    /// The password was right; the person must set up codes with this secret.
     Enrol { person: PersonId, secret: [u8; TOTP_SECRET_BYTES], since: i64 },
-    /// All was right; the person has seen the recovery codes.
+    /// Everything was right, and the person has seen the recovery codes.
     Done { person: PersonId, since: i64 },
 }
 
-/// A login that has begun. It lies sealed in a cookie of the browser that began it.
+/// A login in progress, sealed in a cookie of its browser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct LocalLogin {
     request: LoginRequest,
@@ -65,14 +65,14 @@ struct LocalLogin {
     provider: ProviderId,
     state: [u8; 16],
     step: Step,
-    /// When it began, in seconds since 1970 (UTC).
+    /// The start of the login, in seconds since 1970 (UTC).
     at: i64,
 }
 
-/// A login that goes on, with its socket and provider.
+/// A login in progress, with its socket and provider.
 struct PendingLogin {
     login: LocalLogin,
-    /// The state, as forms and the cookie's name have it.
+    /// The state, for forms and the cookie's name.
     state: String,
     route: Arc<SocketRoute>,
     asks: IdentitySettings,
@@ -93,7 +93,7 @@ fn state_text(state: [u8; 16]) -> String {
 }
 
 impl App {
-    /// Sends the browser to where the password is asked for.
+    /// Redirects the browser to the password page.
     pub(super) fn begin_local(
         &self,
         headers: &HeaderMap,
@@ -114,14 +114,14 @@ impl App {
         self.keep(&login, &state, response)
     }
 
-    /// The answer with the cookie that says how far the login is.
+    /// Adds the cookie with the login's step to the response.
     fn keep(&self, login: &LocalLogin, state: &str, mut response: Response) -> Result<Response, LoginError> {
         let sealed = self.seal(Purpose::LocalLogin, login)?;
         response.headers_mut().append(header::SET_COOKIE, cookies::begun(state, &sealed)?);
         Ok(response)
     }
 
-    /// The login that this browser has begun with this state.
+    /// The login in progress with this state in this browser.
     async fn pending(&self, headers: &HeaderMap, state: Option<&String>) -> Result<PendingLogin, LoginError> {
         let state = state.ok_or_else(not_ours)?;
         let sealed = cookies::one(headers, &cookies::login_name(state)).ok_or_else(not_begun)?;
@@ -134,7 +134,7 @@ impl App {
         }
         let route = self.socket_of(&login.request).await?;
         let asks = Self::asks(&route);
-        // The socket may have changed hands or its mind by now, and another provider is another one.
+        // The socket's owner or settings may have changed, and a new provider of the same name is another provider.
         let providers = self.providers_for(route.account, &asks).await?;
         let provider = providers
             .into_iter()
@@ -144,7 +144,7 @@ impl App {
         Ok(PendingLogin { state: state.clone(), login, route, asks, provider })
     }
 
-    /// The person that a login has come to be, as long as nothing of theirs was changed since.
+    /// The person of a login, unless the person has changed since.
     async fn person_since(
         &self,
         pending: &PendingLogin,
@@ -158,7 +158,7 @@ impl App {
             .ok_or_else(not_begun)
     }
 
-    /// The login is over: the person has a session, and the browser goes back to the socket.
+    /// Ends the login: the person gets a session, and the browser returns to the socket.
     async fn finish_local(
         &self,
         headers: &HeaderMap,
@@ -181,7 +181,7 @@ impl App {
         };
         let former = self.signed_on(headers, organisation).await?.map(|session| session.id);
         let session = self.begin_login_session(organisation, person, &pending.asks, former, None).await?;
-        // Whoever changed the person meanwhile has ended their logins, and missed this one.
+        // A change of the person meanwhile has ended all logins, but missed this new one.
         let now_there = self.store.person(organisation, id).await?.map(|(person, _)| person);
         let is_same = |there: &LocalPerson| {
             there.may_log_in() && there.changed_at <= since && there.groups == found.groups && there.name == found.name
@@ -199,8 +199,7 @@ impl App {
         Ok(response)
     }
 
-    /// A page of a login, whose forms may lead on to the socket: Chromium has `form-action` hold for where a form is
-    /// sent on to, too.
+    /// A page of a login. Its forms may lead to the socket, because Chromium applies `form-action` to redirects too.
     fn step_page(
         &self,
         pending: &PendingLogin,
@@ -214,7 +213,7 @@ impl App {
     }
 }
 
-/// A form of a step: its fields, and what its button says.
+/// The form of a step, with its fields and button.
 fn step_form(pending: &PendingLogin, fields: &str, button: &str) -> String {
     format!(
         "<form method=\"post\" action=\"/local\"><input type=\"hidden\" name=\"login\" value=\"{}\">{fields}\
@@ -223,7 +222,7 @@ fn step_form(pending: &PendingLogin, fields: &str, button: &str) -> String {
     )
 }
 
-/// The page of the step that the login is at.
+/// Shows the page of the login's step.
 async fn show(
     State(app): State<App>,
     client: Client,
@@ -247,7 +246,7 @@ async fn show(
     }
 }
 
-/// What was asked for comes.
+/// Handles the form of the login's step.
 async fn proceed(
     State(app): State<App>,
     client: Client,

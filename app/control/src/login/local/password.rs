@@ -20,22 +20,22 @@ use crate::{
     state::App,
 };
 
-/// How much of an address that was typed is kept, in characters: as much as the field takes.
+/// How much of a typed address is kept, in characters, as the field allows.
 const MAX_TYPED_CHARS: usize = 254;
 
-/// What came of an address and a password.
+/// The outcome for an address and a password.
 pub(in crate::login) enum PasswordOutcome {
-    /// They were right. The attempt is not over while a code is asked for.
+    /// Both are right. The attempt lasts until a code was checked.
     Right { person: Box<LocalPerson>, attempt: Attempt },
-    /// They were not, whyever.
+    /// They are wrong, for whatever reason.
     Wrong,
 }
 
-/// The page that asks. After a wrong try it says so, and has kept the address.
+/// The password page. After a wrong attempt it shows the error and keeps the address.
 pub(super) fn page(app: &App, pending: &PendingLogin, wrong: Option<(&str, &str)>) -> Result<Response, LoginError> {
     let (what, typed) = wrong.unzip();
     let typed: String = typed.unwrap_or_default().chars().take(MAX_TYPED_CHARS).collect();
-    // Whoever has typed the address goes on with the password.
+    // With the address filled in, the password is next.
     let (at_email, at_password) = if typed.is_empty() { (" autofocus", "") } else { ("", " autofocus") };
     let fields = format!(
         "<label>E-mail address <input name=\"email\" type=\"email\" autocomplete=\"username\" maxlength=\"254\" \
@@ -54,7 +54,7 @@ pub(super) fn page(app: &App, pending: &PendingLogin, wrong: Option<(&str, &str)
     app.step_page(pending, status, "Log in", text)
 }
 
-/// Begins a try, or makes whoever tries too often wait.
+/// Begins an attempt, or refuses it until a wait is over.
 pub(in crate::login) fn attempt(
     app: &App,
     client: Client,
@@ -70,7 +70,7 @@ pub(in crate::login) fn attempt(
     app.attempts.begin(organisation, address, client, now).map_err(|wait| limited(form::later(wait)))
 }
 
-/// Looks at an address and a password. Whoever the address belongs to, and whether it does, the same is done and said.
+/// Checks an address and a password. Work and outcome are the same whether or not a person has the address.
 pub(in crate::login) async fn check_password(
     app: &App,
     client: Client,
@@ -110,7 +110,7 @@ pub(in crate::login) async fn check_password(
     }
 }
 
-/// Why something was refused, and for how long this client is, or all that is new.
+/// The reason of a refusal, with the wait that follows for this client or for unknown clients.
 pub(super) fn locked(why: &str, attempt: &Attempt) -> String {
     match (attempt.locks_for, attempt.waits_for) {
         (Some(wait), _) => {

@@ -1,11 +1,11 @@
-//! A QR code as a picture in a page.
+//! A QR code as an SVG image.
 
 use qrcode::{Color, EcLevel, QrCode};
 
-/// How many empty modules are around the code (ISO/IEC 18004 section 5.3.8).
+/// The width of the quiet zone (ISO/IEC 18004 section 5.3.8).
 const QUIET_MODULES: usize = 4;
 
-/// The text as an SVG picture; `None` when it is too long for one.
+/// The QR code of the text as SVG; `None` if the text is too long.
 pub(super) fn svg(text: &str) -> Option<String> {
     let code = QrCode::with_error_correction_level(text.as_bytes(), EcLevel::M).ok()?;
     let width = code.width();

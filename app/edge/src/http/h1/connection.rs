@@ -134,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ) -> Result<Option<Result<NewRequest, RequestRefusal>>, ConnectionError> {
         poll_fn(|cx| {
             loop {
-                if let Some(next) = self.server().poll_request() {
+                if let Some(next) = self.io.poll_request() {
                     return Poll::Ready(Ok(Some(next)));
                 }
                 match self.io.poll_read(0, cx)? {
@@ -201,9 +201,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.server().is_last() {
                 return Poll::Pending;
             }
-            // One read of the next request shows that the client is there.
-            if self.server().unread_bytes() == 0 && !ready!(self.io.poll_read(0, cx))? {
-                return Poll::Ready(Err(ConnectionError::Left));
+            // A read shows that the client is there. The next head bounds how much is read.
+            while self.server().wants_input() {
+                if !ready!(self.io.poll_read(0, cx))? {
+                    return Poll::Ready(Err(ConnectionError::Left));
+                }
             }
             return Poll::Pending;
         };
@@ -318,7 +320,7 @@ fn gather(body: &mut Option<ResponseBody>, failure: &mut Option<BoxError>, serve
     {
         let (is_over, outcome) = match Pin::new(&mut *frames).poll_frame(cx) {
             // The client has all announced bytes, and need not wait for the end of the origin's stream.
-            Poll::Pending if server.has_announced_bytes() => {
+            Poll::Pending if server.has_sent_announced_bytes() => {
                 frames.mark_complete();
                 (true, server.finish(None))
             }
@@ -336,10 +338,10 @@ fn gather(body: &mut Option<ResponseBody>, failure: &mut Option<BoxError>, serve
             Poll::Ready(None) => (true, server.finish(None)),
             Poll::Ready(Some(Err(error))) => {
                 // The bytes before the error are sent.
-                if server.has_announced_bytes() {
+                if server.has_sent_announced_bytes() {
                     (true, server.finish(None))
                 } else {
-                    server.abandon_response();
+                    server.break_off();
                     *failure = Some(error);
                     (true, Ok(()))
                 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use sallyport_http::RequestRefusal;
-use sallyport_http1::server::{Limits, MAX_SLICES, Phase, Server};
+use sallyport_http1::server::{Limits, MAX_SLICES, NewRequest, Phase, Server};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -81,6 +81,13 @@ impl<S> ServerIo<S> {
         (self.stream, self.server)
     }
 
+    /// Takes the next request, or its refusal. The time of the next head begins anew.
+    pub(super) fn poll_request(&mut self) -> Option<Result<NewRequest, RequestRefusal>> {
+        let next = self.server.poll_request()?;
+        self.head_due = None;
+        Some(next)
+    }
+
     /// Ready with the phase in which the client exceeded its timeout.
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let phase = self.server.phase();
@@ -122,7 +129,7 @@ impl<S: AsyncRead + Unpin> ServerIo<S> {
     /// The connection failed.
     pub(crate) async fn wait(&mut self) -> io::Result<bool> {
         std::future::poll_fn(|cx| {
-            while !self.server.has_request() {
+            while !self.server.advance() {
                 if !ready!(self.poll_read(0, cx))? {
                     return Poll::Ready(Ok(false));
                 }
@@ -319,7 +326,7 @@ pub(super) mod tests {
             assert!(io.wait().await.unwrap());
             assert!(io.wait().await.unwrap(), "the request waits to be taken");
             assert!(io.server.poll_request().unwrap().is_ok());
-            assert!(!io.server.has_request(), "the next one waits for the response");
+            assert!(!io.server.advance(), "the next one waits for the response");
             respond(&mut io);
         }
         drop(sender.await.unwrap());
@@ -371,6 +378,22 @@ pub(super) mod tests {
         client.write_all(&HEAD[..10]).await.unwrap();
         assert!(io.wait().await.unwrap());
         assert_eq!(io.server.poll_request().unwrap().unwrap_err(), RequestRefusal::HeadTimeout);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_head_has_its_own_time() {
+        let (mut client, mut io) = connected();
+        client.write_all(&HEAD[..10]).await.unwrap();
+        assert!(poll_fn(|cx| io.poll_read(0, cx)).await.unwrap());
+        read_nothing(&mut io).await;
+        client.write_all(&[&HEAD[10..], &HEAD[..10]].concat()).await.unwrap();
+        assert!(io.wait().await.unwrap());
+        assert!(io.poll_request().unwrap().is_ok());
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        respond(&mut io);
+        client.write_all(&HEAD[10..]).await.unwrap();
+        assert!(io.wait().await.unwrap());
+        assert!(io.poll_request().unwrap().is_ok(), "the time of the second head begins with its turn");
     }
 
     /// Reads all bytes, and consumes them in the server.
@@ -463,7 +486,7 @@ pub(super) mod tests {
         assert!(state.is_at_rest());
         client.write_all(&HEAD[..10]).await.unwrap();
         assert!(poll_fn(|cx| io.poll_read(0, cx)).await.unwrap());
-        assert!(!io.server.has_request());
+        assert!(!io.server.advance());
         read_nothing(&mut io).await;
         assert!(!state.is_at_rest(), "a head has begun");
         client.write_all(&HEAD[10..]).await.unwrap();

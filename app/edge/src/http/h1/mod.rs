@@ -60,7 +60,7 @@ pub(crate) async fn serve(
             if is_new {
                 server.state.phase.unasked_ends(&mut phase).await
             } else {
-                phase::reached(&mut phase, Phase::Draining).await
+                phase::reached(&mut phase, Phase::Closing).await
             }
         };
         let waited = tokio::select! {
@@ -97,7 +97,7 @@ async fn serve_until_rest(
     let mut connection = Connection::new(io);
     let ended = {
         let mut served = pin!(connection.serve(server, client));
-        let mut next = next_event(phase, Phase::Draining, Some(Instant::now() + REST_AFTER));
+        let mut next = next_event(phase, Phase::Closing, Some(Instant::now() + REST_AFTER));
         loop {
             let event = tokio::select! {
                 biased;
@@ -116,7 +116,7 @@ async fn serve_until_rest(
                     let now = Instant::now();
                     match quiet_until {
                         Some(due) if due <= now => break None,
-                        due => next_event(phase, Phase::Draining, Some(due.unwrap_or(now + BUSY_PERIOD))),
+                        due => next_event(phase, Phase::Closing, Some(due.unwrap_or(now + BUSY_PERIOD))),
                     }
                 }
             };

@@ -22,6 +22,7 @@ use super::io::ServerIo;
 /// How many bytes of a body are read at once: one TLS record, or more of a long body.
 const READ_BYTES: usize = 16 * 1024;
 const MAX_READ_BYTES: usize = 64 * 1024;
+
 /// Gives the consumer an error, because the rest of the body is lost with its connection.
 impl Drop for Upload {
     fn drop(&mut self) {
@@ -62,8 +63,9 @@ impl Upload {
         }
         let upload = Self { inbox: inbox.clone(), dropped: 0 };
         let (server, wire) = io.server_and_state();
-        let is_complete = server.unread_bytes() > 0 && upload.give_piece(server, wire) == Some(Progress::Complete);
-        (Http1Body(inbox), (!is_complete).then_some(upload))
+        let progress = if server.unread_bytes() > 0 { upload.give_piece(server, wire) } else { None };
+        let is_over = matches!(progress, Some(Progress::Complete | Progress::Abandoned));
+        (Http1Body(inbox), (!is_over).then_some(upload))
     }
 
     /// Whether the consumer waits for a frame.

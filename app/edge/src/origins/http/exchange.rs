@@ -100,7 +100,7 @@ impl Failure {
     pub(crate) fn received(&self) -> Received {
         match self {
             Self::NoStream(_) | Self::NotReached(_) | Self::Unsent => Received::Nothing,
-            Self::ConnectTimedOut { sent } | Self::TunnelLost { sent, .. } => Received::unsaid(*sent),
+            Self::ConnectTimedOut { sent } | Self::TunnelLost { sent, .. } => Received::from_sent(*sent),
             Self::Stale(_) => Received::Unknown,
             Self::Broken(_) | Self::NoResponse(_) | Self::SpeaksTls => Received::Some,
             Self::UnexpectedUpgrade | Self::UnknownTransferEncoding => Received::Some,

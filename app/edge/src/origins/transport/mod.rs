@@ -1,5 +1,5 @@
-//! The way to an origin: through a connector's tunnel, through the forward of a stock ssh client, through another edge that
-//! holds one of these, or dialed by the edge itself. Whoever opens streams need not know which.
+//! The transports to an origin, behind one interface: a connector's tunnel, the forward of a stock ssh client, another
+//! edge that holds one of these, or a direct connection.
 //!
 //! May use the rooms below `origins`.
 
@@ -45,20 +45,20 @@ use crate::origins::transport::{
 /// How long a service behind an ssh client may take for its TLS handshake.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// What holds a tunnel up: it is another one after every reconnect.
+/// What holds a tunnel; different after every reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// A connector's session.
     Session(SessionId),
-    /// A forward of an ssh connection, by a number of its own.
+    /// A forward of an ssh connection, by a unique number.
     Ssh(u64),
     /// Another edge.
     Edge(EdgeId),
-    /// Nobody: this edge dials it itself.
+    /// No holder: this edge dials the origin itself.
     Nobody,
 }
 
-/// The way to one origin.
+/// The transport to one origin.
 #[derive(Clone)]
 pub(crate) enum OriginTransport {
     /// A connector's tunnel.
@@ -67,7 +67,7 @@ pub(crate) enum OriginTransport {
     Ssh(Arc<SshTransport>),
     /// A tunnel that another edge holds.
     Remote(Arc<RemoteTransport>),
-    /// An address that the edge dials itself.
+    /// An address that this edge dials.
     Direct(Arc<DirectTransport>),
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct SshTransport {
 }
 
 impl SshTransport {
-    /// The forward serves this tunnel of the socket with this name. `speaks_tls`: so does the service behind it.
+    /// The forward for this tunnel of the socket with this name. `speaks_tls` says whether the service behind it does.
     pub(crate) fn new(tunnel: TunnelId, name: SocketName, speaks_tls: bool, forward: Forward) -> Arc<Self> {
         static FORWARDS: AtomicU64 = AtomicU64::new(0);
         let number = FORWARDS.fetch_add(1, Ordering::Relaxed);
@@ -90,22 +90,21 @@ impl SshTransport {
         Arc::new(Self { number, tunnel, name, speaks_tls, forward, log })
     }
 
-    /// The forward.
     pub(crate) fn forward(&self) -> &Forward {
         &self.forward
     }
 
-    /// What holds the tunnel up.
+    /// What holds the tunnel.
     pub(crate) fn holder(&self) -> Holder {
         Holder::Ssh(self.number)
     }
 
-    /// The socket's name, where the client must tell several forwards apart.
+    /// The socket's name, if the client has several forwards to tell apart.
     fn shown_name(&self) -> Option<&SocketName> {
         (self.forward.connection().forwards() > 1).then_some(&self.name)
     }
 
-    /// Shows the client a line of its live log.
+    /// Writes a line of the live log to the client's shell.
     fn show(&self, omitted_before: u32, line: &str) {
         let connection = self.forward.connection();
         if omitted_before > 0 {
@@ -132,12 +131,12 @@ impl OriginTransport {
         }
     }
 
-    /// The tunnel, where there is one.
+    /// The tunnel, if there is one.
     pub(crate) fn tunnel(&self) -> Option<TunnelId> {
         self.origin().tunnel()
     }
 
-    /// What holds it up.
+    /// What holds the tunnel.
     pub(crate) fn holder(&self) -> Holder {
         match self {
             Self::Tunnel(handle) => Holder::Session(handle.session()),
@@ -147,7 +146,7 @@ impl OriginTransport {
         }
     }
 
-    /// The address at which the origin is dialed, where that is known.
+    /// The address at which the origin is dialed, if known.
     pub(crate) fn dialed(&self) -> Option<String> {
         match self {
             Self::Direct(transport) => Some(transport.address().to_string()),
@@ -157,7 +156,7 @@ impl OriginTransport {
         }
     }
 
-    /// The other edge by which the origin is reached.
+    /// The other edge through which the origin is reached.
     pub(crate) fn relay(&self) -> Option<EdgeName> {
         match self {
             Self::Remote(transport) => Some(transport.edge_name()),
@@ -165,7 +164,7 @@ impl OriginTransport {
         }
     }
 
-    /// The address that the connector of a tunnel at another edge came from.
+    /// The address of the connector of a tunnel at another edge.
     pub(crate) fn relayed_connector(&self) -> Option<SocketAddr> {
         match self {
             Self::Remote(transport) => transport.connector_addr(),
@@ -173,7 +172,7 @@ impl OriginTransport {
         }
     }
 
-    /// Whether another way had better be tried, where there is one.
+    /// Whether another transport is preferable, if there is one.
     pub(crate) fn is_doubtful(&self) -> bool {
         match self {
             Self::Tunnel(handle) => handle.is_doubtful(),
@@ -182,7 +181,7 @@ impl OriginTransport {
         }
     }
 
-    /// Whether what another edge says of the origin is of former times, as the bus is away.
+    /// Whether another edge's reports about the origin may be outdated, because the bus is away.
     pub(crate) fn is_hearsay(&self) -> bool {
         matches!(self, Self::Remote(transport) if transport.is_hearsay())
     }
@@ -192,13 +191,13 @@ impl OriginTransport {
         match self {
             Self::Tunnel(handle) => handle.is_usable(),
             Self::Ssh(transport) => transport.forward.is_usable(),
-            // For as long as it is among the origins, the other edge says that it holds the tunnel.
+            // The origin is in the pool for as long as the other edge reports the tunnel.
             Self::Remote(_) => true,
             Self::Direct(transport) => transport.is_usable(),
         }
     }
 
-    /// Whether a stream opened now would get a connection for itself.
+    /// Whether a stream opened now would get a connection of its own.
     pub(crate) fn has_idle_leg(&self) -> bool {
         match self {
             Self::Tunnel(handle) => handle.has_idle_leg(),
@@ -207,7 +206,7 @@ impl OriginTransport {
         }
     }
 
-    /// Whether a stream for this client may have a connection for itself.
+    /// Whether a stream for this client may get a connection of its own.
     pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
         match self {
             Self::Tunnel(handle) => handle.has_leg_for(client),
@@ -216,7 +215,7 @@ impl OriginTransport {
         }
     }
 
-    /// The round trip to whoever holds the tunnel, where it was measured.
+    /// The round trip to the holder of the tunnel, if measured.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         match self {
             Self::Tunnel(handle) => handle.smoothed_rtt(),
@@ -226,10 +225,10 @@ impl OriginTransport {
         }
     }
 
-    /// Opens a flow of datagrams to the origin: what comes back goes to `sink`. Nothing is waited for.
+    /// Opens a datagram flow to the origin, whose answers go to `sink`. Does not wait.
     ///
     /// # Errors
-    /// The way takes no (more) flows, or not yet; ssh carries none.
+    /// The transport takes no (more) flows, or not yet; ssh carries none.
     pub(crate) fn open_flow(&self, wanted: FlowRequest, sink: Arc<dyn FlowSink>) -> Result<OriginFlow, OpenFlowError> {
         match (self, self.tunnel()) {
             (Self::Direct(transport), _) => transport.open_flow(sink).map(OriginFlow::Direct),
@@ -238,7 +237,7 @@ impl OriginTransport {
         }
     }
 
-    /// The same through a tunnel, in the words of the tunnel protocol.
+    /// Like [`Self::open_flow`], with an open message of the tunnel protocol.
     ///
     /// # Errors
     /// The tunnel takes no (more) flows, or not yet; ssh carries none.
@@ -254,10 +253,10 @@ impl OriginTransport {
         }
     }
 
-    /// Opens a stream to the origin. Nothing is waited for.
+    /// Opens a stream to the origin. Does not wait.
     ///
     /// # Errors
-    /// The way takes no (more) streams.
+    /// The transport takes no (more) streams.
     pub(crate) fn open(&self, wanted: StreamRequest<'_>) -> Result<OriginStream, OpenError> {
         match (self, self.tunnel()) {
             (Self::Direct(transport), _) if transport.is_usable() => {
@@ -268,7 +267,7 @@ impl OriginTransport {
         }
     }
 
-    /// The same through a tunnel, in the words of the tunnel protocol.
+    /// Like [`Self::open`], with an open message of the tunnel protocol.
     ///
     /// # Errors
     /// The tunnel takes no (more) streams.
@@ -282,33 +281,33 @@ impl OriginTransport {
         }
     }
 
-    /// A request is under way, until [`Self::request_ended`].
+    /// Counts a running request, until [`Self::request_ended`].
     pub(crate) fn request_began(&self) {
         if let Self::Tunnel(handle) = self {
             handle.request_began();
         }
     }
 
-    /// A request that was under way is not any more.
+    /// Ends the count of a running request.
     pub(crate) fn request_ended(&self) {
         if let Self::Tunnel(handle) = self {
             handle.request_ended();
         }
     }
 
-    /// Whether a request with a short answer had better share a connection with others than have a leg.
-    pub(crate) fn shares_well(&self) -> bool {
+    /// Whether a request with a short response should share a connection instead of taking a leg.
+    pub(crate) fn prefers_shared(&self) -> bool {
         match self {
-            Self::Tunnel(handle) => handle.shares_well(),
+            Self::Tunnel(handle) => handle.prefers_shared(),
             // Each stream of a link has a leg on both hops.
             Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => false,
         }
     }
 
-    /// Opens a stream that shares the connection of others, where there is such a one. Nothing is waited for.
+    /// Opens a stream on a connection that others share, if the transport has one. Does not wait.
     ///
     /// # Errors
-    /// The way takes no (more) such streams.
+    /// The transport takes no (more) such streams.
     pub(crate) fn open_shared(&self, wanted: StreamRequest<'_>) -> Result<OriginStream, OpenError> {
         match self {
             Self::Tunnel(handle) => handle.open_shared(wanted.through(handle.tunnel())).map(OriginStream::Tunnel),
@@ -316,12 +315,12 @@ impl OriginTransport {
         }
     }
 
-    /// Whether somebody stands behind it who can be told of requests and flows.
+    /// Whether the transport can pass log lines to the owner.
     pub(crate) fn has_owner(&self) -> bool {
         !matches!(self, Self::Direct(_))
     }
 
-    /// Whether the owner is to be told of one more request or flow, and if so, how many before it were left out.
+    /// Whether the owner gets a line for one more request or flow, and how many lines were omitted before it.
     pub(crate) fn log_turn(&self) -> Option<u32> {
         match self {
             Self::Tunnel(handle) => handle.request_log_turn(),
@@ -334,7 +333,7 @@ impl OriginTransport {
         }
     }
 
-    /// Tells the owner of a request that was served. To be called after [`Self::log_turn`].
+    /// Sends the owner the line of a request. To be called after [`Self::log_turn`].
     pub(crate) fn log_request(&self, record: &RequestRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_request_log(record),
@@ -346,7 +345,7 @@ impl OriginTransport {
         }
     }
 
-    /// Tells the owner of a flow that ended. To be called after [`Self::log_turn`].
+    /// Sends the owner the line of a flow. To be called after [`Self::log_turn`].
     pub(crate) fn log_flow(&self, record: &FlowRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_flow_log(record),
@@ -358,14 +357,14 @@ impl OriginTransport {
 }
 
 impl OriginTransport {
-    /// Tells the owner how the origin is found from now on. That changes no more often than checks are made.
+    /// Sends the owner a line about a change of the origin's health, at most one for each check.
     pub(crate) fn log_health(&self, record: &HealthRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_health_log(record),
             Self::Ssh(transport) if transport.forward.connection().console().is_shown() => {
                 transport.show(0, &ssh::health(record, transport.shown_name()));
             }
-            // The edge that holds the tunnel tells of what it finds itself.
+            // The edge that holds the tunnel reports its own checks.
             Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => {}
         }
     }
@@ -374,18 +373,18 @@ impl OriginTransport {
 /// What a stream is opened for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamRequest<'a> {
-    /// What will be spoken on it.
+    /// The protocol on the stream.
     pub(crate) protocol: StreamProtocol,
-    /// Who the client is.
+    /// The address of the client.
     pub(crate) client: SocketAddr,
-    /// Where the client came to, where that is passed on.
+    /// The address to which the client connected, if the origin is to know it.
     pub(crate) destination: Option<SocketAddr>,
-    /// The name that the client asked for.
+    /// The server name of the client.
     pub(crate) server_name: &'a str,
 }
 
 impl StreamRequest<'_> {
-    /// The same, as a connector is told.
+    /// The open message for a connector.
     fn through(self, tunnel: TunnelId) -> Open {
         Open {
             tunnel,
@@ -398,38 +397,38 @@ impl StreamRequest<'_> {
     }
 }
 
-/// What a flow of datagrams is opened for.
+/// What a datagram flow is opened for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowRequest {
-    /// Who the client is.
+    /// The address of the client.
     pub(crate) client: SocketAddr,
-    /// Where the client came to.
+    /// The address to which the client sends.
     pub(crate) destination: SocketAddr,
 }
 
 impl FlowRequest {
-    /// The same, as a connector is told.
+    /// The open message for a connector.
     fn through(self, tunnel: TunnelId) -> FlowOpen {
         FlowOpen { tunnel, client: self.client, destination: self.destination, opened_at_us: now_us() }
     }
 }
 
-/// The wall clock, in microseconds since 1970.
+/// The time, in microseconds since 1970 (UTC).
 fn now_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A flow of datagrams to an origin. Dropping it closes it.
+/// A datagram flow to an origin, closed when dropped.
 pub(crate) enum OriginFlow {
     /// Through a connector's tunnel.
     Tunnel(FlowHandle),
-    /// Dialed by the edge.
+    /// Dialed by this edge.
     Direct(DirectFlow),
 }
 
 impl OriginFlow {
-    /// Sends datagrams in order; says how many were taken, which is no promise that they arrive.
+    /// Sends datagrams in order. Returns how many were taken; delivery is not guaranteed.
     pub(crate) fn send_batch(&self, batch: &[&[u8]]) -> usize {
         match self {
             Self::Tunnel(flow) => flow.send_batch(batch),
@@ -437,7 +436,7 @@ impl OriginFlow {
         }
     }
 
-    /// Closes the flow and tells the other side why, where there is one that understands it.
+    /// Closes the flow, with the reason where the protocol has one.
     pub(crate) fn close(self, end: FlowEnd) {
         match self {
             Self::Tunnel(flow) => flow.close(end),
@@ -453,14 +452,14 @@ pub(crate) enum OriginStream {
     Tunnel(TunnelStream),
     /// Through an ssh client.
     Ssh(OpeningStream),
-    /// Through another edge, to which a link is made first.
+    /// Through another edge, once there is a link.
     Linking(LinkingStream),
-    /// Dialed by the edge.
+    /// Dialed by this edge.
     Direct(DirectStream),
 }
 
 impl OriginStream {
-    /// Whether the origin was reached: known when something reads the stream.
+    /// The outcome of the open, known once the stream is read.
     pub(crate) fn establishment(&self) -> Establishment {
         match self {
             Self::Tunnel(stream) => stream.establishment(),
@@ -470,7 +469,7 @@ impl OriginStream {
         }
     }
 
-    /// Whether the stream has a connection for itself.
+    /// Whether the stream has a connection of its own.
     pub(crate) fn is_on_leg(&self) -> bool {
         match self {
             Self::Tunnel(stream) => stream.is_on_leg(),
@@ -478,7 +477,7 @@ impl OriginStream {
         }
     }
 
-    /// Whose stream it is from now on, where clients have shares of what carries it; `None`: nobody's, as long as it rests.
+    /// Sets the client in whose share of the tunnel the stream counts; `None` while the stream is idle.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         match self {
             Self::Tunnel(stream) => stream.set_client(client),
@@ -487,7 +486,7 @@ impl OriginStream {
         }
     }
 
-    /// Gives the stream up in both directions.
+    /// Aborts the stream in both directions.
     pub(crate) fn reset(self, code: ResetCode) {
         match self {
             Self::Tunnel(stream) => stream.reset(code),
@@ -498,13 +497,13 @@ impl OriginStream {
     }
 }
 
-/// A stream through an ssh client, which answers whether its origin took the connection.
+/// A stream through an ssh client, which reports whether its origin accepted.
 pub(crate) struct OpeningStream {
     establishment: Establishment,
     state: SshState,
 }
 
-/// A stream that is open, with TLS on it or without.
+/// An open stream, with or without TLS.
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
@@ -545,7 +544,7 @@ impl OpeningStream {
     }
 }
 
-/// A stream through the forward, and TLS on it where the service speaks it, with this protocol inside.
+/// Opens a stream through the forward, with TLS if the service speaks TLS, and with this protocol inside.
 async fn open_duplex(
     forward: Forward,
     client: SocketAddr,
@@ -580,10 +579,10 @@ impl RelayEnd for OriginStream {
     fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match self {
             Self::Tunnel(stream) => stream.poll_reset(cx),
-            // SSH closes a channel in both directions or ends one; it has no resets.
+            // SSH has no resets: a channel is closed in both directions, or one direction ends.
             Self::Ssh(_) => Poll::Pending,
             Self::Linking(stream) => stream.poll_reset(cx),
-            // Where there is a TCP connection, whoever asks looks there.
+            // The caller looks at the TCP connection itself.
             Self::Direct(_) => Poll::Pending,
         }
     }

@@ -1,4 +1,4 @@
-//! Another edge, as this one knows it: where it is, the link to it, how far away it is.
+//! Another edge, as this one knows it: its card, the link to it, and the round trip.
 
 use std::{
     net::SocketAddr,
@@ -14,7 +14,7 @@ use sallyport_bus::{EdgeCard, EdgeState};
 use sallyport_model::{EdgeId, EdgeName};
 use sallyport_tunnel::{EdgeLink, SessionId};
 
-/// For how long an edge that was not reached is passed over where another one will do.
+/// For how long an unreachable edge is avoided if another one will do.
 const MAX_DOUBT: Duration = Duration::from_secs(10);
 
 /// Another edge.
@@ -22,9 +22,9 @@ pub(crate) struct Peer {
     edge: EdgeId,
     card: RwLock<Arc<EdgeCard>>,
     state: Mutex<State>,
-    /// Whoever wants a link waits for whoever makes it.
+    /// Locked by the task that makes a link; others wait for the result.
     pub(crate) dialing: tokio::sync::Mutex<()>,
-    /// A task makes one that nobody waits for.
+    /// A task makes a link without a caller that waits.
     pub(crate) is_wanted: AtomicBool,
 }
 
@@ -33,7 +33,7 @@ struct State {
     link: Option<EdgeLink>,
     /// When the link was last seen in use.
     used: Option<Instant>,
-    /// Since when it is not reached, when it was last tried, and why it failed.
+    /// The last failure: since when, last tried when, and why.
     failed: Option<Failed>,
     /// The round trip of a connection, and when it was measured.
     measured: Option<(Option<Duration>, Instant)>,
@@ -65,7 +65,7 @@ impl Peer {
         self.card.read().clone()
     }
 
-    /// What the edge says of itself now.
+    /// Sets the card of the edge.
     pub(crate) fn says(&self, card: &Arc<EdgeCard>) {
         let is_known = *self.card.read() == *card;
         if !is_known {
@@ -85,7 +85,7 @@ impl Peer {
         self.card().addresses.clone()
     }
 
-    /// The link, when there is one that takes streams.
+    /// The link, if there is one that takes streams.
     pub(crate) fn link(&self) -> Option<EdgeLink> {
         self.state().link.clone().filter(EdgeLink::is_usable)
     }
@@ -95,12 +95,12 @@ impl Peer {
         (state.link, state.used, state.failed) = (Some(link), Some(Instant::now()), None);
     }
 
-    /// The link with this session is over.
+    /// The link of this session ended.
     pub(crate) fn clear_link(&self, session: SessionId) {
         self.state().link.take_if(|link| link.session() == session);
     }
 
-    /// The link, when nothing has used it for so long.
+    /// The link, if it was unused for this long.
     pub(crate) fn idle_link(&self, longer_than: Duration) -> Option<EdgeLink> {
         let mut state = self.state();
         let link = state.link.clone()?;
@@ -111,7 +111,7 @@ impl Peer {
         state.used.is_none_or(|used| now.saturating_duration_since(used) > longer_than).then_some(link)
     }
 
-    /// It was not reached.
+    /// Records that the edge could not be reached.
     pub(crate) fn record_failure(&self, why: &str) {
         let now = Instant::now();
         let mut state = self.state();
@@ -119,32 +119,31 @@ impl Peer {
         state.failed = Some(Failed { since, last: now, why: why.into() });
     }
 
-    /// Why it was not reached, when it was tried at that time or later.
+    /// Why the edge could not be reached, if that was tried at this time or later.
     pub(crate) fn failed_since(&self, asked: Instant) -> Option<Arc<str>> {
         self.state().failed.as_ref().filter(|failed| failed.last >= asked).map(|failed| failed.why.clone())
     }
 
-    /// For how long it is not reached, when it was tried of late.
+    /// For how long the edge has been unreachable, if that was tried lately.
     pub(crate) fn unreached_for(&self) -> Option<Duration> {
         let failed = self.state().failed.clone().filter(|failed| failed.last.elapsed() < MAX_DOUBT)?;
         Some(failed.since.elapsed())
     }
 
-    /// Whether another edge had better be asked: this one was not reached of late, does not say that it is there, or is being
-    /// emptied.
+    /// Whether another edge is preferable: this one was unreachable lately, does not report, or drains.
     pub(crate) fn is_doubtful(&self) -> bool {
         let is_silent = || self.state().link.as_ref().is_some_and(EdgeLink::is_doubtful);
         self.card().state != EdgeState::Serving || self.unreached_for().is_some() || is_silent()
     }
 
-    /// The round trip to it: over its link, else of the connection that was made to measure it.
+    /// The round trip: that of the link, else that of the last measuring connection.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         let state = self.state();
         let of_link = state.link.as_ref().and_then(EdgeLink::smoothed_rtt);
         of_link.or_else(|| state.measured.and_then(|(round_trip, _)| round_trip))
     }
 
-    /// Whether the round trip is to be measured, because no link does it and the last time is so long ago.
+    /// Whether the round trip is due to be measured: no link measures it, and the last measurement is older than this.
     pub(crate) fn wants_measure(&self, older_than: Duration) -> bool {
         let state = self.state();
         state.link.is_none() && state.measured.is_none_or(|(_, at)| at.elapsed() > older_than)
@@ -158,7 +157,7 @@ impl Peer {
         self.state().link.is_some()
     }
 
-    /// Whether nobody makes a link yet; from here on somebody does.
+    /// Marks that a link is being made. Returns false if that was marked before.
     pub(crate) fn begins_linking(&self) -> bool {
         !self.is_wanted.swap(true, Ordering::AcqRel)
     }

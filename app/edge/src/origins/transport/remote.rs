@@ -1,4 +1,4 @@
-//! The way to an origin whose tunnel another edge holds.
+//! The transport to an origin whose tunnel is attached to another edge.
 
 use std::{
     future::Future,
@@ -22,29 +22,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{OriginStream, peer::Peer};
 
-/// Links to other edges, as a way through one needs them.
+/// Links to other edges, as [`RemoteTransport`] needs them.
 pub(crate) trait EdgeLinks: Send + Sync {
-    /// The edges that there are, and which tunnels they hold.
+    /// The edges of the installation, and the tunnels that they hold.
     fn fleet(&self) -> &Fleet;
 
-    /// The link to this edge; it is made when there is none. Fails with the reason why the edge is not reached.
+    /// The link to this edge, made if there is none. Fails with the reason why the edge cannot be reached.
     fn link<'a>(&'a self, peer: &'a Arc<Peer>)
     -> Pin<Box<dyn Future<Output = Result<EdgeLink, Arc<str>>> + Send + 'a>>;
 
-    /// Begins to make a link to this edge, for which nothing waits.
+    /// Begins to make a link to this edge, without a caller that waits.
     fn begin_link(&self, peer: &Arc<Peer>);
 
-    /// Counts a stream or a flow that goes out over a link.
+    /// Counts a stream or flow that leaves over a link.
     fn record_relayed(&self, kind: &'static str);
 }
 
-/// The way to a tunnel by the edge that holds it.
+/// The transport to a tunnel through the edge that holds it.
 pub(crate) struct RemoteTransport {
     tunnel: TunnelId,
     socket: SocketId,
     peer: Arc<Peer>,
     mesh: Weak<dyn EdgeLinks>,
-    /// The tunnel on the link that there is, or was.
+    /// The tunnel on the current link, or on the last one.
     handle: Mutex<Option<TunnelHandle>>,
 }
 
@@ -62,33 +62,33 @@ impl RemoteTransport {
         self.peer.edge()
     }
 
-    /// What it is called.
+    /// The name of that edge.
     pub(crate) fn edge_name(&self) -> EdgeName {
         self.peer.name()
     }
 
-    /// The address that the tunnel's connector came from, as that edge says.
+    /// The address of the tunnel's connector, as that edge reports it.
     pub(crate) fn connector_addr(&self) -> Option<SocketAddr> {
-        let held = self.mesh.upgrade()?.fleet().held(self.tunnel);
-        held.into_iter().find(|held| held.card.edge == self.edge()).map(|held| held.presence.connector_addr)
+        let holders = self.mesh.upgrade()?.fleet().tunnel_on_edges(self.tunnel);
+        holders.into_iter().find(|holder| holder.card.edge == self.edge()).map(|holder| holder.presence.connector_addr)
     }
 
-    /// The address at which the tunnel's connector dials the origin, as that edge says.
+    /// The address at which the tunnel's connector dials the origin, as that edge reports it.
     pub(crate) fn dialed(&self) -> Option<OriginAddr> {
-        let held = self.mesh.upgrade()?.fleet().held(self.tunnel);
-        held.into_iter().find(|held| held.card.edge == self.edge())?.presence.origin
+        let holders = self.mesh.upgrade()?.fleet().tunnel_on_edges(self.tunnel);
+        holders.into_iter().find(|holder| holder.card.edge == self.edge())?.presence.origin
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.peer.round_trip()
     }
 
-    /// Whether another edge had better be asked.
+    /// Whether another transport is preferable, if there is one.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.peer.is_doubtful()
     }
 
-    /// Whether what is known of the tunnel is of former times: nothing was heard of edges lately.
+    /// Whether the reports about the tunnel may be outdated, because no edge has reported lately.
     pub(crate) fn is_hearsay(&self) -> bool {
         self.mesh.upgrade().is_none_or(|mesh| mesh.fleet().stale_since().is_some())
     }
@@ -97,12 +97,12 @@ impl RemoteTransport {
         self.linked().is_some_and(|handle| handle.has_idle_leg())
     }
 
-    /// Whether a stream for this client may have a connection for itself, as far as is known.
+    /// Whether a stream for this client may get a connection of its own, as far as is known.
     pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
         self.linked().is_none_or(|handle| handle.has_leg_for(client))
     }
 
-    /// The tunnel on the link that there is.
+    /// The tunnel on the current link.
     fn linked(&self) -> Option<TunnelHandle> {
         let mut known = self.handle.lock();
         if let Some(handle) = known.as_ref().filter(|handle| handle.is_usable()) {
@@ -113,7 +113,7 @@ impl RemoteTransport {
         Some(handle)
     }
 
-    /// Opens a stream to the origin. Nothing is waited for: where there is no link, the stream waits for one by itself.
+    /// Opens a stream to the origin. Does not wait: without a link, the stream itself waits for one.
     ///
     /// # Errors
     /// The link takes no more streams.
@@ -127,10 +127,10 @@ impl RemoteTransport {
         }
     }
 
-    /// Opens a flow to the origin. Nothing is waited for.
+    /// Opens a datagram flow to the origin. Does not wait.
     ///
     /// # Errors
-    /// There is no link yet, or it takes no (more) flows.
+    /// There is no link yet, or the link takes no more flows.
     pub(crate) fn open_flow(&self, open: FlowOpen, sink: Arc<dyn FlowSink>) -> Result<FlowHandle, OpenFlowError> {
         let Some(mesh) = self.mesh.upgrade() else { return Err(OpenFlowError::NotUsable) };
         let Some(handle) = self.linked() else {
@@ -143,7 +143,7 @@ impl RemoteTransport {
         Ok(flow)
     }
 
-    /// As [`TunnelHandle::request_log_turn`]: the edge that holds the tunnel passes it on to the connector that wants it.
+    /// As [`TunnelHandle::request_log_turn`]. The edge that holds the tunnel passes the line on to the connector.
     pub(crate) fn log_turn(&self) -> Option<u32> {
         self.linked()?.request_log_turn()
     }
@@ -167,12 +167,12 @@ impl RemoteTransport {
         establishment: Establishment,
     ) -> Result<TunnelStream, OpenFailure> {
         let name = self.peer.name();
-        // Nothing has been sent: another edge that holds the tunnel may do, or this one when it is back.
+        // Nothing was sent, so another edge that holds the tunnel may be tried, or this one later.
         let not_reached = |why: &str| {
-            let text = format!("the edge {name}, which holds the tunnel, is not reached: {why}");
+            let text = format!("the edge {name}, which holds the tunnel, cannot be reached: {why}");
             OpenFailure::new(FailureReason::Draining, &text)
         };
-        let mesh = self.mesh.upgrade().ok_or_else(|| not_reached("this edge ends"))?;
+        let mesh = self.mesh.upgrade().ok_or_else(|| not_reached("this edge is shutting down"))?;
         let link = mesh.link(&self.peer).await.map_err(|why| not_reached(&why))?;
         let handle = self.linked().unwrap_or_else(|| link.tunnel(self.tunnel, self.socket, true));
         handle.open_as(open, establishment).map_err(|error| not_reached(&error.to_string()))

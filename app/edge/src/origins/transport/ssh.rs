@@ -1,15 +1,15 @@
-//! The live log in the shell of a stock ssh client: one line for each request or flow, the outcome first, in columns.
+//! The live log in the shell of a stock ssh client: one line for each request or flow, in columns, the outcome first.
 
 use std::fmt::Display;
 
 use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, SocketName};
 
-/// The width of an outcome: `client-left`, and a status with its method.
+/// The width of an outcome: `client-left`, or a status with its method.
 const OUTCOME_COLUMN: usize = 11;
-/// The width of an address; longer ones (IPv6) move what follows.
+/// The width of an address; a longer one (IPv6) shifts the rest of its line.
 const CLIENT_COLUMN: usize = 15;
 
-/// Status, method, time, client, the socket where there are several, target.
+/// The line of a request: status, method, time, client, the socket if there are several, target.
 pub(crate) fn request(record: &RequestRecord, name: Option<&SocketName>) -> String {
     let RequestRecord { status, method, target, duration_us, client, .. } = record;
     let outcome = format!("{status} {method}");
@@ -17,7 +17,7 @@ pub(crate) fn request(record: &RequestRecord, name: Option<&SocketName>) -> Stri
     line(&outcome, *duration_us, client.ip(), name, &format!("{target}{refused}"))
 }
 
-/// How the service is found, and why.
+/// The line of a health change, with its reason.
 pub(crate) fn health(record: &HealthRecord, name: Option<&SocketName>) -> String {
     let name = name.map(|name| format!("{name}: ")).unwrap_or_default();
     match &record.failure {
@@ -26,7 +26,7 @@ pub(crate) fn health(record: &HealthRecord, name: Option<&SocketName>) -> String
     }
 }
 
-/// How it ended, time, client, the socket where there are several, bytes.
+/// The line of a flow: outcome, time, client, the socket if there are several, bytes.
 pub(crate) fn flow(record: &FlowRecord, name: Option<&SocketName>) -> String {
     let FlowRecord { transport, verdict, bytes_in, bytes_out, duration_us, client, .. } = record;
     let carried = format!("{transport} {} in, {} out", bytes(*bytes_in), bytes(*bytes_out));
@@ -39,7 +39,7 @@ fn line(outcome: &str, duration_us: u64, client: impl Display, name: Option<&Soc
     format!("{outcome:<OUTCOME_COLUMN$} {:>9}  {client:<CLIENT_COLUMN$}  {name}{what}", duration(duration_us))
 }
 
-/// A span of time with three digits, or minutes.
+/// A span of time with three digits, or in minutes.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 fn duration(us: u64) -> String {
     let ms = us as f64 / 1_000.0;

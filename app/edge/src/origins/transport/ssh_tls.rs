@@ -1,9 +1,8 @@
 //! TLS to a service behind a stock ssh client, for sockets of type `https`.
 //!
-//! Which name the service's certificate should have is in the client's `-R` option, which the server never sees; so the
-//! certificate proves nothing here and is not checked, only that the service holds its key. What is sent is under the
-//! protection of ssh up to the client, and from there under that of this TLS, which is more than the plain text that a
-//! forward is otherwise. Connectors know the name and do check.
+//! Only the client's `-R` option has the service's name, and the server never sees that option. So the certificate's
+//! name and authority are not checked; the handshake proves only that the service holds the key. Until the client, ssh
+//! protects the bytes. Connectors know the name and check it.
 
 use std::{
     io,
@@ -16,10 +15,10 @@ use sallyport_ssh::SshStream;
 use sallyport_wire::StreamProtocol;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// The name that services are greeted with: what `ssh -R 443:localhost:8443` calls them.
+/// The server name in the ClientHello, as in `ssh -R 443:localhost:8443`.
 const SERVER_NAME: &str = "localhost";
 
-/// Begins TLS on the stream, offering what is to be spoken on it.
+/// Starts TLS on the stream, and offers this protocol by ALPN.
 ///
 /// # Errors
 /// The service speaks no TLS, or not the protocol.
@@ -28,7 +27,7 @@ pub(crate) async fn start(stream: SshStream, protocol: StreamProtocol) -> io::Re
     TlsConnector::from(config(protocol)).connect(name, stream).await
 }
 
-/// One configuration for each protocol, made once. Any certificate whose key the service holds is taken.
+/// One configuration for each protocol, made once. Accepts any certificate whose key the service holds.
 fn config(protocol: StreamProtocol) -> Arc<ClientConfig> {
     static CONFIGS: [OnceLock<Arc<ClientConfig>>; 3] = [const { OnceLock::new() }; 3];
     let (place, alpn): (_, &[&[u8]]) = match protocol {
@@ -38,7 +37,7 @@ fn config(protocol: StreamProtocol) -> Arc<ClientConfig> {
     };
     let make = || {
         let mut config = client_config_by(custom_server_verifier(|_| Ok(())), alpn);
-        // Sessions of one service are not those of another one, and all have the same name here.
+        // All services have the same name here, so their sessions must not be mixed up.
         config.resumption = Resumption::disabled();
         Arc::new(config)
     };

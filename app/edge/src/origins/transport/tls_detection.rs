@@ -1,6 +1,7 @@
-//! A service that speaks TLS, behind a socket whose type says that it does not. Some servers answer a plain request with an
-//! alert of TLS, some with a status 400 that says so, and many end the connection without a word: those are asked once, by a
-//! greeting of TLS over a connection of its own.
+//! Detects a service that speaks TLS behind a socket whose type says otherwise.
+//!
+//! Some servers answer a plain request with a TLS alert, some with status 400, and many just close the connection. The
+//! last kind is checked once, by a ClientHello on a connection of its own.
 
 use std::{
     io,
@@ -22,25 +23,25 @@ use crate::origins::{
     origin::Origin,
 };
 
-/// How long an origin may take to answer a greeting.
+/// How long an origin may take to answer a ClientHello.
 const MAX_PROBE: Duration = Duration::from_secs(2);
-/// For how long it is believed what it answered.
+/// How long the result of a ClientHello is reused.
 const BELIEVED_FOR: Duration = Duration::from_secs(30);
-/// What the records of TLS begin with that answer a greeting: an alert, and a handshake (RFC 8446 section 5.1).
+/// The content types of TLS records that answer a ClientHello: alert, and handshake (RFC 8446 section 5.1).
 const ALERT_OR_HANDSHAKE: [u8; 2] = [21, 22];
-/// What servers of TLS say to a plain request: Go, nginx, Apache, Tomcat.
+/// What TLS servers answer to plain requests: Go, nginx, Apache, Tomcat.
 const SAYINGS: [&[u8]; 4] = [
     b"Client sent an HTTP request to an HTTPS server",
     b"The plain HTTP request was sent to HTTPS port",
     b"speaking plain HTTP to an SSL-enabled server port",
     b"This combination of host and port requires TLS",
 ];
-/// How far into an answer these are looked for, in bytes.
+/// How far into a response these texts are searched, in bytes.
 const MAX_SAYING_BYTES: usize = 2_048;
-/// Who asks: nobody that could be named.
+/// The client address of the check, which has no client.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// What an origin answered to a greeting of TLS, and when.
+/// The result of the last ClientHello, and when.
 #[derive(Debug, Default)]
 pub(crate) struct TlsDetection(Mutex<Option<(Instant, bool)>>);
 
@@ -50,7 +51,7 @@ impl TlsDetection {
         greeted.filter(|(at, _)| now.saturating_duration_since(*at) < BELIEVED_FOR).map(|(_, speaks_tls)| speaks_tls)
     }
 
-    /// Remembers it; returns whether it was not known.
+    /// Stores the result. Returns whether it is new.
     fn learn(&self, now: Instant, speaks_tls: bool) -> bool {
         let was_known = self.known(now) == Some(speaks_tls);
         if !was_known {
@@ -60,7 +61,7 @@ impl TlsDetection {
     }
 }
 
-/// The answer, unless by it a server of TLS says that the request should have come by TLS.
+/// Passes the response on, unless it is a TLS server's complaint about plain HTTP.
 pub(crate) fn check_answer(
     route: &SocketRoute,
     answered: (Response<()>, ResponseCarrier),
@@ -76,7 +77,7 @@ pub(crate) fn check_answer(
     if SAYINGS.into_iter().any(says) { Err(Failure::SpeaksTls) } else { Ok(answered) }
 }
 
-/// Why the attempt really failed, where the origin may speak TLS.
+/// Replaces the failure by a clearer one if the origin speaks TLS.
 pub(crate) async fn explain(route: &SocketRoute, origin: &Origin, host: &RequestHost, failure: Failure) -> Failure {
     if route.socket_type != SocketType::Http || !(failure.has_no_response() || matches!(failure, Failure::SpeaksTls)) {
         return failure;
@@ -100,7 +101,7 @@ pub(crate) async fn explain(route: &SocketRoute, origin: &Origin, host: &Request
     if speaks_tls { Failure::SpeaksTls } else { failure }
 }
 
-/// Whether the origin answers a greeting of TLS with TLS.
+/// Whether the origin answers a ClientHello with TLS.
 async fn greet(origin: &Origin, host: &RequestHost) -> io::Result<bool> {
     let connection = origin.connect_h1(NOBODY, host.name(), false).map_err(io::Error::other)?;
     let (mut stream, _) = connection.into_stream();
@@ -110,7 +111,7 @@ async fn greet(origin: &Origin, host: &RequestHost) -> io::Result<bool> {
     Ok(stream.read(&mut first).await? == 1 && ALERT_OR_HANDSHAKE.contains(&first[0]))
 }
 
-/// A ClientHello. The handshake goes no further.
+/// A ClientHello, without the rest of the handshake.
 fn greeting() -> io::Result<Vec<u8>> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let config = CONFIG.get_or_init(|| Arc::new(client_config_by(custom_server_verifier(|_| Ok(())), &[]))).clone();

@@ -1,4 +1,4 @@
-//! `sallyport account password`, `forgot`, `reset`, `totp` and `session`: what lets the owner of an account in.
+//! `sallyport account password`, `forgot`, `reset`, `totp` and `session`: access to the account.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ use crate::{
 
 /// The environment variable of the next password.
 const NEW_PASSWORD_ENV: &str = "SALLYPORT_NEW_PASSWORD";
-/// How often a code that an authenticator shows may be typed wrong.
+/// How often a code may be typed wrong.
 const MAX_CODE_TRIES: usize = 3;
 
 /// Options of `account password`.
@@ -76,14 +76,14 @@ pub(crate) enum TotpCommand {
     Codes(ProofArgs),
 }
 
-/// The password of now.
+/// The current password.
 #[derive(Debug, Args)]
 pub(crate) struct CurrentPassword {
     #[command(flatten)]
     password: PasswordArgs,
 }
 
-/// The password of now, and a code.
+/// The current password, and a code.
 #[derive(Debug, Args)]
 pub(crate) struct ProofArgs {
     #[command(flatten)]
@@ -118,12 +118,12 @@ pub(crate) struct EndArgs {
 const CURRENT: PasswordPrompt<'static> = PasswordPrompt { env: PASSWORD_ENV, prompt: "Current password", twice: false };
 const NEXT: PasswordPrompt<'static> = PasswordPrompt { env: NEW_PASSWORD_ENV, prompt: "New password", twice: true };
 
-/// Asks for a password where none is given with an option.
+/// Prompts for a password, unless an option gives one.
 fn read_password(ask: PasswordPrompt<'_>, password_stdin: bool) -> anyhow::Result<Secret> {
     PasswordArgs { password: None, password_stdin }.read(ask)
 }
 
-/// Sets another password.
+/// Changes the password.
 pub(crate) async fn password(context: &Context, args: PasswordChangeArgs) -> anyhow::Result<()> {
     let target = context.target()?;
     if let Some(code) = args.code {
@@ -145,7 +145,7 @@ pub(crate) async fn password(context: &Context, args: PasswordChangeArgs) -> any
     })
 }
 
-/// Has a message sent to who has forgotten a password.
+/// Requests a message with a reset code.
 pub(crate) async fn forgot(context: &Context, args: ForgotArgs) -> anyhow::Result<()> {
     let email = email(&args.email)?;
     let client = context.client_of_nobody(&context.target()?)?;
@@ -155,7 +155,7 @@ pub(crate) async fn forgot(context: &Context, args: ForgotArgs) -> anyhow::Resul
     })
 }
 
-/// Takes the password of an account away.
+/// Resets the password of an account.
 pub(crate) async fn reset(context: &Context, args: ResetArgs) -> anyhow::Result<()> {
     let address = email(&args.email)?;
     let made = match args.data {
@@ -180,7 +180,7 @@ pub(crate) async fn reset(context: &Context, args: ResetArgs) -> anyhow::Result<
     Ok(())
 }
 
-/// Who is not logged in may be the owner who is locked out.
+/// Adds advice to the failure for an owner who cannot log in.
 fn locked_out(error: ClientError, email: &sallyport_model::Email) -> anyhow::Error {
     match &error {
         ClientError::NotLoggedIn { .. } => Failure::new(Kind::NotLoggedIn, error.to_string())
@@ -190,7 +190,7 @@ fn locked_out(error: ClientError, email: &sallyport_model::Email) -> anyhow::Err
     }
 }
 
-/// Does it where the data is, whoever is logged in.
+/// Resets in the data directory, without a login.
 async fn reset_in(
     context: &Context,
     dir: &Path,
@@ -205,7 +205,7 @@ async fn reset_in(
             .next("name the data directory of the server, and --database where it has one")
     };
     let made = made?.ok_or_else(missing)?;
-    // Where the API is known, so is the page; the code is enough.
+    // The link is an extra for a known API; the code is enough.
     let link = context.target().ok().and_then(|target| {
         let host = target.api.host().strip_prefix("api.")?.to_owned();
         let port = if target.api.port() == 443 { String::new() } else { format!(":{}", target.api.port()) };
@@ -221,7 +221,7 @@ async fn reset_in(
     })
 }
 
-/// The store of a server that may be running.
+/// Opens the store of a server that may be running.
 async fn open_beside(dir: &Path, database: &DatabaseArgs) -> anyhow::Result<Store> {
     if let Some(address) = database.address()? {
         return Ok(Store::open_postgres(&address).await?);
@@ -235,7 +235,7 @@ async fn open_beside(dir: &Path, database: &DatabaseArgs) -> anyhow::Result<Stor
     }
     match DataDirLock::take(&data) {
         Ok(_lock) => Ok(Store::open(&data).await?),
-        // It runs: its tables are left as they are.
+        // The server runs, so its tables are not migrated.
         Err(LockError::InUse { .. }) if Store::is_of_this_version(&data).await? => Ok(Store::open(&data).await?),
         Err(LockError::InUse { .. }) => {
             let message = format!("the server of {} runs another version than this program", data.display());
@@ -257,7 +257,7 @@ fn shown_reset(made: &AccountReset) -> String {
     output::pairs(&rows)
 }
 
-/// Codes on and off.
+/// Turns codes on and off.
 pub(crate) async fn totp(context: &Context, command: TotpCommand) -> anyhow::Result<()> {
     let client = context.client_of_self(&context.target()?)?;
     match command {
@@ -278,8 +278,8 @@ pub(crate) async fn totp(context: &Context, command: TotpCommand) -> anyhow::Res
 async fn enable(context: &Context, client: &ApiClient, args: CurrentPassword) -> anyhow::Result<()> {
     let current_password = args.password.read(CURRENT)?;
     let begun = client.begin_totp(&BeginTotp { current_password }).await?;
-    // Beside the output, which is the recovery codes. Terminals are dark more often than not: what is light there is
-    // written.
+    // On the standard error, because the output is the recovery codes. Terminals are mostly dark, so the light modules
+    // are drawn.
     let picture = QrCode::with_error_correction_level(begun.uri.expose(), EcLevel::L);
     let picture = picture
         .map(|code| code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build())
@@ -322,7 +322,7 @@ fn shown_codes(codes: &RecoveryCodes) -> String {
     codes.recovery_codes.iter().map(Secret::expose).collect::<Vec<_>>().join("\n")
 }
 
-/// Where the account is logged in.
+/// Lists and ends sessions.
 pub(crate) async fn session(context: &Context, command: SessionCommand) -> anyhow::Result<()> {
     let client = context.client_of_self(&context.target()?)?;
     match command {

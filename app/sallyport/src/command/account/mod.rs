@@ -149,8 +149,8 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The setup token in the data directory whose root certificate is trusted: the server has proved to be the one of that
-/// directory before anything is sent to it.
+/// The setup token in the data directory of the trusted root certificate. The server proves with that root that the
+/// token is its own, before the token is sent.
 fn setup_token_beside(trust: &Trust) -> Option<Secret> {
     let Trust::Ca(root) = trust else { return None };
     let mut text = String::new();
@@ -158,7 +158,7 @@ fn setup_token_beside(trust: &Trust) -> Option<Secret> {
     Some(text.trim()).filter(|token| !token.is_empty()).map(Secret::from)
 }
 
-/// Who has an account already needs no other one, and the first one of a server is made by its operator.
+/// Adds advice to the failure: an existing account can log in, and the first account is made by the operator.
 fn not_made(error: ClientError, login: &str) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.code == "email-taken" => {

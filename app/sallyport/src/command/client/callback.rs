@@ -1,4 +1,4 @@
-//! The place on this machine where the browser brings the code (RFC 8252 section 7.3).
+//! The local port to which the browser brings the code (RFC 8252 section 7.3).
 
 use std::{io, net::Ipv4Addr, time::Duration};
 
@@ -9,19 +9,19 @@ use tokio::{
 
 /// The longest head of a request that is read, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1_024;
-/// How long a browser may take to send one.
+/// How long a browser may take to send a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests are answered before the login is given up: browsers ask for icons too.
+/// How many requests are answered before the login fails: browsers request icons too.
 const MAX_REQUESTS: usize = 100;
 const PATH: &str = "/callback";
 
-/// A port of this machine that waits for the browser.
+/// A local port that waits for the browser.
 pub(super) struct Callback {
     listener: TcpListener,
     state: String,
 }
 
-/// What the browser brought.
+/// The answer of the browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CallbackAnswer {
     /// The code.
@@ -31,7 +31,7 @@ pub(super) enum CallbackAnswer {
 }
 
 impl Callback {
-    /// Opens a free port; `state` ties what the browser brings to this login.
+    /// Opens a free port; `state` ties the answer to this login.
     pub(super) async fn open(state: String) -> io::Result<Self> {
         Ok(Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, state })
     }
@@ -41,7 +41,7 @@ impl Callback {
         Ok(format!("http://{}{PATH}", self.listener.local_addr()?))
     }
 
-    /// Waits for what the browser brings. Requests that are not of this login are refused, and waiting goes on.
+    /// Waits for the browser's answer. Other requests are refused, and the wait continues.
     pub(super) async fn wait(&self) -> io::Result<CallbackAnswer> {
         for _ in 0..MAX_REQUESTS {
             let (mut stream, _) = self.listener.accept().await?;
@@ -87,7 +87,7 @@ impl Callback {
     }
 }
 
-/// What a request asks for.
+/// The target of a request.
 async fn target(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     let mut piece = [0; 2_048];

@@ -1,10 +1,10 @@
-//! Which socket is meant.
+//! The socket of a client command.
 
 use std::str::FromStr;
 
 use clap::Args;
 
-/// What ssh configurations put behind the name, so that they know which hosts are meant.
+/// Suffixes of the name in ssh configurations, which match hosts by them.
 const SUFFIXES: [&str; 2] = [".sallyport", ".mysocket-dummy"];
 
 /// The socket, and how to log in.

@@ -1,4 +1,4 @@
-//! Logging in: in the browser of this machine, or with a code in another one.
+//! Logins in the browser of this machine, or with a code in another browser.
 
 use std::{
     process::{Command, Stdio},
@@ -30,13 +30,13 @@ use crate::{
     view::utc,
 };
 
-/// How long the browser is waited for.
+/// How long to wait for the browser.
 const BROWSER_TIME: Duration = Duration::from_secs(600);
-/// How long it is tried to end a login where it was made.
+/// How long a logout at the API may take.
 const LOGOUT_TIME: Duration = Duration::from_secs(5);
-/// A login that ends sooner than this is taken for ended.
+/// A login that ends within this time counts as ended.
 const ENDS_SOON: time::Duration = time::Duration::seconds(10);
-/// How many other logins at the same installation are tried before the browser is opened.
+/// How many stored logins of the same installation are tried before the browser is opened.
 const MAX_TRIED_LOGINS: usize = 8;
 
 /// Options of `client login`.
@@ -61,7 +61,7 @@ pub(super) struct LoginEndpoint {
     /// The socket.
     pub(super) host: Host,
     no_browser: bool,
-    /// Held while somebody logs in: one browser at a time.
+    /// Locked during a login: one browser at a time.
     logging_in: Mutex<()>,
 }
 
@@ -73,7 +73,7 @@ struct LoggedIn {
     expires_at: OffsetDateTime,
 }
 
-/// Logs in, whether there is a login or not.
+/// Logs in, even if there is a login.
 pub(super) async fn run(context: &Context, args: LoginArgs) -> anyhow::Result<()> {
     let endpoint = LoginEndpoint::new(context, args.host)?;
     let saved = endpoint.log_in().await?;
@@ -84,7 +84,7 @@ pub(super) async fn run(context: &Context, args: LoginArgs) -> anyhow::Result<()
         .data(&logged_in, |it| format!("logged in to {} as {} until {}", it.host, it.email, utc(it.expires_at)))
 }
 
-/// A login that goes on, since its API could not be told.
+/// A login that did not end, because its API could not be reached.
 #[derive(Serialize)]
 struct UnendedLogin {
     host: String,
@@ -93,7 +93,7 @@ struct UnendedLogin {
     until: OffsetDateTime,
 }
 
-/// Forgets logins, and ends them where they were made. This machine forgets them in any case.
+/// Deletes stored logins, and ends them at their API. They are deleted in any case.
 pub(super) async fn logout(context: &Context, args: LogoutArgs) -> anyhow::Result<()> {
     let mut forgotten = Vec::new();
     CredentialsFile::of_user()?.update(|contents| {
@@ -140,12 +140,12 @@ pub(super) async fn logout(context: &Context, args: LogoutArgs) -> anyhow::Resul
     Ok(())
 }
 
-/// Ends a login where it was made; gives why that was not possible.
+/// Ends a login at its API. Returns why that failed, if so.
 async fn end(context: &Context, api: &str, saved: &SavedToken) -> Option<String> {
     let ended = async {
         let client = context.target_at(api)?.client_with(Some(&saved.token))?;
         match client.end_client_login().await {
-            // It had ended already.
+            // The login had ended already.
             Err(error) if wants_login(&error) => Ok(()),
             answer => answer.map_err(anyhow::Error::from),
         }
@@ -157,7 +157,7 @@ async fn end(context: &Context, api: &str, saved: &SavedToken) -> Option<String>
     }
 }
 
-/// What a call that needs a login is answered with when the login is not good for it.
+/// Whether the error means that a login is needed.
 fn wants_login(error: &ClientError) -> bool {
     matches!(error, ClientError::Problem(problem) if problem.status == 401)
 }
@@ -168,7 +168,7 @@ impl LoginEndpoint {
         Ok(Self { target, host: args.host, no_browser: args.no_browser, logging_in: Mutex::default() })
     }
 
-    /// Asks something of the API as the person: with the login that there is, else after a new one.
+    /// Calls the API as the person, with a stored login, else after a new one.
     pub(super) async fn ask<T, Asked>(&self, ask: impl Fn(ApiClient) -> Asked + Send) -> anyhow::Result<T>
     where
         Asked: Future<Output = Result<T, ClientError>> + Send,
@@ -185,8 +185,8 @@ impl LoginEndpoint {
         ask(client).await.map_err(|error| self.refused(error))
     }
 
-    /// The logins that may be good for this socket: its own first, then others at the same installation, which may be
-    /// of the same organisation.
+    /// The stored logins that may be valid for this socket: its own first, then others of the same installation, which
+    /// may be of the same organisation.
     fn saved(&self) -> anyhow::Result<Vec<SavedToken>> {
         let contents = CredentialsFile::of_user()?.read()?;
         let Some(profile) = contents.profile(&self.target.api) else { return Ok(Vec::new()) };
@@ -197,7 +197,7 @@ impl LoginEndpoint {
         Ok(good.take(MAX_TRIED_LOGINS).cloned().collect())
     }
 
-    /// Says it with the socket's name.
+    /// The error, with the socket's name.
     fn refused(&self, error: ClientError) -> anyhow::Error {
         match &error {
             ClientError::Problem(problem) if problem.status == 403 => {
@@ -209,7 +209,7 @@ impl LoginEndpoint {
         }
     }
 
-    /// Lets the person log in, and keeps the login.
+    /// Logs the person in, and stores the login.
     async fn log_in(&self) -> anyhow::Result<SavedToken> {
         let client = self.target.client_with(None)?;
         let token = if self.no_browser { self.by_code(&client).await? } else { self.by_browser(&client).await? };
@@ -223,7 +223,7 @@ impl LoginEndpoint {
             let profile = contents.profiles.entry(self.target.api.to_string()).or_default();
             profile.clients.retain(|_, saved| saved.expires_at > now);
             profile.clients.insert(self.host.name.clone(), saved.clone());
-            // The next program, which ssh starts, trusts whom this one was told to trust.
+            // The next program, which ssh starts, uses the same trust.
             if profile.ca.is_none() && profile.ca_fingerprint.is_none() {
                 profile.ca = ca;
             }
@@ -232,7 +232,7 @@ impl LoginEndpoint {
     }
 
     async fn by_browser(&self, client: &ApiClient) -> anyhow::Result<ClientToken> {
-        // When there is no such API, that is said at once and not by a browser.
+        // Checks the API first, so that a wrong address shows here and not in a browser.
         client.info().await?;
         let (state, verifier) = (random_text()?, random_text()?);
         let callback = Callback::open(state.clone()).await.context("cannot open a port of this machine")?;
@@ -309,7 +309,7 @@ impl LoginEndpoint {
         }
     }
 
-    /// The place where people log in.
+    /// The URL of the login host.
     fn login_url(&self) -> anyhow::Result<String> {
         let authority = self.target.api.authority();
         let domain = authority.strip_prefix("api.").ok_or_else(|| {
@@ -338,7 +338,7 @@ fn random_text() -> anyhow::Result<String> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Opens the address in the user's browser; gives whether a program took it.
+/// Opens the URL in the user's browser. Returns whether a program was started.
 fn open_browser(url: &str) -> bool {
     let program = std::env::var_os("BROWSER").filter(|program| !program.is_empty());
     let program = program.unwrap_or_else(|| if cfg!(target_os = "macos") { "open".into() } else { "xdg-open".into() });
@@ -346,7 +346,7 @@ fn open_browser(url: &str) -> bool {
         Command::new(program).arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     match started {
         Ok(mut child) => {
-            // Somebody must see it end.
+            // The child must be waited for.
             std::thread::spawn(move || drop(child.wait()));
             true
         }

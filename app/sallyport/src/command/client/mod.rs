@@ -1,4 +1,4 @@
-//! `sallyport client`: entering sockets that ask who comes, with programs that cannot log in themselves.
+//! `sallyport client`: access to sockets with an identity setting, for programs that cannot log in themselves.
 
 mod callback;
 mod cert;
@@ -61,7 +61,7 @@ struct ClientLogin {
     expires_at: OffsetDateTime,
 }
 
-/// The logins that this machine remembers and that have not ended.
+/// The stored logins that have not ended.
 fn list(context: &Context) -> anyhow::Result<()> {
     let now = OffsetDateTime::now_utc();
     let mut logins = Vec::new();

@@ -31,9 +31,9 @@ use crate::{
 /// The keys that ssh itself uses, best first.
 const USUAL_KEYS: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
-/// Who vouches for hosts, in the configuration directory.
+/// The authorities of hosts, in the configuration directory.
 const KNOWN_HOSTS: &str = "known_hosts";
-/// How many hosts are kept there besides the last one.
+/// How many hosts are kept besides the last one.
 const MAX_KNOWN_HOSTS: usize = 1_000;
 
 /// Options of `client ssh-keysign`.
@@ -78,14 +78,14 @@ struct SignedKey {
     valid_until: OffsetDateTime,
 }
 
-/// Where the certificate of a key is, as ssh looks for it.
+/// The file beside a key in which ssh looks for its certificate.
 fn beside(key: &Path, suffix: &str) -> PathBuf {
     let mut name = key.as_os_str().to_owned().into_vec();
     name.extend_from_slice(suffix.as_bytes());
     OsString::from_vec(name).into()
 }
 
-/// The private key that is meant: of a public one, the one beside it.
+/// The private key; for a public one, the file beside it.
 fn key_file(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     if let Some(given) = given {
         let is_public = given.extension().is_some_and(|extension| extension == "pub");
@@ -99,7 +99,7 @@ fn key_file(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Has the key signed, and writes the certificate beside it.
+/// Gets the key signed, and writes the certificate beside it.
 async fn sign(endpoint: &LoginEndpoint, key: &Path) -> anyhow::Result<SignedKey> {
     let public_key = ssh_key::read(Some(beside(key, ".pub")))?;
     let request = CreateClientSshCertificate { host: endpoint.host.name.clone(), public_key };
@@ -120,7 +120,7 @@ async fn sign(endpoint: &LoginEndpoint, key: &Path) -> anyhow::Result<SignedKey>
     })
 }
 
-/// Notes down who vouches for the host behind a socket, so that ssh asks nobody about a fingerprint.
+/// Records the authority of the host behind a socket, so that ssh does not ask about a fingerprint.
 fn know_host(host: &str, authority: &str) -> anyhow::Result<()> {
     let file = CredentialsFile::of_user()?.dir().join(KNOWN_HOSTS);
     let known = fs::read_to_string(&file).unwrap_or_default();
@@ -148,7 +148,7 @@ pub(super) async fn keysign(context: &Context, args: KeysignArgs) -> anyhow::Res
     })
 }
 
-/// A key of our own, for those who have none or do not want to use it here.
+/// The key of this program, for people without a key of their own here.
 fn own_key(dir: &Path) -> anyhow::Result<PathBuf> {
     let key = dir.join("ssh_key");
     if key.is_file() && beside(&key, ".pub").is_file() {
@@ -179,7 +179,7 @@ pub(super) async fn run(context: &Context, args: SshArgs) -> anyhow::Result<()> 
         Some((user, host)) => (Some(user), host),
         None => (None, destination),
     };
-    // ssh would take it for an option.
+    // ssh would read it as an option.
     if user.is_some_and(|user| user.is_empty() || user.starts_with('-')) {
         return Err(Failure::usage(format!("{destination:?} is no user and host such as ann@HOST")).into());
     }
@@ -212,19 +212,19 @@ pub(super) async fn run(context: &Context, args: SshArgs) -> anyhow::Result<()> 
     if let Some(user) = user {
         ssh.arg("-l").arg(user);
     }
-    // ssh reads options behind the host too; the host is none, as was checked.
+    // ssh reads options after the host too; the host itself was checked.
     let error = ssh.arg(&host.name).args(arguments).exec();
     Err(Failure::new(Kind::Failed, format!("cannot run ssh: {error}")).next("install the OpenSSH client").into())
 }
 
-/// The path as ssh_config(5) and a shell read it.
+/// The path, quoted for ssh_config(5) and for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@:,".contains(&byte));
     if is_plain { text } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")) }
 }
 
-/// Prints what belongs into `~/.ssh/config`.
+/// Prints the lines for `~/.ssh/config`.
 pub(crate) fn ssh_config(args: &SshConfigArgs) -> anyhow::Result<()> {
     let program = std::env::current_exe().map_or_else(|_| "sallyport".to_owned(), |path| quoted(&path));
     let key = &args.key;

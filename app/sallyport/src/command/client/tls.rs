@@ -1,4 +1,4 @@
-//! `sallyport client tls`: the way into a `tls` socket that asks who comes.
+//! `sallyport client tls`: connects to a `tls` socket with an identity setting.
 
 use std::{io, net::SocketAddr, os::fd::AsFd as _, sync::Arc, time::Duration};
 
@@ -26,9 +26,9 @@ use crate::{
     output,
 };
 
-/// How long making a connection may take.
+/// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// A certificate that ends sooner than this is not used for a new connection.
+/// A certificate that ends within this time is not used for a new connection.
 const ENDS_SOON: time::Duration = time::Duration::seconds(30);
 /// How many local clients are served at once.
 const MAX_LOCAL_CLIENTS: usize = 1_024;
@@ -44,7 +44,7 @@ pub(crate) struct TlsArgs {
     listener: Option<SocketAddr>,
 }
 
-/// An address of this machine: who reaches it enters as the person who has logged in.
+/// A local address. It must be of this machine, because its clients enter as the person who has logged in.
 fn local_address(text: &str) -> Result<SocketAddr, String> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("127.0.0.1:{text}") } else { text.to_owned() };
@@ -58,7 +58,7 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// A client certificate with its key, which is nowhere but in memory.
+/// A client certificate with its key, only in memory.
 #[derive(Clone)]
 pub(super) struct Certificate {
     pub(super) pem: String,
@@ -70,7 +70,7 @@ pub(super) struct Certificate {
     port: u16,
 }
 
-/// The way in.
+/// The connection settings.
 pub(super) struct TlsEntry {
     endpoint: LoginEndpoint,
     current: Mutex<Option<Certificate>>,
@@ -81,7 +81,7 @@ impl TlsEntry {
         Ok(Self { endpoint: LoginEndpoint::new(context, args)?, current: Mutex::default() })
     }
 
-    /// A certificate that is good for a while.
+    /// A certificate that is valid for a while.
     pub(super) async fn certificate(&self) -> anyhow::Result<Certificate> {
         let mut current = self.current.lock().await;
         if let Some(certificate) = current.as_ref().filter(|it| it.valid_until > OffsetDateTime::now_utc() + ENDS_SOON)
@@ -144,7 +144,7 @@ pub(super) async fn run(context: &Context, args: TlsArgs) -> anyhow::Result<()> 
     }
 }
 
-/// Carries the standard input and output.
+/// Relays the standard input and output.
 async fn pipe(entry: &TlsEntry) -> anyhow::Result<()> {
     let stream = entry.connect().await?;
     let (mut from, mut to) = tokio::io::split(stream);
@@ -162,7 +162,7 @@ async fn pipe(entry: &TlsEntry) -> anyhow::Result<()> {
         read
     };
     tokio::pin!(up, down);
-    // What goes up may end first; what comes down is the end.
+    // The upload may end first; the end of the download ends the command.
     let mut is_up = true;
     loop {
         tokio::select! {
@@ -177,7 +177,7 @@ async fn pipe(entry: &TlsEntry) -> anyhow::Result<()> {
     }
 }
 
-/// A connection that broke; an alert says that the edge does not take the certificate.
+/// The error of a connection; an alert means that the edge refuses the certificate.
 fn broken(error: &io::Error) -> anyhow::Error {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return OutputClosed.into();
@@ -191,13 +191,13 @@ fn broken(error: &io::Error) -> anyhow::Error {
     }
 }
 
-/// Serves clients of this machine until the program is stopped.
+/// Serves local clients until the program is stopped.
 async fn serve(entry: Arc<TlsEntry>, address: SocketAddr) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::new(Kind::Failed, format!("cannot listen at {address}: {error}")).next("give another --listener")
     })?;
     let address = listener.local_addr()?;
-    // Who may not enter learns it now, and the browser opens before the first client waits.
+    // Checked now, so that a refusal shows at once and the browser opens before the first client waits.
     let certificate = entry.certificate().await?;
     output::note(&format!("listening at {address} for {}, as {}", entry.endpoint.host.name, certificate.email));
     let places = Arc::new(Semaphore::new(MAX_LOCAL_CLIENTS));
@@ -230,9 +230,9 @@ async fn carry(entry: &TlsEntry, mut client: TcpStream) -> anyhow::Result<()> {
         Ok(_) => Ok(()),
         Err(error) => {
             let is_there = client.peer_addr().is_ok();
-            // What broke off must not look complete.
+            // A failed connection must not look complete.
             drop(client.set_zero_linger());
-            // Clients leave as they like.
+            // Local clients may close their connections at any time.
             if is_there { Err(broken(&error)) } else { Ok(()) }
         }
     }

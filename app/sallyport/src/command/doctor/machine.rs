@@ -1,4 +1,4 @@
-//! Checks of the machine where `sallyport up` runs, or is to run.
+//! Checks of the machine on which `sallyport up` runs, or is to run.
 
 use std::{
     fs::{self, File},
@@ -18,16 +18,16 @@ use crate::{
     machine::{processes::Running, server_note, users},
 };
 
-/// Files that nobody else may read.
+/// Files that other users must not read.
 const SECRETS: [&str; 5] = ["ca.key", "token.key", "installation.key", "sallyport.db", "edge.json"];
-/// How many files a server should be able to have open, and how many it needs at least.
+/// How many open files a server should have, and how many it needs.
 const FILES_WARN: u64 = 65_536;
 const FILES_FAIL: u64 = 1_024;
-/// How much room there should be on the disk, in bytes.
+/// How much free disk space there should be, in bytes.
 const ROOM_WARN_BYTES: u64 = 1 << 30;
 const ROOM_FAIL_BYTES: u64 = 64 << 20;
 
-/// The data directory, who holds it, and the port.
+/// Checks the data directory, its holder, and the port.
 pub(super) fn checks(programs: &[Running], data: Option<PathBuf>) -> Vec<Check> {
     let server = server(programs);
     let known = data.or_else(|| server.and_then(|one| one.data.clone())).or_else(default_data_dir);
@@ -39,7 +39,7 @@ pub(super) fn checks(programs: &[Running], data: Option<PathBuf>) -> Vec<Check> 
     checks
 }
 
-/// The server that is meant: the one that commands find, else any of this user.
+/// The server to check: the one that commands find, else any of this user.
 fn server(programs: &[Running]) -> Option<&Running> {
     let found = server_note::read().map(|local| local.pid);
     let is_own = |one: &&Running| matches!(one.role, "up" | "control") && !one.is_of_other;
@@ -122,10 +122,10 @@ fn port(server: Option<&Running>) -> Check {
     }
 }
 
-/// How many files a program that is started here may have open: one for each connection.
+/// Checks how many files a program may have open: one for each connection.
 pub(super) fn files() -> Check {
     const NAME: &str = "files";
-    // The soft bound is raised to the hard one at the start.
+    // The soft limit is raised to the hard one at the start.
     let Some(bound) = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum else {
         return Check::ok(NAME, "as many may be open as there are");
     };
@@ -138,12 +138,12 @@ pub(super) fn files() -> Check {
     }
 }
 
-/// Room on the disk of the data directory.
+/// Checks the free space of the data directory's disk.
 pub(super) fn room(programs: &[Running]) -> Option<Check> {
     const NAME: &str = "disk";
     let known = server(programs).filter(|one| !one.is_of_other).and_then(|one| one.data.clone());
     let dir = known.or_else(default_data_dir)?;
-    // A folder that is not there yet will be where its parent is.
+    // A missing folder will be on the disk of its parent.
     let mut there = dir.as_path();
     while !there.exists() {
         let parent = folder(there);
@@ -200,7 +200,7 @@ mod tests {
     fn who_holds_the_data_directory_is_told_while_that_runs() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(lock(dir.path(), &[]).state, State::Skip);
-        let held = DataDirLock::take(dir.path()).unwrap();
+        let guard = DataDirLock::take(dir.path()).unwrap();
         let running = Running {
             pid: std::process::id(),
             role: "up",
@@ -215,6 +215,6 @@ mod tests {
         assert_eq!((found.state, found.found.contains("`sallyport up`")), (State::Ok, true));
         assert_eq!(lock(dir.path(), &[]).state, State::Skip, "another program has the number");
         assert_eq!(port(Some(&running)).state, State::Ok);
-        drop(held);
+        drop(guard);
     }
 }

@@ -1,4 +1,4 @@
-//! `sallyport doctor`: what could be wrong, in the order in which to mend it.
+//! `sallyport doctor`: finds faults, in the order in which to repair them.
 
 mod machine;
 
@@ -19,11 +19,11 @@ use crate::{
     view::utc,
 };
 
-/// How far clocks may be apart, in seconds, before that is told; one-time codes are good for half a minute.
+/// From which difference of the clocks on to warn, in seconds; one-time codes last half a minute.
 const CLOCK_WARN_SECONDS: i64 = 20;
-/// How far apart they are when logins and certificates begin to fail.
+/// From which difference on logins and certificates fail, in seconds.
 const CLOCK_FAIL_SECONDS: i64 = 120;
-/// Certificates that end so soon are told of.
+/// Certificates that end within this time cause a warning.
 const LEAF_WARN_DAYS: i64 = 3;
 const ROOT_WARN_DAYS: i64 = 60;
 
@@ -35,41 +35,41 @@ pub(crate) struct DoctorArgs {
     data: Option<PathBuf>,
 }
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
-    /// As it should be.
+    /// No fault.
     Ok,
-    /// It works, and will not for long, or not for everybody.
+    /// It works, but not for long, or not for everyone.
     Warn,
     /// It does not work.
     Fail,
-    /// There is nothing to look at from here.
+    /// It cannot be checked from here.
     Skip,
 }
 
 /// One check.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Check {
-    /// What was looked at.
+    /// What was checked.
     name: &'static str,
-    /// How it came out.
+    /// The result.
     state: State,
     /// What was found.
     found: String,
-    /// What to do about it.
+    /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
 impl Check {
-    /// As it should be.
+    /// No fault.
     pub(super) fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self { name, state: State::Ok, found: found.into(), next: None }
     }
 
-    /// It works, but.
+    /// It works, with a warning.
     pub(super) fn warn(name: &'static str, found: impl Into<String>, next: impl Into<String>) -> Self {
         Self { name, state: State::Warn, found: found.into(), next: Some(next.into()) }
     }
@@ -79,7 +79,7 @@ impl Check {
         Self { name, state: State::Fail, found: found.into(), next: Some(next.into()) }
     }
 
-    /// There is nothing to look at from here.
+    /// It cannot be checked from here.
     pub(super) fn skip(name: &'static str, found: impl Into<String>) -> Self {
         Self { name, state: State::Skip, found: found.into(), next: None }
     }
@@ -128,7 +128,7 @@ fn text(checks: &[Check], color: bool) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What an API that is reached, or is not, says of everything between here and there.
+/// The checks of everything between this machine and the API.
 fn of_reached(reached: &ApiStatus, now: OffsetDateTime) -> Vec<Check> {
     let mut checks = vec![clock(reached, now)];
     checks.extend(certificates(reached, now));
@@ -218,7 +218,7 @@ fn names(reached: &ApiStatus) -> Check {
     Check::ok(NAME, found)
 }
 
-/// Whether other programs of this machine believe the root: the system's, and browsers.
+/// Whether other programs on this machine trust the root: the system's store, and browsers.
 fn trust_stores(reached: &ApiStatus) -> Vec<Check> {
     const SYSTEM: &str = "trust";
     let (Some(root), true) = (&reached.root, reached.info.as_ref().is_some_and(|info| info.ca_pem.is_some())) else {

@@ -1,4 +1,4 @@
-//! Asking before something goes that cannot come back.
+//! Confirmation before something is deleted for good.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 
@@ -21,7 +21,7 @@ pub(crate) struct YesArg {
 }
 
 impl YesArg {
-    /// Whether somebody will be asked: only where a person sits at both ends, so that no script waits for an answer.
+    /// Whether to prompt: only with a person at both ends, so that no script waits for an answer.
     pub(crate) fn asks(self) -> bool {
         !self.yes && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
@@ -35,7 +35,7 @@ impl YesArg {
             return Ok(());
         }
         let mut terminal = io::stderr().lock();
-        // An unreadable question is no reason to go on: the answer is read all the same.
+        // A failed write to the terminal does not confirm anything; the answer is still read.
         let _ = write!(terminal, "{} [y/N] ", output::safe(question)).and_then(|()| terminal.flush());
         drop(terminal);
         let mut answer = String::new();

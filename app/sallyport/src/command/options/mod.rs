@@ -148,7 +148,7 @@ pub(crate) struct ProtectArgs {
 }
 
 impl ProtectArgs {
-    /// Whether somebody would have to be asked for the password.
+    /// Whether the command would have to prompt for the password.
     pub(crate) fn asks(&self) -> bool {
         let is_set = || std::env::var_os(SOCKET_PASSWORD_ENV).is_some_and(|value| !value.is_empty());
         self.protected && !self.password.is_given() && !is_set()

@@ -1,27 +1,27 @@
-//! Which thing of a list is meant: by its id, by what it is called, or by the beginning of its id.
+//! Finds one item of a list by id, by name, or by the beginning of its id.
 
 use sallyport_model::ShortId;
 use uuid::Uuid;
 
 use crate::failure::{Failure, Kind};
 
-/// What there is to choose from.
+/// How to find an item.
 pub(crate) struct Pick<'a, T> {
-    /// What it is, such as `API token`.
+    /// The kind of item, such as `API token`.
     pub(crate) what: &'static str,
     /// The command that lists them.
     pub(crate) list: &'static str,
-    /// The id of one.
+    /// The id of an item.
     pub(crate) id: &'a dyn Fn(&T) -> Uuid,
-    /// What one is called.
+    /// The names of an item.
     pub(crate) names: &'a dyn Fn(&T) -> Vec<String>,
 }
 
 impl<T> Pick<'_, T> {
-    /// The one that is meant.
+    /// The item with this id or name.
     ///
     /// # Errors
-    /// There is none, or several are called so.
+    /// No item matches, or several do.
     pub(crate) fn find(&self, all: Vec<T>, text: &str) -> Result<T, Failure> {
         let text = text.trim();
         let (id, start) = (text.parse::<Uuid>().ok(), text.parse::<ShortId>().ok());

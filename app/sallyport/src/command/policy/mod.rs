@@ -58,7 +58,7 @@ pub(crate) struct CreateArgs {
     document: DocumentArgs,
 }
 
-/// The policy that is meant.
+/// Names a policy.
 #[derive(Debug, Args)]
 pub(crate) struct NameArg {
     /// The policy, by name or id
@@ -170,7 +170,7 @@ pub(crate) struct TestArgs {
     expect: Option<TestResult>,
 }
 
-/// An answer of `policy test`.
+/// A decision in `policy test`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TestResult {
     Allow,
@@ -216,7 +216,7 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> anyhow::Re
     }
 }
 
-/// Whether there is no such policy, or no such socket.
+/// Names the policy or the socket that does not exist.
 fn misplaced(error: ClientError, policy: &PolicyRef, place: &PolicyPlace) -> anyhow::Error {
     let socket = place.socket.as_ref().map(|socket| socket as &dyn std::fmt::Display);
     failure::about_both(error, ("policy", policy), socket)

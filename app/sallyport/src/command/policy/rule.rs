@@ -81,7 +81,7 @@ pub(crate) struct RuleArgs {
     ssh_force_command: Option<String>,
 }
 
-/// An extension as it is typed; `None`: the word `none`.
+/// An extension in an option; `None` for the word `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExtensionArg(Option<SshExtension>);
 
@@ -93,7 +93,7 @@ impl FromStr for ExtensionArg {
     }
 }
 
-/// A weekly window as it is typed.
+/// A weekly window in an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WeeklyArg(Window);
 
@@ -134,7 +134,7 @@ fn days_of(text: &str) -> Option<Vec<Day>> {
 }
 
 impl RuleArgs {
-    /// The rule and whether it denies; nothing when no option was given.
+    /// The rule, and whether it denies; `None` without any option.
     fn rule(self) -> Option<(bool, PolicyRule)> {
         let who = Who {
             anyone: self.anyone,
@@ -178,16 +178,16 @@ impl RuleArgs {
         Ok(document)
     }
 
-    /// Whether an option was given.
+    /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
         self.clone().rule().is_some()
     }
 }
 
-/// Reads a document from a file, `-` being the standard input.
+/// Reads a document from a file, or from the standard input for `-`.
 ///
 /// # Errors
-/// There is no such file, or it is no document.
+/// The file cannot be read, or is no document.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Document> {
     let mut text = String::new();
     let max = MAX_DOCUMENT_BYTES as u64 + 1;
@@ -209,7 +209,7 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Document> {
     })?)
 }
 
-/// Where a document comes from: a file, or the options of one rule.
+/// The source of a document: a file, or the options of one rule.
 #[derive(Debug, Default, Args)]
 pub(crate) struct DocumentArgs {
     /// The file with the rules as JSON, - for the standard input
@@ -275,16 +275,16 @@ mod tests {
         for (words, says) in [
             (&["--weekly", "08:00-18:00"][..], "--time-zone"),
             (&["--weekly", "workdays", "--time-zone", "UTC"], "are no times of the week"),
-            (&["--weekly", "mon 8-18", "--time-zone", "UTC"], "is no time of day"),
-            (&["--weekly", "mon-fri 08:00-18:00", "--time-zone", "CET+9"], "is no time zone"),
-            (&["--not-after", "tomorrow"], "is no moment"),
+            (&["--weekly", "mon 8-18", "--time-zone", "UTC"], "is not a time of day"),
+            (&["--weekly", "mon-fri 08:00-18:00", "--time-zone", "CET+9"], "is not a known time zone"),
+            (&["--not-after", "tomorrow"], "is not a moment"),
             (&["--path", "admin"], "is no path"),
             (&["--email", "ann"], "is no e-mail address"),
-            (&["--from", "Mars"], "is no access rule"),
+            (&["--from", "Mars"], "is not an access rule"),
         ] {
             let error = Line::try_parse_from(std::iter::once("x").chain(words.iter().copied())).err();
-            let said = error.map(|error| error.to_string()).unwrap_or_default();
-            assert!(said.contains(says), "{words:?}: {said}");
+            let message = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(message.contains(says), "{words:?}: {message}");
         }
     }
 

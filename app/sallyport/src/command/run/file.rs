@@ -1,6 +1,6 @@
-//! The file of `sallyport run`: what each service is, said with the options of `connect` and `tunnel connect`.
+//! The file of `sallyport run`, which describes services with the options of `connect` and `tunnel connect`.
 //!
-//! A table of the file becomes the words of a command line, and clap judges them: words, defaults and refusals are
+//! A table of the file becomes the arguments of a command line, and clap parses them. So keys, defaults and errors are
 //! those of the commands.
 
 use std::{
@@ -40,14 +40,14 @@ use crate::{
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 /// The table of one service.
 const SERVICE: &str = "service";
-/// What makes a service one that serves a socket which stays.
+/// The keys of a service with an existing socket.
 const LASTING: [&str; 3] = ["socket-id", "tunnel-id", "tunnel-credential"];
-/// What may change of a service without a new tunnel.
+/// The keys that may change without a new tunnel.
 const OF_ORIGIN: [&str; 7] =
     ["port", "address", "host", "origin-ca", "origin-pin", "origin-server-name", "connect-timeout"];
-/// Options of every command, which hold for all services.
+/// Global options, which apply to all services.
 const OF_ALL: [&str; 6] = ["api", "ca", "token", "proxy", "output", "color"];
-/// What only its owner may read.
+/// Keys that only the file's owner may read.
 const SECRETS: [&str; 2] = ["password", "tunnel-credential"];
 
 /// Options of `tunnel connect`.
@@ -66,7 +66,7 @@ struct TemporaryLine {
     args: connect::ConnectArgs,
 }
 
-/// What stands above the services.
+/// The keys above the services.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 struct TransportLine {
@@ -74,51 +74,51 @@ struct TransportLine {
     way: TransportArgs,
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug)]
 pub(super) struct ServiceFile {
-    /// How the edge is reached.
+    /// The connection to the edge.
     pub(super) way: TransportArgs,
-    /// The same, as it is said.
+    /// The same, as options.
     pub(super) way_words: Vec<String>,
-    /// The services, in their order; names are unique.
+    /// The services in order; names are unique.
     pub(super) services: Vec<ServiceSpec>,
 }
 
-/// One service, as the file says it.
+/// One service of the file.
 #[derive(Debug)]
 pub(super) struct ServiceSpec {
     /// What it is called.
     pub(super) name: String,
-    /// Where it is said, for failures.
+    /// Its place, for failures.
     pub(super) place: FilePlace,
-    /// What is said of the tunnel and its socket.
+    /// The options of the tunnel and its socket.
     pub(super) tunnel_words: Vec<String>,
-    /// What is said of the service itself.
+    /// The options of the service itself.
     pub(super) origin_words: Vec<String>,
-    /// What is to be held.
+    /// What to open.
     pub(super) plan: Plan,
 }
 
-/// What is to be held.
+/// What to open for a service.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// A tunnel of a socket that stays.
+    /// A tunnel of an existing socket.
     Lasting {
         /// The socket.
         socket: SocketRef,
-        /// The tunnel; one is made where there is none.
+        /// The tunnel; a new one if absent.
         tunnel: Option<TunnelRef>,
-        /// Its credential, with which nobody is asked for anything.
+        /// Its credential, with which no login is needed.
         credential: Option<Secret>,
-        /// What the service speaks, when nobody is asked.
+        /// The type of the service, if the API is not asked.
         socket_type: Option<SocketType>,
-        /// Which paths of the socket it has, where a tunnel is made for it.
+        /// The paths of a tunnel that is made.
         path: Box<PathRoute>,
         /// The service.
         origin: Box<OriginArgs>,
     },
-    /// The socket of the service's name, or one for as long as the service is held, and others of other paths with it.
+    /// The socket of the service's name, or a temporary one, with the services of its other paths.
     Requested(Box<SocketRequest>),
 }
 
@@ -131,14 +131,14 @@ pub(super) struct FilePlace {
 }
 
 impl FilePlace {
-    /// What is wrong there.
+    /// Adds this place to a failure.
     pub(super) fn failure(&self, failure: Failure) -> Failure {
         let service = self.service.as_ref().map(|name| format!("service {name:?}: ")).unwrap_or_default();
         let message = format!("{}:{}: {service}{}", self.file.display(), self.line, failure.message);
         Failure { message, ..failure }
     }
 
-    /// The same for any error.
+    /// Adds this place to an error.
     pub(super) fn error(&self, error: anyhow::Error) -> anyhow::Error {
         match failure::describe(&error) {
             Some(failure) => self.failure(failure).into(),
@@ -147,13 +147,13 @@ impl FilePlace {
     }
 }
 
-/// The key and its value, as the file has them.
+/// A key with its value.
 struct Entry<'a> {
     key: String,
     value: &'a Spanned<DeValue<'a>>,
 }
 
-/// Commands as clap knows them, made once for all services.
+/// The commands as clap knows them, built once for all services.
 struct CommandLines {
     lasting: Command,
     temporary: Command,
@@ -162,19 +162,19 @@ struct CommandLines {
 
 impl CommandLines {
     fn new() -> Self {
-        // One credential in the environment cannot be that of every service.
+        // A credential in the environment cannot be that of every service.
         let lasting = LastingLine::command().mut_arg("tunnel_credential", |arg| arg.env(None::<&str>));
         Self { lasting, temporary: TemporaryLine::command(), way: TransportLine::command() }
     }
 }
 
 impl ServiceFile {
-    /// Reads and judges the file.
+    /// Reads and checks the file.
     ///
     /// # Errors
     /// What is wrong, and where.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        // Whoever would have refused it: nobody but the file is to blame.
+        // All errors count as errors of the file.
         Self::judge(path).map_err(|error| match failure::describe(&error) {
             Some(failure) => Failure { kind: Kind::Usage, ..failure }.into(),
             None => error,
@@ -220,7 +220,7 @@ impl ServiceFile {
             if is_readable_by_all && let Some(secret) = spec.secret() {
                 return Err(spec.place.failure(readable(secret, path)).into());
             }
-            // Names that differ in case are those of one socket.
+            // Names that differ only in case are the same socket.
             let key = spec.name.parse().map_or_else(|_| spec.name.clone(), |name: DisplayName| name.key());
             if let Some(former) = named.insert(key, spec.place.line) {
                 let taken = format!("the service of line {former} has the same name");
@@ -239,7 +239,7 @@ impl ServiceFile {
 }
 
 impl ServiceSpec {
-    /// How many services it is, by its paths.
+    /// How many services it has, by its paths.
     fn count(&self) -> usize {
         match &self.plan {
             Plan::Requested(request) => 1 + request.others.len(),
@@ -247,7 +247,7 @@ impl ServiceSpec {
         }
     }
 
-    /// What of it only its owner may read.
+    /// The first key that only the file's owner may read.
     fn secret(&self) -> Option<&'static str> {
         let is_said = |key: &str| self.tunnel_words.iter().any(|word| word.starts_with(&format!("--{key}=")));
         SECRETS.into_iter().find(|key| is_said(key))
@@ -277,7 +277,7 @@ fn read(path: &Path) -> Result<(String, bool), Failure> {
     Ok((text, mode & 0o004 != 0))
 }
 
-/// Keys may be written with underscores, as flags may.
+/// Keys may have underscores, like flags.
 fn folded(key: &str) -> String {
     key.replace('_', "-")
 }
@@ -364,8 +364,7 @@ fn read_service(
     Ok(ServiceSpec { place: place(start, Some(name.clone())), name, tunnel_words, origin_words, plan })
 }
 
-/// Refuses what the server would refuse of who may come from where; whether it knows countries and systems, only it can
-/// tell.
+/// Refuses access rules that the server would refuse, except for missing databases, which only the server knows.
 fn judge_access(create: &CreateSocket) -> Result<(), (&'static str, Failure)> {
     let Some(access) = &create.access else { return Ok(()) };
     let rules = |key: &'static str, texts: &[String]| {
@@ -379,7 +378,7 @@ fn judge_access(create: &CreateSocket) -> Result<(), (&'static str, Failure)> {
     list.compile().map(drop).map_err(|error| ("allow", Failure::usage(error.to_string())))
 }
 
-/// The key whose word clap does not like.
+/// The key that clap complains about.
 fn blamed(error: &clap::Error) -> Option<&str> {
     match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(arg)) => arg.split(' ').next()?.strip_prefix("--"),
@@ -391,7 +390,7 @@ fn lasting(args: tunnel::ConnectArgs) -> anyhow::Result<Plan> {
     let tunnel::Connection { socket, tunnel, credential, socket_type, path, origin } = args.read()?;
     if credential.is_some() {
         tunnel.as_ref().map(tunnel::whole_id).transpose()?;
-        // Nobody is asked for the type: what does not go with it is known now.
+        // The type is known without the API: options that do not fit fail here.
         origin.clone().prepare(socket_type.unwrap_or(SocketType::Http))?;
     }
     let (path, origin) = (Box::new(path), Box::new(origin));
@@ -407,7 +406,7 @@ fn requested(args: connect::ConnectArgs) -> anyhow::Result<SocketRequest> {
     args.read()
 }
 
-/// The words that stand for a key of a service.
+/// The arguments for a key of a service.
 fn words_of_service(
     way: &Command,
     line: &Command,
@@ -425,7 +424,7 @@ fn words_of_service(
             .next("use password, or set SALLYPORT_SOCKET_PASSWORD"));
     }
     if is_lasting && key == "name" {
-        // The socket has its name; this is what lines and failures call the service.
+        // The socket is named elsewhere; this name is for output and failures.
         let DeValue::String(_) = value else { return Err(Failure::usage("name: expected a text")) };
         return Ok(Vec::new());
     }
@@ -444,13 +443,12 @@ fn find<'a>(command: &'a Command, key: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| arg.get_long() == Some(key))
 }
 
-/// The words of a command line that stand for a key and its value; none for a flag that is off, and one for each item
-/// of a list.
+/// The arguments for a key and its value: none for a flag that is off, and one for each item of a list.
 fn word(line: &Command, key: &str, value: &DeValue<'_>) -> Result<Vec<String>, Failure> {
     let Some(arg) = find(line, key) else {
         let looks_like_one = key.starts_with(|c: char| c.is_ascii_alphabetic())
             && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        // Refused by clap, which knows what is similar.
+        // Left to clap, which suggests similar names.
         return if looks_like_one {
             Ok(vec![format!("--{key}")])
         } else {
@@ -481,12 +479,12 @@ fn word(line: &Command, key: &str, value: &DeValue<'_>) -> Result<Vec<String>, F
     }
 }
 
-/// The value as it would stand on a command line.
+/// The value as a command-line argument.
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => {
-            // As TOML means it, 0x1F too; one that is too long is left to be refused.
+            // With TOML's notations, such as 0x1F. A number that is too large is refused later.
             let value = i64::from_str_radix(number.as_str(), number.radix());
             Some(value.map_or_else(|_| number.to_string(), |value| value.to_string()))
         }
@@ -495,7 +493,7 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// What clap says, in one sentence.
+/// The error of clap, in one sentence.
 fn refused(error: &clap::Error) -> Failure {
     let failure = Failure::usage(sentence(&error.render().to_string()));
     match error.get(ContextKind::SuggestedArg) {
@@ -592,7 +590,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_in_one_sentence_with_its_place() {
         let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
-        for (text, said) in [
+        for (text, message) in [
             ("", "services.toml:1: there is no service"),
             ("[service]\nport = 1", "there is no service"),
             ("service = [1]", "there is no service"),
@@ -621,7 +619,7 @@ mod tests {
                 "[[service]]\nport = 1\n[[service]]\nport = 1",
                 "services.toml:3: service \"localhost:1\": the service of line 1",
             ),
-            ("[[service]]\nsocket-id = \"http://no-socket\"\nport = 1", "names no socket"),
+            ("[[service]]\nsocket-id = \"http://no-socket\"\nport = 1", "is not a socket"),
             (
                 "[[service]]\nname = \"Shop\"\nport = 1\n[[service]]\nname = \"shop\"\nport = 2",
                 "service \"shop\": the service of line 1 has the same name",
@@ -635,7 +633,7 @@ mod tests {
             (&format!("[[service]]\ntunnel-id = \"{id}\"\nport = 1"), "socket-id is missing"),
         ] {
             let failure = parsed(text).unwrap_err();
-            assert!(failure.message.contains(said), "{text}: {}", failure.message);
+            assert!(failure.message.contains(message), "{text}: {}", failure.message);
             assert_eq!((failure.kind.exit_code(), failure.message.contains('\n')), (2, false), "{text}");
         }
         let similar = parsed("[[service]]\nprot = 1").unwrap_err();

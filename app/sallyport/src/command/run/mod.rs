@@ -1,4 +1,4 @@
-//! `sallyport run`: the services of a file, in one process and by one connection to the edge.
+//! `sallyport run`: the services of a file, in one process and over one connection to the edge.
 
 mod file;
 mod reload;
@@ -17,7 +17,7 @@ use self::{
     file::{Plan, ServiceFile, ServiceSpec},
     services::{ApiClients, BoundedFutures, OpenError, RunningService},
 };
-use super::hold::{self, MAX_QUEUED_EVENTS, PATIENCE};
+use super::hold::{self, MAX_QUEUED_EVENTS, NOT_CONNECTED_AFTER};
 use crate::{
     context::Context,
     output,
@@ -25,7 +25,7 @@ use crate::{
     view::live::Live,
 };
 
-/// How many looks at services may have found nothing that was not told yet.
+/// How many results of service checks may wait to be shown.
 const MAX_QUEUED_LOOKS: usize = 64;
 
 /// Options of `run`.
@@ -66,7 +66,7 @@ struct CheckedService {
     origin: String,
 }
 
-/// Holds the services until a signal comes.
+/// Serves until a signal comes.
 pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> {
     let file = ServiceFile::read(&args.file)?;
     if args.check {
@@ -75,11 +75,11 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
     }
     let target = context.target()?;
     let api = ApiClients::new(context, &target)?;
-    // From here on what is made must be taken back, whatever ends us.
+    // From here on what is made must be removed, whatever ends the command.
     let (mut signals, mut hangups) = Signals::take_with_hangups()?;
     let edge = api.edge().await?;
-    let held = match api.open_all(file.services, &mut signals).await {
-        Ok(held) => held,
+    let services = match api.open_all(file.services, &mut signals).await {
+        Ok(services) => services,
         Err(OpenError::Stopped(error) | OpenError::Failed(error)) => return Err(error),
     };
     let mut runner = Runner {
@@ -88,11 +88,11 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
         transport: file.way.transport,
         live: Live::of_services(context.output, context.offset),
         api,
-        held,
+        running: services,
         services: None,
     };
-    let held = async {
-        let services = runner.held.iter().flat_map(RunningService::services).collect();
+    let outcome = async {
+        let services = runner.running.iter().flat_map(RunningService::services).collect();
         let options = hold::options(&target, edge, file.way, services)?;
         let (events_in, events) = mpsc::channel(MAX_QUEUED_EVENTS + options.services.len());
         let connector = Connector::new(options, events_in)?;
@@ -100,11 +100,11 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
         runner.hold(connector, events, &mut signals, &mut hangups).await
     }
     .await;
-    match (held, runner.api.remove_all(runner.held, &mut signals).await) {
-        (held, Ok(0)) => held,
-        (held, Ok(count)) => {
+    match (outcome, runner.api.remove_all(runner.running, &mut signals).await) {
+        (outcome, Ok(0)) => outcome,
+        (outcome, Ok(count)) => {
             context.output.hint(&format!("what was made for {count} of them is removed"));
-            held
+            outcome
         }
         (Ok(()), Err(failure)) => Err(failure.into()),
         (Err(error), Err(failure)) => {
@@ -114,24 +114,24 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
     }
 }
 
-/// What holds the services.
+/// The running services.
 struct Runner {
     path: PathBuf,
-    /// How the edge is reached, as the file said it.
+    /// The connection options of the file.
     way_words: Vec<String>,
     transport: TransportChoice,
     live: Live,
     api: ApiClients,
-    held: Vec<RunningService>,
-    /// Those of the connector, once there is one.
+    running: Vec<RunningService>,
+    /// The services of the connector, once it exists.
     services: Option<Services>,
 }
 
-/// A service that nothing was found of.
+/// A service that was not found.
 type Missing = (TunnelId, SocketType, String);
 
 impl Runner {
-    /// Until a signal comes, or the edge lets none of the tunnels be held.
+    /// Serves until a signal comes, or the edge refuses all tunnels.
     async fn hold(
         &mut self,
         connector: Connector,
@@ -141,12 +141,15 @@ impl Runner {
     ) -> anyhow::Result<()> {
         let shutdown = Shutdown::new();
         let (missing_in, mut missing) = mpsc::channel(MAX_QUEUED_LOOKS);
-        self.held.iter().flat_map(RunningService::tunnels).for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
-        let mut shown = self.held.iter().try_for_each(|held| self.introduce(held));
-        // A task of its own: it goes on while the file is read again.
+        self.running
+            .iter()
+            .flat_map(RunningService::tunnels)
+            .for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
+        let mut shown = self.running.iter().try_for_each(|service| self.introduce(service));
+        // A task of its own, which continues while the file is read again.
         let mut connector = tokio::spawn(connector.run(shutdown.clone()));
-        let patience = tokio::time::sleep(PATIENCE);
-        tokio::pin!(patience);
+        let not_connected = tokio::time::sleep(NOT_CONNECTED_AFTER);
+        tokio::pin!(not_connected);
         let mut is_patient = true;
         sallyport_net::notify_ready();
         loop {
@@ -160,12 +163,12 @@ impl Runner {
                     shown = shown.and_then(|()| self.stop(&shutdown));
                 }
                 asked = hangups.next() => {
-                    let told = match asked {
+                    let printed = match asked {
                         _ if shutdown.is_triggered() => Ok(()),
                         Hangup::End => self.stop(&shutdown),
                         Hangup::Reload => self.reload(signals, &shutdown, &missing_in).await,
                     };
-                    shown = shown.and(told);
+                    shown = shown.and(printed);
                 }
                 Some(event) = events.recv() => {
                     self.record_loss(&event);
@@ -174,10 +177,10 @@ impl Runner {
                 Some((tunnel, socket_type, reason)) = missing.recv() => {
                     shown = shown.and_then(|()| self.live.origin_missing(Some(tunnel), &reason, socket_type));
                 }
-                () = &mut patience, if is_patient => {
+                () = &mut not_connected, if is_patient => {
                     is_patient = false;
                     self.live.still_connecting(self.transport);
-                    look(&self.held, &missing_in);
+                    look(&self.running, &missing_in);
                 }
                 ended = &mut connector => {
                     while let Ok(event) = events.try_recv() {
@@ -198,30 +201,32 @@ impl Runner {
         self.live.stopping()
     }
 
-    fn introduce(&self, held: &RunningService) -> anyhow::Result<()> {
-        held.tunnels().try_for_each(|(tunnel, origin, _)| {
-            // What is said of the socket is said once.
-            let socket = held.socket.as_deref().filter(|_| tunnel == held.tunnel);
+    fn introduce(&self, service: &RunningService) -> anyhow::Result<()> {
+        service.tunnels().try_for_each(|(tunnel, origin, _)| {
+            // Notes on the socket are shown once.
+            let socket = service.socket.as_deref().filter(|_| tunnel == service.tunnel);
             self.live.serving(tunnel, socket, &origin.to_string())
         })
     }
 
-    /// Remembers which services the edge does not let us hold any more: they are made anew by the next reload.
+    /// Marks services whose tunnel the edge has ended; the next reload opens them again.
     fn record_loss(&mut self, event: &ConnectorEvent) {
         let lost = match event {
             ConnectorEvent::NotAttached { tunnel, refusal } if !refusal.retry => tunnel,
             ConnectorEvent::Detached { tunnel, .. } => tunnel,
             _ => return,
         };
-        if let Some(held) = self.held.iter_mut().find(|held| held.tunnels().any(|(tunnel, ..)| tunnel == *lost)) {
-            held.is_lost = true;
+        if let Some(service) =
+            self.running.iter_mut().find(|service| service.tunnels().any(|(tunnel, ..)| tunnel == *lost))
+        {
+            service.is_lost = true;
         }
     }
 }
 
-/// Looks in the background whether the services are there, and tells of those that are not.
-fn look<'a>(held: impl IntoIterator<Item = &'a RunningService>, missing: &mpsc::Sender<Missing>) {
-    let all = held.into_iter().flat_map(RunningService::tunnels);
+/// Checks in the background whether the services accept connections, and reports those that do not.
+fn look<'a>(services: impl IntoIterator<Item = &'a RunningService>, missing: &mpsc::Sender<Missing>) {
+    let all = services.into_iter().flat_map(RunningService::tunnels);
     let looks: Vec<_> = all.map(|(tunnel, origin, _)| (tunnel, origin.clone())).collect();
     let missing = missing.clone();
     tokio::spawn(async move {
@@ -231,7 +236,7 @@ fn look<'a>(held: impl IntoIterator<Item = &'a RunningService>, missing: &mpsc::
             }));
         while let Some(found) = several.next(true).await {
             if let Some(found) = found {
-                // Nobody listens any more when the command ends.
+                // The receiver is gone when the command ends.
                 let _ = missing.send(found).await;
             }
         }

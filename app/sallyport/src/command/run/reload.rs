@@ -1,4 +1,4 @@
-//! Reading the file of `sallyport run` again: what differs is changed, and nothing else is touched.
+//! Reloads the file of `sallyport run`: only differences are applied.
 
 use std::time::Duration;
 
@@ -18,43 +18,44 @@ use crate::{
     signals::Signals,
 };
 
-/// How many tunnels are attached anew at once, and after how long each further one: an edge takes no more of a session.
+/// How many tunnels are attached again at once, and the interval after that: an edge accepts no higher rate from a
+/// session.
 const MAX_ANEW_AT_ONCE: usize = 8;
 const ANEW_PERIOD: Duration = Duration::from_millis(1_100);
 
-/// What a file asks for that was read again.
+/// The differences of a reloaded file.
 struct ReloadPlan {
-    /// The services that keep their tunnels.
+    /// Services that keep their tunnels.
     keeps: Vec<String>,
-    /// Those among them behind which something else stands from now on.
+    /// Of these, services with a changed address or options.
     moves: Vec<OriginChange>,
-    /// Those that are new, or get a new tunnel.
+    /// New services, and services that need a new tunnel.
     opens: Vec<ServiceSpec>,
 }
 
-/// What stands behind a service that keeps its tunnels.
+/// The changed origin of a service that keeps its tunnels.
 struct OriginChange {
-    /// What the service is called.
+    /// The name of the service.
     name: String,
-    /// The service, then those of other paths.
+    /// The service first, then those of other paths.
     origins: Vec<Origin>,
-    /// What the file says of it.
+    /// The options in the file.
     words: Vec<String>,
 }
 
-/// What was done, by the services' names.
+/// What was done, by names of services.
 #[derive(Default)]
 struct ReloadReport {
     added: Vec<String>,
     changed: Vec<String>,
     removed: Vec<String>,
-    /// What could not be done.
+    /// What failed.
     failures: Vec<Failure>,
 }
 
 impl Runner {
-    /// Reads the file again, and changes what differs. A file that cannot be used, and services that cannot be opened,
-    /// are told, and change nothing.
+    /// Reads the file again, and applies the differences. If the file or a new service cannot be used, that is
+    /// reported, and nothing changes.
     pub(super) async fn reload(
         &mut self,
         signals: &mut Signals,
@@ -62,7 +63,7 @@ impl Runner {
         missing: &mpsc::Sender<Missing>,
     ) -> anyhow::Result<()> {
         match self.try_reload(signals, missing).await {
-            Ok(told) => told,
+            Ok(printed) => printed,
             Err(OpenError::Stopped(_)) => self.stop(shutdown),
             Err(OpenError::Failed(error)) => match failure::describe(&error) {
                 Some(failure) => self.live.not_reloaded(&failure),
@@ -85,27 +86,27 @@ impl Runner {
         let Some(services) = self.services.clone() else { return Ok(Ok(())) };
         let changes = self.compare(file.services).map_err(OpenError::Failed)?;
         let opened = self.api.open_all(changes.opens, signals).await?;
-        // From here on it is done, whatever else fails.
+        // From here on the reload happens, even if parts of it fail.
         let mut done = ReloadReport::default();
         let (kept, over): (Vec<RunningService>, Vec<RunningService>) =
-            std::mem::take(&mut self.held).into_iter().partition(|held| changes.keeps.contains(&held.name));
-        self.held = kept;
+            std::mem::take(&mut self.running).into_iter().partition(|service| changes.keeps.contains(&service.name));
+        self.running = kept;
         self.move_origins(&services, changes.moves, &mut done).await;
         let (replaced, removed): (Vec<RunningService>, Vec<RunningService>) =
-            over.into_iter().partition(|held| opened.iter().any(|new| new.name == held.name));
-        // A session has a bound on its tunnels: those that go make room first, where nothing takes their place.
+            over.into_iter().partition(|service| opened.iter().any(|new| new.name == service.name));
+        // A session has a bound on its tunnels, so removed ones are released first if nothing replaces them.
         self.release(&services, &removed).await;
         let mut shown = Ok(());
-        for held in opened {
-            held.tunnels().for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
-            shown = shown.and_then(|()| self.introduce(&held));
-            let is_changed = replaced.iter().any(|former| former.name == held.name);
+        for service in opened {
+            service.tunnels().for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
+            shown = shown.and_then(|()| self.introduce(&service));
+            let is_changed = replaced.iter().any(|former| former.name == service.name);
             let names = if is_changed { &mut done.changed } else { &mut done.added };
-            names.push(held.name.clone());
-            self.serve(&services, held, missing, &mut done).await;
+            names.push(service.name.clone());
+            self.serve(&services, service, missing, &mut done).await;
         }
         self.release(&services, &replaced).await;
-        done.removed = removed.iter().map(|held| held.name.clone()).collect();
+        done.removed = removed.iter().map(|service| service.name.clone()).collect();
         let over = removed.into_iter().chain(replaced).collect();
         done.failures.extend(self.api.remove_all(over, signals).await.err());
         let ReloadReport { added, changed, removed, failures } = done;
@@ -115,22 +116,24 @@ impl Runner {
         Ok(shown.and_then(|()| self.live.reloaded(&added, &changed, &removed)))
     }
 
-    /// What differs between the services that are held and those of the file.
+    /// The differences between running services and those of the file.
     fn compare(&self, specs: Vec<ServiceSpec>) -> anyhow::Result<ReloadPlan> {
         let mut changes = ReloadPlan { keeps: Vec::new(), moves: Vec::new(), opens: Vec::new() };
         for spec in specs {
-            let known = self.held.iter().find(|held| held.name == spec.name && !held.is_lost);
-            let Some(held) = known.filter(|held| held.tunnel_words == spec.tunnel_words) else {
+            let known = self.running.iter().find(|service| service.name == spec.name && !service.is_lost);
+            let Some(service) = known.filter(|service| service.tunnel_words == spec.tunnel_words) else {
                 changes.opens.push(spec);
                 continue;
             };
             changes.keeps.push(spec.name.clone());
-            if held.origin_words != spec.origin_words {
+            if service.origin_words != spec.origin_words {
                 let place = spec.place;
                 let origins = match spec.plan {
-                    Plan::Lasting { origin, .. } => origin.prepare(held.origin.socket_type).map(|origin| vec![origin]),
+                    Plan::Lasting { origin, .. } => {
+                        origin.prepare(service.origin.socket_type).map(|origin| vec![origin])
+                    }
                     Plan::Requested(request) => {
-                        let services = request.services(held.origin.socket_type);
+                        let services = request.services(service.origin.socket_type);
                         services.map(|services| services.into_iter().map(|service| service.origin).collect())
                     }
                 };
@@ -141,14 +144,14 @@ impl Runner {
         Ok(changes)
     }
 
-    /// Puts another service behind tunnels that stay.
+    /// Changes the origin behind tunnels that stay.
     async fn move_origins(&mut self, services: &Services, moves: Vec<OriginChange>, done: &mut ReloadReport) {
         let mut moved = Vec::new();
         for OriginChange { name, origins, words } in moves {
-            let Some(held) = self.held.iter_mut().find(|held| held.name == name) else { continue };
-            held.set_origins(origins);
+            let Some(running) = self.running.iter_mut().find(|service| service.name == name) else { continue };
+            running.set_origins(origins);
             let mut served = Ok(());
-            for service in held.services().collect::<Vec<_>>() {
+            for service in running.services().collect::<Vec<_>>() {
                 let tunnel = service.tunnel.clone();
                 served = services.serve(service).await;
                 if served.is_err() {
@@ -158,7 +161,7 @@ impl Runner {
             }
             match served {
                 Ok(()) => {
-                    held.origin_words = words;
+                    running.origin_words = words;
                     done.changed.push(name);
                 }
                 Err(error) => done.failures.push(Failure::usage(format!("service {name:?}: {error}"))),
@@ -175,24 +178,24 @@ impl Runner {
         });
     }
 
-    /// Serves one that was opened. One that cannot be served is opened anew by the next reload.
+    /// Serves an opened service. If that fails, the next reload opens it again.
     async fn serve(
         &mut self,
         services: &Services,
-        mut held: RunningService,
+        mut running: RunningService,
         missing: &mpsc::Sender<Missing>,
         done: &mut ReloadReport,
     ) {
-        for service in held.services().collect::<Vec<_>>() {
+        for service in running.services().collect::<Vec<_>>() {
             if let Err(error) = services.serve(service).await {
-                held.is_lost = true;
-                done.failures.push(Failure::usage(format!("service {:?}: {error}", held.name)));
+                running.is_lost = true;
+                done.failures.push(Failure::usage(format!("service {:?}: {error}", running.name)));
             }
         }
-        if !held.is_lost {
-            look([&held], missing);
+        if !running.is_lost {
+            look([&running], missing);
         }
-        self.held.push(held);
+        self.running.push(running);
     }
 
     async fn release(&mut self, services: &Services, over: &[RunningService]) {

@@ -1,4 +1,4 @@
-//! The services that `sallyport run` holds: what is made for one at the API, and how that is taken back.
+//! The services of `sallyport run`: what is made for each at the API, and its removal.
 
 use std::{future::Future, sync::Arc};
 
@@ -16,36 +16,36 @@ use crate::{
     signals::Signals,
 };
 
-/// How many calls of the API, or looks at services, run at a time.
+/// How many API calls or service checks run at once.
 pub(super) const MAX_AT_ONCE: usize = 16;
 
-/// Whom to ask.
+/// The clients of the API.
 #[derive(Clone)]
 pub(super) struct ApiClients {
-    /// As whoever is logged in.
+    /// With the login.
     client: ApiClient,
-    /// As nobody, for those who have a credential.
+    /// Without a login, for tunnels with a credential.
     nobody: ApiClient,
 }
 
-/// A service that is held.
+/// A running service.
 pub(super) struct RunningService {
-    /// What it is called.
+    /// Its name.
     pub(super) name: String,
-    /// What the file said of its tunnel and its socket, and of itself.
+    /// The options of its tunnel and socket, and its own, as in the file.
     pub(super) tunnel_words: Vec<String>,
     pub(super) origin_words: Vec<String>,
     /// Its tunnel.
     pub(super) tunnel: TunnelId,
     /// How it is reached.
     pub(super) origin: Origin,
-    /// Those of other paths of the same name.
+    /// The services of other paths of the same name.
     pub(super) others: Vec<PathTunnel>,
-    /// The edge took the tunnel away, or refused it for good.
+    /// Whether the edge has ended the tunnel for good.
     pub(super) is_lost: bool,
     credential: Secret,
     made: Created,
-    /// Its socket, where it is known.
+    /// Its socket, if known.
     pub(super) socket: Option<Box<Socket>>,
 }
 
@@ -60,39 +60,39 @@ pub(super) struct PathTunnel {
     credential: Secret,
 }
 
-/// What was made for a service, and is taken back at the end.
+/// What was made for a service, and is removed at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Created {
     Nothing,
-    /// With those of other paths.
+    /// The tunnels.
     Tunnel,
-    /// With its tunnels.
+    /// The socket with its tunnels.
     Socket,
-    /// The same, and it stays with its name once the services are there.
+    /// Likewise until all services are open; then the named socket stays.
     LastingSocket,
 }
 
-/// Services that could not all be opened: what was made for them is taken back.
+/// Why services could not be opened; what was made for them is removed.
 pub(super) enum OpenError {
-    /// A signal came before they were.
+    /// A signal came.
     Stopped(anyhow::Error),
-    /// Something was refused.
+    /// A call failed.
     Failed(anyhow::Error),
 }
 
 impl ApiClients {
-    /// The API that is meant.
+    /// The clients of this API.
     ///
     /// # Errors
-    /// There is none, or what is to be trusted cannot be used.
+    /// There is no API, or the trusted certificates cannot be used.
     pub(super) fn new(context: &Context, target: &Target) -> anyhow::Result<Self> {
         Ok(Self { client: context.client(target)?, nobody: context.client_of_nobody(target)? })
     }
 
-    /// Where connectors dial to.
+    /// The address that connectors dial.
     ///
     /// # Errors
-    /// The API cannot be asked.
+    /// The API cannot be reached.
     pub(super) async fn edge(&self) -> anyhow::Result<ConnectTo> {
         Ok(tunnel::edge_of(&self.nobody).await?)
     }
@@ -104,7 +104,7 @@ impl ApiClients {
     }
 
     async fn try_open(&self, spec: ServiceSpec) -> anyhow::Result<RunningService> {
-        let held = |name, words: (Vec<String>, Vec<String>), origin, tunnel: (TunnelId, Secret), made, socket| {
+        let running = |name, words: (Vec<String>, Vec<String>), origin, tunnel: (TunnelId, Secret), made, socket| {
             RunningService {
                 name,
                 tunnel_words: words.0,
@@ -123,7 +123,7 @@ impl ApiClients {
         match spec.plan {
             Plan::Lasting { tunnel: Some(id), credential: Some(credential), socket_type, origin, .. } => {
                 let (id, origin) = (tunnel::whole_id(&id)?, origin.prepare(socket_type.unwrap_or(SocketType::Http))?);
-                Ok(held(spec.name, words, origin, (id, credential), Created::Nothing, None))
+                Ok(running(spec.name, words, origin, (id, credential), Created::Nothing, None))
             }
             Plan::Lasting { socket: reference, tunnel: id, path, origin, .. } => {
                 let client = &self.client;
@@ -133,7 +133,7 @@ impl ApiClients {
                 let created = tunnel::renew_or_create(client, &socket, id.as_ref(), &service.tunnel()).await?;
                 let origin = service.origin;
                 let made = if id.is_some() { Created::Nothing } else { Created::Tunnel };
-                Ok(held(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
+                Ok(running(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
             }
             Plan::Requested(request) => {
                 let found = request.socket(&self.client).await?;
@@ -155,13 +155,13 @@ impl ApiClients {
                         return Err(error);
                     }
                 };
-                let held = held(spec.name, words, own.origin, (own.tunnel, own.credential), made, None);
-                Ok(RunningService { others, socket: Some(Box::new(found.socket)), ..held })
+                let service = running(spec.name, words, own.origin, (own.tunnel, own.credential), made, None);
+                Ok(RunningService { others, socket: Some(Box::new(found.socket)), ..service })
             }
         }
     }
 
-    /// Makes a tunnel for each of the services of a name; all or none.
+    /// Makes a tunnel for each service of a name: all or none.
     async fn open_tunnels(
         &self,
         socket: &Socket,
@@ -189,10 +189,10 @@ impl ApiClients {
         Ok((own, others))
     }
 
-    /// Makes what the services need; all or none. They come back in their order.
+    /// Makes what the services need, all or none. The result keeps their order.
     ///
     /// # Errors
-    /// The first failure, or a signal. What was made is taken back.
+    /// The first failure, or a signal. What was made is removed.
     pub(super) async fn open_all(
         &self,
         specs: Vec<ServiceSpec>,
@@ -208,22 +208,22 @@ impl ApiClients {
             tokio::select! {
                 next = several.next(failed.is_none()) => match next {
                     None => break,
-                    Some((index, Ok(held))) => opened.push((index, held)),
+                    Some((index, Ok(service))) => opened.push((index, service)),
                     Some((_, Err(error))) => failed = failed.or(Some(OpenError::Failed(error))),
                 },
                 () = signals.next() => match failed {
-                    // What runs is waited for once, so that what it makes can be taken back.
+                    // Running calls are awaited, so that what they make can be removed.
                     Some(OpenError::Stopped(_)) => return Err(OpenError::Stopped(connect::given_up().into())),
                     _ => failed = Some(OpenError::Stopped(stopped().into())),
                 },
             }
         }
         opened.sort_by_key(|(index, _)| *index);
-        let mut opened: Vec<RunningService> = opened.into_iter().map(|(_, held)| held).collect();
+        let mut opened: Vec<RunningService> = opened.into_iter().map(|(_, service)| service).collect();
         match failed {
             None => {
-                let stays = opened.iter_mut().filter(|held| held.made == Created::LastingSocket);
-                stays.for_each(|held| held.made = Created::Tunnel);
+                let stays = opened.iter_mut().filter(|service| service.made == Created::LastingSocket);
+                stays.for_each(|service| service.made = Created::Tunnel);
                 Ok(opened)
             }
             Some(failed) => match self.remove_all(opened, signals).await {
@@ -233,15 +233,15 @@ impl ApiClients {
         }
     }
 
-    /// Takes back what was made for this service.
-    async fn remove(&self, held: &RunningService) -> Result<(), Failure> {
-        match (held.made, &held.socket) {
+    /// Removes what was made for this service.
+    async fn remove(&self, service: &RunningService) -> Result<(), Failure> {
+        match (service.made, &service.socket) {
             (Created::Socket | Created::LastingSocket, Some(socket)) => connect::delete(&self.client, socket).await,
             (Created::Tunnel, Some(socket)) => {
                 let socket = SocketRef::from(socket.id);
-                let others = held.others.iter().map(|other| other.tunnel);
+                let others = service.others.iter().map(|other| other.tunnel);
                 let mut first = Ok(());
-                for tunnel in std::iter::once(held.tunnel).chain(others) {
+                for tunnel in std::iter::once(service.tunnel).chain(others) {
                     first = first.and(tunnel::delete(&self.client, &socket, tunnel).await);
                 }
                 first
@@ -250,16 +250,22 @@ impl ApiClients {
         }
     }
 
-    /// Takes back what was made for these services; the next signal gives up. Gives how many had something made.
+    /// Removes what was made for these services. A further signal ends that. Returns for how many services something
+    /// had been made.
     ///
     /// # Errors
-    /// What was not removed, by the first one.
-    pub(super) async fn remove_all(&self, held: Vec<RunningService>, signals: &mut Signals) -> Result<usize, Failure> {
-        let held: Vec<_> = held.into_iter().filter(|held| held.made != Created::Nothing).map(Arc::new).collect();
-        let count = held.len();
-        let removing = held.clone().into_iter().map(|held| {
+    /// The first failed removal.
+    pub(super) async fn remove_all(
+        &self,
+        services: Vec<RunningService>,
+        signals: &mut Signals,
+    ) -> Result<usize, Failure> {
+        let services: Vec<_> =
+            services.into_iter().filter(|service| service.made != Created::Nothing).map(Arc::new).collect();
+        let count = services.len();
+        let removing = services.clone().into_iter().map(|service| {
             let api = self.clone();
-            async move { api.remove(&held).await }
+            async move { api.remove(&service).await }
         });
         let (mut several, mut first, mut done) = (BoundedFutures::of(removing), None, 0);
         loop {
@@ -272,7 +278,7 @@ impl ApiClients {
                     }
                 },
                 () = signals.next() => {
-                    let left = held.iter().find_map(|held| Some(held.remains(held.socket.as_deref()?, count - done)));
+                    let left = services.iter().find_map(|service| Some(service.remains(service.socket.as_deref()?, count - done)));
                     return first.or(left).map_or(Ok(count), Err);
                 }
             }
@@ -280,32 +286,32 @@ impl ApiClients {
     }
 }
 
-/// A signal came early.
+/// The failure for an early signal.
 fn stopped() -> Failure {
     Failure::new(Kind::Failed, "stopped before all services were there")
 }
 
 impl RunningService {
-    /// The service as the connector serves it, and those of other paths.
+    /// The services for the connector, those of other paths included.
     pub(super) fn services(&self) -> impl Iterator<Item = Service> {
         let others = self.others.iter().map(|other| other.origin.served_by(other.tunnel, &other.credential));
         std::iter::once(self.origin.served_by(self.tunnel, &self.credential)).chain(others)
     }
 
-    /// Every tunnel, with what stands behind it and what that is called.
+    /// Every tunnel with its service and the name of that.
     pub(super) fn tunnels(&self) -> impl Iterator<Item = (TunnelId, &Origin, String)> {
         let others =
             self.others.iter().map(|other| (other.tunnel, &other.origin, format!("{}{}", self.name, other.path)));
         std::iter::once((self.tunnel, &self.origin, self.name.clone())).chain(others)
     }
 
-    /// Puts these behind the tunnels: the service itself, then those of other paths.
+    /// Replaces the services behind the tunnels: the service itself first, then those of other paths.
     pub(super) fn set_origins(&mut self, origins: impl IntoIterator<Item = Origin>) {
         let tunnels = std::iter::once(&mut self.origin).chain(self.others.iter_mut().map(|other| &mut other.origin));
-        tunnels.zip(origins).for_each(|(held, origin)| *held = origin);
+        tunnels.zip(origins).for_each(|(service, origin)| *service = origin);
     }
 
-    /// The service was not removed, nor were others.
+    /// The failure if the service, and perhaps others, were not removed.
     fn remains(&self, socket: &Socket, count: usize) -> Failure {
         let failure = match self.made {
             Created::Tunnel => tunnel::remains(&SocketRef::from(socket.id), self.tunnel, "it was not waited for"),
@@ -320,7 +326,7 @@ impl RunningService {
     }
 }
 
-/// Futures of which [`MAX_AT_ONCE`] run at a time.
+/// Futures of which at most [`MAX_AT_ONCE`] run at a time.
 pub(super) struct BoundedFutures<I: Iterator<Item: Future>> {
     waiting: I,
     running: JoinSet<<I::Item as Future>::Output>,
@@ -330,12 +336,13 @@ impl<I> BoundedFutures<I>
 where
     I: Iterator<Item: Future<Output: Send + 'static> + Send + 'static>,
 {
-    /// These; none runs yet.
+    /// None runs yet.
     pub(super) fn of(futures: I) -> Self {
         Self { waiting: futures, running: JoinSet::new() }
     }
 
-    /// What the next one gives that is done; none when all are. `goes_on`: further ones may begin. Cancel safe.
+    /// The output of the next finished future; `None` when all are done. `goes_on` allows further ones to start. Cancel
+    /// safe.
     pub(super) async fn next(&mut self, goes_on: bool) -> Option<<I::Item as Future>::Output> {
         while goes_on && self.running.len() < MAX_AT_ONCE {
             let Some(future) = self.waiting.next() else { break };

@@ -1,4 +1,4 @@
-//! Options for what an owner changes in the header fields that pass through a socket.
+//! Options for changes of header fields.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use sallyport_model::{HeaderChanges, HeaderField, HeaderRules, HostHeader};
 
 use super::settings::OFF;
 
-/// What is changed.
+/// Changes of header fields.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Header fields (http and https)")]
 pub(crate) struct HeaderArgs {
@@ -64,14 +64,14 @@ impl FromStr for FieldOrOff {
     }
 }
 
-/// Refuses what the server would refuse, before anything is asked of it.
+/// Refuses what the server would refuse, before any request.
 fn checked(request: HeaderChanges) -> Result<(), String> {
     let rules = HeaderRules { request, response: HeaderChanges::default() };
     rules.check().map_err(|error| error.to_string())
 }
 
 impl HeaderArgs {
-    /// Whether what is asked for can only be told with the rules that there are.
+    /// Whether the change depends on the present rules.
     pub(crate) fn needs_current(&self) -> bool {
         self.request_header.is_some()
             || self.remove_request_header.is_some()
@@ -79,7 +79,7 @@ impl HeaderArgs {
             || self.remove_response_header.is_some()
     }
 
-    /// Changes the rules that there are.
+    /// Applies the changes to the present rules.
     pub(crate) fn change(self, now: HeaderRules, update: &mut UpdateSocket) {
         let needs_current = self.needs_current();
         update.host_header = self.host_header.map(|host| host.0);
@@ -96,7 +96,7 @@ impl HeaderArgs {
     }
 }
 
-/// The list, where `off` is none.
+/// The list; empty for `off`.
 fn listed(fields: Option<Vec<FieldOrOff>>) -> Option<Vec<HeaderField>> {
     fields.map(|fields| fields.into_iter().filter_map(|field| field.0).collect())
 }
@@ -105,7 +105,7 @@ fn names(names: Option<Vec<String>>) -> Option<Vec<String>> {
     names.map(|names| names.into_iter().filter(|name| name != OFF).collect())
 }
 
-/// The rules that there are, for people.
+/// The rules, for people.
 pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if let Some(host) = &socket.host_header {
@@ -172,8 +172,8 @@ mod tests {
         for (words, says) in [
             (["--request-header", "X-A"], "expected a name, a colon and a value"),
             (["--request-header", "Host: a"], "a setting of its own"),
-            (["--response-header", "Content-Length: 1"], "how the body of a message is sent"),
-            (["--request-header", "X-Auth-Email: a"], "nobody else may"),
+            (["--response-header", "Content-Length: 1"], "the framing of the body"),
+            (["--request-header", "X-Auth-Email: a"], "the source of a request"),
             (["--request-header", "X A: b"], "is no name of a header field"),
             (["--request-header", "X-A: b\r\nX-B: c"], "is not one line"),
             (["--host-header", "http://a"], "is no host"),

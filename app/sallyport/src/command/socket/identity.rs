@@ -1,4 +1,4 @@
-//! Options about who those are that come to a socket.
+//! Options for the identity of clients.
 
 use clap::Args;
 use sallyport_api::Socket;
@@ -8,7 +8,7 @@ use sallyport_model::{EmailDomain, IdentitySettings, PersonEmail, ProviderName};
 use super::settings::listed;
 use crate::failure::Failure;
 
-/// What a socket asks of those who come.
+/// The identity setting of a socket.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Who may come in")]
 pub(crate) struct IdentityArgs {
@@ -65,15 +65,15 @@ impl IdentityArgs {
             || self.session_minutes.is_some()
     }
 
-    /// Whether what is asked for can only be told with the settings that there are.
+    /// Whether the change depends on the present settings.
     pub(crate) fn needs_current(&self) -> bool {
         self.cloudauth || self.has_details()
     }
 
-    /// The settings, `now` being those that there are; nothing when they stay.
+    /// The settings after the change, where `now` is the present ones; `None` if they stay.
     ///
     /// # Errors
-    /// Entries that are none, and options that say nothing without `--cloudauth`.
+    /// Invalid entries, and options that have no effect without `--cloudauth`.
     pub(crate) fn change(self, now: Option<IdentitySettings>) -> Result<Option<Option<IdentitySettings>>, Failure> {
         if self.no_cloudauth {
             if self.has_details() {
@@ -98,7 +98,7 @@ impl IdentityArgs {
     }
 }
 
-/// Who may come in, for people.
+/// The admitted clients, for people.
 pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let joined = |all: Vec<&str>| all.join(", ");

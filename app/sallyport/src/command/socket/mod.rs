@@ -159,7 +159,7 @@ async fn delete(context: &Context, args: DeleteArgs) -> anyhow::Result<()> {
             "Delete the socket {} ({}){tunnels}? Its public name is never given out again.",
             known.name, known.url
         ))?;
-        // What was confirmed, and nothing that has got its name since.
+        // By id: the confirmed socket, and no other that has got its name since.
         client.delete_socket(&known.id.into()).await.map_err(about)?;
     } else {
         client.delete_socket(socket).await.map_err(about)?;
@@ -192,7 +192,7 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     let asks_first = args.settings.needs_current() || args.protect.protected;
     let known = match client.socket(socket).await {
         Ok(known) => Some(known),
-        // A token may change what it may not read: then what was before is not told.
+        // A token may change what it may not read; the former settings are not shown then.
         Err(error) if error.status() == Some(403) && !asks_first => None,
         Err(error) => return Err(about(error)),
     };
@@ -218,7 +218,7 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     if update.is_empty() {
         return Err(Failure::usage("nothing to change").next("see `sallyport socket edit --help`").into());
     }
-    // By its id: it may just get another name.
+    // By id, because the name may just change.
     let reference = known.as_ref().map_or_else(|| socket.clone(), |known| known.id.into());
     let socket = client.update_socket(&reference, &update).await.map_err(about)?;
     context.output.data(&socket, |socket| match &known {
@@ -232,12 +232,12 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is set and has no effect, for people.
+/// Prints notes on settings without effect.
 fn notes(context: &Context, socket: &Socket) {
     socket.notes.iter().for_each(|note| context.output.hint(note));
 }
 
-/// What is otherwise than it was, for people.
+/// The changed settings, for people.
 fn changes(former: &Socket, now: &Socket, has_password: bool) -> String {
     let (before, after) = (settings_of(former), settings_of(now));
     let find = |rows: &[(&'static str, String)], title| {
@@ -264,7 +264,7 @@ fn changes(former: &Socket, now: &Socket, has_password: bool) -> String {
     }
 }
 
-/// What an owner can change about a socket.
+/// The settings of a socket.
 fn settings_of(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = vec![("name", socket.name.to_string()), ("type", socket.socket_type.to_string())];
     if socket.socket_type.is_http() {
@@ -310,7 +310,7 @@ pub(crate) fn show(socket: &Socket) -> String {
     output::pairs(&rows)
 }
 
-/// How many of its origins get nothing, and why.
+/// How many of its origins get no requests, and why.
 fn failing(socket: &Socket) -> Option<String> {
     let failure = socket.failure.as_ref()?;
     let who = match socket.origins_failing {
@@ -320,7 +320,7 @@ fn failing(socket: &Socket) -> Option<String> {
     Some(format!("{who} nothing: {}", why(failure)))
 }
 
-/// Who may come in.
+/// The admitted clients.
 pub(crate) fn protected(socket: &Socket) -> String {
     socket.protected.as_ref().map_or_else(|| "no".to_owned(), |protected| format!("user {}", protected.username))
 }

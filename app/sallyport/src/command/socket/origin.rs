@@ -121,7 +121,7 @@ pub(crate) struct RmArgs {
     yes: YesArg,
 }
 
-/// How an origin proves who it is.
+/// How an origin proves its identity.
 #[derive(Debug, Args)]
 struct TlsArgs {
     /// For an https socket: the root certificate of the origin's authority, in PEM, instead of the edges' own
@@ -149,7 +149,7 @@ fn region_or_off(text: &str) -> Result<RegionOrOff, String> {
 }
 
 impl TlsArgs {
-    /// What is asked for, when anything.
+    /// The TLS settings, if any option was given.
     fn get(self) -> anyhow::Result<Option<OriginTlsSettings>> {
         let tls = OriginTlsSettings {
             ca: self.origin_ca.as_deref().map(read_ca).transpose()?,

@@ -1,4 +1,4 @@
-//! The socket that `connect` and `run` have a service served at: a new one, or the one of the name that was given.
+//! The socket for a service of `connect` or `run`: a new one, or the existing one of a given name.
 
 use sallyport_api::{CreateSocket, CreateTunnel, PolicyPlace, Socket, UpdateSocket};
 use sallyport_client::{ApiClient, ClientError, PolicyRef, SocketRef};
@@ -15,10 +15,10 @@ use crate::{
     view::quoted,
 };
 
-/// How many numbers are tried behind a name that nobody chose; then it gets random digits.
+/// How many numbers are tried after a generated name; then it gets random digits.
 const MAX_NUMBER: u32 = 9;
 
-/// A service, and which paths of the socket it has.
+/// A service with its paths.
 #[derive(Debug, Clone)]
 pub(crate) struct PathService {
     /// The paths.
@@ -35,18 +35,18 @@ impl PathService {
     }
 }
 
-/// What is wanted.
+/// A requested socket.
 #[derive(Debug)]
 pub(crate) struct SocketRequest {
-    /// The socket to make, if it is not there.
+    /// The socket to make, unless it exists.
     pub(crate) create: CreateSocket,
-    /// Somebody chose its name: it is kept when it is there, and stays at the end.
+    /// The name was chosen: an existing socket is used, and the socket stays at the end.
     pub(crate) is_named: bool,
-    /// What the service speaks, if it was said.
+    /// The type of the service, if given.
     pub(crate) socket_type: Option<SocketType>,
-    /// How, if it was said.
+    /// The protocol, if given.
     pub(crate) origin_protocol: Option<OriginProtocol>,
-    /// What was said of the settings of its socket.
+    /// The given settings.
     pub(crate) settings: SettingsArgs,
     /// The paths of the service.
     pub(crate) path: PathRoute,
@@ -56,19 +56,19 @@ pub(crate) struct SocketRequest {
     pub(crate) origin: OriginArgs,
 }
 
-/// A socket that is there now.
+/// An existing socket.
 pub(crate) struct OpenedSocket {
     /// The socket.
     pub(crate) socket: Socket,
-    /// It was made just now.
+    /// Whether it was made just now.
     pub(crate) is_new: bool,
 }
 
 impl SocketRequest {
-    /// The socket: the one of this name with what was asked for, or a new one.
+    /// The socket of this name with the requested settings, or a new one.
     ///
     /// # Errors
-    /// Those of the API, and what a socket that is there cannot be made into.
+    /// Those of the API, and changes that an existing socket cannot have.
     pub(crate) async fn socket(&self, client: &ApiClient) -> anyhow::Result<OpenedSocket> {
         if !self.is_named {
             return Ok(OpenedSocket { socket: self.numbered(client).await?, is_new: true });
@@ -80,7 +80,7 @@ impl SocketRequest {
         self.services(self.create.socket_type)?;
         match client.create_socket(&self.create, &idempotency_key()?).await {
             Ok(socket) => Ok(OpenedSocket { socket, is_new: true }),
-            // Another one was quicker.
+            // Another command has made it meanwhile.
             Err(error) if is_taken(&error) => match self.existing(client).await? {
                 Some(socket) => self.adapted(client, socket).await,
                 None => Err(error.into()),
@@ -89,10 +89,10 @@ impl SocketRequest {
         }
     }
 
-    /// The services behind a socket of this type: the one that was named, then those of other paths.
+    /// The services behind a socket of this type: the named one first, then those of other paths.
     ///
     /// # Errors
-    /// Options that do not go with the type.
+    /// Options that do not fit the type.
     pub(crate) fn services(&self, socket_type: SocketType) -> anyhow::Result<Vec<PathService>> {
         let is_whole = self.others.is_empty() && self.path.is_plain();
         if !(socket_type.is_http() || is_whole) {
@@ -109,7 +109,7 @@ impl SocketRequest {
         Ok(std::iter::once(PathService { path: self.path.clone(), origin }).chain(others).collect())
     }
 
-    /// The services as they are named, for people.
+    /// The services, for people.
     pub(crate) fn shown_services(&self) -> String {
         let shown =
             |service: &ServiceAddress| format!("{}://{}", self.create.socket_type, self.origin.address_of(service));
@@ -121,7 +121,7 @@ impl SocketRequest {
         all.map(|(path, service)| format!("{} {}", path.prefix, shown(service))).collect::<Vec<_>>().join(", ")
     }
 
-    /// A new socket, with a number behind its name where that is taken: nobody chose it.
+    /// Makes a socket; a generated name that is taken gets a number.
     async fn numbered(&self, client: &ApiClient) -> anyhow::Result<Socket> {
         let mut create = self.create.clone();
         let mut number = 1;
@@ -135,7 +135,7 @@ impl SocketRequest {
         }
     }
 
-    /// The socket of this name, which is no other one's id or the beginning of one.
+    /// The socket of this name. An id, or the beginning of one, does not match.
     async fn existing(&self, client: &ApiClient) -> anyhow::Result<Option<Socket>> {
         let name = &self.create.name;
         let found = match client.socket(&SocketRef::Called(name.clone())).await {
@@ -149,7 +149,7 @@ impl SocketRequest {
         Ok(Some(found).filter(|found| is_label || found.name.key() == name.key()))
     }
 
-    /// The socket with what was asked for and it has not.
+    /// Changes the socket to the requested settings.
     async fn adapted(&self, client: &ApiClient, socket: Socket) -> anyhow::Result<OpenedSocket> {
         let update = self.changes(&socket)?;
         self.services(socket.socket_type)?;
@@ -167,10 +167,10 @@ impl SocketRequest {
         Ok(OpenedSocket { socket, is_new: false })
     }
 
-    /// What of the options the socket has not; what no option says stays as it is.
+    /// The changes for the given options; everything else stays.
     ///
     /// # Errors
-    /// What cannot be changed.
+    /// Changes that are not possible.
     fn changes(&self, now: &Socket) -> Result<UpdateSocket, Failure> {
         let refused = |what: String, next: String| Err(Failure::new(Kind::Refused, what).next(next));
         let name = quoted(now.name.as_str());
@@ -218,7 +218,7 @@ impl SocketRequest {
     }
 }
 
-/// What is wanted, unless it is so.
+/// The requested value, unless it is set already.
 fn other<T: PartialEq>(wanted: Option<Option<T>>, now: &T) -> Option<Option<T>> {
     wanted.filter(|wanted| wanted.as_ref() != Some(now))
 }

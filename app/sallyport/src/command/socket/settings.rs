@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{duration, failure::Failure};
 
-/// The word that takes a setting away.
+/// The word that removes a setting.
 pub(crate) const OFF: &str = "off";
 
-/// What an owner can set.
+/// The settings of a socket.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Settings of the socket")]
 pub(crate) struct SettingsArgs {
@@ -92,12 +92,12 @@ fn affinity() -> impl TypedValueParser<Value = Affinity> {
     PossibleValuesParser::new(["none", "cookie", "address"]).try_map(|text| text.parse::<Affinity>())
 }
 
-/// The dial of a region.
+/// A regional dial in an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DialArg {
-    /// Every region as by itself.
+    /// All dials removed.
     Off,
-    /// This region; `None`: as by itself.
+    /// A region and its dial; `None` removes the dial.
     Of(RegionName, Option<u8>),
 }
 
@@ -120,7 +120,7 @@ impl FromStr for DialArg {
     }
 }
 
-/// The groups that there are, with these dials.
+/// The endpoint groups after these changes.
 fn dialed(dials: Vec<DialArg>, mut now: BTreeMap<RegionName, EndpointGroup>) -> BTreeMap<RegionName, EndpointGroup> {
     for dial in dials {
         match dial {
@@ -161,7 +161,7 @@ impl FromStr for Limit {
 }
 
 impl Limit {
-    /// The bound as the API takes it; the API itself says what is too much.
+    /// The bound in the API's type; the API refuses values beyond.
     fn small(self) -> Option<u32> {
         self.0.map(|bound| u32::try_from(bound).unwrap_or(u32::MAX))
     }
@@ -189,7 +189,7 @@ impl FromStr for HealthCheckChoice {
         if rest.starts_with("//") {
             return Err("expected a path of the service, not a URL: http:/healthz".to_owned());
         }
-        // A colon may be part of the path; what follows the last one is a status only when it looks like one.
+        // A colon may be part of the path. What follows the last colon is a status only if it looks like one.
         if let Some((path, range)) = rest.rsplit_once(':')
             && !range.is_empty()
             && range.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
@@ -210,13 +210,13 @@ fn whole_seconds(text: &str) -> Result<u32, String> {
     u32::try_from(span.as_secs()).map_err(|_| "expected an hour at most".to_owned())
 }
 
-/// The list, where `off` alone is the empty one.
+/// The list; empty for `off` alone.
 pub(crate) fn listed(items: Vec<String>) -> Vec<String> {
     if items.iter().all(|item| item == OFF || item.is_empty()) { Vec::new() } else { items }
 }
 
 impl SettingsArgs {
-    /// Whether what is asked for can only be told with the settings that there are.
+    /// Whether the change depends on the present settings.
     pub(crate) fn needs_current(&self) -> bool {
         let limits = [self.max_connections, self.requests_per_second, self.bytes_per_second, self.queue];
         limits.iter().any(Option::is_some)
@@ -232,10 +232,10 @@ impl SettingsArgs {
         numbers.iter().any(Option::is_some)
     }
 
-    /// Sets it on a new socket.
+    /// Applies the options to a new socket.
     ///
     /// # Errors
-    /// Options that say nothing without another one.
+    /// Options that have no effect without another one.
     pub(crate) fn set(self, create: &mut CreateSocket) -> Result<(), Failure> {
         let mut update = UpdateSocket::default();
         self.change(None, &mut update)?;
@@ -254,10 +254,10 @@ impl SettingsArgs {
         Ok(())
     }
 
-    /// Changes a socket, of which the settings are `now`, where [`SettingsArgs::needs_current`].
+    /// Applies the options to a change. `now` has the present settings if [`SettingsArgs::needs_current`].
     ///
     /// # Errors
-    /// Options that say nothing without another one.
+    /// Options that have no effect without another one.
     pub(crate) fn change(self, now: Option<&Socket>, update: &mut UpdateSocket) -> Result<(), Failure> {
         update.health_check = self.health_check(now.and_then(|now| now.health_check.clone()))?;
         update.limits = self.limits(now.map(|now| now.limits).unwrap_or_default()).map(Some);
@@ -327,7 +327,7 @@ impl SettingsArgs {
     }
 }
 
-/// The times and thresholds that there are, with no question yet.
+/// The present times and thresholds of the health check, or the defaults.
 fn plain(now: Option<HealthCheck>) -> HealthCheck {
     let usual = HealthCheck::new(ProbeType::Tcp);
     match now {
@@ -336,7 +336,7 @@ fn plain(now: Option<HealthCheck>) -> HealthCheck {
     }
 }
 
-/// The settings that are not as they are by themselves, for people.
+/// The settings other than the defaults, for people.
 pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if socket.proxy_protocol != ProxyProtocol::Off {

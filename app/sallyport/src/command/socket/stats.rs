@@ -1,4 +1,4 @@
-//! `sallyport socket stats`: what all edges counted of a socket.
+//! `sallyport socket stats`: the counters of a socket, over all edges.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::{
     view::utc,
 };
 
-/// How often what is watched is asked for.
+/// The refresh interval of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
-/// What puts a terminal's cursor to its first line and clears what is below (ECMA-48, CUP and ED).
+/// Moves a terminal's cursor to its first line, and clears the screen below (ECMA-48, CUP and ED).
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
 /// Options of `socket stats`.
@@ -39,7 +39,7 @@ pub(crate) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()
             return context.output.data(&stats, show);
         }
         match context.output.format {
-            // One line each time, so that programs can follow.
+            // One line each time, for programs that follow.
             Format::Json => output::line(&serde_json::to_string(&stats)?)?,
             Format::Table if context.output.terminal => output::line(&format!("{CLEAR}{}", show(&stats)))?,
             Format::Table | Format::Yaml => context.output.data(&stats, show)?,
@@ -89,7 +89,7 @@ fn show(stats: &SocketStats) -> String {
 fn rate(counts: &Counts) -> String {
     let Counts { per_second, last_minute, last_minute_seconds, .. } = counts;
     match last_minute_seconds {
-        // A server that does not tell.
+        // A server without that figure.
         0 => format!("{per_second:.2} in the last minute"),
         seconds => format!("{per_second:.2} ({last_minute} in the last {seconds} s)"),
     }

@@ -24,7 +24,7 @@ use crate::{
     failure::Failure,
 };
 
-/// What options say of control. The parts that are opened are for the caller to add.
+/// Control's configuration from options. The caller adds the parts that need opening.
 pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlConfig {
     let sign_up = match args.sign_up {
         Some(SignUpChoice::Open) => SignUp::Open,
@@ -59,14 +59,14 @@ pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlCo
     }
 }
 
-/// Where the setup token is, with which the first account is made unless all of the installation is on this machine.
+/// The file of the setup token for the first account; `None` if the whole installation is on this machine.
 pub(super) fn setup_token_file(args: &ControlArgs, listens_on: &[SocketAddr], data: &Path) -> Option<PathBuf> {
     let is_local =
         is_of_this_machine(&args.domain) && listens_on.iter().all(|address| address.ip().to_canonical().is_loopback());
     (!is_local).then(|| data.join(SETUP_TOKEN_FILE))
 }
 
-/// What edges are told.
+/// The configuration for edges.
 pub(super) fn world(
     args: &ControlArgs,
     secrets: &Secrets,
@@ -82,7 +82,7 @@ pub(super) fn world(
                 .into());
         }
         [] => vec![edges.to_string()],
-        said => said.to_vec(),
+        given => given.to_vec(),
     };
     let bus_ca = args.bus.authority.as_ref().map(|path| {
         std::fs::read_to_string(path)

@@ -9,11 +9,11 @@ use sallyport_net::LocalCa;
 use sallyport_pki::{ClientRequest, Issued, certificate_pem};
 use time::OffsetDateTime;
 
-/// Signs with both.
+/// Signs certificates of edges.
 pub(super) struct Issuer {
-    /// Whom clients trust.
+    /// The authority that clients trust.
     pub(super) site: LocalCa,
-    /// Whom machines trust.
+    /// The authority that machines trust.
     pub(super) nodes: LocalCa,
     pub(super) domain: String,
     pub(super) lifetime: Duration,

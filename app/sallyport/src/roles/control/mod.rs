@@ -36,11 +36,11 @@ use crate::{
 /// Runs until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// What kept it from starting, or made it stop.
+/// Why it could not start, or stopped.
 pub(crate) async fn run(args: ControlArgs, verbose: u8) -> anyhow::Result<()> {
     let daemon = Daemon::start(&Telemetry::of_server(verbose, args.log_format), Console::OFF)?;
     if !args.domain.contains('.') {
-        // Clients refuse one certificate for all names directly beneath a top-level domain.
+        // Clients refuse a wildcard certificate directly beneath a top-level domain.
         return Err(Failure::usage(format!("edges cannot have a certificate for *.{}", args.domain))
             .next("give a domain of two labels or more, such as tunnels.example.com or lab.localhost")
             .into());
@@ -62,24 +62,24 @@ pub(crate) async fn run(args: ControlArgs, verbose: u8) -> anyhow::Result<()> {
         Err(error) => Err(error),
     };
     store.close().await;
-    // Held to the end, unless another process has taken over.
+    // The lock is held to the end, unless another process has taken over.
     served.map(drop)
 }
 
-/// What is opened of the installation's keys and of files. Each part may be refused.
+/// The installation's keys and other files, opened. Each part may fail.
 struct Prepared {
     secrets: Secrets,
     /// For clients of the API.
     certificates: Arc<Certificates>,
     /// The root certificate of the API and the edges in PEM.
     root: String,
-    /// That of the root certificate.
+    /// The fingerprint of this root certificate.
     fingerprint: String,
     /// Signs certificates of edges.
     issuer: Issuer,
-    /// The root certificate by which machines trust one another, in PEM.
+    /// The root certificate of machines, in PEM.
     node_root: String,
-    /// That of this root certificate.
+    /// The fingerprint of that root certificate.
     node_fingerprint: String,
     /// Serves edges.
     node_tls: Arc<rustls::ServerConfig>,
@@ -89,7 +89,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// The directory of the keys is gone afterwards.
+    /// Opens the parts. The directory of the keys is gone afterwards.
     fn open(args: &ControlArgs, keys: Installation) -> anyhow::Result<Self> {
         let secrets = Secrets::open_or_create(keys.dir())?;
         let open_site = || LocalCa::open_or_create(keys.dir(), &args.domain);
@@ -123,7 +123,7 @@ impl Prepared {
     }
 }
 
-/// Serves; returns the data directory unless another process has taken it over.
+/// Serves. Returns the data directory's lock unless another process has taken over.
 async fn serve(
     (args, daemon): (&ControlArgs, &Daemon),
     data: &Path,
@@ -137,7 +137,7 @@ async fn serve(
     let (address, edges_address) = claim.addresses()?;
     let mut world = config::world(args, &secrets, edges_address, prepared.root.clone(), prepared.node_root)?;
     world.ssh = ssh.as_ref().map(SshKeys::for_edges).transpose()?;
-    // All that could be refused has been looked at: from here on a process that is replaced has stopped.
+    // All checks are done: from here on a replaced process has stopped.
     let is_takeover = claim.is_takeover();
     let (lock, ports) = claim.take(data)?;
 
@@ -171,10 +171,10 @@ async fn serve(
     let role = DirectoryRole::Control { name: own_name()?, all: bus.directory.clone() };
     tokio::spawn(follow_directory(nats.clone(), role, bus.fleet.clone()));
 
-    // No sockets are served here: what this edge answers is the API and the login.
+    // This edge has no sockets; it serves only the API and the login.
     let mut config = EdgeConfig::new(&args.domain, address.port());
     config.site = watch::Sender::new(Arc::new(site)).subscribe();
-    (config.shards, config.drain) = (threads::shards()?, args.drain);
+    (config.shards, config.shutdown_grace) = (threads::shards()?, args.drain);
     let api = api::api_service(&control, &args.domain);
     let edge = Edge::new(config, Routes::default(), Directory::default(), api);
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
@@ -211,15 +211,15 @@ async fn serve(
 struct ControlRole<'a> {
     api: String,
     listen: SocketAddr,
-    /// Where edges come.
+    /// The address of the port for edges.
     edges: SocketAddr,
-    /// That of the root certificate.
+    /// The fingerprint of the root certificate.
     fingerprint: String,
     data: &'a Path,
     control: Control,
     stream: AuditStream,
     audit: AuditLog,
-    /// Serves edges.
+    /// The task that serves edges.
     nodes: Option<JoinHandle<()>>,
 }
 
@@ -246,7 +246,7 @@ impl Role for ControlRole<'_> {
     }
 }
 
-/// Makes the account that was named the owner of the installation, and says so when it has none.
+/// Makes the named account the owner of the installation, and logs if there is no owner.
 async fn name_owner(args: &ControlArgs, store: &Store) -> anyhow::Result<()> {
     let Some(email) = &args.owner else {
         if store.first_account().await?.is_none() && store.count_accounts().await? > 0 {
@@ -270,7 +270,7 @@ async fn name_owner(args: &ControlArgs, store: &Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By which this control hears itself on the bus.
+/// The name by which this control recognizes itself on the bus.
 fn own_name() -> anyhow::Result<String> {
     let mut bytes = [0; 12];
     getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("the system gave no random numbers: {error}"))?;

@@ -1,4 +1,4 @@
-//! Where edges come: TLS 1.3 with certificates of the installation's machines, and HTTP/2.
+//! The port for edges: TLS 1.3 with machine certificates, and HTTP/2.
 
 use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -20,15 +20,14 @@ use tracing::{debug, warn};
 const MAX_NODE_CONNECTIONS: usize = 4_096;
 /// How long a handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How many requests of one edge, and of all its clients, are answered at a time: some of them wait for what comes
-/// next.
+/// How many requests of one edge, or of all its clients, run at once; some of them wait for events.
 const MAX_CONCURRENT_STREAMS: u32 = 1_000;
-/// How often a quiet connection is asked whether it is there, and how long it may take to say so.
+/// How long a connection may be silent before a ping, and how long the answer may take.
 const PING: Duration = Duration::from_secs(10);
-/// How long nothing is accepted after the system had no room for another connection.
+/// How long accepting pauses after the system had no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves edges until the shutdown; what they have asked by then is answered, for no longer than that.
+/// Serves edges until the shutdown, and then answers running requests for a bounded time.
 pub(super) async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -76,8 +75,8 @@ async fn serve_one(
     let stream = match tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            // What is wrong with a certificate is for whoever runs the edge to see too.
-            warn!(%error, "an edge was not let in: its certificate is not believed, or it speaks something else");
+            // Logged here too, for the operator of the edge.
+            warn!(%error, "an edge was refused: its certificate is not trusted, or it speaks another protocol");
             return;
         }
         Err(_) => return,
@@ -100,7 +99,7 @@ async fn serve_one(
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = shutdown.wait() => {
-            // What comes no more here is for the process that takes over, or for another control.
+            // New requests go to the process that takes over, or to another control.
             served.as_mut().graceful_shutdown();
             served.await
         }

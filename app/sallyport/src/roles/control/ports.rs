@@ -13,9 +13,9 @@ use crate::daemon::Ports;
 
 /// A control's two ports.
 pub(super) struct ControlPorts {
-    /// Where the API is served.
+    /// The port of the API.
     pub(super) api: TcpListener,
-    /// Where edges come.
+    /// The port for edges.
     pub(super) edges: TcpListener,
 }
 
@@ -31,14 +31,14 @@ impl ControlPorts {
         Ok(Self { api, edges })
     }
 
-    /// Copies, for a process that takes over.
+    /// Duplicates for a process that takes over.
     pub(super) fn to_hand_over(&self) -> io::Result<HandOver> {
         HandOver::of_control(&self.api, &self.edges)
     }
 }
 
 impl Ports for ControlPorts {
-    /// Where the API is served, and where edges come.
+    /// The addresses of the API and of the port for edges.
     type Addresses = (SocketAddr, SocketAddr);
 
     fn addresses(&self) -> io::Result<Self::Addresses> {

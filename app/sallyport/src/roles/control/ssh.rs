@@ -10,7 +10,7 @@ use sallyport_ssh::{HostKeys, UserAuthority};
 use super::ControlArgs;
 use crate::roles::ssh;
 
-/// What edges and the API need to take stock ssh clients.
+/// The ssh keys for edges and the API.
 pub(super) struct SshKeys {
     host: HostKeys,
     pub(super) authority: UserAuthority,
@@ -23,13 +23,13 @@ impl SshKeys {
         Ok(Self { host, authority })
     }
 
-    /// What the API tells of it.
+    /// What the API shows of it.
     pub(super) fn info(&self, args: &ControlArgs) -> SshInfo {
         let (host, port) = (ssh::host(&args.domain), args.ssh_port.unwrap_or(args.public_port));
         SshInfo { known_hosts: self.host.known_hosts_lines(&host, port), host, port }
     }
 
-    /// What edges are told: to know certificates, and not to make any.
+    /// The ssh configuration for edges: they can verify certificates, but not sign them.
     pub(super) fn for_edges(&self) -> anyhow::Result<EdgeSsh> {
         let host_keys = self.host.to_openssh()?.into_iter().map(Secret::from).collect();
         Ok(EdgeSsh { host_keys, authority: self.authority.public_key().to_openssh()? })

@@ -10,7 +10,7 @@ use sallyport_policy::DialedNetworks;
 
 use super::{EdgeArgs, EdgeState, join, mesh, state};
 
-/// What options and control say of the edge. The parts that are opened are for the caller to add.
+/// The configuration from options and control. The caller adds the parts that need opening.
 ///
 /// # Errors
 /// A key of the installation is damaged.
@@ -23,7 +23,7 @@ pub(super) fn of_edge(
     let public_port = args.advertise.first().map_or(address.port(), SocketAddr::port);
     let mut config = EdgeConfig::new(&state.world.domain, public_port);
     config.region = Some(state.region.clone());
-    config.drain = args.drain;
+    config.shutdown_grace = args.drain;
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
     config.direct_origins = DialedNetworks::new(args.direct_origins.clone());

@@ -1,6 +1,5 @@
-//! The way from an edge to control: requests over mutually authenticated TLS, on connections that are made when they
-//! are needed: one for what the edge asks itself, and one for what its clients ask, on which control answers nothing
-//! else.
+//! The link from an edge to control: requests over mutually authenticated TLS, on connections that are made on demand.
+//! One connection carries the edge's own requests, another one its clients' requests.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,42 +20,42 @@ use sallyport_pki::CONTROL_NODE;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::Mutex;
 
-/// How long it may take to reach a control.
+/// How long a connection to a control may take.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How long an answer to what the edge itself asks may take.
+/// How long the response to the edge's own request may take.
 const ANSWER_TIME: Duration = Duration::from_secs(15);
-/// The largest answer to what the edge itself asks, in bytes.
+/// The largest response to the edge's own request, in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// How long the body of a client's request may take to come.
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
-/// How often a quiet connection is asked whether it is there, and how long it may take to say so.
+/// How long a connection may be silent before a ping, and how long the answer may take.
 const PING: Duration = Duration::from_secs(5);
-/// Whose request it is.
+/// The header field with the address of the client.
 const CLIENT: HeaderName = HeaderName::from_static("sallyport-client");
-/// What belongs to the client's connection and not to its request (RFC 9110 section 7.6.1).
+/// Header fields of the connection, not of the request (RFC 9110 section 7.6.1).
 const OF_CONNECTION: [HeaderName; 5] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TE, header::HOST];
 
 type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Why control has not answered as it should.
+/// Why control has not answered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
-    /// No control is reached.
+    /// No control can be reached.
     #[error("no control answers: {0}")]
     Unreachable(String),
-    /// It says no.
+    /// Control refuses.
     #[error("{0}")]
     Refused(Box<Problem>),
-    /// It says something else.
+    /// The response cannot be parsed.
     #[error("control answers what is not understood: {0}")]
     Answer(String),
 }
 
-/// The way to the controls: to one of them, and to another one when that goes away. Clones share it.
+/// The controls: one in use, others as a fallback. Clones share the link.
 #[derive(Clone)]
 pub(super) struct ControlLink {
-    /// The one that was reached last is the first.
+    /// The last reached one first.
     controls: Arc<RwLock<Vec<String>>>,
     tls: Arc<RwLock<Arc<ClientConfig>>>,
     lines: Arc<Connections>,
@@ -71,7 +70,7 @@ enum Requester {
     Clients,
 }
 
-/// The connections, where there are such.
+/// The open connections.
 #[derive(Default)]
 struct Connections {
     own: ConnectionSlot,
@@ -95,7 +94,7 @@ impl ControlLink {
         Self { controls, tls: Arc::new(RwLock::new(tls)), lines: Arc::default() }
     }
 
-    /// These are the controls from now on; the one that is in use stays in use while it is there.
+    /// Sets the controls; the one in use stays in use if it is among them.
     pub(super) fn know(&self, controls: &[String]) {
         let mut known = self.controls.write();
         known.retain(|control| controls.contains(control));
@@ -106,14 +105,14 @@ impl ControlLink {
         }
     }
 
-    /// Shows this certificate from the next connection on.
+    /// Uses this certificate from the next connection on.
     pub(super) async fn show(&self, tls: Arc<ClientConfig>) {
         *self.tls.write() = tls;
         self.lines.own.lock().await.take();
         self.lines.clients.lock().await.take();
     }
 
-    /// A connection that takes a request.
+    /// A connection that accepts a request.
     async fn connected(&self, whose: Requester) -> Result<http2::SendRequest<Body>, LinkError> {
         let mut connection = self.lines.of(whose).lock().await;
         if let Some(standing) = connection.as_mut().filter(|standing| !standing.is_closed())
@@ -136,7 +135,7 @@ impl ControlLink {
         Err(LinkError::Unreachable(why))
     }
 
-    /// Comes to this one first from now on.
+    /// Moves this control to the front.
     fn prefer(&self, control: &str) {
         let mut controls = self.controls.write();
         if let Some(at) = controls.iter().position(|other| other == control).filter(|at| *at > 0) {
@@ -165,8 +164,8 @@ impl ControlLink {
         Ok(send)
     }
 
-    /// Sends a request, and once more by another control where the first one is lost: what was not sent at all, and
-    /// what asks only.
+    /// Sends a request. If it is lost, sends it again to another control, provided that nothing was sent or that the
+    /// request is safe.
     async fn send(&self, request: Request<Body>, whose: Requester) -> Result<Response<Incoming>, LinkError> {
         let again = repetition(&request);
         match self.send_once(request, whose).await {
@@ -179,7 +178,7 @@ impl ControlLink {
         }
     }
 
-    /// Gives the request back when nothing of it was sent.
+    /// Sends a request once. Returns the request if nothing of it was sent.
     async fn send_once(
         &self,
         request: Request<Body>,
@@ -189,12 +188,12 @@ impl ControlLink {
         connection.try_send_request(request).await.map_err(|mut error| {
             let unsent = error.take_message();
             let error = error.into_error();
-            let told = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            (LinkError::Unreachable(told), unsent)
+            let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            (LinkError::Unreachable(reason), unsent)
         })
     }
 
-    /// Asks control something as the edge itself.
+    /// Sends a request of the edge itself.
     pub(super) async fn ask<T: DeserializeOwned>(&self, path: &str, value: &impl Serialize) -> Result<T, LinkError> {
         let wrong = |error: &dyn std::fmt::Display| LinkError::Answer(error.to_string());
         let body = serde_json::to_vec(value).map_err(|error| wrong(&error))?;
@@ -219,7 +218,7 @@ impl ControlLink {
         }
     }
 
-    /// Requests to the API and to the place of the login, which control answers.
+    /// The service for requests to the API and the login host, which control answers.
     pub(super) fn api(&self) -> ApiService {
         let link = self.clone();
         Arc::new(move |request, client| {
@@ -245,7 +244,7 @@ impl ControlLink {
     }
 }
 
-/// The same request again, where it only asks for something and brings nothing (RFC 9110 section 9.2.1).
+/// A copy of a safe request without a body, for a second try (RFC 9110 section 9.2.1).
 fn repetition(request: &Request<Body>) -> Option<Request<Body>> {
     if !request.method().is_safe() || !request.body().is_end_stream() {
         return None;
@@ -259,12 +258,12 @@ fn repetition(request: &Request<Body>) -> Option<Request<Body>> {
     Some(again)
 }
 
-/// A client's request as it goes to control, by name of the client.
+/// A client's request for control, with the client's address.
 fn passed_on(mut request: Request<Body>, client: SocketAddr) -> Result<Request<Body>, LinkError> {
     let wrong = |error: &dyn std::fmt::Display| LinkError::Answer(error.to_string());
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
     let authority = request.uri().authority().map(ToString::to_string).or(host).unwrap_or_default();
-    // `OPTIONS *` is about the server as a whole, and has no place in an address (RFC 9110 section 9.3.7).
+    // `OPTIONS *` concerns the server, and cannot be in a URI (RFC 9110 section 9.3.7).
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     let path = if path == "*" { "/" } else { path };
     let uri: Uri = format!("https://{authority}{path}").parse().map_err(|error| wrong(&error))?;
@@ -276,8 +275,8 @@ fn passed_on(mut request: Request<Body>, client: SocketAddr) -> Result<Request<B
     Ok(request)
 }
 
-/// The request with all of its body: control hears of it when that is here, so that clients who send slowly take no
-/// places on the connection that all of them share.
+/// The request with its whole body. Control gets only complete requests, so slow clients take no place on the
+/// connection that all clients share.
 async fn whole(request: Request<ApiRequestBody>) -> Result<Request<Body>, Box<Response<ApiBody>>> {
     let (parts, body) = request.into_parts();
     let too_large = || {
@@ -298,7 +297,7 @@ async fn whole(request: Request<ApiRequestBody>) -> Result<Request<Body>, Box<Re
     Ok(Request::from_parts(parts, Full::new(body).map_err(|never| match never {}).boxed_unsync()))
 }
 
-/// What clients are told while no control answers.
+/// The response to clients while no control answers.
 fn away() -> Response<ApiBody> {
     let detail = "control cannot be reached from this edge: sockets are served, and nothing can be changed now; try again in a \
                   moment";
@@ -307,7 +306,7 @@ fn away() -> Response<ApiBody> {
     answer
 }
 
-/// An answer of the edge's own in control's place.
+/// A response of the edge in control's place.
 fn refusal(status: StatusCode, code: &str, detail: &str) -> Response<ApiBody> {
     let problem = serde_json::json!({
         "type": "about:blank",

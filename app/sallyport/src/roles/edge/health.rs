@@ -1,4 +1,4 @@
-//! The answers of an edge at `/healthz` and `/readyz`.
+//! `/healthz` and `/readyz` of an edge.
 
 use std::sync::{
     Arc,
@@ -12,20 +12,20 @@ use tokio::sync::watch;
 use super::join;
 use crate::daemon::{AuditStream, BusMetrics, bus_health};
 
-/// What the health of an edge depends on.
+/// The sources of an edge's health.
 pub(super) struct Health {
     pub(super) nats: Nats,
     pub(super) fleet: Fleet,
     pub(super) config: ConfigProgress,
     pub(super) audit: AuditStream,
-    /// When the certificates of the machine end, in seconds since 1970.
+    /// The end of the machine certificate, in seconds since 1970.
     pub(super) certified_until: Arc<AtomicI64>,
     /// Whether the edge was removed from the installation.
     pub(super) removed: watch::Receiver<bool>,
 }
 
 impl Health {
-    /// Has the edge answer by these from now on.
+    /// Publishes the health through the edge.
     pub(super) fn publish(self, edge: &Edge) {
         let config = self.config.clone();
         edge.tell_health(Arc::new(move || self.notes()));
@@ -33,8 +33,8 @@ impl Health {
             "this edge knows no configuration yet",
             Arc::new(move || {
                 let is_known = config.is_present() || config.entries() > 0;
-                let told = "neither the bus nor its snapshot has told it any";
-                Box::pin(async move { if is_known { Ok(()) } else { Err(told.to_owned()) } })
+                let reason = "neither the bus nor the snapshot has given it any";
+                Box::pin(async move { if is_known { Ok(()) } else { Err(reason.to_owned()) } })
             }),
         );
     }
@@ -45,9 +45,9 @@ impl Health {
         BusMetrics { nats, fleet, followed, published: None }
     }
 
-    /// A line for each fault.
+    /// The faults, one a line.
     fn notes(&self) -> String {
-        // A machine of the bus that is cut off from the others still serves what it has, which nobody can change.
+        // A bus server that is cut off from the others still answers, but its data may be outdated.
         let is_present = self.config.is_present() && self.fleet.stale_since().is_none();
         let stale = if is_present { "" } else { "configuration: not of the present\n" };
         let is_certified = join::now() < self.certified_until.load(Relaxed);

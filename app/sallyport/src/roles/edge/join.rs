@@ -1,4 +1,4 @@
-//! How an edge comes to its certificates: by a token once, and by its certificates from then on.
+//! How an edge gets its certificates: first with a join token, then with its certificates.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,14 +32,13 @@ use crate::{
     failure::{Failure, Kind},
 };
 
-/// How far this machine's clock may be from control's before that is said.
+/// From which difference of the clocks on to warn.
 const MAX_SKEW_SECONDS: u64 = 60;
-/// The code by which control says that this edge is none of the installation any more.
+/// The problem code of control after the removal of this edge.
 const REMOVED: &str = "edge-removed";
-/// How often new certificates are asked for that could not be had.
+/// How soon a failed renewal is tried again.
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
-/// How often control is asked what has changed, and it is looked whether the time has come: clocks may be put right
-/// meanwhile.
+/// How often control is asked for changes, and the time of the renewal is checked: clocks may be set meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn now() -> i64 {
@@ -50,7 +49,7 @@ pub(super) fn now() -> i64 {
 /// Joins with the token of the command line.
 ///
 /// # Errors
-/// What kept it from joining, in a sentence.
+/// Why the join failed, in a sentence.
 pub(super) async fn join(args: &EdgeArgs) -> anyhow::Result<EdgeState> {
     let Some(token) = &args.join else {
         return Err(Failure::usage("this edge has not joined an installation yet")
@@ -63,8 +62,8 @@ pub(super) async fn join(args: &EdgeArgs) -> anyhow::Result<EdgeState> {
     let request = certificate_request(&key)?;
     let tls = client_config(&Trust::Pinned(token.fingerprint.clone()), &[b"h2"])?;
     let link = ControlLink::new(token.controls.clone(), tls);
-    let wish = JoinEdge { secret: token.secret, name: args.name.clone(), region: args.region.clone(), request };
-    let joined: JoinedEdge = link.ask("/node/v1/join", &wish).await.map_err(|error| refused(&error))?;
+    let request_body = JoinEdge { secret: token.secret, name: args.name.clone(), region: args.region.clone(), request };
+    let joined: JoinedEdge = link.ask("/node/v1/join", &request_body).await.map_err(|error| refused(&error))?;
     warn_of_skew(joined.now);
     info!(edge = %joined.name, region = %joined.region, domain = joined.bootstrap.domain, "joined");
     Ok(EdgeState::new(joined, key.serialize_pem(), now()))
@@ -92,13 +91,13 @@ fn warn_of_skew(theirs: i64) {
     }
 }
 
-/// The way to control for an edge that has certificates.
+/// The link to control for an edge with certificates.
 ///
 /// # Errors
-/// They cannot be used.
+/// The certificates cannot be used.
 pub(super) fn link(state: &EdgeState) -> anyhow::Result<ControlLink> {
     let tls = client_config_of_node(&state.world.node_ca, &state.certificates.node, state.key.expose())?;
-    // Not all edges come to the same one first.
+    // Shuffled, so that edges spread over the controls.
     let mut controls = state.world.controls.clone();
     if !controls.is_empty() {
         let first = usize::from(state.id.as_bytes()[15]) % controls.len();
@@ -107,7 +106,7 @@ pub(super) fn link(state: &EdgeState) -> anyhow::Result<ControlLink> {
     Ok(ControlLink::new(controls, tls))
 }
 
-/// What control's clock showed when it was last heard, and when that was.
+/// The time of control's clock at its last response, and when that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ControlClock {
     shown: i64,
@@ -119,8 +118,8 @@ impl ControlClock {
         Self { shown, at: Instant::now() }
     }
 
-    /// When it shows this much, in seconds since 1970. A moment that is too long ago to be told is the one when it was
-    /// heard.
+    /// When control's clock shows this time, in seconds since 1970. Times too far in the past become the time of the
+    /// response.
     pub(super) fn moment(self, seconds: i64) -> Instant {
         let left = Duration::from_secs(seconds.abs_diff(self.shown));
         let moment = if seconds < self.shown { self.at.checked_sub(left) } else { self.at.checked_add(left) };
@@ -128,32 +127,31 @@ impl ControlClock {
     }
 }
 
-/// Keeps the certificates of an edge from ending.
+/// Renews the certificates of an edge.
 pub(super) struct Renewal {
     pub(super) dir: PathBuf,
     pub(super) state: EdgeState,
     pub(super) link: ControlLink,
     pub(super) nats: Nats,
     pub(super) served: Arc<Certificates>,
-    /// Whether the log says that the clocks differ.
+    /// Whether the difference of the clocks was logged.
     pub(super) skew_logged: bool,
-    /// When the certificates end, in seconds since 1970: for whoever says so.
+    /// The end of the certificates, in seconds since 1970, for other parts.
     pub(super) ends_at: Arc<AtomicI64>,
     pub(super) mesh: MeshTls,
-    /// What control wants of edges: when nothing is wanted of this one any more, control is asked whether it was
-    /// removed.
+    /// Control's orders. When the order to this edge disappears, control is asked whether the edge was removed.
     pub(super) orders: Orders,
-    /// Whether control says that this edge was removed.
+    /// Whether control has reported the removal of this edge.
     pub(super) removed: watch::Sender<bool>,
-    /// What control's clock shows.
+    /// Control's clock.
     pub(super) clock: watch::Sender<Option<ControlClock>>,
-    /// Whose pages visitors see.
+    /// Name and icon of the installation's pages.
     pub(super) site: watch::Sender<Arc<Site>>,
 }
 
 impl Renewal {
-    /// Renews at once, so that what else control tells is known, and whenever two thirds of the certificates' life are
-    /// over. Runs until it is dropped.
+    /// Renews at once, to learn control's configuration, and then after two thirds of the certificates' life. Runs
+    /// until dropped.
     pub(super) async fn run(mut self) {
         let mut is_first = true;
         loop {
@@ -162,7 +160,7 @@ impl Renewal {
             if !is_first && now() < due && now() >= self.state.certified_at {
                 let left = u64::try_from(due - now()).unwrap_or(0);
                 let pause = LOOK_EVERY.min(Duration::from_secs(left.max(1)));
-                // Whatever comes first.
+                // Whichever comes first.
                 let _ = tokio::time::timeout(pause, forgotten(&self.orders, self.state.id)).await;
                 if let Err(error) = self.look().await {
                     tracing::debug!(error = format!("{error:#}"), "what has changed at control is not known");
@@ -179,20 +177,20 @@ impl Renewal {
                     let error = format!("{error:#}");
                     warn!(error, ended, "the certificates of this edge are not renewed: {next}");
                     tokio::time::sleep(RENEW_AGAIN).await;
-                    // What is known is good enough until it is due.
+                    // The known configuration suffices until the renewal is due.
                     is_first &= now() < due;
                 }
             }
         }
     }
 
-    /// Learns which controls there are, and what else has changed.
+    /// Reads the controls and the rest of the configuration.
     async fn look(&mut self) -> anyhow::Result<()> {
-        let told = self.link.ask("/node/v1/world", &BootstrapRequest::default()).await;
-        let BootstrapResponse { bootstrap: world, now } = self.noting_removal(told)?;
+        let response = self.link.ask("/node/v1/world", &BootstrapRequest::default()).await;
+        let BootstrapResponse { bootstrap: world, now } = self.noting_removal(response)?;
         self.warn_of_skew(now);
         if world.ca != self.state.world.ca {
-            // What clients are shown is of a root that they will not trust any more.
+            // The certificate for clients is of the former root.
             info!("the installation has another root: certificates are asked for");
             return self.renew().await;
         }
@@ -206,7 +204,7 @@ impl Renewal {
         Ok(())
     }
 
-    /// Learns from an answer whether this edge was removed; no answer says nothing of it.
+    /// Notes the removal of this edge if the response says so.
     fn noting_removal<T>(&self, answer: Result<T, LinkError>) -> Result<T, LinkError> {
         let is_removed = match &answer {
             Ok(_) => false,
@@ -226,7 +224,7 @@ impl Renewal {
         answer
     }
 
-    /// Takes over what control says now.
+    /// Applies control's configuration.
     fn apply(&self, world: &EdgeBootstrap) {
         self.link.know(&world.controls);
         self.site.send_replace(Arc::new(site_of(world)));
@@ -243,7 +241,7 @@ impl Renewal {
         }
     }
 
-    /// Keeps control's clock in mind, and warns of clocks that differ, once for as long as they do.
+    /// Stores control's clock, and logs once while the clocks differ.
     fn warn_of_skew(&mut self, theirs: i64) {
         self.clock.send_replace(Some(ControlClock::new(theirs)));
         let differs = now().abs_diff(theirs) > MAX_SKEW_SECONDS;
@@ -275,7 +273,7 @@ impl Renewal {
     }
 }
 
-/// Resolves when something was wanted of the edge, and is not any more.
+/// Resolves when the order to this edge has disappeared.
 async fn forgotten(orders: &Orders, edge: EdgeId) {
     let mut changes = orders.subscribe();
     let mut was_known = orders.get(edge).is_some();

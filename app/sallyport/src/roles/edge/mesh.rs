@@ -1,4 +1,4 @@
-//! The edge's part in the mesh: its certificates, and where others reach it.
+//! The edge's part in the mesh: certificates, and its address for other edges.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -11,11 +11,10 @@ use tracing::warn;
 
 use super::state::EdgeState;
 
-/// An address that is asked for a way to it alone, and that nothing is sent to (RFC 5737 and RFC 3849, for
-/// documentation).
+/// Documentation addresses (RFC 5737, RFC 3849), used only to look up a route; nothing is sent to them.
 const FAR_AWAY: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
 
-/// TLS between edges, by what this edge has got of control.
+/// TLS between edges, with the certificates from control.
 pub(super) fn tls(state: &EdgeState) -> anyhow::Result<MeshTlsPair> {
     let (root, chain, key) = (&state.world.node_ca, &state.certificates.node, state.key.expose());
     Ok(MeshTlsPair {
@@ -24,7 +23,7 @@ pub(super) fn tls(state: &EdgeState) -> anyhow::Result<MeshTlsPair> {
     })
 }
 
-/// What the edge needs to relay.
+/// The mesh settings.
 pub(super) fn settings(state: &EdgeState, bus: &Bus) -> anyhow::Result<MeshSettings> {
     let legs = client_config_of_pem(state.world.ca.as_bytes(), &[ALPN]);
     Ok(MeshSettings {
@@ -37,8 +36,8 @@ pub(super) fn settings(state: &EdgeState, bus: &Bus) -> anyhow::Result<MeshSetti
     })
 }
 
-/// Where others reach an edge that listens here and was not told what to say: where it listens at every address, by the
-/// one by which it reaches others.
+/// The addresses for other edges: the advertised ones, else the listening one. For a wildcard, the address of this
+/// machine's default route.
 pub(super) fn addresses(advertise: &[SocketAddr], listening: SocketAddr) -> Vec<SocketAddr> {
     if !advertise.is_empty() {
         return advertise.to_vec();
@@ -55,7 +54,7 @@ pub(super) fn addresses(advertise: &[SocketAddr], listening: SocketAddr) -> Vec<
     own.into_iter().map(|own| SocketAddr::new(own, listening.port())).collect()
 }
 
-/// The address of this machine on the way to that one. Nothing is sent.
+/// The local address of the route to this address. Nothing is sent.
 fn own_address(far: &str) -> Option<IpAddr> {
     let far: SocketAddr = far.parse().ok()?;
     let any: SocketAddr = if far.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };

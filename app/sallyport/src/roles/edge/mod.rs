@@ -1,4 +1,4 @@
-//! `sallyport edge`: takes clients and tunnels of an installation whose control runs elsewhere.
+//! `sallyport edge`: serves clients and tunnels of an installation whose control runs elsewhere.
 
 pub(crate) mod args;
 mod config;
@@ -44,13 +44,13 @@ use crate::{
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
-/// How long, at the end, the directory may take to say that the edge is gone.
+/// How long the departure may take to reach the directory at the end.
 const DEPARTURE_TIME: Duration = Duration::from_secs(2);
 
-/// Runs until SIGTERM or SIGINT, then lets what runs finish.
+/// Runs until SIGTERM or SIGINT, then lets running work finish.
 ///
 /// # Errors
-/// What kept it from starting, or made it stop.
+/// Why it could not start, or stopped.
 pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
     let daemon = Daemon::start(&Telemetry::of_server(verbose, args.log_format), Console::OFF)?;
     let data = args.data.clone().ok_or_else(|| {
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
         }
         None => {
             let state = join::join(&args).await?;
-            // The token is used up: what came for it is kept before anything else can fail.
+            // The token is used up, so the state is written before anything can fail.
             state.write(&data)?;
             state
         }
@@ -74,13 +74,13 @@ pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
     serve((&args, &daemon), &data, state, claim).await
 }
 
-/// The epoch after this one: greater than all before, whatever the clock says.
+/// The next epoch: greater than all before, whatever the clock shows.
 fn next_epoch(last: u64) -> u64 {
     let clock = u64::try_from(join::now()).unwrap_or(0).saturating_mul(1_000);
     clock.max(last + 1)
 }
 
-/// The state with an epoch of its own. A process that was replaced may have renewed the certificates meanwhile.
+/// The state with a new epoch. A process that is replaced may have renewed the certificates meanwhile.
 fn begin_epoch(data: &Path, known: EdgeState) -> anyhow::Result<EdgeState> {
     let mut state = EdgeState::read(data)?.unwrap_or(known);
     state.epoch = next_epoch(state.epoch);
@@ -88,7 +88,7 @@ fn begin_epoch(data: &Path, known: EdgeState) -> anyhow::Result<EdgeState> {
     Ok(state)
 }
 
-/// Refuses options that contradict what the edge joined as.
+/// Refuses options that differ from those of the join.
 fn check(args: &EdgeArgs, state: &EdgeState) -> Result<(), Failure> {
     let other = |what: &str, is: &dyn std::fmt::Display, wanted: &dyn std::fmt::Display| {
         Failure::usage(format!("this edge has joined with the {what} {is}, and not {wanted}"))
@@ -103,7 +103,7 @@ fn check(args: &EdgeArgs, state: &EdgeState) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves as the edge of this state, from the moment when all is checked.
+/// Serves as the edge of this state, once everything is checked.
 async fn serve(
     (args, daemon): (&EdgeArgs, &Daemon),
     data: &Path,
@@ -114,7 +114,7 @@ async fn serve(
     let nats = Nats::connect_patiently(&state.bus(data)).await?;
     let (shards, geo) = (threads::shards()?, args.geo.open()?);
     Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
-    // All that could be refused has been looked at: from here on a process that is replaced has stopped.
+    // All checks are done: from here on a replaced process has stopped.
     let (lock, listening) = claim.take(data)?;
     let state = begin_epoch(data, state)?;
     let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
@@ -206,10 +206,10 @@ struct EdgeRole<'a> {
     listen: SocketAddr,
     data: &'a Path,
     quic: Option<Quic>,
-    /// Has the directory say that the edge is gone.
+    /// Publishes the departure of the edge.
     ends: watch::Sender<bool>,
     directory: JoinHandle<()>,
-    /// Follow the configuration, answer control, renew certificates.
+    /// Tasks that follow the configuration, answer control, and renew certificates.
     tasks: [JoinHandle<()>; 3],
     stream: AuditStream,
     audit: AuditLog,
@@ -229,7 +229,8 @@ impl Role for EdgeRole<'_> {
     }
 
     async fn leave(&mut self, _is_replaced: bool) {
-        // The last word comes after the last tunnel has gone. A process that took over has stopped the directory here.
+        // The departure is published after the last tunnel has gone. After a takeover, the directory here has stopped
+        // already.
         self.ends.send_replace(true);
         drop(tokio::time::timeout(DEPARTURE_TIME, &mut self.directory).await);
         self.stream.end(&self.audit).await;
@@ -237,18 +238,17 @@ impl Role for EdgeRole<'_> {
     }
 }
 
-/// Asks control about tunnels that this edge has not heard of.
+/// Asks control about tunnels that this edge does not know.
 fn tunnel_asker(link: ControlLink) -> AskTunnel {
     Arc::new(move |tunnel, credential| {
         let link = link.clone();
         Box::pin(async move {
             let ask = sallyport_api::TunnelCheckRequest { tunnel, credential };
             match link.ask::<TunnelCheck>("/node/v1/tunnel", &ask).await {
-                Ok(TunnelCheck::Known) => TunnelStatus::Known,
+                Ok(TunnelCheck::Known) => TunnelStatus::Exists,
                 Ok(TunnelCheck::Unknown) => TunnelStatus::Unknown,
                 Ok(TunnelCheck::BadCredential) => TunnelStatus::BadCredential,
-                // A control of a former version takes what it does not know for a request of a client. What the edge
-                // knows has to do then.
+                // An older control takes this request for one of a client; the edge's own data must suffice then.
                 Err(LinkError::Refused(problem)) if problem.code == "no-client" => TunnelStatus::Unknown,
                 Err(error) => {
                     debug!(%error, %tunnel, "whether there is this tunnel is not known");
@@ -259,7 +259,7 @@ fn tunnel_asker(link: ControlLink) -> AskTunnel {
     })
 }
 
-/// The snapshot of the last run. The edge serves what it holds from now on.
+/// The snapshot of the last run, which the edge serves from now on.
 fn restored(data: &Path, bus: &Bus) -> Snapshot {
     match Snapshot::read(data) {
         Ok(Some(snapshot)) => {

@@ -1,4 +1,4 @@
-//! The other edges, as this edge lists them to connectors that hold tunnels at several.
+//! The other edges, for connectors that hold tunnels at several edges.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,7 +11,7 @@ use sallyport_model::RegionName;
 use sallyport_wire::{EdgePlace, Neighbours, message::MAX_EDGE_PLACES};
 use tokio::sync::watch;
 
-/// What connectors are to be told, for as long as anybody wants to know.
+/// The list for connectors, kept current while there is a receiver.
 pub(super) fn follow(mut card: watch::Receiver<EdgeCard>, bus: &Bus) -> watch::Receiver<Arc<Neighbours>> {
     let fleet = bus.fleet.clone();
     let (mut edges, mut orders) = (fleet.subscribe(), bus.orders.subscribe());
@@ -19,25 +19,25 @@ pub(super) fn follow(mut card: watch::Receiver<EdgeCard>, bus: &Bus) -> watch::R
         let others: Vec<_> = fleet.edges().into_iter().map(|seen| seen.card).collect();
         Arc::new(neighbours(card, others.iter().map(AsRef::as_ref)))
     };
-    let told = watch::Sender::new(known(&card.borrow_and_update()));
-    let to_tell = told.subscribe();
+    let sender = watch::Sender::new(known(&card.borrow_and_update()));
+    let receiver = sender.subscribe();
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 Ok(()) = card.changed() => {}
                 Ok(()) = edges.changed() => {}
                 Ok(()) = orders.changed() => {}
-                () = told.closed() => return,
+                () = sender.closed() => return,
             }
             let known = known(&card.borrow_and_update());
-            told.send_if_modified(|told| std::mem::replace(told, known.clone()) != known);
+            sender.send_if_modified(|list| std::mem::replace(list, known.clone()) != known);
         }
     });
-    to_tell
+    receiver
 }
 
-/// The edges that serve: of each region in turn, that of this edge last. Among those of one region the order differs
-/// from edge to edge, so that connectors of different edges spread.
+/// The serving edges: one of each region in turn, that of this edge last. Within a region the order differs from edge
+/// to edge, so that connectors spread.
 fn neighbours<'a>(card: &EdgeCard, edges: impl Iterator<Item = &'a EdgeCard>) -> Neighbours {
     let serving = edges.filter(|edge| edge.edge != card.edge && edge.state == EdgeState::Serving);
     let mut by_region: BTreeMap<&RegionName, Vec<&EdgeCard>> = BTreeMap::new();
@@ -89,10 +89,10 @@ mod tests {
         let own = card(1, "eu");
         let mut edges = vec![own.clone(), card(2, "eu"), card(3, "us"), card(4, "us"), card(5, "asia")];
         edges.push(EdgeCard { state: EdgeState::Draining, ..card(6, "africa") });
-        let told = neighbours(&own, edges.iter());
-        let regions: Vec<_> = told.edges.iter().map(|edge| edge.region.as_str()).collect();
+        let list = neighbours(&own, edges.iter());
+        let regions: Vec<_> = list.edges.iter().map(|edge| edge.region.as_str()).collect();
         assert_eq!(regions, ["asia", "us", "us", "eu"]);
-        assert_eq!((told.edge.as_ref(), told.leave), (Some(&own.name), false));
+        assert_eq!((list.edge.as_ref(), list.leave), (Some(&own.name), false));
         let own = EdgeCard { state: EdgeState::Draining, ..own };
         assert!(neighbours(&own, edges.iter()).leave);
         let many: Vec<_> = (1..=60).map(|number| card(number, "us")).collect();

@@ -1,4 +1,4 @@
-//! Orders of control to this edge: serve, or drain. An edge that was removed drains by itself.
+//! Control's orders to this edge: serve, or drain. A removed edge drains by itself.
 
 use std::time::Duration;
 
@@ -8,23 +8,22 @@ use tokio::{sync::watch, time::Instant};
 
 use super::join::{self, ControlClock};
 
-/// How long what runs may go on at an edge that was removed.
+/// How long running work may continue at a removed edge.
 const REMOVED_DRAIN: Duration = Duration::from_secs(300);
 
-/// What clocks that are read to the second, and the time that an answer takes, may make of a moment.
+/// The tolerance for times that are read to the second and arrive with a delay.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// Why an edge is drain_until.
+/// Why an edge drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DrainReason {
-    /// Control wants it, with time until then, in seconds since 1970.
+    /// Control's order, with the end of the drain in seconds since 1970.
     Order(i64),
-    /// It was removed.
+    /// The edge was removed.
     Removed,
 }
 
-/// Has the edge's card say what is wanted of it, from now on. Gives until when what runs may go on, when it is to be
-/// drain_until.
+/// Puts the order into the edge's card. Returns the end of the drain, or `None` without one.
 pub(super) fn follow(
     edge: EdgeId,
     bus: &Bus,
@@ -33,22 +32,22 @@ pub(super) fn follow(
 ) -> watch::Receiver<Option<Instant>> {
     let orders = bus.orders.clone();
     let mut changes = orders.subscribe();
-    let (drain_until, told) = watch::channel(None);
+    let (drain_until, drain_times) = watch::channel(None);
     let mut known = None;
     let mut look = move |is_removed: bool, clock: Option<ControlClock>| {
         let why = match orders.get(edge) {
             _ if is_removed => Some(DrainReason::Removed),
             Some(orders) => orders.drain.map(|drain| DrainReason::Order(drain.until)),
-            // Nothing is known: what was wanted is wanted on, until control says that this edge was removed.
+            // Nothing is known: the last order stays valid until control reports the removal of this edge.
             None => known.filter(|known| *known != DrainReason::Removed),
         };
         let is_known = std::mem::replace(&mut known, why) == why;
         let state = if why.is_some() { EdgeState::Draining } else { EdgeState::Serving };
         card.send_if_modified(|card| std::mem::replace(&mut card.state, state) != state);
         let until = why.map(|why| match why {
-            // By control's clock, as soon as it was heard: that of this machine may be hours off.
+            // By control's clock, as soon as it is known, because the clock of this machine may be wrong.
             DrainReason::Order(until) => clock.unwrap_or_else(|| ControlClock::new(join::now())).moment(until).into(),
-            // No later than it was to be empty before.
+            // Never later than the end of an earlier order.
             DrainReason::Removed => {
                 let soon = Instant::now() + REMOVED_DRAIN;
                 drain_until.borrow().map_or(soon, |until: Instant| until.min(soon))
@@ -58,23 +57,23 @@ pub(super) fn follow(
             drain_until.send_replace(until);
         }
     };
-    // What was known when this edge last ran holds from the beginning.
+    // The order of the last run applies from the start.
     look(false, None);
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
-                // Whoever says it ends with the edge.
+                // The sender ends with the edge.
                 Ok(()) = removed.changed() => {}
                 Ok(()) = clock.changed() => {}
             }
             look(*removed.borrow_and_update(), *clock.borrow_and_update());
         }
     });
-    told
+    drain_times
 }
 
-/// Whether both are the same moment, as far as clocks tell; what is over is over.
+/// Whether both are the same moment within the tolerance; all past moments are the same.
 fn is_same(one: Option<Instant>, other: Option<Instant>, now: Instant) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one.max(other) <= now || one.max(other) - one.min(other) <= SLACK,

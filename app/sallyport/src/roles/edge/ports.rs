@@ -1,4 +1,4 @@
-//! The ports of `sallyport edge`: one for TLS, and where asked for one that redirects plain HTTP.
+//! The ports of `sallyport edge`: one for TLS, and optionally one that redirects plain HTTP.
 
 use std::net::Ipv6Addr;
 
@@ -7,7 +7,7 @@ use sallyport_net::{Listening, OwnPorts};
 use super::EdgeArgs;
 use crate::args::listen::RedirectAddress;
 
-/// The sockets that systemd opened for this process, else newly opened ones.
+/// The sockets from systemd, else newly opened ones.
 ///
 /// # Errors
 /// A port is taken, or not allowed.

@@ -1,4 +1,4 @@
-//! Stock ssh clients of an edge: the edge serves them, and asks control what their forwards mean.
+//! Stock ssh clients of an edge: the edge serves them, and control decides about their forwards.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -15,12 +15,12 @@ use super::{
 };
 use crate::{args::server::SshArgs, roles::ssh};
 
-/// How long control may hold up the start.
+/// How long control may delay the start.
 const MAX_WAIT_AT_START: Duration = Duration::from_secs(3);
-/// How often control is told of an end that it did not hear of.
+/// How often the end of a forward is reported again after a failure.
 const MAX_TRIES: u32 = 5;
 
-/// How ssh clients are served at this edge; `None` where they are not.
+/// The ssh settings of this edge; `None` without ssh.
 pub(super) async fn settings(
     args: &SshArgs,
     state: &EdgeState,
@@ -42,17 +42,18 @@ pub(super) async fn settings(
         Some(address) => Some(sallyport_net::listen(address.with_default(ip), ssh::OPTION)?),
         None => None,
     };
-    // What a former life of this edge held for its clients is gone with it.
+    // Forwards from before a restart are gone.
     let began = BootstrapRequest::default();
-    let told = tokio::time::timeout(MAX_WAIT_AT_START, link.ask::<Acknowledgement>("/node/v1/ssh/begin", &began)).await;
-    if !matches!(told, Ok(Ok(_))) {
+    let response =
+        tokio::time::timeout(MAX_WAIT_AT_START, link.ask::<Acknowledgement>("/node/v1/ssh/begin", &began)).await;
+    if !matches!(response, Ok(Ok(_))) {
         debug!("what former ssh clients had is removed by control in a minute");
     }
-    let concierge = Arc::new(LinkAuthorizer { link });
-    Ok(Some(SshSettings { config: ssh::config(&keys, args), logins, authority, concierge, listener }))
+    let authorizer = Arc::new(LinkAuthorizer { link });
+    Ok(Some(SshSettings { config: ssh::config(&keys, args), logins, authority, authorizer, listener }))
 }
 
-/// Asks control what the forwards of ssh clients mean.
+/// Asks control about the forwards of ssh clients.
 struct LinkAuthorizer {
     link: ControlLink,
 }

@@ -1,4 +1,4 @@
-//! Who an edge is: one file in its data directory.
+//! The identity of an edge: one file in its data directory.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 
 /// The file.
 pub(super) const STATE_FILE: &str = "edge.json";
-/// The authority of the bus, for whoever reads files.
+/// The authority of the bus as a file.
 const BUS_CA_FILE: &str = "bus-ca.pem";
-/// The form of the file.
+/// The version of the file's format.
 const SCHEMA: u32 = 1;
 
-/// Who an edge is, and what it needs to reach the others.
+/// The identity of an edge, and what it needs to reach the others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct EdgeState {
     schema: u32,
@@ -31,10 +31,10 @@ pub(super) struct EdgeState {
     /// Its private key, in PEM.
     pub(super) key: Secret,
     pub(super) certificates: EdgeCertificates,
-    /// When it got them, in seconds since 1970.
+    /// When the certificates were issued, in seconds since 1970.
     pub(super) certified_at: i64,
     pub(super) world: EdgeBootstrap,
-    /// Which of its lives this is.
+    /// Grows with every start of the edge.
     pub(super) epoch: u64,
 }
 
@@ -50,7 +50,7 @@ impl EdgeState {
         Self { schema: SCHEMA, id, name, region, key, certificates, certified_at: now, world, epoch: 0 }
     }
 
-    /// What the directory holds; `None` when no edge has been there.
+    /// The state in this directory; `None` if there is none.
     pub(super) fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
         let path = dir.join(STATE_FILE);
         let text = match fs::read(&path) {
@@ -67,7 +67,7 @@ impl EdgeState {
         serde_json::from_slice(&text).with_context(damaged).map(Some)
     }
 
-    /// Writes it beside the former file and moves it into its place.
+    /// Writes the state atomically.
     pub(super) fn write(&self, dir: &Path) -> anyhow::Result<()> {
         let (path, draft) = (dir.join(STATE_FILE), dir.join(format!("{STATE_FILE}.new")));
         let write = || -> io::Result<()> {
@@ -83,7 +83,7 @@ impl EdgeState {
         write().with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Where the bus is.
+    /// The address of the bus.
     pub(super) fn bus(&self, dir: &Path) -> BusConfig {
         let world = &self.world;
         let credentials = bus_credentials(world);
@@ -97,13 +97,13 @@ impl EdgeState {
     }
 }
 
-/// A key that control has told.
+/// Decodes a key from control.
 pub(super) fn key(secret: &Secret) -> anyhow::Result<[u8; 32]> {
     let bytes = URL_SAFE_NO_PAD.decode(secret.expose()).ok();
     bytes.and_then(|bytes| bytes.try_into().ok()).context("a key of the installation is damaged: join again")
 }
 
-/// By what the bus knows edges.
+/// The edge's credentials for the bus.
 pub(super) fn bus_credentials(world: &EdgeBootstrap) -> BusCredentials {
     match (&world.bus_user, &world.bus_password, &world.bus_token) {
         (Some(user), Some(password), _) => {

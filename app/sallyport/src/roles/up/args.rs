@@ -145,7 +145,7 @@ mod tests {
             let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
             crate::roles::up::config::setup_token_file(&args, listens_on.parse().unwrap(), "/data".as_ref()).is_some()
         };
-        // Where strangers come, whoever comes first is not enough: sign-up may be open for all but the first.
+        // Where strangers can connect, the first account needs the setup token.
         assert!(!takes_token(&["--domain", "a.localhost"], "::1"));
         assert!(!takes_token(&["--domain", "localhost", "--sign-up", "closed"], "127.0.0.1"));
         assert!(takes_token(&["--domain", "localhost"], "0.0.0.0") && takes_token(&["--domain", "a.example"], "::1"));

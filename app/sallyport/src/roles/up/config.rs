@@ -23,7 +23,7 @@ use crate::{
     roles::quic,
 };
 
-/// Where the public reaches the server.
+/// The public address of the server.
 pub(super) struct Public {
     /// The address that it listens on.
     pub(super) ip: IpAddr,
@@ -31,7 +31,7 @@ pub(super) struct Public {
     pub(super) port: u16,
 }
 
-/// What options say of control. The parts that are opened are for the caller to add.
+/// Control's configuration from options. The caller adds the parts that need opening.
 pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Option<Arc<Geo>>) -> ControlConfig {
     ControlConfig {
         id: HolderId::default(),
@@ -64,12 +64,12 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
     }
 }
 
-/// What options say of the edge. The parts that are opened are for the caller to add.
+/// The edge's configuration from options. The caller adds the parts that need opening.
 pub(super) fn of_edge(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, affinity_key: [u8; 32]) -> EdgeConfig {
     let mut config = EdgeConfig::new(&args.domain, public_port);
     config.connect_timeout = args.connect_timeout;
     config.response_timeout = args.response_timeout;
-    config.drain = args.drain;
+    config.shutdown_grace = args.drain;
     config.session.keepalive = args.keepalive;
     config.session.missed_limit = args.keepalive_missed;
     config.trusted_proxies.clone_from(&args.trust_proxy);
@@ -81,7 +81,7 @@ pub(super) fn of_edge(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, af
     config
 }
 
-/// The keys by which the edge identifies visitors. They are derived from the installation's secret, as control's are.
+/// The keys by which the edge identifies clients, derived from the installation's secret like those of control.
 pub(super) fn identity(secrets: &Secrets, bus: &Bus) -> Option<EdgeIdentity> {
     let assertions = AssertionKey::new(secrets.derived("assertions"))?;
     let sealer = Arc::new(Sealer::new(secrets.derived("seal")));
@@ -93,7 +93,7 @@ fn is_local(args: &UpArgs, listens_on: IpAddr) -> bool {
     is_of_this_machine(&args.domain) && listens_on.to_canonical().is_loopback()
 }
 
-/// Who may make an account: strangers only where none can come, or where they are asked for.
+/// Which accounts may be made: all on a server that only this machine reaches, or if the option says so.
 pub(super) fn sign_up(args: &UpArgs, listens_on: IpAddr) -> SignUp {
     match args.sign_up {
         Some(SignUpChoice::Open) => SignUp::Open,
@@ -103,7 +103,7 @@ pub(super) fn sign_up(args: &UpArgs, listens_on: IpAddr) -> SignUp {
     }
 }
 
-/// Where identity providers may be: anywhere, unless strangers sign up from elsewhere.
+/// Where identity providers may be: anywhere, unless strangers can sign up from other machines.
 fn provider_reach(args: &UpArgs, listens_on: IpAddr) -> Reach {
     match sign_up(args, listens_on) {
         SignUp::Open if !is_local(args, listens_on) => Reach::Public,
@@ -111,7 +111,7 @@ fn provider_reach(args: &UpArgs, listens_on: IpAddr) -> Reach {
     }
 }
 
-/// The file of the setup token, with which the first account is made; `None` where only this machine comes.
+/// The file of the setup token for the first account; `None` if only this machine reaches the server.
 pub(super) fn setup_token_file(args: &UpArgs, listens_on: IpAddr, data: &Path) -> Option<PathBuf> {
     (!is_local(args, listens_on)).then(|| data.join(SETUP_TOKEN_FILE))
 }

@@ -38,10 +38,10 @@ use crate::{
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
-/// Runs until SIGTERM or SIGINT, then lets what runs finish.
+/// Runs until SIGTERM or SIGINT, then lets running work finish.
 ///
 /// # Errors
-/// What kept it from starting, or made it stop.
+/// Why it could not start, or stopped.
 pub(crate) async fn run(args: UpArgs, verbose: u8) -> anyhow::Result<()> {
     let console = Console::choose(args.log_format.is_some() || verbose > 0);
     let telemetry = Telemetry {
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: UpArgs, verbose: u8) -> anyhow::Result<()> {
     result
 }
 
-/// What is opened before the ports. Each part may be refused.
+/// What is opened before the ports. Each part may fail.
 struct Prepared {
     data: PathBuf,
     claim: Claim<Listening>,
@@ -66,7 +66,7 @@ struct Prepared {
     certificates: Arc<Certificates>,
     /// The root certificate in PEM.
     root: String,
-    /// That of the root certificate.
+    /// The fingerprint of the root certificate.
     fingerprint: String,
     shards: Shards,
     geo: Option<Arc<Geo>>,
@@ -79,7 +79,7 @@ impl Prepared {
         let data = args.data.clone().or_else(default_data_dir).ok_or_else(|| {
             Failure::usage("there is no home directory to keep data in").next("name a directory with --data DIR")
         })?;
-        // A folder that is not there yet belongs to nobody: when the ports are taken, none is left behind.
+        // With a new data directory, the ports come first: if they are taken, no directory is left behind.
         let ports = if data.exists() { None } else { Some(ports::open(args, console)?) };
         let claim = Claim::begin(&data, args.takeover, Takeover::begin)?;
         let data = data.canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
@@ -107,7 +107,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let public = Public { ip: address.ip(), port: args.public_port.unwrap_or(address.port()) };
     let mut ssh = SshParts::open(args, &data, address.ip(), public.port, is_takeover)?;
     let quic = QuicPort::open(args.quic.listen_quic, address, is_takeover)?;
-    // All that could be refused has been looked at: from here on a process that is replaced has stopped.
+    // All checks are done: from here on a replaced process has stopped.
     let (lock, listening) = claim.take(&data)?;
     if let Some(ssh) = &mut ssh {
         ssh.wait_for_port().await;
@@ -172,9 +172,9 @@ struct Up<'a> {
     api: String,
     listen: SocketAddr,
     redirect: Option<SocketAddr>,
-    /// That of the root certificate.
+    /// The fingerprint of the root certificate.
     fingerprint: String,
-    /// Whether nobody has an account yet.
+    /// Whether there is no account yet.
     is_new: bool,
     console: Console,
     data: &'a Path,

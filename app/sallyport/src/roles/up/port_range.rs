@@ -1,14 +1,14 @@
-//! A warning when the system may give ports of sockets to programs that ask for any port.
+//! A warning if the system may assign ports of sockets to other programs.
 
 use std::ops::RangeInclusive;
 
 use tracing::warn;
 
-/// The ports that programs get which ask for none (`ip_local_port_range` of ip-sysctl), and those left out of them.
+/// The ephemeral port range (`ip_local_port_range` of ip-sysctl), and the reserved ports in it.
 const SYSTEM_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
-/// Says so where any program may have one of these ports at the moment when a socket needs it.
+/// Warns if any of these ports may be taken by a program when a socket needs it.
 pub(super) fn warn_of_overlap(range: &RangeInclusive<u16>) {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     if let Some(system) = overlap(range, &read(SYSTEM_RANGE), &read(RESERVED)) {
@@ -21,7 +21,7 @@ pub(super) fn warn_of_overlap(range: &RangeInclusive<u16>) {
     }
 }
 
-/// The system's range, when it gives out some of these ports.
+/// The ephemeral range, if it overlaps these ports.
 fn overlap(range: &RangeInclusive<u16>, system: &str, reserved: &str) -> Option<RangeInclusive<u16>> {
     let mut ends = system.split_whitespace().map_while(|end| end.parse::<u16>().ok());
     let system = ends.next()?..=ends.next()?;

@@ -14,10 +14,10 @@ use crate::{
     daemon::Console,
 };
 
-/// The port that redirects plain HTTP unless another is asked for.
+/// The default port that redirects plain HTTP.
 const DEFAULT_REDIRECT_PORT: u16 = 8080;
 
-/// The sockets that systemd opened for us, else our own.
+/// The sockets from systemd, else newly opened ones.
 pub(super) fn open(args: &UpArgs, console: Console) -> anyhow::Result<Listening> {
     if let Some(listening) = Listening::from_systemd()? {
         return Ok(listening);
@@ -35,7 +35,7 @@ pub(super) fn open(args: &UpArgs, console: Console) -> anyhow::Result<Listening>
         Some((address, asked_for)) => match sallyport_net::listen(address, "--listen-http") {
             Ok(listener) => Some(listener),
             Err(error) if asked_for => return Err(error.into()),
-            // Nobody asked for this port, and another program has it: that is no reason not to start.
+            // The default port is taken by another program, which must not prevent the start.
             Err(error) => {
                 let why = match error {
                     ListenError::Taken { address, .. } => format!("port {} is taken", address.port()),

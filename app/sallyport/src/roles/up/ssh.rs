@@ -1,4 +1,4 @@
-//! Stock ssh clients of `sallyport up`: the edge serves them, control says what their forwards mean.
+//! Stock ssh clients of `sallyport up`: the edge serves them, and control decides about their forwards.
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -13,21 +13,21 @@ use tokio::net::TcpListener;
 use super::UpArgs;
 use crate::roles::ssh;
 
-/// What is needed to serve ssh clients, found before anything is served.
+/// The parts of the ssh server, opened before anything is served.
 pub(super) struct SshParts {
     config: SshConfig,
     listener: Option<TcpListener>,
-    /// The port for ssh alone that the process to be replaced still has.
+    /// The port for ssh alone, while the replaced process still has it.
     awaited: Option<SocketAddr>,
-    /// What the API tells of it.
+    /// What the API shows of it.
     pub(super) info: SshInfo,
     /// Signs keys for one tunnel each.
     pub(super) authority: UserAuthority,
 }
 
 impl SshParts {
-    /// Host keys from the data directory, and the port for ssh alone where one is asked for. `None`: no ssh. A process
-    /// that is to be replaced may still have that port: [`SshParts::wait_for_port`] opens it then.
+    /// Opens the host keys in the data directory, and the port for ssh alone if configured. `None` without ssh. A
+    /// process to be replaced may still have that port; [`SshParts::wait_for_port`] opens it then.
     pub(super) fn open(
         args: &UpArgs,
         data: &Path,
@@ -60,22 +60,22 @@ impl SshParts {
         Ok(Some(Self { config, listener, awaited, info, authority }))
     }
 
-    /// Opens the port for ssh alone once the replaced process has let go of it. Should another program have it, ssh is
-    /// served on the shared port: there is no process to go back to.
+    /// Opens the port for ssh alone once the replaced process has released it. If another program has the port, ssh is
+    /// served on the shared port only, because the replaced process cannot come back.
     pub(super) async fn wait_for_port(&mut self) {
         if let Some(address) = self.awaited.take() {
             self.listener = ssh::wait_to_listen(address).await;
         }
     }
 
-    /// What the edge is told.
+    /// The settings for the edge.
     pub(super) fn settings(self, logins: SshLogins, control: Control) -> SshSettings {
-        let concierge = Arc::new(ControlAuthorizer { control });
+        let authorizer = Arc::new(ControlAuthorizer { control });
         SshSettings {
             config: self.config,
             logins,
             authority: self.authority.trusted(),
-            concierge,
+            authorizer,
             listener: self.listener,
         }
     }

@@ -1,7 +1,7 @@
-//! TLS 1.3 over a tokio stream without buffers of its own: the records of `sallyport-tls-records`, read and written.
+//! TLS 1.3 over a tokio stream without buffers of its own; `sallyport-tls-records` reads and writes the records.
 //!
-//! Thousands of connections rest at a time. A connection borrows a buffer while bytes move, and the same buffer is
-//! encrypted, decrypted, read into and written from.
+//! Thousands of connections are idle at a time. A connection borrows a buffer while bytes move; encryption, decryption,
+//! reads and writes all use the same buffer.
 
 mod buffers;
 
@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 
 use self::buffers::MAX_RECORDS;
 
-/// A TLS 1.3 connection over `S`. It borrows a buffer while there are bytes in it, and holds none at rest.
+/// A TLS 1.3 connection over `S`. It borrows a buffer while there are bytes in it, and holds none while idle.
 pub struct UnbufferedTlsStream<S> {
     io: S,
     records: RecordLayer,
@@ -36,7 +36,7 @@ pub struct UnbufferedTlsStream<S> {
     has_failed: bool,
 }
 
-/// Bytes that came, and that the reader has not taken.
+/// Received bytes that the reader has not taken.
 struct Incoming {
     bytes: Box<[u8]>,
     /// The decrypted part.
@@ -163,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> UnbufferedTlsStream<S> {
         }
     }
 
-    /// Ends the connection, and sends the alert as far as the peer reads.
+    /// Ends the connection, and sends the alert if the peer reads.
     fn fail(&mut self, error: RecordError) -> io::Error {
         self.has_failed = true;
         self.release_incoming();
@@ -198,7 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> UnbufferedTlsStream<S> {
         Ok(())
     }
 
-    /// Reads more behind the rest of the last record; false at the end.
+    /// Reads more after the rest of the last record; false at the end.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let kept = self.incoming.as_ref().map_or(0, |incoming| incoming.sealed.len());
         let mut bytes = match &mut self.incoming {
@@ -213,11 +213,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> UnbufferedTlsStream<S> {
         let read = Pin::new(&mut self.io).poll_read(cx, &mut into);
         let n = into.filled().len();
         match &mut self.incoming {
-            // The rest of the record was in a buffer of its own size until now.
+            // Until now the incomplete record was in a buffer of its own size.
             Some(incoming) if !incoming.bytes.is_empty() && n > 0 => {
                 bytes[..kept].copy_from_slice(&incoming.bytes[incoming.sealed.clone()]);
             }
-            // Nothing more came: the rest of a record waits in a buffer of its own size.
+            // No more bytes: the incomplete record waits in a buffer of its own size.
             Some(incoming) if incoming.bytes.is_empty() && n == 0 => {
                 incoming.bytes = bytes[..kept].into();
             }
@@ -233,18 +233,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> UnbufferedTlsStream<S> {
 }
 
 impl<S> UnbufferedTlsStream<S> {
-    /// The connection below; not to be read from.
+    /// The underlying connection; not to be read from.
     pub fn get_ref(&self) -> &S {
         &self.io
     }
 
-    /// The connection below; not to be read from or written to.
+    /// The underlying connection; not to be read from or written to.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.io
     }
 
-    /// Whether a whole record has come that may hold a request: a record that nobody has read, and that is longer than
-    /// records without data are. A request of HTTP is always longer.
+    /// Whether a complete record has arrived that may hold a request: one that was not read yet, and that is longer
+    /// than records without data. An HTTP request is always longer.
     pub fn has_request(&self) -> bool {
         let Some(incoming) = &self.incoming else { return false };
         let sealed = incoming.bytes.get(incoming.sealed.clone()).unwrap_or_default();
@@ -320,7 +320,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for UnbufferedTlsStream<S> {
             }
             if let Err(error) = this.take_what_is_there(buf) {
                 let error = this.fail(error);
-                // The data before the error are delivered first.
+                // Data before the error is delivered first.
                 return Poll::Ready(if buf.filled().len() > before { Ok(()) } else { Err(error) });
             }
             if buf.filled().len() > before || this.has_ended {

@@ -197,13 +197,13 @@ async fn keys_are_renewed_when_they_were_used_enough_and_when_the_other_side_ask
         theirs.get_mut().1.refresh_traffic_keys().unwrap();
         theirs.write_all(b"hello").await.unwrap();
         theirs.flush().await.unwrap();
-        let mut said = [0; 5];
-        ours.read_exact(&mut said).await.unwrap();
+        let mut bytes = [0; 5];
+        ours.read_exact(&mut bytes).await.unwrap();
         ours.records.request_key_update().unwrap();
         ours.write_all(b"world").await.unwrap();
         ours.flush().await.unwrap();
-        theirs.read_exact(&mut said).await.unwrap();
-        assert_eq!(&said, b"world");
+        theirs.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"world");
     }
     move_bytes(&mut theirs, &mut ours, 100_000).await;
     move_bytes(&mut ours, &mut theirs, 100_000).await;
@@ -237,10 +237,10 @@ async fn a_connection_that_rests_holds_no_buffer() {
 }
 
 /// Bytes that `from` sends, as they travel.
-async fn sealed(from: &mut Stream, to: &mut Stream, said: &[u8]) -> Vec<u8> {
-    from.write_all(said).await.unwrap();
+async fn sealed(from: &mut Stream, to: &mut Stream, bytes: &[u8]) -> Vec<u8> {
+    from.write_all(bytes).await.unwrap();
     from.flush().await.unwrap();
-    let mut travelling = vec![0; said.len() + OVERHEAD_BYTES];
+    let mut travelling = vec![0; bytes.len() + OVERHEAD_BYTES];
     to.io.read_exact(&mut travelling).await.unwrap();
     travelling
 }
@@ -251,15 +251,15 @@ async fn part_of_a_record_waits_in_room_of_its_own_size() {
     let travelling = sealed(&mut client, &mut server, b"hello").await;
     let (mut near, far) = tokio::io::duplex(1 << 20);
     server.io = far;
-    let mut said = [0; 5];
+    let mut bytes = [0; 5];
     for (n, byte) in travelling.iter().enumerate() {
-        let mut buf = ReadBuf::new(&mut said);
+        let mut buf = ReadBuf::new(&mut bytes);
         assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut server).poll_read(cx, &mut buf).is_pending())).await);
         assert_eq!(server.holds(), n, "no more than came");
         near.write_all(&[*byte]).await.unwrap();
     }
-    server.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"hello");
+    server.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"hello");
     assert_eq!(server.holds(), 0);
 }
 
@@ -276,14 +276,14 @@ async fn it_is_known_whether_a_record_has_come_that_may_hold_a_request() {
     assert!(server.has_request(), "part of it was read");
     server.read_exact(&mut [0; 9]).await.unwrap();
     assert!(!server.has_request());
-    // As long as an update of keys.
+    // As long as a key update.
     let travelling = sealed(&mut client, &mut server, b"hello").await;
     server.incoming = Some(Incoming { sealed: 0..travelling.len(), bytes: travelling.into(), plain: 0..0 });
     assert!(!server.has_request());
 }
 
 #[tokio::test]
-async fn what_was_changed_on_its_way_ends_the_connection_and_the_sender_is_told() {
+async fn a_tampered_record_ends_the_connection_with_an_alert() {
     let Configs { server, client } = configs(None);
     let (near, far) = tokio::io::duplex(50_000);
     let theirs = TlsConnector::from(Arc::new(client)).connect(name(), near);
@@ -299,8 +299,8 @@ async fn what_was_changed_on_its_way_ends_the_connection_and_the_sender_is_told(
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     assert!(error.to_string().contains("changed on its way"), "{error}");
     assert!(ours.write_all(b"more").await.is_err() && ours.read_u8().await.is_err(), "it is of no use any more");
-    let told = theirs.read_u8().await.unwrap_err();
-    assert!(told.to_string().contains("BadRecordMac"), "{told}");
+    let error = theirs.read_u8().await.unwrap_err();
+    assert!(error.to_string().contains("BadRecordMac"), "{error}");
 }
 
 #[tokio::test]
@@ -353,12 +353,12 @@ async fn an_end_without_a_word_is_no_end() {
     client.shutdown().await.unwrap();
     assert_eq!(server.read(&mut [0; 9]).await.unwrap(), 0);
     assert!(client.write_all(b"more").await.is_err());
-    // The other direction goes on.
+    // The other direction continues.
     server.write_all(b"hello").await.unwrap();
     server.flush().await.unwrap();
-    let mut said = [0; 5];
-    client.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"hello");
+    let mut bytes = [0; 5];
+    client.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"hello");
 }
 
 #[tokio::test]
@@ -407,7 +407,7 @@ async fn new_keys_that_come_together_with_the_end_of_the_handshake_are_used() {
     while theirs.is_handshaking() {
         receive(&mut theirs, &mut near).await;
     }
-    // The last of the handshake, a wish for new keys and something said with the new ones, in one piece.
+    // The end of the handshake, a request for new keys, and data under the new keys, in one piece.
     theirs.refresh_traffic_keys().unwrap();
     io::Write::write_all(&mut theirs.writer(), b"hello").unwrap();
     flight.clear();
@@ -416,9 +416,9 @@ async fn new_keys_that_come_together_with_the_end_of_the_handshake_are_used() {
     }
     near.write_all(&flight).await.unwrap();
     let (mut ours, _) = accepting.await.unwrap().unwrap();
-    let mut said = [0; 5];
-    ours.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"hello");
+    let mut bytes = [0; 5];
+    ours.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"hello");
     ours.write_all(b"world").await.unwrap();
     ours.flush().await.unwrap();
     let mut heard = Vec::new();
@@ -439,14 +439,14 @@ async fn nothing_follows_our_last_word() {
     ours.records.close().unwrap();
     ours.flush().await.unwrap();
     assert_eq!(theirs.read(&mut [0; 9]).await.unwrap(), 0);
-    // They go on, and wish for new keys twice.
+    // Both continue, and request new keys twice.
     for _ in 0..2 {
         theirs.get_mut().1.refresh_traffic_keys().unwrap();
         theirs.write_all(b"hello").await.unwrap();
         theirs.flush().await.unwrap();
-        let mut said = [0; 5];
-        ours.read_exact(&mut said).await.unwrap();
-        assert_eq!(&said, b"hello");
+        let mut bytes = [0; 5];
+        ours.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"hello");
     }
     ours.flush().await.unwrap();
     let mut more = [0];

@@ -1,4 +1,4 @@
-//! What goes wrong with a server: at the start, and while it is used.
+//! Faults of a database server, at the start and in use.
 
 use std::sync::{
     Arc,
@@ -23,11 +23,11 @@ async fn refused(address: &str) -> StoreError {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_at_once() {
-    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
-    let held = tokio::net::TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let nobody = held.local_addr().unwrap();
+async fn an_unreachable_server_is_an_error_at_once() {
+    // A bound port without a listener refuses connections, and no other process can take the port.
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = reserved.local_addr().unwrap();
     let error = refused(&format!("postgres://ann:geheim@{nobody}/sally")).await;
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains(&format!("postgres://ann@{nobody}/sally")), "{error}");
@@ -75,7 +75,7 @@ async fn databases_of_others_and_of_the_future_are_refused_and_kept() {
 }
 
 #[tokio::test]
-async fn a_read_only_server_is_told_at_the_start_and_later() {
+async fn a_read_only_server_is_an_error_at_the_start_and_later() {
     let Some(server) = server() else { return };
     let address = server.database().await;
     let name = address.rsplit_once('/').unwrap().1;
@@ -93,7 +93,7 @@ async fn a_read_only_server_is_told_at_the_start_and_later() {
     store.create_account(account(2)).await.unwrap();
 }
 
-/// Ends all connections to a database, as a server does that is restarted.
+/// Ends all connections to a database, as a restarting server does.
 async fn cut_all(server: &Server, name: &str) {
     let sql = format!("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}'");
     say(&format!("{}/postgres", server.base()), sql).await;
@@ -118,7 +118,7 @@ async fn connections_that_are_lost_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_told_as_such_when_no_connection_to_it_is_left() {
+async fn a_lost_server_is_its_own_error_when_no_connection_is_left() {
     let Some(server) = server() else { return };
     let address = server.database().await;
     let (base, name) = address.rsplit_once('/').unwrap();
@@ -162,8 +162,8 @@ async fn what_is_given_up_does_not_keep_others_from_writing() {
     }
 }
 
-/// Stands before a server and cuts the connection on which somebody says a word: before the server hears of it, or
-/// after.
+/// A proxy in front of a server. The proxy cuts the connection on which a client sends a given word, before or after
+/// the server receives the word.
 pub(super) struct Cutter {
     pub(super) address: String,
     pub(super) cut: Arc<AtomicU8>,
@@ -205,27 +205,27 @@ async fn pass(client: TcpStream, server: TcpStream, word: &'static str, cut: Arc
     });
     let mut buffer = vec![0; 65_536];
     while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-        let said = &buffer[..length];
-        if said.windows(word.len()).any(|some| some == word.as_bytes()) {
+        let bytes = &buffer[..length];
+        if bytes.windows(word.len()).any(|some| some == word.as_bytes()) {
             match cut.swap(0, Ordering::SeqCst) {
                 BEFORE => break,
                 AFTER => {
                     deaf.store(true, Ordering::SeqCst);
-                    to_server.write_all(said).await.unwrap();
-                    // Time to do it, before anybody sees that nobody is there.
+                    to_server.write_all(bytes).await.unwrap();
+                    // Gives the server time to execute the statement before the client notices the cut.
                     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
                     break;
                 }
                 _ => {}
             }
         }
-        to_server.write_all(said).await.unwrap();
+        to_server.write_all(bytes).await.unwrap();
     }
     answers.abort();
 }
 
 #[tokio::test]
-async fn a_change_whose_end_is_unknown_is_told_as_that() {
+async fn a_change_with_an_unknown_outcome_is_its_own_error() {
     let Some(server) = server() else { return };
     let address = server.database().await;
     open(&address).await.close().await;

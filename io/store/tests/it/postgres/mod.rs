@@ -17,17 +17,18 @@ use sqlx::{Connection, Executor, PgConnection};
 pub(crate) use self::server::{Server, server};
 use crate::fixtures::account;
 
-/// Says to a test program that its stores are on this server: the beginning of an address, up to the database's name.
+/// The environment variable for a test program whose stores are on this server: the start of an address, up to the
+/// database's name.
 const SUITE: &str = "SALLYPORT_TEST_STORE_ON";
 
 impl Server {
-    /// A new, empty database: its address.
+    /// The address of a new, empty database.
     pub(crate) async fn database(&self) -> String {
         database_on(&self.base()).await
     }
 }
 
-/// Says something to a server as its superuser.
+/// Runs SQL on a server as its superuser.
 pub(crate) async fn say(address: &str, sql: String) {
     let mut connection = PgConnection::connect(address).await.unwrap();
     connection.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
@@ -41,7 +42,7 @@ async fn database_on(base: &str) -> String {
     format!("{base}/{name}")
 }
 
-/// A database of the server on which the whole suite runs, where it does.
+/// A database of the server on which the whole suite runs; `None` without one.
 pub(crate) async fn of_suite() -> Option<PostgresAddress> {
     let base = std::env::var(SUITE).ok()?;
     Some(database_on(&base).await.parse().unwrap())
@@ -52,7 +53,7 @@ pub(crate) async fn open(address: &str) -> Store {
     Store::open_postgres(&address.parse().unwrap()).await.unwrap()
 }
 
-/// Two stores on one new database, as two processes have them, with account 1.
+/// Two stores on one new database, as two processes open them, with account 1.
 pub(crate) async fn two_stores(server: &Server) -> (Store, Store) {
     let address = server.database().await;
     let address: PostgresAddress = address.parse().unwrap();
@@ -62,7 +63,7 @@ pub(crate) async fn two_stores(server: &Server) -> (Store, Store) {
     (one, two)
 }
 
-/// Says something to a server as its superuser, and gives the number that it answers.
+/// Runs SQL on a server as its superuser, and returns the resulting number.
 pub(crate) async fn ask(address: &str, sql: String) -> i64 {
     let mut connection = PgConnection::connect(address).await.unwrap();
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap()
@@ -76,8 +77,8 @@ fn the_suite_holds_on_postgresql() {
         .env(SUITE, server.base())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    let passed = said.split("test result: ok. ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    assert!(passed.parse::<u32>().unwrap() > 20, "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    let passed = stdout.split("test result: ok. ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(passed.parse::<u32>().unwrap() > 20, "{stdout}");
 }

@@ -1,4 +1,4 @@
-//! The tables of PostgreSQL are those of SQLite.
+//! The tables of PostgreSQL match those of SQLite.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 
 use crate::postgres::{open, server};
 
-/// A column: its type in SQLite's words, whether it must have a value, what it has when nothing is said.
+/// A column: its SQLite type, whether it is NOT NULL, and its default value.
 type Column = (String, bool, Option<String>);
 
-/// What a table is made of, in words that both databases share.
+/// The definition of a table, in terms common to both databases.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Table {
     columns: BTreeMap<String, Column>,
     primary_key: Vec<String>,
-    /// Columns, and whether only where a condition holds; `?` for an expression.
+    /// Columns, and whether the index is partial; `?` for an expression.
     unique: BTreeSet<(Vec<String>, bool)>,
     indexes: BTreeSet<(String, Vec<String>, bool)>,
-    /// Column, table, and what happens with its end.
+    /// Column, referenced table, and the action on delete.
     foreign: BTreeSet<(String, String, String)>,
     checks: usize,
     triggers: BTreeSet<String>,

@@ -8,18 +8,18 @@ use std::{
     sync::OnceLock,
 };
 
-/// Starts a server in a folder of its own, says that it is there, and ends it when its input ends.
+/// Starts a server in a folder of its own, prints its port, and stops the server at the end of standard input.
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgres");
-/// How many ports are tried: somebody else may take one after it was found free.
+/// The count of ports tried, since another process may take a port after it was found free.
 const ATTEMPTS: u16 = 3;
 
-/// A server for as long as this program runs.
+/// A server that runs as long as this program.
 pub(crate) struct Server {
     pub(crate) port: u16,
     _input: ChildStdin,
 }
 
-/// The server; `None`, with the reason printed, where there is no PostgreSQL.
+/// The server; `None` where PostgreSQL is not installed, with the reason printed.
 pub(crate) fn server() -> Option<&'static Server> {
     static SERVER_OF_ALL: OnceLock<Result<Server, String>> = OnceLock::new();
     match SERVER_OF_ALL.get_or_init(start_somewhere) {
@@ -34,13 +34,13 @@ pub(crate) fn server() -> Option<&'static Server> {
 }
 
 impl Server {
-    /// The beginning of the addresses of its databases.
+    /// The start of the addresses of its databases.
     pub(crate) fn base(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}", self.port)
     }
 }
 
-/// Starts it on a port below those that the system gives out by itself.
+/// Starts the server on a port below the ephemeral range of the system.
 fn start_somewhere() -> Result<Server, String> {
     let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
     let mut free = (first..).filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
@@ -48,7 +48,7 @@ fn start_somewhere() -> Result<Server, String> {
     for _ in 0..ATTEMPTS {
         match start(free.next().unwrap()) {
             Ok(server) => return Ok(server),
-            Err(said) => reason = said,
+            Err(why) => reason = why,
         }
     }
     Err(reason)
@@ -65,8 +65,8 @@ fn start(port: u16) -> Result<Server, String> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).map_err(|error| error.to_string())?;
     if line.trim() != "ready" {
-        let said = child.wait_with_output().map_err(|error| error.to_string())?;
-        return Err(String::from_utf8_lossy(&said.stderr).trim().to_owned());
+        let output = child.wait_with_output().map_err(|error| error.to_string())?;
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
     Ok(Server { port, _input: child.stdin.take().unwrap() })
 }

@@ -1,4 +1,4 @@
-//! Several processes over one database: what each of them promises holds for all of them together.
+//! Several processes over one database: each promise of the store holds across all of them.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ async fn positions_names_and_ports_are_given_once() {
         making.spawn(async move {
             let port = PortRequest::Any(30_000..=30_039);
             let new = NewSocket { socket_type: SocketType::Tcp, port, ..new_socket(1, n) };
-            // All want the same names.
+            // All tasks request the same names.
             let names: Vec<u64> = (0..40).collect();
             match store.create_socket(new, &names, None, |_| String::new()).await.unwrap() {
                 Creation::Made((socket, _)) => (socket.name, socket.port.unwrap()),

@@ -1,4 +1,4 @@
-//! From SQLite to PostgreSQL.
+//! Transfer from SQLite to PostgreSQL.
 
 use std::{collections::HashMap, path::Path, sync::atomic::Ordering};
 
@@ -14,26 +14,26 @@ use crate::{
     },
 };
 
-/// How many rows every table gets.
+/// Rows in every table.
 const ROWS: u32 = 3;
 
 async fn sqlite(dir: &Path) -> SqliteConnection {
     SqliteConnection::connect(&format!("sqlite://{}", dir.join(DATABASE_FILE).display())).await.unwrap()
 }
 
-/// The number that the column's check wants for its length.
+/// The length that the column's CHECK requires.
 fn length(table: &str, column: &str) -> u32 {
     let wanted = table.split_once(&format!("length({column}) = ")).map(|(_, rest)| rest);
     wanted.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).unwrap_or(16)
 }
 
-/// The first of the values that the column's check allows.
+/// The first value that the column's CHECK allows.
 fn allowed(table: &str, column: &str) -> Option<String> {
     let (_, rest) = table.split_once(&format!("CHECK ({column} IN ("))?;
     rest.split([',', ')']).next().map(|value| value.trim().to_owned())
 }
 
-/// A directory with a store that has rows in every table: whatever tables there are.
+/// A directory with a store that has rows in every table.
 async fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).await.unwrap();
@@ -71,7 +71,7 @@ async fn filled() -> tempfile::TempDir {
             on.execute(AssertSqlSafe(insert.clone())).await.unwrap_or_else(|error| panic!("{insert}: {error}"));
         }
     }
-    // Numbers of rows that are gone are not given again.
+    // Row ids of deleted rows are not reused.
     on.execute("INSERT INTO freed_ports (position, port) VALUES (90000, 1); DELETE FROM freed_ports WHERE port = 1")
         .await
         .unwrap();
@@ -105,7 +105,7 @@ async fn everything_is_there_afterwards() {
     let sockets = store.sockets(owner, 0, 10).await.unwrap();
     assert_eq!(sockets, file.sockets(owner, 0, 10).await.unwrap());
     assert_eq!(store.count_accounts().await.unwrap(), u64::from(ROWS) + 1);
-    // It goes on as if nothing had happened: names stay taken, numbers grow.
+    // The store continues as before: names stay taken, numbers grow.
     assert!(make_socket(&store, 1, 2, &[1]).await.is_err());
     make_socket(&store, 1, 2, &[2]).await.unwrap();
     let numbers = "SELECT count(*) FROM sockets a JOIN sockets b ON a.rowid > b.rowid AND a.position < b.position";
@@ -135,7 +135,7 @@ async fn what_is_cut_off_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_transferred_is_told() {
+async fn data_that_cannot_be_transferred_is_an_error() {
     let Some(server) = server() else { return };
     let (dir, address) = (filled().await, server.database().await);
     let empty = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ async fn what_cannot_be_transferred_is_told() {
     assert!(foreign.to_string().contains("another program"), "{foreign}");
     say(&address, "DROP TABLE notes".to_owned()).await;
 
-    // PostgreSQL keeps no text with a zero in it.
+    // PostgreSQL stores no text with a NUL character.
     let mut on = sqlite(dir.path()).await;
     on.execute("UPDATE ssh_keys SET name = 'a' || char(0) || 'b'").await.unwrap();
     let zero = transfer(dir.path(), &address, false).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Flows of datagrams to a direct origin: each has a UDP socket of its own.
+//! Datagram flows to a direct origin, each with a UDP socket of its own.
 
 use std::{
     io,
@@ -16,11 +16,11 @@ use super::DirectTransport;
 
 /// How many flows one direct origin has.
 const MAX_FLOWS_PER_ORIGIN: usize = 4_096;
-/// How many datagrams wait while the origin's address is looked up, and how many bytes of them.
+/// How many datagrams may wait for the resolution of the origin's address, and how many bytes of them.
 const MAX_WAITING: usize = 64;
 const MAX_WAITING_BYTES: usize = 128 * 1024;
 
-/// One flow. Dropping it closes it.
+/// A flow, closed when dropped.
 #[derive(Debug)]
 pub(crate) struct DirectFlow {
     outlet: Arc<Outlet>,
@@ -30,7 +30,7 @@ pub(crate) struct DirectFlow {
 #[derive(Debug)]
 struct Outlet {
     transport: Arc<DirectTransport>,
-    /// The socket, and where it leads.
+    /// The socket, and the address of the origin.
     socket: OnceLock<(UdpPort, SocketAddr)>,
     waiting: Mutex<Waiting>,
 }
@@ -42,10 +42,10 @@ struct Waiting {
 }
 
 impl DirectTransport {
-    /// Opens a flow: what comes back goes to `sink`. Nothing is waited for.
+    /// Opens a flow, whose answers go to `sink`. Does not wait for the origin.
     ///
     /// # Errors
-    /// The origin is gone, or has as many flows as it may.
+    /// The origin was removed, or has [`MAX_FLOWS_PER_ORIGIN`].
     pub(crate) fn open_flow(self: &Arc<Self>, sink: Arc<dyn FlowSink>) -> Result<DirectFlow, OpenFlowError> {
         if !self.is_usable() {
             return Err(OpenFlowError::NotUsable);
@@ -65,13 +65,13 @@ impl DirectTransport {
 }
 
 impl DirectFlow {
-    /// Sends datagrams in order; says how many were taken.
+    /// Sends datagrams in order. Returns how many were taken.
     pub(crate) fn send_batch(&self, batch: &[&[u8]]) -> usize {
         if let Some((socket, to)) = self.outlet.socket.get() {
             return socket.send(*to, None, batch);
         }
         let mut waiting = self.outlet.waiting.lock();
-        // Looked at again under the lock: what waited has left, and is not to be overtaken.
+        // Checked again under the lock: waiting datagrams have left by now, and must not be overtaken.
         if let Some((socket, to)) = self.outlet.socket.get() {
             drop(waiting);
             return socket.send(*to, None, batch);
@@ -96,7 +96,7 @@ impl Drop for DirectFlow {
 }
 
 impl Outlet {
-    /// Brings back what the origin says, until it is not there.
+    /// Passes the origin's datagrams to `sink` until the flow ends.
     async fn serve(&self, sink: &dyn FlowSink) -> FlowEnd {
         let connected = self.connect().await;
         self.transport.count(connected.as_ref().err());
@@ -109,7 +109,7 @@ impl Outlet {
                 return FlowEnd::Unreachable;
             }
             let read = socket.try_recv(|received| sink.datagrams(&received.datagrams().collect::<Vec<_>>()));
-            // An origin that sends without end leaves others their turns.
+            // A busy origin must not keep the thread from other flows.
             tokio::task::consume_budget().await;
             match read {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -122,10 +122,10 @@ impl Outlet {
         }
     }
 
-    /// Opens the socket and sends what waited for it.
+    /// Opens the socket and sends the waiting datagrams.
     async fn connect(&self) -> Result<(), OpenFailure> {
         let addresses = self.transport.addresses().await?;
-        let mut last = OpenFailure::new(FailureReason::Other, "it has no address");
+        let mut last = OpenFailure::new(FailureReason::Other, "the name has no address");
         for address in addresses {
             match UdpPort::connected(address) {
                 Ok(socket) => {
@@ -133,7 +133,7 @@ impl Outlet {
                     let waited = std::mem::take(&mut *waiting);
                     let batch: Vec<&[u8]> = waited.datagrams.iter().map(|datagram| &datagram[..]).collect();
                     socket.send(address, None, &batch);
-                    // Under the lock, so that what comes meanwhile does not overtake what waited.
+                    // Under the lock, so that new datagrams do not overtake waiting ones.
                     let _ = self.socket.set((socket, address));
                     return Ok(());
                 }

@@ -1,7 +1,7 @@
-//! Direct origins: those that an edge dials itself, without a connector beside them.
+//! Direct origins, which an edge dials itself, without a connector.
 //!
-//! An owner who names an address makes this machine dial it. So what an address leads to is looked at each time, and only
-//! what is in the operator's networks is dialed: a name that leads elsewhere tomorrow is refused tomorrow.
+//! The owner of a socket chooses the address, and this machine dials it. So every dial checks the resolved address, and
+//! only the operator's networks are allowed. A name that resolves elsewhere later is refused then.
 
 mod flow;
 mod stream;
@@ -34,26 +34,26 @@ pub(crate) use self::{flow::DirectFlow, stream::DirectStream};
 
 use crate::config::EdgeConfig;
 
-/// How long it is believed where a name leads.
+/// How long a resolved address is reused.
 const RESOLVED_FOR: Duration = Duration::from_secs(5);
-/// How long after that, while the name cannot be looked up.
+/// How long it is reused while the name cannot be resolved.
 const RESOLVED_AT_MOST: Duration = Duration::from_secs(300);
-/// How soon the same trouble with an origin is told again, and how soon another one.
-const SAME_TROUBLE_AFTER: Duration = Duration::from_secs(30);
-const OTHER_TROUBLE_AFTER: Duration = Duration::from_secs(2);
+/// How soon the same error of an origin is logged again, and how soon a different one.
+const SAME_ERROR_AFTER: Duration = Duration::from_secs(30);
+const OTHER_ERROR_AFTER: Duration = Duration::from_secs(2);
 
-/// A connection to an origin, with TLS on it or without.
+/// A connection to an origin, with or without TLS.
 pub(crate) trait Dialed: RelayEnd + Send {}
 
 impl<S: RelayEnd + Send> Dialed for S {}
 
-/// How this edge dials, the same for all direct origins.
+/// Dials all direct origins of this edge.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     networks: DialedNetworks,
     timeout: Duration,
     routes: Routes,
-    /// The port that clients and connectors come to.
+    /// The port of clients and connectors.
     own_port: OnceLock<u16>,
     /// The edges of the installation.
     fleet: OnceLock<Fleet>,
@@ -66,14 +66,14 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// What is counted of it.
+/// The metrics of dials.
 #[derive(Debug, Clone, Default)]
 struct DialMetrics {
     dials: Family<OutcomeLabel, Counter>,
 }
 
 impl Dialer {
-    /// As the configuration says.
+    /// A dialer with this configuration.
     pub(crate) fn new(config: &EdgeConfig, routes: Routes) -> Arc<Self> {
         Arc::new(Self {
             networks: config.direct_origins.clone(),
@@ -86,35 +86,35 @@ impl Dialer {
         })
     }
 
-    /// Whether this edge dials anything at all.
+    /// Whether this edge may dial any network.
     pub(crate) fn is_allowed(&self) -> bool {
         !self.networks.is_empty()
     }
 
-    /// The edge listens here. Only the first call counts.
+    /// Sets the port at which the edge listens. Only the first call counts.
     pub(crate) fn listens_on(&self, port: u16) {
         let _ = self.own_port.set(port);
     }
 
-    /// Makes what is counted known to the registry.
+    /// Registers the metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let edge = registry.sub_registry_with_prefix("sallyport_edge");
         let help = "Connections and flows that this edge opened to direct origins itself, by outcome";
         edge.register("direct_dials", help, self.metrics.dials.clone());
     }
 
-    /// The edge is one of these. Only the first call counts.
+    /// Sets the edges of the installation. Only the first call counts.
     pub(crate) fn set_fleet(&self, fleet: Fleet) {
         let _ = self.fleet.set(fleet);
     }
 
-    /// Why the address may not be dialed: the operator has not named its network, or it is where an edge serves, and what goes
-    /// there would come back for ever.
+    /// Why the address may not be dialed. The operator has not allowed its network, or an edge serves clients there,
+    /// which would be a loop.
     fn refusal(&self, address: SocketAddr, transport: SocketType) -> Option<String> {
         let ip = address.ip();
         if !self.networks.permit(ip) {
             return Some(format!(
-                "{ip}, which this edge may not dial: the operator names networks with --direct-origins"
+                "{ip}, which this edge may not dial: the operator allows networks with --direct-origins"
             ));
         }
         let edge = if is_own(ip) && self.serves(address.port(), transport) {
@@ -122,10 +122,10 @@ impl Dialer {
         } else {
             format!("the edge {}", self.edge_at(address, transport)?)
         };
-        Some(format!("{address}, where {edge} serves clients: edges do not dial edges, for it would go round for ever"))
+        Some(format!("{address}, where {edge} serves clients: edges do not dial edges, because the traffic would loop"))
     }
 
-    /// The edge to which clients come at this address.
+    /// The edge that serves clients at this address.
     fn edge_at(&self, address: SocketAddr, transport: SocketType) -> Option<EdgeName> {
         let there = self.fleet.get()?.at(address.ip());
         let by_clients = there.iter().find(|(_, port)| *port == address.port() && transport != SocketType::Udp);
@@ -133,13 +133,13 @@ impl Dialer {
         by_clients.or_else(by_socket).map(|(name, _)| name.clone())
     }
 
-    /// Whether clients come to this port of ours.
+    /// Whether this edge serves clients at this port.
     fn serves(&self, port: u16, transport: SocketType) -> bool {
         let by_clients = transport != SocketType::Udp && self.own_port.get() == Some(&port);
         by_clients || self.serves_sockets_at(port, transport)
     }
 
-    /// Whether it is a port of some socket: every edge serves it.
+    /// Whether a socket has this port, which every edge serves.
     fn serves_sockets_at(&self, port: u16, transport: SocketType) -> bool {
         let is_udp = |one: SocketType| one == SocketType::Udp;
         let same_kind = |route: &SocketType| is_udp(*route) == is_udp(transport);
@@ -147,28 +147,28 @@ impl Dialer {
     }
 }
 
-/// Whether the address is one of this machine's.
+/// Whether this machine has the address.
 fn is_own(ip: IpAddr) -> bool {
     ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Where a name led when it was last looked up.
+/// The last resolution of a name.
 #[derive(Debug)]
 struct Resolved {
     addresses: Vec<SocketAddr>,
     at: Instant,
 }
 
-/// What was last told of trouble with an origin. Every request meets it; once in a while is enough.
+/// Limits the log of an origin's errors, because every request meets the same error.
 #[derive(Debug, Default)]
-struct Told(Mutex<Option<(String, Instant)>>);
+struct ErrorLogLimit(Mutex<Option<(String, Instant)>>);
 
-impl Told {
-    /// Whether this is to be told now.
+impl ErrorLogLimit {
+    /// Whether this error is logged now.
     fn is_due(&self, text: &str, now: Instant) -> bool {
         let mut last = self.0.lock();
-        let is_due = last.as_ref().is_none_or(|(said, at)| {
-            let pause = if said == text { SAME_TROUBLE_AFTER } else { OTHER_TROUBLE_AFTER };
+        let is_due = last.as_ref().is_none_or(|(logged, at)| {
+            let pause = if logged == text { SAME_ERROR_AFTER } else { OTHER_ERROR_AFTER };
             now.saturating_duration_since(*at) >= pause
         });
         if is_due {
@@ -178,7 +178,7 @@ impl Told {
     }
 }
 
-/// The way to one direct origin.
+/// The transport to one direct origin.
 #[derive(Debug)]
 pub(crate) struct DirectTransport {
     socket: SocketId,
@@ -187,17 +187,17 @@ pub(crate) struct DirectTransport {
     dialer: Arc<Dialer>,
     is_gone: AtomicBool,
     resolved: tokio::sync::Mutex<Option<Resolved>>,
-    /// Made when it is first needed.
+    /// Made at first use.
     tls: OnceLock<Result<Tls, String>>,
-    told: Told,
-    /// How many flows of datagrams it has.
+    log_limit: ErrorLogLimit,
+    /// How many datagram flows it has.
     flows: AtomicUsize,
-    /// How long connecting takes, smoothed, in microseconds; 0: nobody knows yet.
+    /// How long connecting takes, smoothed, in microseconds; 0 before the first measurement.
     round_trip_us: AtomicU64,
 }
 
 impl DirectTransport {
-    /// The way to this origin of a socket of this type.
+    /// The transport to this origin of a socket of this type.
     pub(crate) fn new(
         socket: SocketId,
         origin: DirectOriginRoute,
@@ -212,7 +212,7 @@ impl DirectTransport {
             is_gone: AtomicBool::new(false),
             resolved: tokio::sync::Mutex::default(),
             tls: OnceLock::new(),
-            told: Told::default(),
+            log_limit: ErrorLogLimit::default(),
             flows: AtomicUsize::new(0),
             round_trip_us: AtomicU64::new(0),
         })
@@ -223,17 +223,17 @@ impl DirectTransport {
         self.origin.id
     }
 
-    /// Where it is dialed.
+    /// The address to dial.
     pub(crate) fn address(&self) -> &OriginAddr {
         &self.origin.address
     }
 
-    /// In which region it counts, where that is said.
+    /// The configured region, if any.
     pub(crate) fn region(&self) -> Option<&RegionName> {
         self.origin.region.as_ref()
     }
 
-    /// How long connecting takes, where that was measured: about a round trip.
+    /// How long connecting takes, if measured: about one round trip.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         let us = self.round_trip_us.load(Ordering::Relaxed);
         (us > 0).then(|| Duration::from_micros(us))
@@ -246,7 +246,7 @@ impl DirectTransport {
         self.round_trip_us.store(smoothed.max(1), Ordering::Relaxed);
     }
 
-    /// Whether it is the way to this origin as it is now, apart from its weight and its paths.
+    /// Whether this transport fits the origin's current settings, apart from weight and paths.
     pub(crate) fn leads_to(&self, origin: &DirectOriginRoute, socket_type: SocketType) -> bool {
         let (weight, path) = (self.origin.weight, self.origin.path.clone());
         let same_share = DirectOriginRoute { weight, path, ..origin.clone() };
@@ -258,18 +258,18 @@ impl DirectTransport {
         !self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Nothing new goes there.
+    /// Ends new connections.
     pub(crate) fn leave(&self) {
         self.is_gone.store(true, Ordering::Release);
     }
 
-    /// A stream to the origin. Nothing is waited for.
+    /// Opens a stream to the origin. Does not wait for the connection.
     pub(crate) fn open(self: &Arc<Self>, protocol: StreamProtocol) -> DirectStream {
         let transport = self.clone();
         DirectStream::new(async move { transport.dial(protocol).await })
     }
 
-    /// A connection to the origin.
+    /// Connects to the origin.
     async fn dial(&self, protocol: StreamProtocol) -> Result<Box<dyn Dialed>, OpenFailure> {
         let began = Instant::now();
         let outcome = match tokio::time::timeout(self.dialer.timeout, self.connect(protocol, began)).await {
@@ -293,7 +293,7 @@ impl DirectTransport {
                 ShardTcpStream::new(tcp)
             }
             Err(error) => {
-                // It may be elsewhere by now.
+                // The name may resolve elsewhere by now.
                 *self.resolved.lock().await = None;
                 return Err(why_not_connected(&error));
             }
@@ -307,7 +307,7 @@ impl DirectTransport {
         tls.start(tcp, &self.origin.address, protocol, left).await
     }
 
-    /// Where it is now, of that what may be dialed; at least one address.
+    /// The allowed addresses of the origin; at least one.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, OpenFailure> {
         let found = self.resolve().await?;
         let (mut allowed, mut refused) = (Vec::new(), Vec::new());
@@ -324,7 +324,7 @@ impl DirectTransport {
         Ok(allowed)
     }
 
-    /// Where it is now. One asks; others wait for the answer.
+    /// Resolves the origin's name. One caller resolves; others wait for the result.
     async fn resolve(&self) -> Result<Vec<SocketAddr>, OpenFailure> {
         let address = &self.origin.address;
         if let Some(ip) = address.ip() {
@@ -341,7 +341,7 @@ impl DirectTransport {
             }
             Err(error) => match resolved.as_ref().filter(|known| known.at.elapsed() < RESOLVED_AT_MOST) {
                 Some(known) => {
-                    tracing::debug!(%address, %error, "a direct origin cannot be looked up: it is dialed where it was");
+                    tracing::debug!(%address, %error, "the name of a direct origin cannot be resolved: the last address is dialed");
                     Ok(known.addresses.clone())
                 }
                 None => Err(OpenFailure::new(FailureReason::Unresolved, &error.to_string())),
@@ -349,7 +349,7 @@ impl DirectTransport {
         }
     }
 
-    /// Counts a dial, and tells the operator of trouble.
+    /// Counts a dial, and logs its failure for the operator.
     fn count(&self, failure: Option<&OpenFailure>) {
         let outcome = match failure.map(|failure| failure.reason) {
             None => "connected",
@@ -361,7 +361,7 @@ impl DirectTransport {
         };
         self.dialer.metrics.dials.get_or_create(&OutcomeLabel { outcome }).inc();
         if let Some(failure) = failure
-            && self.told.is_due(&failure.message, Instant::now())
+            && self.log_limit.is_due(&failure.message, Instant::now())
         {
             let reason = &failure.message;
             tracing::warn!(socket = %self.socket, origin = %self.origin.id, reason, "a direct origin is not reached");

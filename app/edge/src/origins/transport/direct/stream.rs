@@ -1,4 +1,4 @@
-//! A stream to a direct origin: a connection that is being opened, and then that connection.
+//! A stream to a direct origin: a connect future, then the connection.
 
 use std::{
     future::Future,
@@ -24,24 +24,24 @@ enum State {
     Failed,
 }
 
-/// A stream to a direct origin. It is dialed by whoever reads or writes it.
+/// A stream to a direct origin. The dial makes progress when the stream is read or written.
 pub(crate) struct DirectStream {
     establishment: Establishment,
     state: State,
 }
 
 impl DirectStream {
-    /// The stream that this opens.
+    /// The stream that this future opens.
     pub(super) fn new(opening: impl Future<Output = Result<Box<dyn Dialed>, OpenFailure>> + Send + 'static) -> Self {
         Self { establishment: Establishment::default(), state: State::Opening(Box::pin(opening)) }
     }
 
-    /// Whether the origin was reached: known when something reads or writes the stream.
+    /// The outcome of the dial, known once the stream is read or written.
     pub(crate) fn establishment(&self) -> &Establishment {
         &self.establishment
     }
 
-    /// The connection, once it stands.
+    /// The connection, once it is open.
     pub(crate) fn tcp(&self) -> Option<&TcpStream> {
         match &self.state {
             State::Open(stream) => stream.tcp(),
@@ -49,7 +49,7 @@ impl DirectStream {
         }
     }
 
-    /// Gives it up: the origin sees a reset.
+    /// Aborts the stream: the origin sees a reset.
     pub(crate) fn reset(self) {
         if let Some(tcp) = self.tcp() {
             drop(tcp.set_zero_linger());
@@ -96,7 +96,7 @@ impl AsyncWrite for DirectStream {
     }
 
     fn is_write_vectored(&self) -> bool {
-        // Where it is not known yet, the connection underneath takes several pieces one after the other.
+        // Before the dial has ended, vectored writes are allowed; the connection below splits them if it must.
         match &self.state {
             State::Open(stream) => stream.is_write_vectored(),
             State::Opening(_) | State::Failed => true,

@@ -1,4 +1,4 @@
-//! TLS to a direct origin: whom it is believed to be. It is always verified.
+//! TLS to a direct origin, whose certificate is always verified.
 
 use std::{
     fmt, io,
@@ -16,7 +16,7 @@ use sallyport_wire::{FailureReason, OpenFailure, StreamProtocol};
 
 use super::Dialed;
 
-/// What is offered by ALPN for each protocol.
+/// The ALPN offers of each protocol.
 const OFFERED: [&[&[u8]]; 3] = [&[], &[b"http/1.1"], &[b"h2"]];
 
 fn place(protocol: StreamProtocol) -> usize {
@@ -27,7 +27,7 @@ fn place(protocol: StreamProtocol) -> usize {
     }
 }
 
-/// Configurations by the authorities of this machine, made when they are first needed.
+/// Configurations with the machine's trusted authorities, made at first use.
 #[derive(Default)]
 pub(super) struct SystemConfigs(OnceLock<Result<[Arc<ClientConfig>; 3], String>>);
 
@@ -45,7 +45,7 @@ impl SystemConfigs {
     }
 }
 
-/// How one origin is spoken to.
+/// The TLS settings of one origin.
 pub(super) struct Tls {
     configs: [Arc<ClientConfig>; 3],
     server_name: String,
@@ -58,19 +58,19 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// As its owner has said.
+    /// The settings that the origin's owner configured.
     ///
     /// # Errors
-    /// There is nobody to believe, in a sentence.
+    /// No authority or pin can be used; the sentence says why.
     pub(super) fn new(origin: &DirectOriginRoute, system: &SystemConfigs) -> Result<Self, String> {
         let server_name = origin.tls.server_name.clone().unwrap_or_else(|| origin.address.host.clone());
         let configs = match (&origin.tls.pin, &origin.tls.ca) {
             (Some(pin), _) => {
-                let pin: Fingerprint = pin.parse().map_err(|_| "its pin is no fingerprint".to_owned())?;
+                let pin: Fingerprint = pin.parse().map_err(|_| "the pin of the origin is no fingerprint".to_owned())?;
                 OFFERED.map(|alpn| Arc::new(pinned(pin, alpn)))
             }
             (None, Some(ca)) => {
-                let none = || "its authority has no certificate that can be used".to_owned();
+                let none = || "the authority of the origin has no usable certificate".to_owned();
                 let make = |alpn| client_config_of_pem(ca.as_bytes(), alpn).ok_or_else(none);
                 [make(OFFERED[0])?, make(OFFERED[1])?, make(OFFERED[2])?]
             }
@@ -79,10 +79,10 @@ impl Tls {
         Ok(Self { configs, server_name })
     }
 
-    /// Begins TLS on a connection to the origin.
+    /// Starts TLS on a connection to the origin.
     ///
     /// # Errors
-    /// It speaks none, is not whom it should be, or speaks another protocol inside.
+    /// The origin speaks no TLS, shows a wrong certificate, or negotiates another protocol.
     pub(super) async fn start(
         &self,
         tcp: ShardTcpStream,
@@ -107,7 +107,7 @@ impl Tls {
         }
         let why = match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFailure>()).map(TlsFailure::error) {
             Some(rustls::Error::InvalidMessage(_)) => {
-                "it speaks no TLS, which a socket of the type http wants".to_owned()
+                "it speaks no TLS: for an origin without TLS, use a socket of --type http".to_owned()
             }
             Some(rustls::Error::InvalidCertificate(why)) => {
                 let name = &self.server_name;
@@ -123,7 +123,7 @@ impl Tls {
     }
 }
 
-/// Believes whoever shows the very certificate with this fingerprint, whatever name and dates stand in it.
+/// Trusts exactly the certificate with this fingerprint, whatever its name and dates.
 fn pinned(pin: Fingerprint, alpn: &[&[u8]]) -> ClientConfig {
     let judge = move |presented: &sallyport_net::PresentedChain<'_>| {
         if Fingerprint::of_der(presented.end_entity) == pin {

@@ -1,4 +1,4 @@
-//! What stands before a TLS socket: names, certificates, tickets, long ClientHellos, balancers.
+//! TLS handshakes: server names, certificates, session tickets, long ClientHellos, the PROXY protocol before them.
 
 use std::{
     io,

@@ -1,105 +1,105 @@
-//! What a login says of itself on its way, and when it is believed.
+//! The contents of sealed texts of a login, and their validity.
 
 use sallyport_model::{LoginSessionId, SocketId};
 use serde::{Deserialize, Serialize};
 
-/// How long a person may take to log in, in seconds.
+/// Time that a person has to log in, in seconds.
 pub const LOGIN_SECONDS: i64 = 600;
-/// How long the way back to the socket may take, in seconds.
+/// Time for the redirect back to the socket, in seconds.
 pub const GRANT_SECONDS: i64 = 60;
-/// How far clocks of edges and control may be apart, in seconds.
+/// Tolerance between the clocks of edges and control, in seconds.
 pub const CLOCK_LEEWAY_SECONDS: i64 = 60;
-/// The longest path with its query that a person is brought back to, in bytes; longer ones become `/`.
+/// The longest path with query that a person returns to, in bytes; longer ones become `/`.
 pub const MAX_RETURN_TO_BYTES: usize = 1_024;
 
-/// An edge asks for a login: the browser brings this to where people log in.
+/// An edge's request for a login; the browser carries it to the login host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginRequest {
-    /// The socket that is asked for.
+    /// The requested socket.
     pub socket: SocketId,
-    /// Of the browser's [`Binding`]: SHA-256 of its secret.
+    /// SHA-256 of the secret of the browser's [`Binding`].
     pub binding: [u8; 32],
-    /// The path and query that was wanted.
+    /// The requested path and query.
     pub return_to: String,
-    /// Whether the person wants to be somebody else than now.
+    /// Whether the person wants to log in as another identity.
     pub switch: bool,
-    /// Whether `return_to` is of the place where people log in, which asks for itself.
+    /// Whether `return_to` is a path of the login host, which started the login itself.
     #[serde(default)]
     pub is_of_login_host: bool,
-    /// When, in seconds since 1970 (UTC).
+    /// Time of the request in seconds since 1970 (UTC).
     pub at: i64,
 }
 
-/// The answer to a [`LoginRequest`]: the browser brings this back to the socket, once.
+/// The answer to a [`LoginRequest`]; the browser carries it back to the socket, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Different for each; an edge takes none twice.
+    /// Unique id; an edge accepts a grant once.
     pub id: [u8; 16],
-    /// The socket that was asked for: it is good nowhere else.
+    /// The requested socket; the grant is valid nowhere else.
     pub socket: SocketId,
-    /// As in the request: it is good in no other browser.
+    /// As in the request; the grant is valid in no other browser.
     pub binding: [u8; 32],
-    /// Who it is.
+    /// The login session.
     pub session: LoginSessionId,
     /// As in the request.
     pub return_to: String,
-    /// When, in seconds since 1970 (UTC).
+    /// Time of the grant in seconds since 1970 (UTC).
     pub at: i64,
 }
 
-/// Ties a login to the browser that began it; a cookie of the socket's own host.
+/// Binds a login to the browser that started it; a cookie of the socket's host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     /// Random.
     pub secret: [u8; 32],
-    /// When, in seconds since 1970 (UTC).
+    /// Time of creation in seconds since 1970 (UTC).
     pub at: i64,
 }
 
-/// The login at one socket; a cookie of the socket's own host.
+/// The login at one socket; a cookie of the socket's host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketCookie {
-    /// The socket: it is good nowhere else.
+    /// The socket; the cookie is valid nowhere else.
     pub socket: SocketId,
-    /// Who it is.
+    /// The login session.
     pub session: LoginSessionId,
-    /// When it was last renewed, in seconds since 1970 (UTC).
+    /// Time of the last renewal in seconds since 1970 (UTC).
     pub seen_at: i64,
 }
 
-/// What the place where people log in keeps in a browser, for each organisation: who it is there.
+/// The login at the login host, for each organisation; a cookie of the login host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignOn {
-    /// Who it is.
+    /// The login session.
     pub session: LoginSessionId,
 }
 
-/// An edge asks for the end of a login: the browser brings this to where people log in.
+/// An edge's request for a logout; the browser carries it to the login host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogoutTicket {
-    /// The login that ends, everywhere.
+pub struct LogoutRequest {
+    /// The login session, which ends at all sockets.
     pub session: LoginSessionId,
-    /// The socket where that was asked for.
+    /// The socket where the person logged out.
     pub socket: SocketId,
-    /// When, in seconds since 1970 (UTC).
+    /// Time of the request in seconds since 1970 (UTC).
     pub at: i64,
 }
 
-impl LogoutTicket {
-    /// Whether it is still done.
+impl LogoutRequest {
+    /// Whether the request is recent enough.
     #[must_use]
     pub fn is_fresh(&self, now: i64) -> bool {
         is_fresh(self.at, now, GRANT_SECONDS)
     }
 }
 
-/// Whether something made at `at` is believed `now`: for so many seconds, and not when it is of the future.
+/// Whether something of time `at` is at most `seconds` old at `now`, and not from the future.
 fn is_fresh(at: i64, now: i64, seconds: i64) -> bool {
     at <= now.saturating_add(CLOCK_LEEWAY_SECONDS) && now <= at.saturating_add(seconds)
 }
 
 impl LoginRequest {
-    /// Whether it is still answered.
+    /// Whether the request is recent enough.
     #[must_use]
     pub fn is_fresh(&self, now: i64) -> bool {
         is_fresh(self.at, now, LOGIN_SECONDS)
@@ -107,7 +107,8 @@ impl LoginRequest {
 }
 
 impl Grant {
-    /// Whether it lets in, at this socket, the browser with this binding. Whether it was used before is for the edge to know.
+    /// Whether the grant is valid at this socket for the browser with this binding. The edge checks whether it was used
+    /// before.
     #[must_use]
     pub fn is_for(&self, socket: SocketId, binding: &Binding, now: i64) -> bool {
         self.socket == socket && self.binding == binding.hash() && is_fresh(self.at, now, GRANT_SECONDS)
@@ -115,14 +116,14 @@ impl Grant {
 }
 
 impl Binding {
-    /// What others are told of it.
+    /// The hash of the secret, which is sent to others.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         use sha2::Digest as _;
         sha2::Sha256::digest(self.secret).into()
     }
 
-    /// Whether a login that it began may still come back.
+    /// Whether a login that started with this binding may still return.
     #[must_use]
     pub fn is_fresh(&self, now: i64) -> bool {
         is_fresh(self.at, now, LOGIN_SECONDS)
@@ -130,24 +131,24 @@ impl Binding {
 }
 
 impl SocketCookie {
-    /// Whether it is one of this socket that has not rested for longer than this.
+    /// Whether the cookie is valid at this socket and was used within the idle time.
     #[must_use]
     pub fn is_good(&self, socket: SocketId, idle_seconds: i64, now: i64) -> bool {
         self.socket == socket && is_fresh(self.seen_at, now, idle_seconds)
     }
 
-    /// Whether it is time for a new one: not at each request, and often enough that use is noticed.
+    /// Whether to renew the cookie: not at each request, and often enough to record use.
     #[must_use]
     pub fn wants_renewal(&self, idle_seconds: i64, now: i64) -> bool {
         now.saturating_sub(self.seen_at) >= (idle_seconds / 10).clamp(1, 60)
     }
 }
 
-/// The path and query to bring a person back to: within the same host whatever a browser makes of it, or `/`.
+/// A safe path and query to return to: within the same host in every browser's interpretation, or `/`.
 #[must_use]
 pub fn safe_return_to(wanted: &str) -> &str {
     let is_path = wanted.starts_with('/')
-        // `//host` and `/\host` are other hosts to browsers, and so is what they make of it without tabs and line ends.
+        // Browsers take `//host` and `/\host` for other hosts, also after removing tabs and line ends.
         && !wanted[1..].starts_with(['/', '\\'])
         && wanted.len() <= MAX_RETURN_TO_BYTES
         && wanted.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');

@@ -1,4 +1,4 @@
-//! What an edge takes besides TCP and TLS from everywhere: connectors over QUIC, and clients by their country.
+//! Edges: connectors over QUIC, and policies by country and autonomous system.
 
 use std::{net::SocketAddr, path::Path, thread};
 
@@ -13,7 +13,7 @@ use crate::{
     harness::{Home, Origin, curl, text, wait_until},
 };
 
-/// From where what stands before an edge comes, and says whose connections it brings.
+/// The address of the balancer before an edge, which sends the PROXY protocol.
 const BALANCER: &str = "127.0.0.2";
 
 /// MaxMind's own test databases.
@@ -65,7 +65,7 @@ fn a_connector_over_quic_at_an_edge_serves_clients_of_all_edges() {
     }
 }
 
-/// Stands before an edge, and says that all connections come from this client.
+/// A balancer before an edge that reports this client for all connections.
 fn balancer(client: &'static str, edge: SocketAddr) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -97,7 +97,7 @@ fn a_policy_by_country_and_a_rule_by_system_hold_at_edges() {
     let geo = ["--geoip-country", &country, "--geoip-asn", &asn];
     let mut control = ControlHere::start(&home, &bus);
     home.account();
-    // Control takes such rules only where it was told that edges can keep to them.
+    // Control accepts such rules only if the edges have databases.
     let refused = home.run(&["socket", "create", "--name", "x", "--deny", "country:GB"]);
     assert!(!refused.status.success() && text(&refused.stderr).contains("--geoip-country"), "{refused:?}");
     control.program = None;
@@ -138,12 +138,12 @@ fn a_policy_by_country_and_a_rule_by_system_hold_at_edges() {
         wait_until("the tunnels are found", || {
             (asks(&host, from_sweden) == 200 && asks(&other_host, from_sweden) == 200).then_some(())
         });
-        // Nobody knows the system of the British address, so it may be the one that is denied.
+        // The system of the British address is unknown, so it counts as the denied one.
         assert_eq!((asks(&host, from_britain), asks(&other_host, from_britain)), (403, 403), "{}", edge.port);
         assert_eq!((asks(&host, from_telstra), asks(&other_host, from_telstra)), (403, 403), "{}", edge.port);
         assert_eq!(edge.get(&home, &host, "/").0, 403, "an address of no country is not allowed");
     }
-    // An edge that is not given the databases lets nobody in whom such rules are about.
+    // An edge without the databases admits no client to sockets with such rules.
     let c = joins("us-2", "us", &[]);
     wait_until("the socket is known there too", || c.knows(&home, &host).then_some(()));
     assert_eq!((c.get(&home, &host, "/").0, c.get(&home, &other_host, "/").0), (403, 403));
