@@ -95,11 +95,8 @@ pub(crate) async fn serve(
         // 4. Check access.
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
         access::let_login_arrive(&server.access, &head).await;
-        let source = access::RequestSource {
-            address: client.addr.ip(),
-            certificate: client.certificate.as_deref(),
-            id: context.id(),
-        };
+        let (address, certificate) = (client.addr.ip(), client.certificate.as_deref());
+        let source = access::RequestSource { address, certificate, id: context.id() };
         let mut record = |who: Option<&Identity>, rule| context.record_decision(who, rule);
         let access = &server.access;
         let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;

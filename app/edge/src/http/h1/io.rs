@@ -81,7 +81,7 @@ impl<S> ServerIo<S> {
         (self.stream, self.server)
     }
 
-    /// Takes the next request, or its refusal. The time of the next head begins anew.
+    /// Takes the next request, or the refusal in its place. The head behind it has its own timeout.
     pub(super) fn poll_request(&mut self) -> Option<Result<NewRequest, RequestRefusal>> {
         let next = self.server.poll_request()?;
         self.head_due = None;
@@ -393,7 +393,7 @@ pub(super) mod tests {
         respond(&mut io);
         client.write_all(&HEAD[10..]).await.unwrap();
         assert!(io.wait().await.unwrap());
-        assert!(io.poll_request().unwrap().is_ok(), "the time of the second head begins with its turn");
+        assert!(io.poll_request().unwrap().is_ok(), "the second head came at once when its turn came");
     }
 
     /// Reads all bytes, and consumes them in the server.
