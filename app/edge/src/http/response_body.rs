@@ -30,8 +30,8 @@ const MAX_UNREAD_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The unread request body of an HTTP/2 stream whose response has ended, read within bounds.
 ///
-/// A client that still sends when its stream is reset may report a failure, although the response was complete and the
-/// reset says NO_ERROR (RFC 9113 section 8.1). Reading on gives the client time to see the response.
+/// A client that still sends when its stream is reset may report a failure, even behind a complete response and with
+/// NO_ERROR (RFC 9113 section 8.1). Reading on gives the client time to see the response.
 pub(crate) struct UnreadBody {
     body: ClientBody,
     state: Arc<UploadState>,
@@ -94,7 +94,7 @@ impl ResponseBody {
         Self { source, rest: Bytes::new(), context, closing_wire: None }
     }
 
-    /// Whether the edge made the body itself.
+    /// Whether the edge or its API made the body.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.source, Source::Own(_) | Source::Api(_))
     }

@@ -187,7 +187,7 @@ fn a_response_has_its_announced_length() {
     server.send_data(Bytes::from_static(b"ab"));
     server.handle_input(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(server.finish(None).is_err());
-    assert!(server.is_last() && server.poll_request().is_none(), "no response lands inside another one");
+    assert!(server.is_last() && server.poll_request().is_none(), "no response begins within another one");
 }
 
 #[test]
@@ -200,12 +200,12 @@ fn calls_out_of_order_change_nothing() {
     assert!(server.poll_request().is_none());
     assert!(crate::drive::respond(&mut server, StatusCode::OK));
     assert!(server.poll_request().unwrap().is_ok());
-    // The end of a response behind which another protocol began.
+    // The end of a response after which another protocol follows.
     crate::drive::respond(&mut server, StatusCode::SWITCHING_PROTOCOLS);
     server.handle_input(next);
     server.finish(None).unwrap();
     assert!(server.poll_request().is_none() && server.phase() == Phase::Switched);
-    // A refusal while a response is under way: the response goes out, and the connection closes.
+    // A refusal during a response: the response is completed, and the connection closes.
     let (_, mut server) = read("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     server.refuse(RequestRefusal::HeadTimeout);
     server.handle_input(next);
@@ -227,7 +227,7 @@ fn more_input_is_of_use_until_the_next_head_is_whole() {
     assert_eq!(server.phase(), Phase::Head);
     assert_eq!(server.poll_request().unwrap().unwrap().head.headers["host"], "b");
 
-    // A head that is refused when its turn comes: not before.
+    // An invalid head behind a request is refused only when the request is done.
     server.handle_input(b"GET / HTTP/1.1\r\nHost : c\r\nX: ");
     assert!(!server.wants_input() && server.refusal().is_none());
     assert!(crate::drive::respond(&mut server, StatusCode::OK));
