@@ -1,4 +1,4 @@
-//! From where clients may come.
+//! Access rules by client address, country and autonomous system.
 
 use std::{path::Path, sync::Arc};
 
@@ -19,7 +19,7 @@ fn deny(rules: &[&str]) -> AccessRules {
     AccessRules { allow: Vec::new(), deny: allow(rules).allow }
 }
 
-/// MaxMind's own test databases.
+/// MaxMind's test databases.
 fn geo() -> Arc<Geo> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../io/geo/tests/data");
     let (country, asn) = (data.join("GeoLite2-Country-Test.mmdb"), data.join("GeoLite2-ASN-Test.mmdb"));
@@ -27,7 +27,7 @@ fn geo() -> Arc<Geo> {
 }
 
 #[tokio::test]
-async fn a_client_that_is_not_let_in_gets_403_and_the_origin_hears_nothing() {
+async fn a_denied_client_gets_403_and_no_origin_is_reached() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
@@ -44,7 +44,7 @@ async fn a_client_that_is_not_let_in_gets_403_and_the_origin_hears_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_not_even_asked_for_a_password() {
+async fn access_rules_apply_before_the_password() {
     let world = World::start().await;
     let mut socket = world.socket();
     socket.protect(&world, "ann", "secret");
@@ -55,7 +55,7 @@ async fn who_is_not_let_in_is_not_even_asked_for_a_password() {
 }
 
 #[tokio::test]
-async fn a_tcp_connection_that_is_not_let_in_is_reset() {
+async fn a_denied_tcp_connection_is_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -70,7 +70,7 @@ async fn a_tcp_connection_that_is_not_let_in_is_reset() {
 }
 
 #[tokio::test]
-async fn countries_and_autonomous_systems_are_known_by_the_databases() {
+async fn access_rules_match_countries_and_autonomous_systems() {
     let world = World::start_with(|config| {
         config.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()];
         config.geo = Some(geo());
@@ -88,7 +88,7 @@ async fn countries_and_autonomous_systems_are_known_by_the_databases() {
     };
     let (british, swedish, telstra, nobody) = ("2.125.160.217", "89.160.20.113", "1.128.0.1", "203.0.113.1");
     socket.set(&world, |settings| settings.access = deny(&["country:GB"]));
-    // An address that no database knows may be in the country that is denied.
+    // An address that no database lists may be in the denied country.
     assert!(!comes_in(british).await && comes_in(swedish).await && !comes_in(nobody).await);
     socket.set(&world, |settings| settings.access = allow(&["country:se", "asn:1221"]));
     assert!(comes_in(swedish).await && comes_in(telstra).await);
@@ -99,7 +99,7 @@ async fn countries_and_autonomous_systems_are_known_by_the_databases() {
 }
 
 #[tokio::test]
-async fn a_list_that_cannot_be_kept_to_lets_nobody_in() {
+async fn an_unenforceable_list_denies_every_client() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("here").await).await;

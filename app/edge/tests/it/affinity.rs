@@ -1,4 +1,4 @@
-//! Which origin takes how much, and which client comes back to it.
+//! Weights of origins, and affinity of clients to an origin.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::{
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 impl TestSocket {
-    /// Gives the tunnel at this place another weight.
+    /// Sets the weight of the tunnel at this index.
     fn weigh(&mut self, world: &World, at: usize, weight: u16) {
         self.route.tunnels[at].weight = weight;
         world.routes.put(self.route.clone());
@@ -30,7 +30,7 @@ async fn counts(world: &World, socket: &TestSocket, requests: usize) -> HashMap<
 }
 
 #[tokio::test]
-async fn weights_of_three_and_one_are_fifteen_and_five_of_twenty() {
+async fn requests_follow_the_weights_of_tunnels() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _a = world.tunnel(&mut socket, named_origin("a").await).await;
@@ -43,7 +43,7 @@ async fn weights_of_three_and_one_are_fifteen_and_five_of_twenty() {
     assert_eq!(counts(&world, &socket, 5).await, HashMap::from([("b".to_owned(), 5)]), "0 drains");
 }
 
-/// An origin that says its name and which cookies it got.
+/// An origin that responds with its name and the cookies of the request.
 async fn cookie_origin(name: &'static str) -> std::net::SocketAddr {
     origin(move |request| async move {
         let cookies: Vec<_> = request.headers().get_all("cookie").iter().map(|v| v.to_str().unwrap()).collect();
@@ -58,7 +58,7 @@ async fn get_with(world: &World, socket: &TestSocket, cookie: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_cookie_keeps_ten_requests_at_one_origin_and_moves_when_that_is_gone() {
+async fn a_cookie_keeps_a_client_at_one_origin_until_that_origin_leaves() {
     let world = World::start().await;
     let mut socket = world.socket();
     let mut connectors = HashMap::new();
@@ -98,7 +98,7 @@ async fn a_cookie_keeps_ten_requests_at_one_origin_and_moves_when_that_is_gone()
 }
 
 #[tokio::test]
-async fn tcp_clients_stay_by_their_address_and_only_those_of_an_origin_that_goes_move() {
+async fn tcp_clients_keep_their_origin_by_address() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -141,7 +141,7 @@ async fn tcp_clients_stay_by_their_address_and_only_those_of_an_origin_that_goes
 }
 
 #[tokio::test]
-async fn http_clients_can_stay_by_their_address_too() {
+async fn http_clients_keep_their_origin_by_address() {
     let world = World::start().await;
     let mut socket = world.socket();
     let mut connectors = Vec::new();

@@ -1,4 +1,4 @@
-//! Origins of which nobody says whether they were reached: what may have got there goes nowhere else.
+//! Retries at origins that may or may not have received a request.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use crate::{
     harness::*,
 };
 
-/// A connector that takes all that comes, and says neither that its origin was reached nor that it was not.
+/// A connector that reads every stream and reports neither success nor failure of its origin.
 #[derive(Clone, Default)]
 struct Mute {
     streams: Arc<AtomicUsize>,
@@ -48,14 +48,14 @@ impl OriginHandler for Mute {
     }
 }
 
-/// Long enough for the origin that is well on a busy machine, and for a tunnel to come meanwhile.
-fn impatient(config: &mut sallyport_edge::EdgeConfig) {
+/// Sets a connect timeout that leaves a healthy origin enough time on a busy machine.
+fn short_connect_timeout(config: &mut sallyport_edge::EdgeConfig) {
     config.connect_timeout = Duration::from_secs(3);
 }
 
 #[tokio::test]
-async fn nothing_of_a_request_that_may_not_be_repeated_leaves_before_its_origin_is_reached() {
-    let world = World::start_with(impatient).await;
+async fn a_request_that_is_not_idempotent_is_sent_only_to_a_reached_origin() {
+    let world = World::start_with(short_connect_timeout).await;
     let mut socket = world.socket();
     let (mute, tunnel) = (Mute::default(), world.new_tunnel(&mut socket));
     let _mute = world.connect_with(tunnel, Arc::new(mute.clone())).await;
@@ -63,7 +63,7 @@ async fn nothing_of_a_request_that_may_not_be_repeated_leaves_before_its_origin_
     let head = |method: &str, fields: &str| {
         format!("{method} / HTTP/1.1\r\nHost: {}\r\n{fields}Connection: close\r\n\r\n", socket.host())
     };
-    // Which of the two is asked first takes turns, and who is silent is left out after the first time.
+    // The origins take turns. The silent origin is left out after its first timeout.
     let post = head("POST", "Content-Length: 0\r\n");
     for _ in 0..2 {
         let answer = world.raw(&socket, post.as_bytes()).await;
@@ -74,8 +74,8 @@ async fn nothing_of_a_request_that_may_not_be_repeated_leaves_before_its_origin_
 }
 
 #[tokio::test]
-async fn a_request_that_may_be_repeated_travels_with_the_opening() {
-    let world = World::start_with(impatient).await;
+async fn an_idempotent_request_is_sent_with_the_open_frame() {
+    let world = World::start_with(short_connect_timeout).await;
     let mut socket = world.socket();
     let (mute, tunnel) = (Mute::default(), world.new_tunnel(&mut socket));
     let _mute = world.connect_with(tunnel, Arc::new(mute.clone())).await;
@@ -87,8 +87,8 @@ async fn a_request_that_may_be_repeated_travels_with_the_opening() {
 }
 
 #[tokio::test]
-async fn a_connection_goes_to_another_origin_only_when_none_of_its_words_may_have_arrived() {
-    let world = World::start_with(impatient).await;
+async fn a_tcp_connection_is_retried_only_if_no_bytes_were_sent() {
+    let world = World::start_with(short_connect_timeout).await;
     let (mute, well) = (Mute::default(), service(says_back).await);
     for says_something in [true, false] {
         let mut socket = world.socket();

@@ -1,4 +1,4 @@
-//! Who used what: the end of every flow that is to be recorded, and those that run, until somebody cuts them.
+//! Audit records of flows, and the list of live flows.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,7 +20,7 @@ use crate::{
     http1_connections::unended,
 };
 
-/// Keeps what is recorded.
+/// A sink that stores audit events.
 #[derive(Default)]
 struct Kept(Mutex<Vec<AuditEvent>>);
 
@@ -35,7 +35,7 @@ impl Kept {
         self.0.lock().unwrap().len()
     }
 
-    /// The uses recorded, once there are so many.
+    /// Waits for this many recorded flows and returns them.
     async fn flows(&self, count: usize) -> Vec<AuditFlow> {
         until("the flows are recorded", || self.count() >= count).await;
         self.0.lock().unwrap().iter().map(|event| *event.flow.clone().unwrap()).collect()
@@ -53,7 +53,7 @@ async fn world(all: bool) -> (World, Arc<Kept>, LiveFlows) {
 }
 
 #[tokio::test]
-async fn a_connection_and_a_request_are_recorded_with_all_that_is_known_of_them() {
+async fn a_connection_and_a_request_are_recorded_with_all_fields() {
     let (world, kept, live) = world(true).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -81,7 +81,7 @@ async fn a_connection_and_a_request_are_recorded_with_all_that_is_known_of_them(
 }
 
 #[tokio::test]
-async fn an_answer_of_which_a_client_has_all_is_complete_though_its_origin_never_ends_it() {
+async fn a_response_received_in_full_is_complete_without_the_end_of_its_stream() {
     let (world, kept, _) = world(true).await;
     for (at, body) in [&b""[..], b"hello"].into_iter().enumerate() {
         let mut socket = world.socket();
@@ -98,7 +98,7 @@ async fn an_answer_of_which_a_client_has_all_is_complete_though_its_origin_never
 }
 
 #[tokio::test]
-async fn unless_all_is_wanted_only_sockets_that_ask_leave_events() {
+async fn only_sockets_with_policies_are_recorded_by_default() {
     let (world, kept, _) = world(false).await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
@@ -112,7 +112,7 @@ async fn unless_all_is_wanted_only_sockets_that_ask_leave_events() {
 }
 
 #[tokio::test]
-async fn a_connection_is_seen_while_it_runs_and_ends_when_it_is_cut() {
+async fn a_live_connection_is_listed_and_can_be_killed() {
     let (world, kept, live) = world(true).await;
     let mut socket = world.socket();
     let organisation = socket.route.account;
@@ -140,7 +140,7 @@ async fn a_connection_is_seen_while_it_runs_and_ends_when_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_websocket_is_seen_while_it_runs_and_ends_when_it_is_cut() {
+async fn a_live_websocket_is_listed_and_can_be_killed() {
     let (world, kept, live) = world(true).await;
     let mut socket = world.socket();
     let addr = origin(|mut request| async move {
