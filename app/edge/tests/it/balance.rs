@@ -1,4 +1,4 @@
-//! Many origins, failing origins, no origins.
+//! Balancing over several origins, failing origins and missing origins.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use tokio::io::AsyncWriteExt;
 use crate::harness::*;
 
 #[tokio::test]
-async fn twenty_requests_over_four_origins_are_five_each() {
+async fn requests_are_spread_evenly_over_four_origins() {
     let world = World::start().await;
     let mut socket = world.socket();
     let mut connectors = Vec::new();
@@ -60,7 +60,7 @@ async fn a_busy_origin_gets_fewer_requests() {
     .await;
     let _slow = world.tunnel(&mut socket, slow).await;
     let _fast = world.tunnel(&mut socket, fast).await;
-    // One of these is stuck with the slow origin; all that come after go to the other.
+    // One of these requests is stuck at the slow origin. All later requests go to the other origin.
     let mut first = world.client(&socket).await;
     let mut second = world.client(&socket).await;
     let head = format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", socket.host());
@@ -78,7 +78,7 @@ async fn a_busy_origin_gets_fewer_requests() {
 }
 
 #[tokio::test]
-async fn a_request_with_a_body_goes_to_another_origin_when_one_refuses() {
+async fn a_request_with_a_body_is_retried_when_an_origin_refuses() {
     let world = World::start().await;
     let mut socket = world.socket();
     let alive = origin(|request| async move {
@@ -101,9 +101,9 @@ async fn a_request_with_a_body_goes_to_another_origin_when_one_refuses() {
 }
 
 #[tokio::test]
-async fn every_kind_of_absence_has_its_status_and_a_page_with_the_request_id() {
+async fn each_failure_has_its_status_and_an_error_page() {
     let world = World::start_with(|config| config.response_timeout = Duration::from_millis(300)).await;
-    // Nothing has this name.
+    // No socket has this name.
     let nobody = world.client_with("nobody-here-1.localhost", &[b"http/1.1"]).await;
     let mut nobody = nobody;
     let head = "GET / HTTP/1.1\r\nHost: nobody-here-1.localhost\r\nAccept: text/html\r\n\r\n";
@@ -111,14 +111,14 @@ async fn every_kind_of_absence_has_its_status_and_a_page_with_the_request_id() {
     let answer = read_answer(&mut nobody).await;
     assert_eq!((answer.status, answer.header("content-type")), (404, Some("text/html; charset=utf-8")));
     assert!(answer.text().contains(answer.header("x-request-id").unwrap()));
-    // Every origin refuses.
+    // Every origin refuses the connection.
     let mut refused = world.socket();
     let _one = world.tunnel(&mut refused, dead_origin()).await;
     let _two = world.tunnel(&mut refused, dead_origin()).await;
     let json = format!("GET / HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\r\n", refused.host());
     let answer = world.raw(&refused, json.as_bytes()).await;
     assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/problem+json")));
-    // An origin takes the request and says nothing.
+    // An origin accepts the request and never responds.
     let mut slow = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
         read_rest(&mut tcp).await;
@@ -126,7 +126,7 @@ async fn every_kind_of_absence_has_its_status_and_a_page_with_the_request_id() {
     .await;
     let _slow = world.tunnel(&mut slow, addr).await;
     assert_eq!(world.get(&slow, "/").await.status, 504);
-    // An origin says nonsense, or nothing and ends.
+    // An origin sends garbage, or closes the connection without a response.
     let mut broken = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
         read_head(&mut tcp).await;
@@ -138,12 +138,12 @@ async fn every_kind_of_absence_has_its_status_and_a_page_with_the_request_id() {
 }
 
 #[tokio::test]
-async fn a_request_waits_for_a_tunnel_that_is_about_to_come() {
+async fn a_request_waits_for_an_expected_tunnel() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = named_origin("here").await;
     let tunnel = world.new_tunnel(&mut socket);
-    // The edge has just started, so the tunnel is expected.
+    // The edge has just started and still expects the tunnel.
     let mut client = world.client(&socket).await;
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -153,7 +153,7 @@ async fn a_request_waits_for_a_tunnel_that_is_about_to_come() {
 }
 
 #[tokio::test]
-async fn a_socket_without_tunnels_says_so_in_the_end() {
+async fn a_socket_without_tunnels_fails_after_the_wait() {
     let world = World::start().await;
     let socket = world.socket();
     let answer = world.get(&socket, "/").await;
@@ -165,7 +165,7 @@ async fn a_socket_without_tunnels_says_so_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connectors_that_restart_one_by_one_under_load_fail_no_request() {
+async fn a_rolling_restart_of_connectors_fails_no_request() {
     let world = Arc::new(World::start().await);
     let mut socket = world.socket();
     let (one, two) = (named_origin("one").await, named_origin("two").await);
@@ -225,7 +225,7 @@ async fn a_deleted_tunnel_or_a_new_credential_ends_the_attachment() {
 }
 
 #[tokio::test]
-async fn a_killed_connector_leaves_and_a_new_one_takes_its_place() {
+async fn a_new_connector_replaces_a_killed_one() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = named_origin("here").await;
@@ -239,7 +239,7 @@ async fn a_killed_connector_leaves_and_a_new_one_takes_its_place() {
 }
 
 #[tokio::test]
-async fn a_second_connector_takes_a_tunnel_over() {
+async fn a_second_connector_takes_over_a_tunnel() {
     let world = World::start().await;
     let mut socket = world.socket();
     let first = world.tunnel(&mut socket, named_origin("first").await).await;
@@ -261,7 +261,7 @@ async fn a_second_connector_takes_a_tunnel_over() {
 }
 
 #[tokio::test]
-async fn credentials_and_tunnels_that_are_not_known_are_refused() {
+async fn unknown_credentials_and_tunnels_are_refused() {
     let world = World::start().await;
     let mut socket = world.socket();
     let tunnel = world.new_tunnel(&mut socket);
@@ -274,7 +274,7 @@ async fn credentials_and_tunnels_that_are_not_known_are_refused() {
 }
 
 #[tokio::test]
-async fn a_body_under_a_coding_that_nobody_asked_for_is_502() {
+async fn a_body_with_an_unrequested_coding_is_502() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -289,7 +289,7 @@ async fn a_body_under_a_coding_that_nobody_asked_for_is_502() {
 }
 
 #[tokio::test]
-async fn connections_of_a_burst_that_shared_the_control_connection_are_not_kept_once_there_are_legs() {
+async fn a_burst_over_the_control_connection_leaves_no_idle_connections_there() {
     let world = Arc::new(World::start().await);
     let mut socket = world.socket();
     let (release, reached) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -315,7 +315,7 @@ async fn connections_of_a_burst_that_shared_the_control_connection_are_not_kept_
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
     let socket = Arc::new(socket);
-    // Connected before they ask: what comes one by one, as handshakes end, finds legs that come as fast.
+    // All clients connect before the first request. Otherwise legs could open as fast as handshakes end.
     let mut clients = Vec::new();
     for _ in 0..64 {
         clients.push(world.client(&socket).await);
@@ -323,7 +323,7 @@ async fn connections_of_a_burst_that_shared_the_control_connection_are_not_kept_
     let burst: Vec<_> = clients
         .into_iter()
         .map(|mut client| {
-            // With a body, so that none shares by choice.
+            // A request with a body never shares the control connection by choice.
             let head = format!("POST / HTTP/1.1\r\nhost: {}\r\ncontent-length: 1\r\n\r\nx", socket.host());
             tokio::spawn(async move {
                 client.write_all(head.as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Bodies that stream, and what happens when they do not come to their end.
+//! Streaming of bodies, and bodies that end early.
 
 use std::{
     sync::{
@@ -44,7 +44,7 @@ async fn chunked_bodies_and_trailers_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_100_continue_hears_the_origins_word() {
+async fn a_100_continue_comes_from_the_origin() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -77,19 +77,19 @@ async fn a_client_that_expects_100_continue_hears_the_origins_word() {
     client.write_all(head("/unwanted").as_bytes()).await.unwrap();
     let answer = read_answer(&mut client).await;
     assert_eq!((answer.status, answer.text()), (413, "no"));
-    // Whether the body follows is up to the client: nobody could tell it from another request.
+    // The client decides whether it sends the body. The edge cannot tell the body from another request.
     assert_eq!(answer.header("connection"), Some("close"));
     assert_eq!(read_rest(&mut client).await, b"");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_long_in_coming_is_whole_though_its_client_was_never_told_to_send_a_body() {
+async fn a_slow_response_is_whole_without_100_continue() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
         read_head(&mut tcp).await;
         tcp.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
-        // Longer than anybody waits for the word before the body is taken regardless.
+        // This delay exceeds the time that any side waits for 100 Continue.
         for _ in 0..6 {
             tcp.write_all(b"2\r\nab\r\n").await.unwrap();
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -110,7 +110,7 @@ async fn an_answer_that_is_long_in_coming_is_whole_though_its_client_was_never_t
 }
 
 #[tokio::test]
-async fn events_arrive_one_by_one() {
+async fn server_sent_events_arrive_one_by_one() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -118,7 +118,7 @@ async fn events_arrive_one_by_one() {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
             .await
             .unwrap();
-        // The next event comes only after the client has seen the one before: it says so out of band.
+        // The client confirms each event out of band. The origin sends the next event only then.
         for _ in 0..3 {
             tcp.write_all(b"9\r\ndata: x\n\n\r\n").await.unwrap();
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -138,7 +138,7 @@ async fn events_arrive_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_connector_killed_in_mid_body_ends_the_answer_abnormally() {
+async fn a_connector_killed_mid_body_aborts_the_response() {
     let world = World::start().await;
     for head in ["content-length: 1000", "transfer-encoding: chunked", "connection: close"] {
         let mut socket = world.socket();
@@ -165,7 +165,7 @@ async fn a_connector_killed_in_mid_body_ends_the_answer_abnormally() {
 }
 
 #[tokio::test]
-async fn an_origin_that_dies_in_mid_body_ends_the_answer_abnormally() {
+async fn an_origin_that_fails_mid_body_aborts_the_response() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -179,7 +179,7 @@ async fn an_origin_that_dies_in_mid_body_ends_the_answer_abnormally() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_frees_its_origin() {
+async fn a_client_disconnect_closes_the_origin_connection() {
     let world = World::start().await;
     let mut socket = world.socket();
     let ended = Arc::new(AtomicBool::new(false));
@@ -233,7 +233,7 @@ async fn a_large_body_streams_both_ways_in_little_memory() {
         for _ in 0..TOTAL / piece.len() {
             write.write_all(&piece).await.unwrap();
         }
-        // What the socket had no room for lies in the records of TLS still.
+        // TLS records still hold the bytes for which the socket had no room.
         write.flush().await.unwrap();
         write
     });
@@ -251,7 +251,7 @@ async fn a_large_body_streams_both_ways_in_little_memory() {
 }
 
 #[tokio::test]
-async fn an_upload_that_takes_longer_than_the_answer_may_is_no_timeout() {
+async fn a_long_upload_does_not_hit_the_response_timeout() {
     let world = World::start_with(|config| config.response_timeout = Duration::from_secs(3)).await;
     let mut socket = world.socket();
     let addr = origin(|request| async move {
@@ -268,22 +268,22 @@ async fn an_upload_that_takes_longer_than_the_answer_may_is_no_timeout() {
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
     assert_eq!(read_answer(&mut client).await.text(), "10");
-    // One that stops altogether is the client's fault.
+    // An upload that stops altogether is an error of the client.
     let mut client = world.client(&socket).await;
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(b"x").await.unwrap();
     assert_eq!(read_answer(&mut client).await.status, 408);
 }
 
-/// How much of uploads the edge holds, as its metrics have it.
-fn uploads_held(world: &World) -> usize {
+/// The bytes of uploads that the edge buffers, from its metrics.
+fn buffered_upload_bytes(world: &World) -> usize {
     let text = world.edge.metrics_text().unwrap();
     let line = text.lines().find(|line| line.starts_with("sallyport_edge_uploads_held_bytes ")).unwrap();
     line.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
 #[tokio::test]
-async fn uploads_that_no_origin_reads_hold_so_much_memory_and_give_it_back() {
+async fn unread_uploads_hold_bounded_memory_and_release_it() {
     const CLIENTS: usize = 12;
     const PINGS: Duration = Duration::from_secs(3);
     let world = World::start_with(|config| config.ping_interval = PINGS).await;
@@ -294,7 +294,7 @@ async fn uploads_that_no_origin_reads_hold_so_much_memory_and_give_it_back() {
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
-    // More than the buffers of the kernel on the way take.
+    // This size exceeds the kernel buffers on the path.
     let body = bytes::Bytes::from(vec![b'x'; 32 << 20]);
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -306,16 +306,16 @@ async fn uploads_that_no_origin_reads_hold_so_much_memory_and_give_it_back() {
             clients.push(tokio::spawn(sender.send_request(request)));
         }
     }
-    // Without a bound it would be 4 MiB of each of them.
-    until("the bound is reached", || uploads_held(&world) >= 32 << 20).await;
+    // Without a bound, each upload would hold 4 MiB.
+    until("the bound is reached", || buffered_upload_bytes(&world) >= 32 << 20).await;
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    let held = uploads_held(&world);
+    let held = buffered_upload_bytes(&world);
     assert!(held <= (32 << 20) + CLIENTS * 128 * 1024, "{held}");
     clients.iter().for_each(tokio::task::JoinHandle::abort);
     drop(clients);
-    // A connection that is not read from does not see its client leave: it ends when a ping is not answered in time.
+    // The edge does not notice a client's disconnect while it reads nothing. The connection ends at the ping timeout.
     let nothing_held = async {
-        while uploads_held(&world) > 0 {
+        while buffered_upload_bytes(&world) > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };

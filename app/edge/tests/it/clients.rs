@@ -1,4 +1,4 @@
-//! Clients that take nothing, or give nothing, and what they must not hold up.
+//! Clients that stop reading or sending, and the timeouts that end them.
 
 use std::{
     pin::Pin,
@@ -16,10 +16,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::*;
 
-/// Short enough for a test, and long enough for a busy machine.
+/// The send and receive timeout: short for a test, and long for a busy machine.
 const BOUND: Duration = Duration::from_secs(2);
 
-/// An origin whose answers never end, and whether one of its connections has.
+/// An origin with endless responses, and a flag that is set when one of its connections has ended.
 async fn endless_origin() -> (std::net::SocketAddr, Arc<AtomicBool>) {
     let ended = Arc::new(AtomicBool::new(false));
     let (addr, _) = raw_origin({
@@ -42,7 +42,7 @@ async fn endless_origin() -> (std::net::SocketAddr, Arc<AtomicBool>) {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_reading_does_not_hold_its_origin() {
+async fn a_client_that_stops_reading_releases_its_origin() {
     let world = World::start_with(|config| config.send_timeout = BOUND).await;
     let mut socket = world.socket();
     let (addr, ended) = endless_origin().await;
@@ -54,7 +54,7 @@ async fn a_client_that_stops_reading_does_not_hold_its_origin() {
 }
 
 #[tokio::test]
-async fn an_http2_stream_without_window_does_not_hold_its_origin_and_others_go_on() {
+async fn an_http2_stream_with_no_window_releases_its_origin_and_other_streams_go_on() {
     let world = World::start_with(|config| config.send_timeout = BOUND).await;
     let mut socket = world.socket();
     let (addr, ended) = endless_origin().await;
@@ -70,7 +70,7 @@ async fn an_http2_stream_without_window_does_not_hold_its_origin_and_others_go_o
 }
 
 #[tokio::test]
-async fn an_answer_that_has_nothing_to_send_is_left_alone() {
+async fn a_response_with_nothing_to_send_is_not_timed_out() {
     let world = World::start_with(|config| config.send_timeout = Duration::from_millis(300)).await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -89,7 +89,7 @@ async fn an_answer_that_has_nothing_to_send_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_slow_client_gets_its_whole_answer() {
+async fn a_slow_client_gets_its_whole_response() {
     const LENGTH: usize = 24 * 1024 * 1024;
     let world = World::start_with(|config| config.send_timeout = BOUND).await;
     let mut socket = world.socket();
@@ -112,7 +112,7 @@ async fn a_slow_client_gets_its_whole_answer() {
 }
 
 #[tokio::test]
-async fn a_body_that_stops_coming_after_its_answer_is_ended() {
+async fn a_body_that_stalls_after_its_response_is_ended() {
     let world = World::start_with(|config| config.send_timeout = BOUND).await;
     let mut socket = world.socket();
     let ended = Arc::new(AtomicBool::new(false));
@@ -142,7 +142,7 @@ async fn a_body_that_stops_coming_after_its_answer_is_ended() {
     until("the request at the origin has ended", || ended.load(Ordering::SeqCst)).await;
 }
 
-/// A body that counts how much of it was taken.
+/// A body that counts the pieces taken from it.
 struct Counted {
     pieces: usize,
     taken: Arc<AtomicUsize>,
@@ -167,7 +167,7 @@ impl http_body::Body for Counted {
 }
 
 #[tokio::test]
-async fn an_http2_upload_that_nobody_wants_gets_its_answer_and_is_not_cut_off() {
+async fn an_unread_http2_upload_gets_its_response_and_may_finish() {
     const PIECES: usize = 200;
     let world = World::start().await;
     let mut socket = world.socket();
@@ -186,13 +186,13 @@ async fn an_http2_upload_that_nobody_wants_gets_its_answer_and_is_not_cut_off() 
         let answer = soon(sender.send_request(request)).await.unwrap();
         assert_eq!(answer.status(), status, "{host}");
         assert!(soon(answer.into_body().collect()).await.is_ok(), "{host}");
-        // The answer ends before the upload does, which goes on to its own end.
+        // The response ends before the upload does. The upload still runs to its end.
         until("the upload was not cut off", || taken.load(Ordering::SeqCst) == PIECES * PIECE.len()).await;
     }
 }
 
 #[tokio::test]
-async fn an_http2_upload_without_end_that_nobody_wants_is_cut_off_after_its_answer() {
+async fn an_endless_unread_http2_upload_is_reset_after_its_response() {
     let world = World::start().await;
     let socket = world.socket();
     let mut sender = world.http2(&socket).await;
@@ -205,7 +205,7 @@ async fn an_http2_upload_without_end_that_nobody_wants_is_cut_off_after_its_answ
 }
 
 #[tokio::test]
-async fn what_the_api_reads_is_counted() {
+async fn request_bytes_that_the_api_reads_are_counted() {
     let world = World::start().await;
     let socket = world.socket();
     let body = "x".repeat(12_345);
