@@ -1,4 +1,4 @@
-//! Direct origins: those that the edge dials itself.
+//! Direct origins: origins that the edge dials itself.
 
 use std::{
     convert::Infallible,
@@ -39,7 +39,7 @@ async fn world_of(networks: &[&str]) -> World {
 }
 
 impl TestSocket {
-    /// One more direct origin.
+    /// Adds a direct origin with this address.
     pub(crate) fn direct(&mut self, world: &World, address: &str) -> DirectOriginId {
         let number = u8::try_from(self.route.origins.len()).unwrap();
         let id = DirectOriginId::from_random([100 + number; 16]);
@@ -57,7 +57,7 @@ impl TestSocket {
     }
 }
 
-/// The number in the metrics' line that begins like this.
+/// The value of the metric whose line starts with this text.
 fn metric(world: &World, line: &str) -> u64 {
     let text = world.edge.metrics_text().unwrap();
     text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)
@@ -67,7 +67,7 @@ fn dials(world: &World, outcome: &str) -> u64 {
     metric(world, &format!("sallyport_edge_direct_dials_total{{outcome=\"{outcome}\"}}"))
 }
 
-/// An origin that says its name; how many connections it has taken, too.
+/// An origin that responds with its name, and the count of its connections.
 async fn counted_origin(name: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
     let (listener, count) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::new(AtomicUsize::new(0)));
     let (addr, taken) = (listener.local_addr().unwrap(), count.clone());
@@ -82,7 +82,7 @@ async fn counted_origin(name: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn direct_origins_and_tunnels_share_what_comes_and_connections_are_used_again() {
+async fn direct_origins_and_tunnels_share_requests_and_connections_are_reused() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let (direct, taken) = counted_origin("direct").await;
@@ -107,8 +107,8 @@ async fn direct_origins_and_tunnels_share_what_comes_and_connections_are_used_ag
 }
 
 #[tokio::test]
-async fn a_name_is_dialed_where_it_leads_and_each_of_its_addresses_is_tried() {
-    // localhost is 127.0.0.1 and ::1, and this one listens at the second one alone.
+async fn a_name_is_resolved_and_each_address_is_tried() {
+    // localhost resolves to 127.0.0.1 and ::1. This origin listens only on the second address.
     let Ok(listener) = TcpListener::bind("[::1]:0").await else { return };
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -121,7 +121,7 @@ async fn a_name_is_dialed_where_it_leads_and_each_of_its_addresses_is_tried() {
     let mut socket = world.socket();
     socket.direct(&world, &format!("localhost:{port}"));
     assert_eq!(world.get(&socket, "/").await.text(), "six");
-    // Only one of them may be dialed, and nobody is there.
+    // Only one of the addresses may be dialed, and nothing listens there.
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     socket.direct(&world, &format!("localhost:{port}"));
@@ -130,7 +130,7 @@ async fn a_name_is_dialed_where_it_leads_and_each_of_its_addresses_is_tried() {
 }
 
 #[tokio::test]
-async fn what_the_operator_has_not_named_is_not_dialed() {
+async fn networks_outside_the_allow_list_are_not_dialed() {
     let (origin, taken) = counted_origin("secret").await;
     for (networks, dialed) in [
         (&["10.0.0.0/8"][..], origin.to_string()),
@@ -146,7 +146,7 @@ async fn what_the_operator_has_not_named_is_not_dialed() {
         assert_eq!((answer.status, dials(&world, "failed")), (502, 1), "{dialed}: {}", answer.text());
         assert!(!answer.text().contains("127.0.0.1"), "clients do not learn of addresses: {}", answer.text());
     }
-    // Where nothing may be dialed, nothing is tried either.
+    // With no allowed network, the edge dials nothing.
     let world = world_of(&[]).await;
     let mut socket = world.socket();
     socket.direct(&world, &origin.to_string());
@@ -158,7 +158,7 @@ async fn what_the_operator_has_not_named_is_not_dialed() {
 }
 
 #[tokio::test]
-async fn an_edge_does_not_dial_what_it_serves_itself() {
+async fn an_edge_does_not_dial_its_own_addresses() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     socket.direct(&world, &world.addr.to_string());
@@ -172,7 +172,7 @@ async fn an_edge_does_not_dial_what_it_serves_itself() {
 }
 
 #[tokio::test]
-async fn an_origin_that_is_killed_costs_no_request() {
+async fn a_killed_origin_fails_no_request() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let (alive, _) = counted_origin("alive").await;
@@ -189,7 +189,7 @@ async fn an_origin_that_is_killed_costs_no_request() {
     assert_eq!(dials(&world, "refused"), 5, "it is left out after five");
 }
 
-/// An address that takes no connection and refuses none: its queue is full. It stays so for as long as this lives.
+/// An address that neither accepts nor refuses connections: its queue is full while the returned guard lives.
 async fn silent_origin() -> (SocketAddr, impl Sized) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -203,7 +203,7 @@ async fn silent_origin() -> (SocketAddr, impl Sized) {
 }
 
 #[tokio::test]
-async fn an_origin_that_is_silent_costs_one_request_its_time_and_the_next_ones_nothing() {
+async fn a_silent_origin_delays_one_request_and_no_later_one() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let ((silent, _held), (alive, _)) = (silent_origin().await, counted_origin("alive").await);
@@ -216,7 +216,7 @@ async fn an_origin_that_is_silent_costs_one_request_its_time_and_the_next_ones_n
 }
 
 #[tokio::test]
-async fn tcp_goes_both_ways_with_its_ends_and_resets() {
+async fn tcp_passes_both_ways_with_half_closes_and_resets() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -229,7 +229,7 @@ async fn tcp_goes_both_ways_with_its_ends_and_resets() {
 }
 
 #[tokio::test]
-async fn the_clients_address_comes_first_where_the_origin_wants_it() {
+async fn the_proxy_protocol_header_comes_first() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -238,7 +238,7 @@ async fn the_clients_address_comes_first_where_the_origin_wants_it() {
 }
 
 #[tokio::test]
-async fn datagrams_come_and_go() {
+async fn datagrams_pass_both_ways() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -272,7 +272,7 @@ async fn datagrams_come_and_go() {
         assert_eq!(&answer[..n], b"echo hello");
     }
     assert_eq!(peers.lock().unwrap().len(), 2, "each client has a socket of its own");
-    // Nobody is there.
+    // Nothing listens at this address.
     drop(peers);
     let mut nobody = world.socket();
     let port = nobody.assert_udp(&world);
@@ -289,7 +289,8 @@ async fn datagrams_come_and_go() {
     .await;
 }
 
-/// An HTTPS origin with a certificate that it has signed itself, for this name; gives that certificate in PEM and DER too.
+/// An HTTPS origin with a self-signed certificate for this name. Returns its address and the certificate in PEM and
+/// DER.
 async fn tls_origin(name: &str) -> (SocketAddr, String, Vec<u8>) {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let (pem, der) = (made.cert.pem(), made.cert.der().to_vec());
@@ -326,7 +327,7 @@ async fn tls_origin(name: &str) -> (SocketAddr, String, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn an_origin_that_speaks_tls_has_to_prove_who_it_is() {
+async fn an_https_origin_must_present_a_valid_certificate() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     socket.route.socket_type = SocketType::Https;
@@ -351,7 +352,7 @@ async fn an_origin_that_speaks_tls_has_to_prove_who_it_is() {
     socket.route.origins[0].tls = OriginTlsSettings { ca, ..plain() };
     socket.speaks(&world, OriginProtocol::Http2);
     assert_eq!(world.get(&socket, "/").await.text(), "two");
-    // By its address, the name has to be said.
+    // The address is an IP address, so the settings must name the server.
     socket.route.origins[0].address = addr.to_string().parse().unwrap();
     world.routes.put(socket.route.clone());
     assert_eq!(world.get(&socket, "/").await.status, 502);
@@ -361,7 +362,7 @@ async fn an_origin_that_speaks_tls_has_to_prove_who_it_is() {
 }
 
 #[tokio::test]
-async fn direct_origins_are_checked_before_anybody_comes() {
+async fn direct_origins_are_checked_before_the_first_client() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     socket.route.settings.health_check = Some(HealthCheck {
@@ -391,7 +392,7 @@ async fn direct_origins_are_checked_before_anybody_comes() {
 }
 
 #[tokio::test]
-async fn a_client_comes_back_to_its_direct_origin() {
+async fn a_client_returns_to_its_direct_origin() {
     let world = world_of(&["127.0.0.0/8"]).await;
     for affinity in [Affinity::Address, Affinity::Cookie] {
         let mut socket = world.socket();

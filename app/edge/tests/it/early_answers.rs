@@ -1,5 +1,5 @@
-//! Answers that come before the end of their requests: the client gets them whole, and its connection goes on or says that it does
-//! not.
+//! Responses that come before the end of their request. The client gets the whole response. Its connection then goes
+//! on, or the response announces its close.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     raw_http2::{Outcome::Answer, *},
 };
 
-/// More than is waited for behind an answer, and than buffers on the way hold.
+/// More than the edge reads after a response, and more than the buffers on the path hold.
 const LONG_BYTES: usize = 24 * 1024 * 1024;
 
-/// An origin that answers each request at its head, and drops what comes of the body as long as something does.
+/// An origin that responds after each request head, and discards the body while it arrives.
 async fn refusing_origin(answer: &'static str) -> SocketAddr {
     let (addr, _) = raw_origin(move |mut tcp| async move {
         read_head(&mut tcp).await;
@@ -26,7 +26,7 @@ async fn refusing_origin(answer: &'static str) -> SocketAddr {
     addr
 }
 
-/// Hosts whose answers come before the body: of the edge itself, of the API, which does not read it, and of an origin.
+/// Hosts that respond before the body: the edge, the API (which does not read the body), and an origin.
 async fn hosts(world: &World, socket: &mut TestSocket) -> ([(String, u16); 3], Connector) {
     let origin = refusing_origin("HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 2\r\n\r\nno").await;
     let connector = world.tunnel(socket, origin).await;
@@ -35,7 +35,7 @@ async fn hosts(world: &World, socket: &mut TestSocket) -> ([(String, u16); 3], C
 }
 
 #[tokio::test]
-async fn a_body_that_comes_after_its_answer_leaves_the_connection_to_the_next_request() {
+async fn a_body_after_its_response_leaves_the_connection_usable() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (hosts, _connector) = hosts(&world, &mut socket).await;
@@ -62,7 +62,7 @@ async fn a_body_that_comes_after_its_answer_leaves_the_connection_to_the_next_re
 }
 
 #[tokio::test]
-async fn a_client_that_sends_a_long_body_before_it_reads_gets_its_answer() {
+async fn a_client_that_sends_a_long_body_first_gets_its_response() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (hosts, _connector) = hosts(&world, &mut socket).await;
@@ -77,7 +77,7 @@ async fn a_client_that_sends_a_long_body_before_it_reads_gets_its_answer() {
             let answer = read_answer(&mut client).await;
             assert_eq!((answer.status, answer.complete), (*status, true), "{host} {version}");
             let says_close = answer.header("connection") == Some("close");
-            // An origin that is slower than the client answers behind the body, and the connection may serve the next request.
+            // An origin slower than the client responds after the body. The connection may then serve the next request.
             let may_go_on = version == "HTTP/1.1" && *host == socket.host();
             if may_go_on && !says_close {
                 client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_client_that_sends_a_long_body_before_it_reads_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn a_long_answer_comes_whole_to_a_client_that_sends_its_body_first() {
+async fn a_long_response_is_whole_for_a_client_that_sends_its_body_first() {
     const ANSWER_BYTES: usize = 12 * 1024 * 1024;
     let world = World::start().await;
     let mut socket = world.socket();
@@ -122,7 +122,7 @@ async fn a_long_answer_comes_whole_to_a_client_that_sends_its_body_first() {
 }
 
 #[tokio::test]
-async fn nothing_behind_a_malformed_body_that_nobody_wants_is_taken_for_a_request() {
+async fn bytes_after_a_malformed_discarded_body_are_no_request() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (hosts, _connector) = hosts(&world, &mut socket).await;
@@ -137,9 +137,9 @@ async fn nothing_behind_a_malformed_body_that_nobody_wants_is_taken_for_a_reques
 }
 
 #[tokio::test]
-async fn an_answer_over_http2_that_is_a_head_alone_ends_at_once_whatever_the_client_still_sends() {
+async fn an_http2_response_without_a_body_ends_at_once() {
     let world = World::start().await;
-    // An early answer without a body over HTTP/1.1, and a gRPC call that is refused before the client has half-closed.
+    // The cases: an early HTTP/1.1 response without a body, and a gRPC call refused before the client half-closes.
     let (mut over_http1, mut over_http2) = (world.socket(), world.socket());
     let _first = world.tunnel(&mut over_http1, refusing_origin("HTTP/1.1 204 No Content\r\n\r\n").await).await;
     let refuses = h2_origin(|_| async {
@@ -157,7 +157,7 @@ async fn an_answer_over_http2_that_is_a_head_alone_ends_at_once_whatever_the_cli
         assert_eq!(client.outcome(1).await, Answer(status));
         let frames = client.heard(1).frames;
         assert!(matches!(frames[..], [(HEADERS, flags, _)] if flags == END_HEADERS | END_STREAM), "{frames:?}");
-        // It may go on for a while, and the connection serves others.
+        // The client may send for a while, and the connection serves other streams.
         client.send(DATA, 0, 1, &[b'x'; 10_000]).await;
         client.get(3, "/").await;
         assert_eq!(client.outcome(3).await, Answer(status));

@@ -1,4 +1,4 @@
-//! The edge as a whole: who may come in, what it says of itself, how it ends.
+//! The edge as a whole: passwords, its own hosts, plain HTTP and shutdown.
 
 use std::{
     sync::{Arc, Mutex},
@@ -12,7 +12,7 @@ use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Semaphore};
 use crate::harness::*;
 
 #[tokio::test]
-async fn a_protected_socket_asks_for_its_password_and_keeps_it_from_the_origin() {
+async fn a_password_is_required_and_is_not_forwarded() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|request| async move {
@@ -40,7 +40,7 @@ async fn a_protected_socket_asks_for_its_password_and_keeps_it_from_the_origin()
 }
 
 #[tokio::test]
-async fn our_own_name_answers_health_metrics_and_the_api() {
+async fn the_edges_own_host_serves_health_metrics_and_the_api() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
@@ -61,7 +61,7 @@ async fn our_own_name_answers_health_metrics_and_the_api() {
 }
 
 #[tokio::test]
-async fn plain_http_is_sent_to_https_for_our_names_alone() {
+async fn plain_http_redirects_to_https_for_known_names_only() {
     let world = World::start().await;
     let ask = async |request: &str| {
         let mut tcp = TcpStream::connect(world.plain_addr).await.unwrap();
@@ -79,7 +79,7 @@ async fn plain_http_is_sent_to_https_for_our_names_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_half_open_connections_disturb_nobody() {
+async fn a_thousand_half_open_connections_do_not_affect_others() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
@@ -87,7 +87,7 @@ async fn a_thousand_half_open_connections_disturb_nobody() {
     for number in 0..1_000 {
         let mut tcp = TcpStream::connect(world.addr).await.unwrap();
         if number % 2 == 0 {
-            // The start of a ClientHello that never goes on.
+            // The start of a ClientHello that never completes.
             tcp.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).await.unwrap();
         }
         silent.push(tcp);
@@ -99,7 +99,7 @@ async fn a_thousand_half_open_connections_disturb_nobody() {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_taken_before_a_shutdown_is_served() {
+async fn a_connection_accepted_before_shutdown_is_served() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("served").await).await;
@@ -115,7 +115,7 @@ async fn a_connection_that_was_taken_before_a_shutdown_is_served() {
 }
 
 #[tokio::test]
-async fn a_shutdown_lets_a_running_request_finish() {
+async fn shutdown_lets_a_running_request_finish() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (began, release) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -139,7 +139,7 @@ async fn a_shutdown_lets_a_running_request_finish() {
     let stopping = tokio::spawn(world.stop());
     until("the shutdown has begun", || shutdown.is_triggered()).await;
     soon(async {
-        // New connections are not taken.
+        // The edge accepts no new connections.
         while TcpStream::connect(addr).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -156,7 +156,7 @@ async fn a_shutdown_lets_a_running_request_finish() {
 }
 
 #[tokio::test]
-async fn a_shutdown_cuts_off_what_does_not_end_in_time() {
+async fn shutdown_aborts_requests_after_the_grace_period() {
     let world = World::start_with(|config| config.shutdown_grace = Duration::from_millis(300)).await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -176,11 +176,11 @@ async fn a_shutdown_cuts_off_what_does_not_end_in_time() {
 }
 
 #[tokio::test]
-async fn an_origin_gets_our_span_as_parent_where_traces_are_exported_and_the_clients_where_not() {
+async fn the_origin_gets_the_edges_span_as_parent_only_when_traces_are_exported() {
     use tracing_subscriber::layer::SubscriberExt as _;
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    // Whether a span is wanted is kept for the whole process, and other tests have subscribers of their own that come and go.
-    if !is_alone("edges::an_origin_gets_our_span_as_parent_where_traces_are_exported_and_the_clients_where_not").await {
+    // Interest in a span is kept per process. Other tests install subscribers of their own, so this test runs alone.
+    if !is_alone("edges::the_origin_gets_the_edges_span_as_parent_only_when_traces_are_exported").await {
         return;
     }
     let world = World::start().await;
@@ -199,8 +199,8 @@ async fn an_origin_gets_our_span_as_parent_where_traces_are_exported_and_the_cli
     assert!(answer.text().starts_with(&PARENT[..36]) && answer.text() != PARENT, "{}", answer.text());
 }
 
-/// Measures from here on for how long this thread, in which the edge runs too, gets no processor.
-fn time_held_up() -> Arc<Mutex<Duration>> {
+/// Measures how long the thread of the edge and the test gets no processor.
+fn measure_stalls() -> Arc<Mutex<Duration>> {
     const STEP: Duration = Duration::from_millis(10);
     let total = Arc::new(Mutex::new(Duration::ZERO));
     let measured = total.clone();
@@ -215,13 +215,13 @@ fn time_held_up() -> Arc<Mutex<Duration>> {
 }
 
 #[tokio::test]
-async fn a_shutdown_takes_no_longer_than_it_may() {
+async fn shutdown_ends_within_its_grace_period() {
     let drain = Duration::from_millis(3_500);
     let world = World::start_with(|config| config.shutdown_grace = drain).await;
     let mut socket = world.socket();
     let (addr, taken) = raw_origin(|mut tcp| async move {
         read_head(&mut tcp).await;
-        // Deaf from here on: the stream to it does not end by itself.
+        // The origin reads nothing more, so the stream to it does not end by itself.
         std::future::pending::<()>().await;
     })
     .await;
@@ -229,12 +229,12 @@ async fn a_shutdown_takes_no_longer_than_it_may() {
     let mut client = world.client(&socket).await;
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
     until("the request runs", || taken.load(std::sync::atomic::Ordering::SeqCst) > 0).await;
-    let held_up = time_held_up();
+    let held_up = measure_stalls();
     let began = std::time::Instant::now();
     let report = world.stop().await;
     let took = began.elapsed();
     assert_eq!((report.finished, report.cut), (0, 1));
-    // Less than what tunnels get to end their streams, of which nothing is left here.
+    // The limit is less than the time tunnels get to end their streams. No stream is left here.
     let held_up = *held_up.lock().unwrap();
     assert!(took < drain + Duration::from_millis(1_200) + held_up, "{took:?}, and {held_up:?} without a processor");
     connector.kill();
