@@ -1,4 +1,4 @@
-//! TCP and TLS sockets: bytes that are nobody's business, both ways.
+//! TCP and TLS sockets: opaque bytes in both directions.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use tokio::{
 use crate::harness::*;
 
 impl TestSocket {
-    /// Makes it a socket with a port of its own.
+    /// Gives the socket this type and a port of its own.
     pub(crate) async fn assert_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
         self.route.socket_type = socket_type;
         self.route.port = Some(free_port());
@@ -34,7 +34,7 @@ impl TestSocket {
     }
 }
 
-/// The edge opens ports a moment after the route changed.
+/// Connects to a port, which opens a moment after the route changed.
 pub(crate) async fn connect(addr: SocketAddr) -> TcpStream {
     soon(async {
         loop {
@@ -48,7 +48,7 @@ pub(crate) async fn connect(addr: SocketAddr) -> TcpStream {
     .await
 }
 
-/// An origin whose every connection is given to this function.
+/// An origin that passes each connection to this function.
 pub(crate) async fn service<F, R>(serve: F) -> SocketAddr
 where
     F: Fn(TcpStream) -> R + Send + 'static,
@@ -64,7 +64,7 @@ where
     addr
 }
 
-/// Answers with all that came, once the client has ended its direction, and a word before and after.
+/// Sends a greeting, then after the client's half-close all that came, and a farewell.
 pub(crate) async fn says_back(mut stream: TcpStream) {
     stream.write_all(b"hello ").await.unwrap();
     let mut all = Vec::new();
@@ -84,7 +84,7 @@ pub(crate) async fn ask(
     answer
 }
 
-/// To an origin that [`says_back`] what it hears goes this: it may speak first, half closes pass, and much comes whole.
+/// Checks the path to a [`says_back`] origin: the origin speaks first, half-closes pass, and long transfers are whole.
 pub(crate) async fn goes_both_ways(addr: SocketAddr) {
     let mut client = connect(addr).await;
     let mut word = [0; 6];
@@ -95,7 +95,7 @@ pub(crate) async fn goes_both_ways(addr: SocketAddr) {
     assert_eq!(ask(connect(addr).await, &large).await.len(), large.len() + 10);
 }
 
-/// An origin that resets its connection when it hears `reset`, and otherwise tells how that came to its end.
+/// An origin that resets its connection when it reads `reset`. Otherwise it reports how the connection ended.
 pub(crate) async fn resetting_origin() -> (SocketAddr, mpsc::UnboundedReceiver<Result<usize, io::ErrorKind>>) {
     let (told, tells) = mpsc::unbounded_channel();
     let addr = service(move |mut stream| {
@@ -114,7 +114,8 @@ pub(crate) async fn resetting_origin() -> (SocketAddr, mpsc::UnboundedReceiver<R
     (addr, tells)
 }
 
-/// A reset of a [`resetting_origin`] comes to its client; gives what it has told of a reset by its client.
+/// Checks that a reset of a [`resetting_origin`] reaches the client. Returns the origin's report of a reset by the
+/// client.
 pub(crate) async fn resets_pass(
     addr: SocketAddr,
     tells: &mut mpsc::UnboundedReceiver<Result<usize, io::ErrorKind>>,
@@ -132,7 +133,7 @@ pub(crate) async fn resets_pass(
     soon(tells.recv()).await.expect("the origin notices that the client is gone")
 }
 
-/// An origin that [`says_back`] what it hears hears of its client first, in both versions of the PROXY protocol.
+/// Checks that a [`says_back`] origin gets the client's address in both versions of the PROXY protocol.
 pub(crate) async fn assert_told_the_client(world: &World, socket: &mut TestSocket, addr: SocketAddr) {
     socket.set(world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
     let client = connect(addr).await;
@@ -146,7 +147,7 @@ pub(crate) async fn assert_told_the_client(world: &World, socket: &mut TestSocke
 }
 
 #[tokio::test]
-async fn a_tcp_socket_passes_half_closes_on_and_lets_the_origin_speak_first() {
+async fn a_tcp_socket_passes_half_closes_and_lets_the_origin_speak_first() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -169,10 +170,11 @@ async fn resets_pass_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_service_that_closes_with_a_reset_when_its_client_has_ended_is_done() {
+async fn a_reset_by_the_origin_after_the_clients_end_can_be_complete() {
     let world = World::start().await;
     let mut socket = world.socket();
-    // It resets its connection as PostgreSQL does that does not read the last alert of TLS; what it does before is what it is told.
+    // Like PostgreSQL, which leaves the last TLS alert unread, the origin resets its connection. The word of the client
+    // selects what the origin does before.
     let addr = service(|mut stream| async move {
         let mut word = [0; 6];
         stream.read_exact(&mut word).await.unwrap();
@@ -180,7 +182,7 @@ async fn a_service_that_closes_with_a_reset_when_its_client_has_ended_is_done() 
             stream.write_all(b"hello").await.unwrap();
         }
         read_rest(&mut stream).await;
-        // An alert of TLS 1.3 has these bytes in the clear, and this length.
+        // A TLS 1.3 alert has these clear bytes and this length.
         let last: &[u8] = match &word {
             b"midway" => b"part of an answer",
             b"by tls" => &[23, 3, 3, 0, 19, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0],
@@ -209,7 +211,7 @@ async fn a_service_that_closes_with_a_reset_when_its_client_has_ended_is_done() 
             soon(client.read_exact(&mut hello)).await.unwrap();
         }
         client.shutdown().await.unwrap();
-        // Whoever still listens is told.
+        // A client that still reads sees the reset.
         let end = soon(client.read_to_end(&mut Vec::new())).await;
         assert!(end.is_err(), "{number}: {word} looks complete");
         until("it is counted", || verdicts(verdict, count)).await;
@@ -217,7 +219,7 @@ async fn a_service_that_closes_with_a_reset_when_its_client_has_ended_is_done() 
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_after_its_end_is_noticed_while_the_origin_is_silent() {
+async fn a_client_reset_after_its_half_close_is_noticed_while_the_origin_is_silent() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -245,7 +247,7 @@ async fn a_client_that_breaks_off_after_its_end_is_noticed_while_the_origin_is_s
 }
 
 #[tokio::test]
-async fn the_owner_sees_every_flow_with_all_of_its_clients_bytes_and_none_of_ours() {
+async fn every_flow_is_reported_to_the_owner_with_its_client_bytes() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -267,7 +269,7 @@ async fn the_owner_sees_every_flow_with_all_of_its_clients_bytes_and_none_of_our
 }
 
 #[tokio::test]
-async fn the_owner_sees_the_flows_that_his_own_rules_refuse() {
+async fn flows_refused_by_access_rules_are_reported_to_the_owner() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -285,7 +287,7 @@ async fn the_owner_sees_the_flows_that_his_own_rules_refuse() {
     assert_eq!((record.verdict.as_str(), record.bytes_in, record.bytes_out), ("denied", 0, 0));
 }
 
-/// Sends so much and reads so much, both at once.
+/// Sends and reads this many bytes at once.
 async fn exchange(stream: TcpStream, bytes: usize) -> usize {
     let (mut read, mut write) = stream.into_split();
     let writing = tokio::spawn(async move {
@@ -299,7 +301,7 @@ async fn exchange(stream: TcpStream, bytes: usize) -> usize {
 }
 
 #[tokio::test]
-async fn much_goes_both_ways_at_once() {
+async fn large_transfers_run_in_both_directions_at_once() {
     const BYTES: usize = 8 << 20;
     let world = World::start().await;
     let mut socket = world.socket();
@@ -316,7 +318,7 @@ async fn much_goes_both_ways_at_once() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_reading_makes_the_origin_wait() {
+async fn a_client_that_stops_reading_applies_backpressure_to_the_origin() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -344,7 +346,7 @@ async fn a_client_that_stops_reading_makes_the_origin_wait() {
 }
 
 #[tokio::test]
-async fn an_origin_that_refuses_costs_nothing_and_without_any_the_client_is_reset() {
+async fn a_refusing_origin_is_skipped_and_without_origins_the_client_is_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -375,7 +377,7 @@ async fn a_deleted_socket_closes_its_port() {
 }
 
 #[tokio::test]
-async fn the_origin_is_told_the_client_by_the_proxy_protocol() {
+async fn the_origin_gets_the_client_address_by_the_proxy_protocol() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -383,7 +385,7 @@ async fn the_origin_is_told_the_client_by_the_proxy_protocol() {
     assert_told_the_client(&world, &mut socket, addr).await;
 }
 
-/// A connection that comes from this address of the machine itself.
+/// Connects from this local address.
 pub(crate) async fn connect_from(ip: [u8; 4], addr: SocketAddr) -> TcpStream {
     drop(connect(addr).await);
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -392,7 +394,7 @@ pub(crate) async fn connect_from(ip: [u8; 4], addr: SocketAddr) -> TcpStream {
 }
 
 #[tokio::test]
-async fn a_trusted_balancer_says_who_the_client_is_and_nobody_else_does() {
+async fn only_a_trusted_balancer_sets_the_client_address() {
     let world = World::start_with(|config| config.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()]).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -404,7 +406,7 @@ async fn a_trusted_balancer_says_who_the_client_is_and_nobody_else_does() {
     let mut silent = connect_from([127, 0, 0, 2], addr).await;
     silent.write_all(b"no header at all").await.unwrap();
     assert!(!matches!(soon(silent.read(&mut [0; 1])).await, Ok(1..)), "it is closed");
-    // From anybody else it is a part of what the origin gets, behind the truth.
+    // From any other peer, the header is part of the payload after the true header.
     let answer = String::from_utf8(ask(connect_from([127, 0, 0, 3], addr).await, said).await).unwrap();
     assert!(
         answer.starts_with("hello PROXY TCP4 127.0.0.3 ") && answer.contains("\r\nPROXY TCP4 192.0.2.7 "),
@@ -436,7 +438,7 @@ async fn with_passthrough_the_origin_holds_the_key() {
     let mut socket = world.socket();
     socket.assert_type(&world, SocketType::Tls).await;
     socket.set(&world, |settings| settings.tls_mode = TlsMode::Passthrough);
-    // The origin is another edge, with an authority of its own, that ends TLS for the same name.
+    // The origin is another edge with its own authority, which ends TLS for the same name.
     let mut inner = other.socket();
     inner.assert_type(&other, SocketType::Tls).await;
     assert_eq!(inner.host(), socket.host());
@@ -448,7 +450,7 @@ async fn with_passthrough_the_origin_holds_the_key() {
 }
 
 #[tokio::test]
-async fn http_does_not_reach_a_tcp_socket_by_name() {
+async fn http_by_name_does_not_reach_a_tcp_socket() {
     let world = World::start().await;
     let mut socket = world.socket();
     socket.assert_type(&world, SocketType::Tcp).await;
@@ -460,7 +462,7 @@ async fn http_does_not_reach_a_tcp_socket_by_name() {
 async fn a_client_hello_that_is_too_long_or_never_ends_is_closed() {
     let world = World::start().await;
     let mut client = TcpStream::connect(world.addr).await.unwrap();
-    // A handshake record of 16 KiB that says it is the begin of a message of 16 MiB.
+    // A handshake record of 16 KiB that announces a message of 16 MiB.
     let record = [&[22, 3, 1, 64, 0, 1, 0xff, 0xff, 0xff][..], &[0; 16_380]].concat();
     for _ in 0..5 {
         if client.write_all(&record).await.is_err() {
