@@ -1,4 +1,4 @@
-//! What owners change on the way: paths of several services, hosts, header fields; and services that speak TLS unasked.
+//! Changes that owners configure on the path: services by path, hosts and header fields. Also origins that expect TLS.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -24,23 +24,23 @@ fn path(prefix: &str, rewrite: Option<&str>) -> PathRoute {
 }
 
 impl TestSocket {
-    /// The tunnel serves these paths from now on.
-    fn serves(&mut self, world: &World, tunnel: TunnelId, path: PathRoute) {
+    /// Sets the paths that this tunnel serves.
+    fn set_path(&mut self, world: &World, tunnel: TunnelId, path: PathRoute) {
         let tunnel = self.route.tunnels.iter_mut().find(|one| one.id == tunnel).unwrap();
         tunnel.path = path;
         world.routes.put(self.route.clone());
     }
 }
 
-/// A tunnel for these paths, to this origin.
-async fn beneath(world: &World, socket: &mut TestSocket, path: PathRoute, origin: SocketAddr) -> Connector {
+/// Connects a tunnel for these paths to this origin.
+async fn tunnel_for_path(world: &World, socket: &mut TestSocket, path: PathRoute, origin: SocketAddr) -> Connector {
     let id = world.new_tunnel(socket);
-    socket.serves(world, id, path);
+    socket.set_path(world, id, path);
     world.connect(id, origin).await
 }
 
-/// What an origin was asked, as a text: name, target, host, and some fields.
-fn asked(name: &str, target: &http::Uri, headers: &HeaderMap) -> String {
+/// Describes a request to an origin: origin name, target, host, and some fields.
+fn describe(name: &str, target: &http::Uri, headers: &HeaderMap) -> String {
     let host = headers.get("host").map_or(target.authority().map(|one| one.to_string()).unwrap_or_default(), |host| {
         host.to_str().unwrap().to_owned()
     });
@@ -50,9 +50,9 @@ fn asked(name: &str, target: &http::Uri, headers: &HeaderMap) -> String {
     format!("{name} {path} host={host} prefix={prefix} public={public} set={} gone={}", field("x-set"), field("x-gone"))
 }
 
-async fn telling_origin(name: &'static str) -> SocketAddr {
+async fn describing_origin(name: &'static str) -> SocketAddr {
     origin(move |request| {
-        let said = asked(name, request.uri(), request.headers());
+        let said = describe(name, request.uri(), request.headers());
         async move { Response::builder().header("server", "secret").header("x-a", "origin").body(text(said)).unwrap() }
     })
     .await
@@ -65,13 +65,14 @@ fn rules(set: &[(&str, &str)], remove: &[&str]) -> HeaderChanges {
 }
 
 #[tokio::test]
-async fn services_share_a_name_by_their_paths() {
+async fn services_share_a_name_by_path() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let _front = beneath(&world, &mut socket, path("/", None), telling_origin("front").await).await;
-    let _api = beneath(&world, &mut socket, path("/api", None), telling_origin("api").await).await;
-    let _v2 = beneath(&world, &mut socket, path("/api/v2", Some("/")), telling_origin("v2").await).await;
-    let _docs = beneath(&world, &mut socket, path("/docs", Some("/x/y")), telling_origin("docs").await).await;
+    let _front = tunnel_for_path(&world, &mut socket, path("/", None), describing_origin("front").await).await;
+    let _api = tunnel_for_path(&world, &mut socket, path("/api", None), describing_origin("api").await).await;
+    let _v2 = tunnel_for_path(&world, &mut socket, path("/api/v2", Some("/")), describing_origin("v2").await).await;
+    let _docs =
+        tunnel_for_path(&world, &mut socket, path("/docs", Some("/x/y")), describing_origin("docs").await).await;
     for (target, said) in [
         ("/", "front / "),
         ("/apis", "front /apis "),
@@ -101,11 +102,11 @@ async fn services_share_a_name_by_their_paths() {
 }
 
 #[tokio::test]
-async fn a_path_that_could_be_another_services_reaches_none() {
+async fn an_ambiguous_path_reaches_no_service() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let _front = beneath(&world, &mut socket, path("/", None), telling_origin("front").await).await;
-    let _api = beneath(&world, &mut socket, path("/api", Some("/")), telling_origin("api").await).await;
+    let _front = tunnel_for_path(&world, &mut socket, path("/", None), describing_origin("front").await).await;
+    let _api = tunnel_for_path(&world, &mut socket, path("/api", Some("/")), describing_origin("api").await).await;
     for target in [
         "//api",
         "/api/../x",
@@ -124,18 +125,18 @@ async fn a_path_that_could_be_another_services_reaches_none() {
     }
     assert!(world.edge.metrics_text().unwrap().contains("sallyport_edge_refusals_total{reason=\"ambiguous-path\"} 11"));
 
-    // What has no paths takes all of them, as before.
+    // A tunnel without paths takes every path.
     let mut plain = world.socket();
-    let _plain = world.tunnel(&mut plain, telling_origin("plain").await).await;
+    let _plain = world.tunnel(&mut plain, describing_origin("plain").await).await;
     assert!(world.get(&plain, "//api/../x").await.text().starts_with("plain //api/../x "));
 }
 
 #[tokio::test]
-async fn policies_judge_the_path_that_was_asked_for() {
+async fn policies_apply_to_the_requested_path() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let _front = beneath(&world, &mut socket, path("/", None), telling_origin("front").await).await;
-    let _api = beneath(&world, &mut socket, path("/api", Some("/admin")), telling_origin("api").await).await;
+    let _front = tunnel_for_path(&world, &mut socket, path("/", None), describing_origin("front").await).await;
+    let _api = tunnel_for_path(&world, &mut socket, path("/api", Some("/admin")), describing_origin("api").await).await;
     let document = r#"{"allow":[{"name":"here","where":["127.0.0.0/8"]}],
                        "deny":[{"name":"inside","what":{"paths":["/admin","/api/internal"]}}]}"#;
     socket.route.policies =
@@ -154,16 +155,16 @@ async fn policies_judge_the_path_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_path_without_a_service_is_not_there_and_one_whose_tunnel_is_away_waits() {
+async fn an_unknown_path_is_404_and_a_path_without_its_tunnel_waits() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let _docs = beneath(&world, &mut socket, path("/docs", None), telling_origin("docs").await).await;
+    let _docs = tunnel_for_path(&world, &mut socket, path("/docs", None), describing_origin("docs").await).await;
     let nothing = world.get(&socket, "/x").await;
     assert_eq!((nothing.status, nothing.text().contains("No service of this name serves this path")), (404, true));
 
     let api = world.new_tunnel(&mut socket);
-    socket.serves(&world, api, path("/docs/api", None));
-    let origin = telling_origin("api").await;
+    socket.set_path(&world, api, path("/docs/api", None));
+    let origin = describing_origin("api").await;
     let waits = async {
         let answer = world.get(&socket, "/docs/api/x").await;
         (answer.status, answer.text().split(' ').next().unwrap().to_owned())
@@ -181,12 +182,12 @@ async fn a_path_without_a_service_is_not_there_and_one_whose_tunnel_is_away_wait
 }
 
 #[tokio::test]
-async fn each_path_balances_by_itself_and_has_its_own_cookie() {
+async fn each_path_has_its_own_balancing_and_cookie() {
     let world = World::start().await;
     let mut socket = world.socket();
     let mut held = Vec::new();
     for (prefix, name) in [("/", "front-1"), ("/", "front-2"), ("/api", "api-1"), ("/api", "api-2")] {
-        held.push(beneath(&world, &mut socket, path(prefix, None), named_origin(name).await).await);
+        held.push(tunnel_for_path(&world, &mut socket, path(prefix, None), named_origin(name).await).await);
     }
     let mut counts = std::collections::BTreeMap::new();
     for _ in 0..10 {
@@ -211,7 +212,7 @@ async fn each_path_balances_by_itself_and_has_its_own_cookie() {
 }
 
 #[tokio::test]
-async fn a_service_is_told_another_host_and_its_redirects_lead_to_the_public_name() {
+async fn a_host_header_is_rewritten_and_redirects_lead_to_the_public_name() {
     let world = World::start_with(|config| {
         config.direct_origins = DialedNetworks::new(vec!["127.0.0.0/8".parse().unwrap()]);
     })
@@ -220,7 +221,7 @@ async fn a_service_is_told_another_host_and_its_redirects_lead_to_the_public_nam
     let moving = origin(|request| {
         let host = request.headers()["host"].to_str().unwrap().to_owned();
         let moved = format!("http://{host}/v2/new");
-        let said = asked("moving", request.uri(), request.headers());
+        let said = describe("moving", request.uri(), request.headers());
         async move { Response::builder().status(302).header(LOCATION, moved).body(text(said)).unwrap() }
     })
     .await;
@@ -237,11 +238,11 @@ async fn a_service_is_told_another_host_and_its_redirects_lead_to_the_public_nam
     world.routes.put(socket.route.clone());
     assert!(world.get(&socket, "/app").await.text().contains("/v2 host=localhost:3000 "));
 
-    // Over HTTP/2 the host is the authority.
+    // In HTTP/2 the host is in `:authority`.
     let mut grpc = world.socket();
     grpc.speaks(&world, OriginProtocol::Http2);
     let h2 = h2_origin(|request| {
-        let said = asked("h2", request.uri(), request.headers());
+        let said = describe("h2", request.uri(), request.headers());
         async move { Response::new(text(said)) }
     })
     .await;
@@ -259,7 +260,7 @@ async fn header_fields_are_set_and_removed_in_both_directions() {
         let mut socket = world.socket();
         socket.speaks(&world, protocol);
         let answer_of = |request: Request<hyper::body::Incoming>| {
-            let said = asked("one", request.uri(), request.headers());
+            let said = describe("one", request.uri(), request.headers());
             async move {
                 let answer = Response::builder().header("server", "secret").header("x-a", "origin");
                 answer.header("set-cookie", "a=1").body(text(said)).unwrap()
@@ -303,7 +304,7 @@ async fn header_fields_are_set_and_removed_in_both_directions() {
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         assert!(body.ends_with(b"set=ours gone=-"), "{body:?}");
 
-        // The edge's own pages have none of it.
+        // The edge's own pages carry none of these fields.
         socket.route.tunnels.clear();
         world.routes.put(socket.route.clone());
         let own = world.get(&socket, "/").await;
@@ -312,7 +313,7 @@ async fn header_fields_are_set_and_removed_in_both_directions() {
 }
 
 #[tokio::test]
-async fn an_upgrade_gets_the_fields_too() {
+async fn an_upgrade_gets_the_configured_fields() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (origin, _) = raw_origin(|mut tcp: TcpStream| async move {
@@ -326,7 +327,7 @@ async fn an_upgrade_gets_the_fields_too() {
         tcp.write_all(&echo).await.unwrap();
     })
     .await;
-    let _connector = beneath(&world, &mut socket, path("/live", Some("/socket")), origin).await;
+    let _connector = tunnel_for_path(&world, &mut socket, path("/live", Some("/socket")), origin).await;
     socket.route.settings.headers =
         HeaderRules { request: rules(&[("X-Set", "ours")], &[]), response: rules(&[], &["Server"]) };
     world.routes.put(socket.route.clone());
@@ -345,14 +346,14 @@ async fn an_upgrade_gets_the_fields_too() {
     assert_eq!(&echo, b"ping");
 }
 
-/// The tunnel of a path is held by another edge: its prefix comes with the route.
+/// Another edge holds the tunnel of a path: the route carries the prefix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_path_whose_tunnel_is_at_another_edge_is_found() {
+async fn a_path_is_served_by_a_tunnel_at_another_edge() {
     let mut installation = Installation::new();
     let (a, b): (MeshEdge, MeshEdge) = (installation.edge(61, "eu"), installation.edge(62, "us"));
     let mut socket = a.world.socket();
-    let _front = beneath(&a.world, &mut socket, path("/", None), telling_origin("front").await).await;
-    let _api = beneath(&b.world, &mut socket, path("/api", Some("/")), telling_origin("api").await).await;
+    let _front = tunnel_for_path(&a.world, &mut socket, path("/", None), describing_origin("front").await).await;
+    let _api = tunnel_for_path(&b.world, &mut socket, path("/api", Some("/")), describing_origin("api").await).await;
     installation.tell(&[&a, &b]);
     for edge in [&a, &b] {
         for (target, said) in [("/x", "front /x "), ("/api/x", "api /x ")] {
@@ -360,7 +361,7 @@ async fn a_path_whose_tunnel_is_at_another_edge_is_found() {
             assert!(answer.text().starts_with(said), "{target}: {}", answer.text());
         }
     }
-    // At which address it is dialed, its connector has said to the edge that holds it, and that to the other one.
+    // The connector reports its dial address to the edge that holds its tunnel. That edge reports it to the other edge.
     socket.route.settings.host_header = Some("origin".parse().unwrap());
     a.world.routes.put(socket.route.clone());
     for edge in [&a, &b] {
@@ -369,15 +370,15 @@ async fn a_path_whose_tunnel_is_at_another_edge_is_found() {
     }
 }
 
-/// What comes back from a service of TLS that is spoken to without.
-async fn spoken_to_plainly(world: &World, origin: SocketAddr) -> Answer {
+/// The response of an origin to plain HTTP.
+async fn get_over_plain_http(world: &World, origin: SocketAddr) -> Answer {
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, origin).await;
     world.get(&socket, "/").await
 }
 
 #[tokio::test]
-async fn a_service_that_speaks_tls_behind_http_is_told_so() {
+async fn an_origin_that_expects_tls_is_reported_as_such() {
     let world = World::start().await;
     let (alerts, _) = raw_origin(|mut tcp: TcpStream| async move {
         let _ = tcp.read(&mut [0; 4_096]).await;
@@ -390,7 +391,7 @@ async fn a_service_that_speaks_tls_behind_http_is_told_so() {
         let _ = tcp.write_all(said).await;
     })
     .await;
-    // A real server of TLS, which ends a plain request without a word of HTTP.
+    // A real TLS server, which ends a plain request without an HTTP response.
     let tls = Arc::new(sallyport_net_server());
     let (silent, _) = raw_origin(move |tcp: TcpStream| {
         let acceptor = tokio_rustls::TlsAcceptor::from(tls.clone());
@@ -403,22 +404,22 @@ async fn a_service_that_speaks_tls_behind_http_is_told_so() {
     })
     .await;
     for origin in [alerts, says, silent] {
-        let answer = spoken_to_plainly(&world, origin).await;
+        let answer = get_over_plain_http(&world, origin).await;
         assert_eq!(answer.status, 502, "{}", answer.head);
         assert!(answer.text().contains("origin-speaks-tls"), "{}", answer.text());
     }
     let counted = "sallyport_edge_refusals_total{reason=\"origin-speaks-tls\"} 3";
     assert!(world.edge.metrics_text().unwrap().contains(counted));
 
-    // Who ends the connection for another reason is not taken for that, and a status 400 of an application passes.
+    // An origin that closes for another reason is not reported so. An application's status 400 passes.
     let (rude, asked) = raw_origin(|tcp: TcpStream| async move { drop(tcp) }).await;
-    let answer = spoken_to_plainly(&world, rude).await;
+    let answer = get_over_plain_http(&world, rude).await;
     assert_eq!((answer.status, answer.text().contains("origin-speaks-tls")), (502, false));
     assert!(asked.load(std::sync::atomic::Ordering::SeqCst) >= 2, "it was greeted");
     let bad =
         origin(|_| async { Response::builder().status(StatusCode::BAD_REQUEST).body(text("no such thing")).unwrap() })
             .await;
-    assert_eq!(spoken_to_plainly(&world, bad).await.status, 400);
+    assert_eq!(get_over_plain_http(&world, bad).await.status, 400);
     let mut https = world.socket();
     https.route.socket_type = SocketType::Https;
     world.routes.put(https.route.clone());

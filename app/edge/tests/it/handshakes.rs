@@ -1,4 +1,4 @@
-//! TLS handshakes: server names, certificates, session tickets, long ClientHellos, the PROXY protocol before them.
+//! TLS handshakes: server names, certificates, session tickets, long ClientHellos, and the PROXY protocol before them.
 
 use std::{
     io,
@@ -33,7 +33,7 @@ fn config(world: &World, versions: &[&'static SupportedProtocolVersion]) -> Clie
     builder.with_root_certificates(world.roots()).with_no_client_auth()
 }
 
-/// A client that offers 60,000 bytes of protocols that nobody speaks, in four records, and this one.
+/// A client that offers this protocol and 60,000 bytes of unknown protocols, in four records.
 fn long_config(world: &World, alpn: &[u8]) -> ClientConfig {
     let mut config = config(world, rustls::ALL_VERSIONS);
     config.alpn_protocols = (0..240_u8).map(|number| vec![number.max(1); 249]).collect();
@@ -57,7 +57,7 @@ async fn tls_socket(world: &World) -> (TestSocket, SocketAddr, Connector) {
     (socket, addr, connector)
 }
 
-/// A connection that is written to byte by byte.
+/// A connection that writes one byte at a time.
 struct Dribble(TcpStream);
 
 impl AsyncRead for Dribble {
@@ -81,10 +81,10 @@ impl AsyncWrite for Dribble {
 }
 
 #[tokio::test]
-async fn a_name_of_nobody_here_is_refused_by_an_alert() {
+async fn an_unknown_server_name_is_refused_by_an_alert() {
     let world = World::start().await;
     let (_socket, addr, _connector) = tls_socket(&world).await;
-    // As a client with an encrypted ClientHello whose outer name is not ours.
+    // A client with an encrypted ClientHello sends such an outer name.
     for name in ["public.example", "a.b.localhost"] {
         let error = world.client_at(world.addr, name, &[]).await.unwrap_err();
         assert!(error.to_string().contains("UnrecognisedName"), "{error}");
@@ -94,7 +94,7 @@ async fn a_name_of_nobody_here_is_refused_by_an_alert() {
 }
 
 #[tokio::test]
-async fn without_a_name_the_port_says_which_socket_is_meant() {
+async fn without_a_server_name_the_port_selects_the_socket() {
     let world = World::start().await;
     let (socket, addr, _connector) = tls_socket(&world).await;
     let mut nameless = config(&world, rustls::ALL_VERSIONS);
@@ -102,7 +102,7 @@ async fn without_a_name_the_port_says_which_socket_is_meant() {
     let nameless = Arc::new(nameless);
     let by_port = handshake(nameless.clone(), &socket.host(), connect(addr).await).await.unwrap();
     assert_eq!(ask(by_port, b"x").await, b"hello x bye");
-    // In TLS 1.2 as in 1.3.
+    // TLS 1.2 behaves like TLS 1.3.
     let mut older = config(&world, &[&rustls::version::TLS12]);
     older.enable_sni = false;
     for nameless in [nameless, Arc::new(older)] {
@@ -112,7 +112,7 @@ async fn without_a_name_the_port_says_which_socket_is_meant() {
 }
 
 #[tokio::test]
-async fn a_client_hello_may_be_long_and_come_byte_by_byte() {
+async fn a_client_hello_may_be_long_and_arrive_byte_by_byte() {
     let world = World::start().await;
     let (mut socket, _, _connector) = tls_socket(&world).await;
     socket.set(&world, |settings| settings.alpn = vec!["postgresql".into()]);
@@ -128,7 +128,7 @@ async fn a_client_hello_may_be_long_and_come_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn a_long_client_hello_is_passed_through_whole() {
+async fn a_long_client_hello_passes_through_whole() {
     let world = World::start().await;
     let other = World::start().await;
     let mut socket = world.socket();
@@ -143,7 +143,7 @@ async fn a_long_client_hello_is_passed_through_whole() {
 }
 
 #[tokio::test]
-async fn clients_of_tls_1_2_are_served() {
+async fn tls_1_2_clients_are_served() {
     let world = World::start().await;
     let (socket, _, _connector) = tls_socket(&world).await;
     let old = config(&world, &[&rustls::version::TLS12]);
@@ -153,7 +153,7 @@ async fn clients_of_tls_1_2_are_served() {
 }
 
 #[tokio::test]
-async fn http_is_spoken_over_either_version_of_tls() {
+async fn http_works_over_tls_1_2_and_1_3() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|_| async { Response::new(text("hello")) }).await;
@@ -181,7 +181,7 @@ async fn http_is_spoken_over_either_version_of_tls() {
 }
 
 #[tokio::test]
-async fn a_ticket_resumes_its_own_socket_and_opens_no_other() {
+async fn a_ticket_resumes_its_own_socket_only() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let world = World::start().await;
         let (socket, addr, _connector) = tls_socket(&world).await;
@@ -193,7 +193,7 @@ async fn a_ticket_resumes_its_own_socket_and_opens_no_other() {
             let mut client = handshake(remembering.clone(), &socket.host(), connect(at).await).await.unwrap();
             assert_eq!(client.get_ref().1.handshake_kind(), Some(wanted));
             client.write_all(b"x").await.unwrap();
-            // The tickets come before the first word.
+            // The tickets come before the first application data.
             soon(client.read_exact(&mut [0; 6])).await.unwrap();
         }
         let error = handshake(remembering, &socket.host(), connect(other_addr).await).await.unwrap_err();
@@ -202,7 +202,7 @@ async fn a_ticket_resumes_its_own_socket_and_opens_no_other() {
 }
 
 #[tokio::test]
-async fn a_new_client_gets_two_tickets_and_one_that_brings_one_gets_one_for_it() {
+async fn a_new_client_gets_two_tickets_and_a_resumed_one_gets_one() {
     let world = World::start().await;
     let (socket, _, _connector) = tls_socket(&world).await;
     for (host, request) in [(socket.host(), "x"), ("api.localhost".to_owned(), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")] {
@@ -215,7 +215,7 @@ async fn a_new_client_gets_two_tickets_and_one_that_brings_one_gets_one_for_it()
             let mut client = handshake(remembering.clone(), &host, connect(world.addr).await).await.unwrap();
             assert_eq!(client.get_ref().1.handshake_kind(), Some(kind));
             client.write_all(request.as_bytes()).await.unwrap();
-            // The tickets come before the first word.
+            // The tickets come before the first application data.
             soon(client.read_exact(&mut [0; 6])).await.unwrap();
             let got: Vec<_> = std::iter::from_fn(|| tickets.take_tls13_ticket(&name)).collect();
             assert_eq!(got.len(), count, "{host}");
@@ -225,9 +225,9 @@ async fn a_new_client_gets_two_tickets_and_one_that_brings_one_gets_one_for_it()
 }
 
 #[tokio::test]
-async fn tickets_come_without_a_request() {
+async fn tickets_are_sent_without_a_request() {
     let world = World::start().await;
-    // The kernel sends what waits for more after 200 ms at least, each time.
+    // The kernel delays a segment that waits for more data by at least 200 ms each time.
     for _ in 0..20 {
         let client = world.client_with("api.localhost", &[b"http/1.1"]).await;
         let done = Instant::now();
@@ -253,7 +253,7 @@ async fn http_clients_reach_the_origin_of_a_tls_socket() {
 }
 
 #[tokio::test]
-async fn a_balancers_header_goes_before_the_client_hello() {
+async fn a_proxy_protocol_header_may_precede_the_client_hello() {
     let world = World::start_with(|config| config.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()]).await;
     let (mut socket, _, _connector) = tls_socket(&world).await;
     socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
@@ -266,7 +266,7 @@ async fn a_balancers_header_goes_before_the_client_hello() {
     let answer = String::from_utf8(ask(client, b"x").await).unwrap();
     assert_eq!(answer, "hello PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx bye");
 
-    // From anybody else it is no TLS, and the connection ends with an alert.
+    // From any other peer, the header is invalid TLS, and the connection ends with an alert.
     let mut stranger = connect_from([127, 0, 0, 3], world.addr).await;
     stranger.write_all(header).await.unwrap();
     assert!(handshake(tls, &socket.host(), stranger).await.is_err());
@@ -277,8 +277,8 @@ async fn a_balancers_header_goes_before_the_client_hello() {
     .await;
 }
 
-/// What a client gets that says this, and then nothing, until the end of the connection.
-async fn said_in_plain(addr: SocketAddr, words: &[u8]) -> String {
+/// Sends these bytes over plain TCP, and returns all that the client receives until the connection ends.
+async fn send_plain(addr: SocketAddr, words: &[u8]) -> String {
     let mut client = connect(addr).await;
     client.write_all(words).await.unwrap();
     let mut answer = Vec::new();
@@ -292,7 +292,7 @@ fn counts(world: &World, reason: &str, count: usize) -> bool {
 }
 
 #[tokio::test]
-async fn plain_http_at_the_port_for_tls_is_told_to_come_by_https() {
+async fn plain_http_on_the_tls_port_gets_a_hint_to_use_https() {
     let world = World::start().await;
     let host = world.socket().host();
     let place = format!("https://{host}:{}/", world.addr.port());
@@ -300,7 +300,7 @@ async fn plain_http_at_the_port_for_tls_is_told_to_come_by_https() {
     for method in methods {
         let target = if method == "CONNECT" { format!("{host}:443") } else { "/a?b".to_owned() };
         let request = format!("{method} {target} HTTP/1.1\r\nHost: {host}:443\r\nContent-Length: 0\r\n\r\n");
-        let answer = said_in_plain(world.addr, request.as_bytes()).await;
+        let answer = send_plain(world.addr, request.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{method}: {answer}");
         assert!(answer.contains("\r\nconnection: close\r\n"), "{method}: {answer}");
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -314,7 +314,7 @@ async fn plain_http_at_the_port_for_tls_is_told_to_come_by_https() {
 }
 
 #[tokio::test]
-async fn what_is_told_of_https_names_no_stranger() {
+async fn the_https_hint_contains_no_unknown_host() {
     let world = World::start().await;
     for head in [
         "GET / HTTP/1.1\r\nHost: stranger.example\r\n\r\n",
@@ -324,7 +324,7 @@ async fn what_is_told_of_https_names_no_stranger() {
         "GET stranger.example\r\n\r\n",
         "GET / HTTP/1.0\r\n\r\n",
     ] {
-        let answer = said_in_plain(world.addr, head.as_bytes()).await;
+        let answer = send_plain(world.addr, head.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.0 400 "), "{head}: {answer}");
         assert!(
             answer.ends_with("\r\n\r\nThis port speaks HTTPS: use https:// in place of http://\n"),
@@ -335,7 +335,7 @@ async fn what_is_told_of_https_names_no_stranger() {
 }
 
 #[tokio::test]
-async fn plain_http_may_come_byte_by_byte() {
+async fn plain_http_may_arrive_byte_by_byte() {
     let world = World::start().await;
     let host = world.socket().host();
     let mut slow = connect(world.addr).await;
@@ -348,8 +348,8 @@ async fn plain_http_may_come_byte_by_byte() {
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(&host), "{answer}");
 }
 
-/// Whether somebody takes what a client sends of its body behind the answer that it has got, which then is not lost to a reset.
-async fn takes_what_follows(addr: SocketAddr, host: &str, fields: &str, status: &str) -> bool {
+/// Whether the edge still reads the body after its response. The response is then not lost to a reset.
+async fn reads_after_response(addr: SocketAddr, host: &str, fields: &str, status: &str) -> bool {
     let mut client = connect(addr).await;
     let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\n{fields}Content-Length: 1000000\r\n\r\n");
     client.write_all(head.as_bytes()).await.unwrap();
@@ -365,16 +365,16 @@ async fn takes_what_follows(addr: SocketAddr, host: &str, fields: &str, status: 
 }
 
 #[tokio::test]
-async fn an_answer_in_plain_is_not_lost_to_a_body_that_nobody_wants() {
+async fn a_plain_response_is_not_lost_to_an_unread_body() {
     let world = World::start().await;
     let host = world.socket().host();
     for (addr, status) in [(world.addr, "400"), (world.plain_addr, "308")] {
-        // Behind a request for an upgrade the end of the connection is for others than the server to say.
+        // After an upgrade request, the HTTP server does not decide how the connection ends.
         for fields in ["", "Connection: upgrade\r\nUpgrade: h2c\r\n"] {
             let mut taken = false;
-            // It is taken for two seconds, which may pass here once, but not each time.
+            // The edge reads for two seconds. A slow machine may exceed that time once, but not in each attempt.
             for _ in 0..10 {
-                taken |= takes_what_follows(addr, &host, fields, status).await;
+                taken |= reads_after_response(addr, &host, fields, status).await;
                 if taken {
                     break;
                 }
@@ -385,7 +385,7 @@ async fn an_answer_in_plain_is_not_lost_to_a_body_that_nobody_wants() {
 }
 
 #[tokio::test]
-async fn who_ends_its_side_behind_a_plain_request_gets_its_answer() {
+async fn a_client_that_half_closes_after_a_plain_request_gets_its_response() {
     let world = World::start().await;
     let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", world.socket().host());
     for (addr, status) in [(world.addr, "400"), (world.plain_addr, "308")] {
@@ -401,7 +401,7 @@ async fn who_ends_its_side_behind_a_plain_request_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn only_who_was_told_to_come_by_https_counts_as_told() {
+async fn only_requests_that_got_the_https_hint_are_counted() {
     let world = World::start().await;
     for (at, words) in ["GET ", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a.localho"].into_iter().enumerate() {
         let mut client = connect(world.addr).await;
@@ -414,7 +414,7 @@ async fn only_who_was_told_to_come_by_https_counts_as_told() {
 }
 
 #[tokio::test]
-async fn what_is_neither_tls_nor_http_gets_an_alert_as_does_http_at_the_port_of_a_tls_socket() {
+async fn neither_tls_nor_http_gets_an_alert() {
     let world = World::start().await;
     let (_socket, own_port, _connector) = tls_socket(&world).await;
     let shared = world.addr;
@@ -423,7 +423,7 @@ async fn what_is_neither_tls_nor_http_gets_an_alert_as_does_http_at_the_port_of_
     for (addr, words) in words.map(|words| (shared, words)).into_iter().chain(at_own_port) {
         let mut client = connect(addr).await;
         client.write_all(words.as_bytes()).await.unwrap();
-        // A fatal alert, decode_error (RFC 8446 section 6), or the like: what is left unread may reset the connection then.
+        // A fatal alert such as decode_error (RFC 8446 section 6). Unread bytes may then reset the connection.
         let mut alert = [0; 7];
         soon(client.read_exact(&mut alert)).await.unwrap();
         assert_eq!((alert[0], &alert[3..6]), (21, &[0, 2, 2][..]), "{words}: {alert:?}");

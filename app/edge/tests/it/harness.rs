@@ -1,4 +1,4 @@
-//! An edge on a free port, with what it takes to use it.
+//! The test harness: an edge on a free port, with connectors, origins and clients.
 
 use std::{
     convert::Infallible,
@@ -39,13 +39,13 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// More than anything here takes on a busy machine.
+/// The limit of each wait: more than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) type Client = TlsStream<TcpStream>;
 pub(crate) type TestBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Fails the test when the future takes too long.
+/// Awaits the future, and fails the test after [`PATIENCE`].
 pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(PATIENCE, what).await.expect("this takes far too long")
 }
@@ -76,7 +76,8 @@ impl World {
         Self::start_on(listening, dir, Routes::default(), change, |_, _| ())
     }
 
-    /// One of several edges that share these routes and the authority in this directory; `prepare` is called before it serves.
+    /// Starts one of several edges that share these routes and the authority in this directory. The function `prepare`
+    /// runs before the edge serves.
     pub(crate) fn start_beside(
         ip: [u8; 4],
         dir: Arc<tempfile::TempDir>,
@@ -86,12 +87,12 @@ impl World {
     ) -> Self {
         let free: SocketAddr = (ip, 0).into();
         let world = Self::start_on(Listening::bind(free, Some(free)).unwrap(), dir, routes, change, prepare);
-        // Sockets and tunnels of each have numbers of their own.
+        // Each edge numbers its sockets and tunnels in a range of its own.
         world.count.store(usize::from(ip[3]) * 8 % 240, Ordering::Relaxed);
         world
     }
 
-    /// Another edge that takes this one's ports over, while this one lets finish what it serves.
+    /// Starts another edge that takes over the ports of this one. This edge drains.
     pub(crate) async fn successor(&self) -> Self {
         let offer = TakeoverOffer::open(self.dir.path()).unwrap();
         let path = self.dir.path().to_owned();
@@ -150,7 +151,7 @@ impl World {
         soon(self.serving).await.unwrap().unwrap()
     }
 
-    /// A new socket without tunnels.
+    /// Adds a socket without tunnels.
     pub(crate) fn socket(&self) -> TestSocket {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let route = SocketRoute {
@@ -171,13 +172,13 @@ impl World {
         TestSocket { route }
     }
 
-    /// A new tunnel of the socket, held by a connector that dials this origin; it is up when this returns.
+    /// Adds a tunnel to the socket, and connects a connector that dials this origin. Returns when the tunnel is up.
     pub(crate) async fn tunnel(&self, socket: &mut TestSocket, origin: SocketAddr) -> Connector {
         let id = self.new_tunnel(socket);
         self.connect(id, origin).await
     }
 
-    /// A new tunnel that nobody holds yet.
+    /// Adds a tunnel without a connector.
     pub(crate) fn new_tunnel(&self, socket: &mut TestSocket) -> TunnelId {
         let number = u8::try_from(self.count.fetch_add(1, Ordering::Relaxed)).unwrap();
         let id = TunnelId::from_random([number; 16]);
@@ -192,17 +193,17 @@ impl World {
         id
     }
 
-    /// A connector for this tunnel; it is up when this returns.
+    /// Connects a connector for this tunnel. Returns when the tunnel is up.
     pub(crate) async fn connect(&self, tunnel: TunnelId, origin: SocketAddr) -> Connector {
         self.connect_with(tunnel, Arc::new(DialOrigin(origin))).await
     }
 
-    /// A connector for this tunnel that does this with what comes; it is up when this returns.
+    /// Connects a connector with this handler for the tunnel. Returns when the tunnel is up.
     pub(crate) async fn connect_with(&self, tunnel: TunnelId, handler: Arc<dyn OriginHandler>) -> Connector {
         self.try_connect(tunnel, handler).await.unwrap_or_else(|refusal| panic!("not attached: {refusal}"))
     }
 
-    /// Why a connector for this tunnel is refused.
+    /// The reason why the edge refuses a connector for this tunnel.
     pub(crate) async fn refusal(&self, tunnel: TunnelId) -> Refusal {
         match self.try_connect(tunnel, Arc::new(DialOrigin(self.addr))).await {
             Ok(_) => panic!("the tunnel was attached"),
@@ -240,7 +241,7 @@ impl World {
         Ok(Connector { tunnel, stop, task, log })
     }
 
-    /// A TLS connection of a client that speaks this.
+    /// Opens a client's TLS connection that offers these protocols.
     pub(crate) async fn client_with(&self, name: &str, alpn: &[&[u8]]) -> Client {
         self.client_at(self.addr, name, alpn).await.unwrap()
     }
@@ -250,12 +251,12 @@ impl World {
         sallyport_net::roots(&Trust::Ca(self.ca.clone())).unwrap()
     }
 
-    /// A TLS connection to this address, of a client that trusts this world's authority.
+    /// Opens a TLS connection to this address, for a client that trusts this world's authority.
     pub(crate) async fn client_at(&self, addr: SocketAddr, name: &str, alpn: &[&[u8]]) -> io::Result<Client> {
         self.client_over(TcpStream::connect(addr).await?, name, alpn).await
     }
 
-    /// The same over a connection that stands already.
+    /// Opens a client's TLS connection over this TCP connection.
     pub(crate) async fn client_over(&self, tcp: TcpStream, name: &str, alpn: &[&[u8]]) -> io::Result<Client> {
         let tls = client_config(&Trust::Ca(self.ca.clone()), alpn).unwrap();
         tcp.set_nodelay(true)?;
@@ -263,25 +264,25 @@ impl World {
         soon(TlsConnector::from(tls).connect(name, tcp)).await
     }
 
-    /// A client's connection for raw HTTP/1.1.
+    /// Opens a client's connection for raw HTTP/1.1.
     pub(crate) async fn client(&self, socket: &TestSocket) -> Client {
         self.client_with(&socket.host(), &[b"http/1.1"]).await
     }
 
-    /// One GET on a connection of its own.
+    /// Sends one GET on a connection of its own.
     pub(crate) async fn get(&self, socket: &TestSocket, path: &str) -> Answer {
         let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", socket.host());
         self.raw(socket, head.as_bytes()).await
     }
 
-    /// These bytes on a connection of their own, and the first answer.
+    /// Sends these bytes on a connection of their own, and returns the first response.
     pub(crate) async fn raw(&self, socket: &TestSocket, bytes: &[u8]) -> Answer {
         let mut client = self.client(socket).await;
         client.write_all(bytes).await.unwrap();
         read_answer(&mut client).await
     }
 
-    /// An HTTP/2 connection of a client.
+    /// Opens a client's HTTP/2 connection.
     pub(crate) async fn http2(&self, socket: &TestSocket) -> hyper::client::conn::http2::SendRequest<TestBody> {
         let tls = self.client_with(&socket.host(), &[b"h2"]).await;
         assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
@@ -328,13 +329,13 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// As SIGTERM.
+    /// Stops the connector as SIGTERM would.
     pub(crate) async fn stop(self) {
         self.stop.trigger();
         soon(self.task).await.unwrap().unwrap();
     }
 
-    /// As SIGKILL: every connection of the connector ends at once, with nothing said.
+    /// Ends every connection of the connector at once without notice, as SIGKILL would.
     pub(crate) fn kill(self) {
         self.task.abort();
     }
@@ -357,7 +358,7 @@ impl Dial for TestDial {
     }
 }
 
-/// Dials the origin for each stream.
+/// An origin handler that dials the origin for each stream.
 struct DialOrigin(SocketAddr);
 
 impl OriginHandler for DialOrigin {
@@ -383,8 +384,8 @@ impl OriginHandler for DialOrigin {
     }
 }
 
-/// A port that is free in TCP and UDP. It is below those that the system gives out by itself: nobody gets it before it is used,
-/// nor where nobody is to be found there.
+/// A port that is free in TCP and UDP. The port lies below the system's ephemeral range, so no other program gets it by
+/// chance.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
@@ -396,12 +397,12 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// An address at which nobody is, now and later.
+/// An address at which nothing ever listens.
 pub(crate) fn dead_origin() -> SocketAddr {
     ([127, 0, 0, 1], free_port()).into()
 }
 
-/// An HTTP/1.1 origin; gives its address and how many connections it has taken.
+/// An HTTP/1.1 origin. Returns its address and the count of its connections.
 pub(crate) async fn origin<F, R>(handle: F) -> SocketAddr
 where
     F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
@@ -453,7 +454,7 @@ where
     addr
 }
 
-/// An origin of raw bytes: each connection is given to this.
+/// An origin of raw bytes, which passes each connection to this function.
 pub(crate) async fn raw_origin<F, R>(handle: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(TcpStream) -> R + Send + 'static,
@@ -474,17 +475,17 @@ where
     (addr, count)
 }
 
-/// A body of text.
+/// A body with this text.
 pub(crate) fn text(text: impl Into<Bytes>) -> TestBody {
     Full::new(text.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// An origin that says which one it is.
+/// An origin that responds with its name.
 pub(crate) async fn named_origin(name: &'static str) -> SocketAddr {
     origin(move |_| async move { Response::new(text(name)) }).await
 }
 
-/// An HTTP/1.1 answer, as a client reads it.
+/// An HTTP/1.1 response, as a client reads it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -519,7 +520,7 @@ pub(crate) async fn read_head(io: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// Reads one answer to a request that was not HEAD.
+/// Reads one response to a request other than HEAD.
 pub(crate) async fn read_answer(io: &mut (impl AsyncRead + Unpin)) -> Answer {
     let head = read_head(io).await;
     let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -535,7 +536,7 @@ pub(crate) async fn read_answer(io: &mut (impl AsyncRead + Unpin)) -> Answer {
     answer
 }
 
-/// Reads chunks; trailers are appended as they are.
+/// Reads chunks, and appends trailers unchanged.
 async fn read_chunks(io: &mut (impl AsyncRead + Unpin), body: &mut Vec<u8>) -> io::Result<()> {
     loop {
         let mut line = Vec::new();
@@ -559,20 +560,20 @@ async fn read_chunks(io: &mut (impl AsyncRead + Unpin), body: &mut Vec<u8>) -> i
     }
 }
 
-/// Reads until the other side ends the connection, well or badly.
+/// Reads until the peer ends the connection, orderly or not.
 pub(crate) async fn read_rest(io: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut rest = Vec::new();
     let _ = soon(io.read_to_end(&mut rest)).await;
     rest
 }
 
-/// Writes, and does not mind when nobody listens any more.
+/// Writes, and ignores errors of a closed connection.
 pub(crate) async fn write_lossy(io: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) {
     let _ = io.write_all(bytes).await;
     let _ = io.flush().await;
 }
 
-/// Asks again until it is so.
+/// Waits until the condition holds.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let asked = async {
         while !is_so() {
@@ -582,8 +583,8 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("not so in time: {what}"));
 }
 
-/// Runs this test in a process of its own, for what is kept by process and touched by other tests: memory, which spans are wanted.
-/// Gives whether the caller is in one already.
+/// Runs this test in a process of its own, because other tests change process-wide state: memory, and interest in
+/// spans. Returns whether the caller already runs in such a process.
 pub(crate) async fn is_alone(test: &str) -> bool {
     const ALONE: &str = "SALLYPORT_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -597,7 +598,7 @@ pub(crate) async fn is_alone(test: &str) -> bool {
     false
 }
 
-/// Memory of this process that is in use, in bytes.
+/// The memory in use by this process, in bytes.
 pub(crate) fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096

@@ -1,4 +1,4 @@
-//! Origins that are not well.
+//! Health checks, failing origins and ejection.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use crate::{
     harness::*,
 };
 
-/// As often as may be, and one answer decides, however long it takes on a busy machine.
+/// A check at the shortest interval, where one result decides. Its timeout suits a busy machine.
 fn check(probe: Probe) -> Option<HealthCheck> {
     let (interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold) = (1, 10, 1, 1);
     Some(HealthCheck { probe, interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold })
@@ -28,7 +28,7 @@ fn http_check() -> Option<HealthCheck> {
     check(Probe::Http { path: "/up?really".into(), status_from: 200, status_to: 299 })
 }
 
-/// The number in the metrics' line that begins like this.
+/// The value of the metric whose line starts with this text.
 fn metric(world: &World, line: &str) -> Option<u64> {
     let text = world.edge.metrics_text().unwrap();
     text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok())
@@ -38,8 +38,12 @@ fn healthy(world: &World, socket: &TestSocket) -> Option<u64> {
     metric(world, &format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name))
 }
 
-/// An origin that is well when this says so, and serves all the same; gives its address and what checks asked for.
-async fn moody_origin(name: &'static str, well: Arc<AtomicBool>) -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
+/// An origin that is healthy while the flag is set, and always serves other requests. Returns its address and the
+/// requests of checks.
+async fn switchable_origin(
+    name: &'static str,
+    well: Arc<AtomicBool>,
+) -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = asked.clone();
     let addr = origin(move |request| {
@@ -58,11 +62,11 @@ async fn moody_origin(name: &'static str, well: Arc<AtomicBool>) -> (std::net::S
 }
 
 #[tokio::test]
-async fn an_origin_that_is_not_well_gets_nothing_until_it_is_well_again() {
+async fn an_unhealthy_origin_gets_no_requests_until_it_recovers() {
     let world = World::start().await;
     let mut socket = world.socket();
     let well = Arc::new(AtomicBool::new(false));
-    let (sick, asked) = moody_origin("sick", well.clone()).await;
+    let (sick, asked) = switchable_origin("sick", well.clone()).await;
     let _good = world.tunnel(&mut socket, named_origin("good").await).await;
     let _sick = world.tunnel(&mut socket, sick).await;
     socket.set(&world, |settings| settings.health_check = http_check());
@@ -81,7 +85,7 @@ async fn an_origin_that_is_not_well_gets_nothing_until_it_is_well_again() {
     }
     assert_eq!(names.iter().filter(|name| *name == "sick").count(), 5, "{names:?}");
     assert_eq!(metric(&world, r#"sallyport_edge_origin_health_changes_total{to="down"}"#), Some(1));
-    // Who is not checked any more is not down.
+    // An origin without a check does not count as down.
     well.store(false, Ordering::SeqCst);
     until("the sick one is out", || healthy(&world, &socket) == Some(1)).await;
     socket.set(&world, |settings| settings.health_check = None);
@@ -89,11 +93,11 @@ async fn an_origin_that_is_not_well_gets_nothing_until_it_is_well_again() {
 }
 
 #[tokio::test]
-async fn when_no_origin_is_well_clients_are_told_so_at_once() {
+async fn without_a_healthy_origin_clients_get_503_at_once() {
     let world = World::start().await;
     let mut socket = world.socket();
     let well = Arc::new(AtomicBool::new(false));
-    let (sick, _) = moody_origin("sick", well.clone()).await;
+    let (sick, _) = switchable_origin("sick", well.clone()).await;
     let _sick = world.tunnel(&mut socket, sick).await;
     socket.set(&world, |settings| settings.health_check = http_check());
     until("it is out", || healthy(&world, &socket) == Some(0)).await;
@@ -114,7 +118,7 @@ async fn when_no_origin_is_well_clients_are_told_so_at_once() {
 }
 
 #[tokio::test]
-async fn tcp_origins_are_asked_for_a_connection_and_told_that_it_is_no_client() {
+async fn tcp_checks_connect_and_send_proxy_unknown() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -150,7 +154,7 @@ async fn tcp_origins_are_asked_for_a_connection_and_told_that_it_is_no_client() 
 }
 
 #[tokio::test]
-async fn an_origin_that_refuses_several_times_in_a_row_is_left_out_without_any_check() {
+async fn an_origin_that_refuses_repeatedly_is_ejected_without_a_check() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _dead = world.tunnel(&mut socket, dead_origin()).await;
@@ -164,7 +168,7 @@ async fn an_origin_that_refuses_several_times_in_a_row_is_left_out_without_any_c
 }
 
 #[tokio::test]
-async fn the_last_origin_is_never_left_out() {
+async fn the_last_origin_is_never_ejected() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -175,7 +179,7 @@ async fn the_last_origin_is_never_left_out() {
         assert!(soon(client.read(&mut [0; 1])).await.is_err());
     }
     assert_eq!(metric(&world, "sallyport_edge_origin_ejections_total"), Some(0));
-    // What is left out and then is all there is, is used again.
+    // An ejected origin is used again when it is the only one left.
     let alive = world.tunnel(&mut socket, service(says_back).await).await;
     for _ in 0..12 {
         assert_eq!(ask(connect(addr).await, b"x").await, b"hello x bye");
@@ -190,11 +194,11 @@ async fn the_last_origin_is_never_left_out() {
 }
 
 #[tokio::test]
-async fn why_an_origin_fails_is_known_since_when_it_does_and_its_connector_is_told() {
+async fn a_failure_has_a_reason_and_a_time_and_reaches_the_connector() {
     let world = World::start().await;
     let mut socket = world.socket();
     let well = Arc::new(AtomicBool::new(false));
-    let (sick, _) = moody_origin("sick", well.clone()).await;
+    let (sick, _) = switchable_origin("sick", well.clone()).await;
     let mut connector = world.tunnel(&mut socket, sick).await;
     let _dead = world.tunnel(&mut socket, dead_origin()).await;
     socket.set(&world, |settings| settings.health_check = http_check());
@@ -221,7 +225,7 @@ async fn why_an_origin_fails_is_known_since_when_it_does_and_its_connector_is_to
 }
 
 #[tokio::test]
-async fn another_reason_is_told_with_the_time_of_the_first() {
+async fn a_changed_reason_keeps_the_time_of_the_first_failure() {
     let world = World::start().await;
     let mut socket = world.socket();
     let status = Arc::new(std::sync::atomic::AtomicU16::new(500));
@@ -237,7 +241,7 @@ async fn another_reason_is_told_with_the_time_of_the_first() {
     let failure = || world.directory.get(socket.route.tunnels[0].id).unwrap().failure;
     until("it fails", || failure().is_some()).await;
     let first = failure().unwrap();
-    // A second later at the earliest, so that the time would be another one.
+    // The second failure comes at least a second later, so a new time would differ.
     status.store(503, Ordering::SeqCst);
     until("it fails otherwise", || failure().is_some_and(|failure| failure.message.contains("503"))).await;
     assert_eq!(failure().unwrap().since, first.since);
