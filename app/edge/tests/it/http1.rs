@@ -1,4 +1,4 @@
-//! HTTP/1.1 in and out.
+//! HTTP/1.1 to clients and origins.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::harness::*;
 
 #[tokio::test]
-async fn requests_on_one_connection_reuse_one_connection_to_the_origin() {
+async fn requests_on_one_connection_reuse_one_origin_connection() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, connections) = raw_origin(|mut tcp| async move {
@@ -35,7 +35,7 @@ async fn requests_on_one_connection_reuse_one_connection_to_the_origin() {
 }
 
 #[tokio::test]
-async fn a_connection_that_rests_between_requests_is_served_like_a_new_one() {
+async fn an_idle_connection_serves_the_next_request() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|request| async move {
@@ -46,7 +46,7 @@ async fn a_connection_that_rests_between_requests_is_served_like_a_new_one() {
     let _connector = world.tunnel(&mut socket, addr).await;
     let mut client = world.client(&socket).await;
     for round in 0..4 {
-        // More than a connection waits for before it gives up its server.
+        // Longer than a connection waits before it drops its HTTP server.
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
         let body = format!("round {round}");
         let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n", socket.host(), body.len());
@@ -64,7 +64,7 @@ async fn a_connection_that_rests_between_requests_is_served_like_a_new_one() {
 }
 
 #[tokio::test]
-async fn an_edge_that_drains_closes_connections_that_rest() {
+async fn draining_closes_idle_connections() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
@@ -92,7 +92,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn head_and_range_and_not_modified_pass() {
+async fn head_range_and_not_modified_pass() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|request| async move {
@@ -122,7 +122,7 @@ async fn head_and_range_and_not_modified_pass() {
 }
 
 #[tokio::test]
-async fn an_origin_learns_who_its_client_is_from_us_alone() {
+async fn forwarding_headers_come_from_the_edge_only() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|request| async move { Response::new(text(format!("{:?}", request.headers()))) }).await;
@@ -150,9 +150,9 @@ async fn an_origin_learns_who_its_client_is_from_us_alone() {
     assert_eq!(record.bytes_out, answer.body.len() as u64);
 }
 
-/// A crowd that comes again and again, larger than what was kept of it once.
+/// A repeated burst that is larger than the usual number of idle connections.
 #[tokio::test]
-async fn as_many_connections_as_a_crowd_needs_are_kept_for_it() {
+async fn a_repeated_burst_reuses_its_origin_connections() {
     const AT_ONCE: usize = 300;
     let world = World::start().await;
     let mut socket = world.socket();
@@ -170,8 +170,8 @@ async fn as_many_connections_as_a_crowd_needs_are_kept_for_it() {
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let mut clients = [world.http2(&socket).await, world.http2(&socket).await];
-    // Some have a leg and others share one connection, more or fewer of them each time: some more are made in the
-    // beginning.
+    // Some requests get a leg and others share one connection, in varying numbers. The first bursts may open more
+    // connections.
     for _ in 0..30 {
         let before = connections.load(Ordering::SeqCst);
         let mut answers = Vec::new();
@@ -240,7 +240,7 @@ async fn websockets_carry_bytes_both_ways_until_one_side_ends() {
 }
 
 #[tokio::test]
-async fn a_websocket_that_the_origin_declines_leaves_the_connection_usable() {
+async fn a_declined_websocket_leaves_the_connection_usable() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = named_origin("no websockets").await;
@@ -261,7 +261,7 @@ async fn a_websocket_that_the_origin_declines_leaves_the_connection_usable() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_a_websocket_was_declined_ends_like_any_other() {
+async fn a_connection_with_a_declined_websocket_closes_in_order() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = named_origin("no websockets").await;
@@ -283,7 +283,7 @@ async fn a_connection_on_which_a_websocket_was_declined_ends_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_client_is_told_that_its_connection_ends_and_it_does() {
+async fn connection_close_is_answered_and_obeyed() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
@@ -299,7 +299,7 @@ async fn a_client_is_told_that_its_connection_ends_and_it_does() {
 }
 
 #[tokio::test]
-async fn an_origin_that_switches_protocols_unasked_is_a_bad_gateway() {
+async fn an_unrequested_101_from_an_origin_is_502() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -313,7 +313,7 @@ async fn an_origin_that_switches_protocols_unasked_is_a_bad_gateway() {
 }
 
 #[tokio::test]
-async fn an_http_1_0_client_and_an_http_1_0_origin_are_understood() {
+async fn http_1_0_clients_and_origins_are_supported() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -330,11 +330,11 @@ async fn an_http_1_0_client_and_an_http_1_0_origin_are_understood() {
 }
 
 #[tokio::test]
-async fn an_origin_that_closes_idle_connections_costs_no_request() {
+async fn an_origin_that_closes_idle_connections_fails_no_request() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, connections) = raw_origin(|mut tcp| async move {
-        // It promises to keep the connection, and does not.
+        // The origin promises to keep the connection, and closes it.
         read_head(&mut tcp).await;
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
     })
@@ -349,7 +349,7 @@ async fn an_origin_that_closes_idle_connections_costs_no_request() {
 }
 
 #[tokio::test]
-async fn the_owner_sees_the_requests_that_the_edge_refused_and_why() {
+async fn refused_requests_are_reported_to_the_owner_with_the_reason() {
     let world = World::start().await;
     let mut socket = world.socket();
     let mut connector = world.tunnel(&mut socket, named_origin("x").await).await;
@@ -367,7 +367,8 @@ async fn the_owner_sees_the_requests_that_the_edge_refused_and_why() {
     socket.set(&world, |settings| settings.access.deny = vec!["127.0.0.0/8".to_owned()]);
     assert_eq!(world.get(&socket, "/").await.status, 403);
     assert_eq!(seen().await.refused.as_deref(), Some("denied"));
-    // No more of them than of others: a stranger must not fill the owner's terminal. What is left out is counted.
+    // The limit on reports also covers refused requests: clients must not flood the owner's terminal. The edge counts
+    // omitted reports.
     let began = std::time::Instant::now();
     let mut asked = 400;
     for _ in 0..asked {
@@ -377,7 +378,7 @@ async fn the_owner_sees_the_requests_that_the_edge_refused_and_why() {
     while told + omitted < asked {
         match tokio::time::timeout(std::time::Duration::from_secs(1), seen()).await {
             Ok(record) => (told, omitted) = (told + 1, omitted + u64::from(record.omitted_before)),
-            // How many were left out stands in the next one.
+            // The next report carries the number of omitted reports.
             Err(_) => {
                 assert_eq!(world.get(&socket, "/last").await.status, 403);
                 asked += 1;

@@ -1,4 +1,4 @@
-//! How one HTTP/1 connection carries request after request, and how it ends.
+//! HTTP/1 connections: requests in sequence, and the end of a connection.
 
 use std::{
     pin::Pin,
@@ -20,13 +20,13 @@ use tokio::{
 
 use crate::harness::*;
 
-/// An origin that says back what it is sent.
+/// An origin that echoes the request's body.
 async fn echo() -> std::net::SocketAddr {
     origin(|request| async move { Response::new(text(request.into_body().collect().await.unwrap().to_bytes())) }).await
 }
 
 #[tokio::test]
-async fn requests_with_bodies_of_all_sizes_are_answered_in_order_when_all_are_sent_at_once() {
+async fn pipelined_requests_with_bodies_of_all_sizes_are_answered_in_order() {
     const SIZES: [usize; 12] = [0, 1, 2, 100, 2_047, 2_048, 2_049, 4_096, 16_384, 16_385, 65_536, 200_000];
     let world = World::start().await;
     let mut socket = world.socket();
@@ -62,7 +62,7 @@ async fn requests_with_bodies_of_all_sizes_are_answered_in_order_when_all_are_se
 }
 
 #[tokio::test]
-async fn a_short_body_that_nobody_wants_costs_no_connection() {
+async fn a_short_unread_body_keeps_the_connection() {
     let world = World::start().await;
     let mut client = world.client_with("nobody.localhost", &[]).await;
     for _ in 0..3 {
@@ -74,7 +74,7 @@ async fn a_short_body_that_nobody_wants_costs_no_connection() {
 }
 
 #[tokio::test]
-async fn a_long_body_that_nobody_wants_ends_its_connection_behind_the_answer() {
+async fn a_long_unread_body_closes_the_connection_after_the_response() {
     let world = World::start().await;
     let mut client = world.client_with("nobody.localhost", &[]).await;
     client.write_all(b"POST / HTTP/1.1\r\nHost: nobody.localhost\r\nContent-Length: 100000000\r\n\r\n").await.unwrap();
@@ -84,7 +84,7 @@ async fn a_long_body_that_nobody_wants_ends_its_connection_behind_the_answer() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_its_answer_frees_its_origin() {
+async fn a_client_that_leaves_before_its_response_releases_the_origin() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (asked, left) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -102,7 +102,7 @@ async fn a_client_that_leaves_before_its_answer_frees_its_origin() {
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
-    // Also behind the empty line that old clients send, and behind the beginning of another request.
+    // The cases include the extra empty line that old clients send, and the start of another request.
     for early in ["", "\r\n", "GE"] {
         let mut client = world.client(&socket).await;
         let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n{early}", socket.host());
@@ -114,7 +114,7 @@ async fn a_client_that_leaves_before_its_answer_frees_its_origin() {
 }
 
 #[tokio::test]
-async fn an_edge_that_drains_ends_a_connection_behind_the_answer_under_way() {
+async fn draining_closes_a_connection_after_its_response() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (asked, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -146,7 +146,7 @@ async fn an_edge_that_drains_ends_a_connection_behind_the_answer_under_way() {
 }
 
 #[tokio::test]
-async fn an_answer_in_many_chunks_comes_whole() {
+async fn a_response_in_many_chunks_is_whole() {
     const SIZES: [usize; 5] = [1, 100, 2_048, 2_049, 30_000];
     let chunk = |number: usize| vec![b'a' + u8::try_from(number % 26).unwrap(); SIZES[number % SIZES.len()]];
     let world = World::start().await;
@@ -177,7 +177,7 @@ async fn an_answer_in_many_chunks_comes_whole() {
     }
 }
 
-/// So much of a body, and no end.
+/// A body that yields this data and never ends.
 struct Unended(Option<Bytes>);
 
 impl http_body::Body for Unended {
@@ -189,7 +189,7 @@ impl http_body::Body for Unended {
     }
 }
 
-/// An answer that says its length, and has no end.
+/// A response with a content length and a body that never ends.
 pub(crate) fn unended(body: &'static [u8]) -> Response<TestBody> {
     let mut answer =
         Response::new(Unended(Some(Bytes::from_static(body))).map_err(|never| match never {}).boxed_unsync());
@@ -197,7 +197,8 @@ pub(crate) fn unended(body: &'static [u8]) -> Response<TestBody> {
     answer
 }
 
-/// An origin that speaks HTTP/2, answers at once, and tells how much of the request's body it got, and whether that was all.
+/// An HTTP/2 origin that responds at once. It reports the bytes it read of the request's body, and whether the body was
+/// whole.
 async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(usize, bool)>) {
     let (tell, told) = mpsc::unbounded_channel();
     let addr = h2_origin(move |request: Request<Incoming>| {
@@ -221,7 +222,7 @@ async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(us
     (addr, told)
 }
 
-/// A client that has sent two of ten bytes, and has its answer already.
+/// A client that has sent two of ten bytes, and already has its response.
 async fn answered_early(world: &World, socket: &TestSocket, option: &str) -> Client {
     let mut client = world.client(socket).await;
     let host = socket.host();
@@ -233,7 +234,7 @@ async fn answered_early(world: &World, socket: &TestSocket, option: &str) -> Cli
 }
 
 #[tokio::test]
-async fn an_origin_takes_the_rest_of_a_body_behind_the_last_answer_of_a_connection() {
+async fn an_origin_gets_the_rest_of_a_body_after_the_last_response() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, mut told) = early_h2_origin().await;
@@ -250,7 +251,7 @@ async fn an_origin_takes_the_rest_of_a_body_behind_the_last_answer_of_a_connecti
 }
 
 #[tokio::test]
-async fn an_origin_hears_when_a_client_leaves_behind_its_answer_in_the_middle_of_its_body() {
+async fn an_origin_sees_a_client_leave_mid_body_after_its_response() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, mut told) = early_h2_origin().await;
@@ -263,11 +264,11 @@ async fn an_origin_hears_when_a_client_leaves_behind_its_answer_in_the_middle_of
 }
 
 #[tokio::test]
-async fn a_drain_does_not_wait_for_connections_on_which_nothing_is_asked() {
+async fn draining_does_not_wait_for_idle_connections() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
-    // One has an error for a request whose body nobody wanted, the other sends an empty line behind its request.
+    // One client got an error for a request with an unread body. The other sends an empty line after its request.
     let mut clients = Vec::new();
     for (host, more, status) in
         [("nobody.localhost", "Content-Length: 3\r\n\r\nabc", 404), (&socket.host(), "\r\n\r\n", 200)]
@@ -286,7 +287,7 @@ async fn a_drain_does_not_wait_for_connections_on_which_nothing_is_asked() {
 }
 
 #[tokio::test]
-async fn an_edge_that_is_emptied_ends_idle_connections_and_serves_who_has_asked_for_nothing_yet() {
+async fn draining_ends_idle_connections_and_serves_connections_before_their_first_request() {
     let (order, emptied) = watch::channel(None);
     let world = World::start_with(|config| config.drain_until = emptied).await;
     let mut socket = world.socket();
@@ -316,7 +317,7 @@ async fn an_edge_that_is_emptied_ends_idle_connections_and_serves_who_has_asked_
 }
 
 #[tokio::test]
-async fn an_answer_ends_where_its_length_says_whatever_its_origin_still_has_to_say() {
+async fn a_response_ends_at_its_content_length() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = h2_origin(|_| async { unended(b"hello") }).await;
@@ -331,7 +332,7 @@ async fn an_answer_ends_where_its_length_says_whatever_its_origin_still_has_to_s
 }
 
 #[tokio::test]
-async fn a_body_that_an_origin_holds_up_for_ever_does_not_hold_its_client_for_ever() {
+async fn a_client_is_not_blocked_forever_by_an_origin_that_reads_no_body() {
     let world = World::start_with(|config| config.send_timeout = Duration::from_millis(400)).await;
     let mut socket = world.socket();
     let addr = h2_origin(|request: Request<Incoming>| async move {

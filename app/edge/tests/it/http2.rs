@@ -1,4 +1,4 @@
-//! HTTP/2 in and out.
+//! HTTP/2 to clients and origins.
 
 use std::{
     sync::{Arc, Mutex},
@@ -58,7 +58,7 @@ fn grpc_answer() -> TestBody {
     StreamBody::new(Frames(frames.into_iter())).boxed_unsync()
 }
 
-/// A stream of frames that are there already.
+/// A stream of frames that are ready at once.
 pub(crate) struct Frames<I>(pub(crate) I);
 
 impl<I: Iterator + Unpin> futures_core::Stream for Frames<I> {
@@ -72,7 +72,7 @@ impl<I: Iterator + Unpin> futures_core::Stream for Frames<I> {
 }
 
 #[tokio::test]
-async fn grpc_goes_to_an_h2c_origin_with_trailers_both_ways() {
+async fn grpc_reaches_an_h2c_origin_with_trailers_both_ways() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = h2_origin(|request| async move {
@@ -106,7 +106,7 @@ async fn grpc_goes_to_an_h2c_origin_with_trailers_both_ways() {
 }
 
 #[tokio::test]
-async fn a_grpc_call_to_nobody_gets_a_grpc_status() {
+async fn a_grpc_call_without_an_origin_gets_a_grpc_status() {
     let world = World::start_with(|_| ()).await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, dead_origin()).await;
@@ -138,14 +138,14 @@ async fn http1_clients_reach_http2_origins() {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_end_of_its_request_does_not_wait_for_that() {
+async fn an_early_response_does_not_wait_for_the_end_of_its_request() {
     let world = World::start().await;
     let mut socket = world.socket();
     let answered = Arc::new(Mutex::new(Instant::now()));
     let addr = h2_origin({
         let answered = answered.clone();
         move |request| {
-            // It goes on reading.
+            // The origin keeps reading.
             tokio::spawn(request.into_body().collect());
             *answered.lock().unwrap() = Instant::now();
             async { Response::new(text("early")) }
@@ -156,7 +156,7 @@ async fn an_answer_before_the_end_of_its_request_does_not_wait_for_that() {
     let _connector = world.tunnel(&mut socket, addr).await;
     let head =
         format!("POST / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 1000\r\n\r\nhello", socket.host());
-    // What waits for the end of the connection does so for 200 ms at least, each time.
+    // A response that waits for the end of the connection takes at least 200 ms each time.
     for _ in 0..20 {
         let mut client = world.client(&socket).await;
         client.write_all(head.as_bytes()).await.unwrap();
@@ -182,7 +182,7 @@ async fn malformed_http2_requests_are_refused_and_leave_the_connection_usable() 
 }
 
 #[tokio::test]
-async fn an_http2_stream_ends_in_an_error_when_the_connector_dies_under_it() {
+async fn an_http2_stream_is_reset_when_its_connector_is_killed() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -201,7 +201,7 @@ async fn an_http2_stream_ends_in_an_error_when_the_connector_dies_under_it() {
 }
 
 #[tokio::test]
-async fn streams_that_are_reset_at_once_by_the_thousand_hurt_nobody_else() {
+async fn thousands_of_reset_streams_do_not_affect_other_clients() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
@@ -218,7 +218,7 @@ async fn streams_that_are_reset_at_once_by_the_thousand_hurt_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_head_that_the_edge_answers_itself_has_no_body() {
+async fn a_head_response_of_the_edge_has_no_body() {
     let world = World::start().await;
     let mut socket = world.socket();
     socket.protect(&world, "ann", "horse");
@@ -249,7 +249,7 @@ async fn a_head_that_the_edge_answers_itself_has_no_body() {
     }
 }
 
-/// A gauge of the edge.
+/// The value of this gauge.
 fn gauge(world: &World, name: &str) -> usize {
     let text = world.edge.metrics_text().unwrap();
     let line = text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap();
@@ -257,7 +257,7 @@ fn gauge(world: &World, name: &str) -> usize {
 }
 
 #[tokio::test]
-async fn short_answers_share_a_connection_while_many_requests_are_under_way() {
+async fn short_responses_share_a_connection_under_load() {
     const SHARED: &str = "sallyport_edge_streams_multiplexed";
     let world = World::start().await;
     let mut socket = world.socket();
