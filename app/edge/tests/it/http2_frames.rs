@@ -1,4 +1,4 @@
-//! Frames, their order, settings and the end of connections in HTTP/2 (RFC 9113 sections 3 to 6).
+//! HTTP/2 frames: their order, settings and the end of connections (RFC 9113 sections 3 to 6).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     raw_http2::{Outcome::*, *},
 };
 
-/// A world with an origin that keeps what it was asked.
+/// A world with an origin that records its requests.
 async fn scene() -> (World, TestSocket, TestOrigin, Connector) {
     let world = World::start().await;
     let mut socket = world.socket();
@@ -20,16 +20,16 @@ async fn scene() -> (World, TestSocket, TestOrigin, Connector) {
     (world, socket, origin, connector)
 }
 
-/// What is sent, and with which codes the connection may end for it.
+/// The name of a case, the frames to send, and the error codes with which the connection may end.
 type Broken = (&'static str, Vec<Vec<u8>>, &'static [u32]);
 
-/// Frames where they may not be, with this head of a request.
+/// Valid frames in the wrong place, with this head of a request.
 fn out_of_place(head: &[u8]) -> Vec<Broken> {
     let open = frame(HEADERS, END_HEADERS, 1, head);
     let (begun, rest) = (frame(HEADERS, 0, 1, &head[..10]), &head[10..]);
     let ping = frame(PING, 0, 0, &[0; 8]);
     vec![
-        // Section 5.1: streams that nobody opened, and their numbers.
+        // Section 5.1: streams that are not open, and stream numbers.
         ("DATA on the connection", vec![frame(DATA, 0, 0, b"x")], &[PROTOCOL_ERROR]),
         ("DATA on an idle stream", vec![frame(DATA, 0, 1, b"x")], &[PROTOCOL_ERROR]),
         ("HEADERS on the connection", vec![frame(HEADERS, END_HEADERS, 0, head)], &[PROTOCOL_ERROR]),
@@ -66,7 +66,7 @@ fn out_of_place(head: &[u8]) -> Vec<Broken> {
             vec![frame(HEADERS, END_HEADERS | PRIORITIZED, 1, &[0, 0, 0, 0])],
             &[PROTOCOL_ERROR, FRAME_SIZE_ERROR],
         ),
-        // Section 6.10: nothing comes between the parts of a head.
+        // Section 6.10: no other frame comes between the parts of a head.
         ("PING in a head", vec![begun.clone(), ping], &[PROTOCOL_ERROR]),
         ("DATA in a head", vec![begun.clone(), frame(DATA, 0, 1, b"x")], &[PROTOCOL_ERROR]),
         ("an unknown frame in a head", vec![begun.clone(), frame(0xee, 0, 1, b"x")], &[PROTOCOL_ERROR]),
@@ -81,11 +81,11 @@ fn out_of_place(head: &[u8]) -> Vec<Broken> {
     ]
 }
 
-/// Frames that are not what they have to be, with this head of a request.
+/// Malformed frames, with this head of a request.
 fn out_of_shape(head: &[u8]) -> Vec<Broken> {
     let open = frame(HEADERS, END_HEADERS, 1, head);
     let set = |id: u16, value: u32| frame(SETTINGS, 0, 0, &settings(&[(id, value)]));
-    // Its first bytes say enough.
+    // The edge refuses the frame by its first bytes.
     let long = |kind: u8| frame(kind, END_HEADERS, 1, &[0; 16_385])[..9].to_vec();
     vec![
         // Sections 4.2 and 6: lengths.
@@ -134,7 +134,7 @@ fn out_of_shape(head: &[u8]) -> Vec<Broken> {
 }
 
 #[tokio::test]
-async fn what_breaks_the_rules_of_frames_ends_the_connection_with_their_code() {
+async fn a_frame_error_ends_the_connection_with_its_code() {
     let (world, socket, origin, _connector) = scene().await;
     let head = RawHttp2::connect(&world, &socket.host()).await.head("POST", "/held", &[]);
     let (mut wrong, mut told) = (Vec::new(), BTreeMap::<u32, u64>::new());
@@ -158,7 +158,7 @@ async fn what_breaks_the_rules_of_frames_ends_the_connection_with_their_code() {
 }
 
 #[tokio::test]
-async fn what_comes_on_a_stream_that_has_ended_is_an_error() {
+async fn frames_on_a_closed_stream_are_an_error() {
     let (world, socket, origin, _connector) = scene().await;
     let head = RawHttp2::connect(&world, &socket.host()).await.head("POST", "/held", &[]);
     for late in [
@@ -177,13 +177,13 @@ async fn what_comes_on_a_stream_that_has_ended_is_an_error() {
 }
 
 #[tokio::test]
-async fn frames_that_cross_the_edges_reset_are_let_be() {
+async fn frames_that_cross_a_reset_are_ignored() {
     let (world, socket, _origin, _connector) = scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     client.post(1, "/", &[("content-length", "1")]).await;
     client.send(DATA, 0, 1, b"two").await;
     assert_eq!(client.outcome(1).await, Reset(PROTOCOL_ERROR));
-    // Section 5.1: what the client sent before it knew.
+    // Section 5.1: frames that the client sent before it received the reset.
     client.send(DATA, 0, 1, b"more").await;
     client.grant(1, 100).await;
     client.send(HEADERS, END_HEADERS | END_STREAM, 1, &block(&[("x-sum", "1")])).await;
@@ -193,7 +193,7 @@ async fn frames_that_cross_the_edges_reset_are_let_be() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_is_ignored() {
+async fn unknown_frames_settings_and_flags_are_ignored() {
     let (world, socket, _origin, _connector) = scene().await;
     let mut client = RawHttp2::open_with(&world, &socket, &[(0xee, 7), (8, 0)]).await;
     for stream in [0, 1, 2, 99] {
@@ -210,7 +210,7 @@ async fn what_is_not_known_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_begin_as_http2_ends() {
+async fn an_invalid_preface_ends_the_connection() {
     let (world, socket, origin, _connector) = scene().await;
     let host = socket.host();
     for start in [
@@ -220,15 +220,15 @@ async fn a_connection_that_does_not_begin_as_http2_ends() {
     ] {
         let mut client = RawHttp2::connect(&world, &host).await;
         client.write(&start).await;
-        // Section 3.4: GOAWAY may be left out, since such a client may not speak HTTP/2.
+        // Section 3.4: the edge may omit GOAWAY, because such a client may not speak HTTP/2.
         let code = client.end().await;
         assert!(matches!(code, None | Some(PROTOCOL_ERROR)), "{code:?}");
     }
-    // The preface is only whole with the client's SETTINGS.
+    // The preface includes the client's SETTINGS.
     let mut client = RawHttp2::connect(&world, &host).await;
     client.write(&[PREFACE, &frame(PING, 0, 0, &[0; 8])].concat()).await;
     assert_eq!(client.end().await, Some(PROTOCOL_ERROR));
-    // Half of a preface is not one yet; then it is.
+    // The preface may arrive in parts.
     let mut client = RawHttp2::connect(&world, &host).await;
     client.write(&PREFACE[..10]).await;
     client.write(&PREFACE[10..]).await;
@@ -241,7 +241,7 @@ async fn a_connection_that_does_not_begin_as_http2_ends() {
 }
 
 #[tokio::test]
-async fn a_head_may_come_in_parts() {
+async fn a_head_may_be_split_into_continuation_frames() {
     let (world, socket, origin, _connector) = scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     let head = client.head("POST", "/", &[]);
@@ -264,7 +264,7 @@ async fn a_head_may_come_in_parts() {
 }
 
 #[tokio::test]
-async fn answers_do_not_use_a_table_that_the_client_does_not_keep() {
+async fn responses_use_no_dynamic_table_when_the_client_keeps_none() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|_| async {
@@ -284,7 +284,7 @@ async fn answers_do_not_use_a_table_that_the_client_does_not_keep() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_gets_the_answers_that_are_under_way() {
+async fn a_client_that_sends_goaway_gets_its_running_responses() {
     let (world, socket, origin, _connector) = scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     client.get(1, "/held").await;
@@ -300,7 +300,7 @@ async fn a_client_that_goes_away_gets_the_answers_that_are_under_way() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_without_a_word_hurts_nobody() {
+async fn an_abrupt_disconnect_does_not_affect_other_clients() {
     let (world, socket, _origin, _connector) = scene().await;
     let head = RawHttp2::connect(&world, &socket.host()).await.head("POST", "/", &[]);
     let whole =
@@ -312,7 +312,7 @@ async fn a_client_that_leaves_without_a_word_hurts_nobody() {
     {
         let mut io = world.client_with(&socket.host(), &[b"h2"]).await;
         soon(write_lossy(&mut io, &whole[..cut])).await;
-        // In order first, then with nothing said.
+        // The client first closes in order, and then without notice.
         soon(io.shutdown()).await.unwrap();
         read_rest(&mut io).await;
         let mut io = world.client_with(&socket.host(), &[b"h2"]).await;
@@ -322,7 +322,7 @@ async fn a_client_that_leaves_without_a_word_hurts_nobody() {
 }
 
 #[tokio::test]
-async fn an_edge_that_drains_finishes_what_is_under_way_and_takes_nothing_new() {
+async fn draining_finishes_open_streams_and_takes_no_new_ones() {
     let (world, socket, origin, _connector) = scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     client.get(1, "/held").await;
@@ -333,7 +333,7 @@ async fn an_edge_that_drains_finishes_what_is_under_way_and_takes_nothing_new() 
     let polite = tokio::spawn(sender.send_request(request));
     until("it is there", || origin.seen().len() == 3).await;
     world.shutdown.trigger();
-    // Section 6.8: the first word may leave the number open; the last one does not.
+    // Section 6.8: the first GOAWAY may leave the last stream open. The last GOAWAY names the last stream.
     client
         .read_until("it says which are the last", |client| {
             client.goaways.last().is_some_and(|(last, code)| *last < 0x7fff_ffff && *code == NO_ERROR)

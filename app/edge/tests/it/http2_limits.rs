@@ -1,4 +1,4 @@
-//! How much may come and go in HTTP/2, and what clients cannot do by asking for more (RFC 9113 sections 5.1.2, 5.2, 10.5).
+//! HTTP/2 limits: windows, numbers of streams, lengths of heads, and floods (RFC 9113 sections 5.1.2, 5.2, 10.5).
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
 };
 
 const MAX_CONCURRENT_STREAMS: u16 = 3;
-/// The window of a connection until somebody says otherwise (RFC 9113 section 6.9.2).
+/// The initial window of a connection (RFC 9113 section 6.9.2).
 const FIRST_WINDOW: usize = 65_535;
 
-/// A world with an origin that keeps what it was asked.
+/// A world with an origin that records its requests.
 async fn scene() -> (World, TestSocket, TestOrigin, Connector) {
     let world = World::start().await;
     let mut socket = world.socket();
@@ -29,7 +29,7 @@ async fn scene() -> (World, TestSocket, TestOrigin, Connector) {
 }
 
 #[tokio::test]
-async fn a_connection_that_rests_is_asked_whether_its_client_is_there_and_goes_on() {
+async fn an_idle_connection_gets_pings_and_stays_usable() {
     let world = World::start_with(|config| config.ping_interval = Duration::from_secs(5)).await;
     let mut socket = world.socket();
     let origin = TestOrigin::start().await;
@@ -43,7 +43,7 @@ async fn a_connection_that_rests_is_asked_whether_its_client_is_there_and_goes_o
     }
 }
 
-/// Gives the edge the time of some requests to send what it may not, and looks at how much came on these streams together.
+/// Gives the edge the time of two requests to exceed a window. Returns the bytes received on these streams together.
 async fn still_got(client: &mut RawHttp2, probe: u32, streams: &[u32]) -> usize {
     for stream in [probe, probe + 2] {
         let head = client.head("HEAD", "/", &[]);
@@ -55,7 +55,7 @@ async fn still_got(client: &mut RawHttp2, probe: u32, streams: &[u32]) -> usize 
 }
 
 #[tokio::test]
-async fn as_much_of_an_answer_comes_as_was_allowed() {
+async fn a_response_keeps_to_the_stream_and_connection_windows() {
     const LENGTH: usize = 300_000;
     let (world, socket, _origin, _connector) = scene().await;
     let mut client = RawHttp2::open_with(&world, &socket, &[(INITIAL_WINDOW_SIZE, 0)]).await;
@@ -69,18 +69,18 @@ async fn as_much_of_an_answer_comes_as_was_allowed() {
     client.grant(1, 1_000).await;
     client.read_until("more is there", |client| client.got(1) > 1_000).await;
     assert_eq!(still_got(&mut client, 301, &[1]).await, 1_001);
-    // Section 6.9.2: the windows of streams that are open change too.
+    // Section 6.9.2: a new initial window also changes the windows of open streams.
     client.send(SETTINGS, 0, 0, &set(500)).await;
     client.read_until("more is there", |client| client.got(1) > 1_500).await;
     assert_eq!(still_got(&mut client, 401, &[1]).await, 1_501);
-    // And may be less than nothing: -400 here.
+    // A window may become negative: -400 here.
     client.send(SETTINGS, 0, 0, &set(100)).await;
     client.grant(1, 400).await;
     assert_eq!(still_got(&mut client, 501, &[1]).await, 1_501);
     client.grant(1, 7).await;
     client.read_until("more is there", |client| client.got(1) > 1_507).await;
     assert_eq!(still_got(&mut client, 601, &[1]).await, 1_508);
-    // As much as the connection lets through, then all.
+    // The connection window allows this much. A larger window allows the rest.
     client.send(SETTINGS, 0, 0, &set(1_000_000)).await;
     client.read_until("more is there", |client| client.got(1) == FIRST_WINDOW).await;
     assert_eq!(still_got(&mut client, 701, &[1]).await, FIRST_WINDOW);
@@ -90,7 +90,7 @@ async fn as_much_of_an_answer_comes_as_was_allowed() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_stuck_stops_no_other() {
+async fn a_blocked_stream_does_not_block_others() {
     const LENGTH: usize = 300_000;
     let (world, socket, _origin, _connector) = scene().await;
     let mut client = RawHttp2::open_with(&world, &socket, &[(INITIAL_WINDOW_SIZE, 1_000)]).await;
@@ -113,7 +113,7 @@ async fn a_stream_that_is_stuck_stops_no_other() {
 }
 
 #[tokio::test]
-async fn all_streams_together_send_what_the_connection_may() {
+async fn all_streams_together_keep_to_the_connection_window() {
     const LENGTH: usize = 100_000;
     let (world, socket, _origin, _connector) = scene().await;
     let mut client = RawHttp2::open_with(&world, &socket, &[(INITIAL_WINDOW_SIZE, 1_000_000)]).await;
@@ -127,7 +127,7 @@ async fn all_streams_together_send_what_the_connection_may() {
     client.grant(0, 10).await;
     client.read_until("more is there", |client| together(client) == FIRST_WINDOW + 10).await;
     assert_eq!(still_got(&mut client, 201, &streams).await, FIRST_WINDOW + 10);
-    // What a stream that is given up had not sent is for the others.
+    // Window that a cancelled stream did not use is left for the other streams.
     client.send(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()).await;
     let given_up = client.got(1);
     let rest = u32::try_from(given_up + 2 * LENGTH - FIRST_WINDOW - 10).unwrap();
@@ -142,13 +142,13 @@ async fn all_streams_together_send_what_the_connection_may() {
 }
 
 #[tokio::test]
-async fn a_window_of_a_stream_that_is_misused_is_an_error() {
+async fn an_invalid_window_update_is_an_error() {
     let (world, socket, origin, _connector) = scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     for (stream, more, code) in [(1, 0, PROTOCOL_ERROR), (3, 0x7fff_ffff, FLOW_CONTROL_ERROR)] {
         client.get(stream, "/held").await;
         client.grant(stream, more).await;
-        // Section 6.9 has both as errors of the stream; section 5.4.2 lets them be errors of its connection.
+        // Section 6.9 makes both errors of the stream. Section 5.4.2 also permits errors of the connection.
         match client.outcome(stream).await {
             Reset(got) => assert_eq!(got, code, "{more} more"),
             Ended(got) => {
@@ -158,7 +158,7 @@ async fn a_window_of_a_stream_that_is_misused_is_an_error() {
             Answer(status) => panic!("{status} for {more} more"),
         }
     }
-    // The largest window there is.
+    // The largest window.
     client.get(5, "/held").await;
     client.grant(5, 0x7fff_ffff - 65_535).await;
     client.grant(0, 0x7fff_ffff - 65_535).await;
@@ -166,7 +166,7 @@ async fn a_window_of_a_stream_that_is_misused_is_an_error() {
     assert_eq!(client.outcome(5).await, Answer(200));
 }
 
-/// Dials the origin when its gate has opened: until then nothing of a body is taken.
+/// An origin handler that dials the origin after its gate opens. Until then it reads nothing of a body.
 struct Gated(SocketAddr, Arc<Semaphore>);
 
 impl OriginHandler for Gated {
@@ -182,7 +182,7 @@ impl OriginHandler for Gated {
     }
 }
 
-/// A world with an origin that takes nothing before its gate is opened.
+/// A world with an origin that reads nothing before its gate opens.
 async fn gated_scene() -> (World, TestSocket, TestOrigin, Arc<Semaphore>, Connector) {
     let world = World::start_with(|config| config.connect_timeout = Duration::from_secs(300)).await;
     let mut socket = world.socket();
@@ -192,13 +192,13 @@ async fn gated_scene() -> (World, TestSocket, TestOrigin, Arc<Semaphore>, Connec
     (world, socket, origin, gate, connector)
 }
 
-/// Reads until the edge has said how much may be sent on a stream and on the connection; gives the former.
+/// Reads until the edge has announced the stream window and the connection window. Returns the stream window.
 async fn windows(client: &mut RawHttp2) -> usize {
     client.read_until("there are windows", |client| !client.settings.is_empty() && client.granted > 0).await;
     client.settings[&INITIAL_WINDOW_SIZE] as usize
 }
 
-/// Sends so much content in frames that are as long as they may be.
+/// Sends this many bytes of content in frames of the maximum length.
 async fn upload(client: &mut RawHttp2, stream: u32, bytes: usize) {
     let body = vec![b'x'; bytes];
     let frames: Vec<u8> = body.chunks(16_384).flat_map(|piece| frame(DATA, 0, stream, piece)).collect();
@@ -206,7 +206,7 @@ async fn upload(client: &mut RawHttp2, stream: u32, bytes: usize) {
 }
 
 #[tokio::test]
-async fn an_upload_that_nobody_takes_goes_as_far_as_its_window() {
+async fn an_unread_upload_is_limited_by_its_window() {
     let (world, socket, origin, gate, _connector) = gated_scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     let window = windows(&mut client).await;
@@ -236,7 +236,7 @@ async fn an_upload_that_nobody_takes_goes_as_far_as_its_window() {
     upload(&mut client, stream, 1).await;
     assert_eq!(client.outcome(stream).await, Ended(Some(FLOW_CONTROL_ERROR)));
 
-    // One that keeps to its window goes on when the origin comes.
+    // A client that keeps to its window goes on when the origin reads.
     let mut client = RawHttp2::open(&world, &socket).await;
     windows(&mut client).await;
     client.post(1, "/", &[]).await;
@@ -250,14 +250,14 @@ async fn an_upload_that_nobody_takes_goes_as_far_as_its_window() {
 }
 
 #[tokio::test]
-async fn windows_are_given_back_for_all_that_was_sent() {
+async fn windows_are_replenished_for_all_received_bytes() {
     const LENGTH: usize = 6 * 1024 * 1024;
     const PIECE: usize = 4_096;
     let (world, socket, origin, _connector) = scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     let window = windows(&mut client).await;
     let mut sent_before = 0;
-    // In the second round there is padding, which counts as well (section 6.9.1).
+    // The second round adds padding, which counts as well (section 6.9.1).
     for (stream, padding) in [(1, 0), (3, 255_u8)] {
         client.post(stream, "/", &[]).await;
         let body = match padding {
@@ -285,7 +285,7 @@ async fn windows_are_given_back_for_all_that_was_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_bodies_come_back_as_they_went() {
+async fn long_bodies_pass_both_ways_unchanged() {
     const LENGTH: usize = 20_000_000;
     let world = World::start().await;
     let echo =
@@ -310,7 +310,7 @@ async fn long_bodies_come_back_as_they_went() {
 }
 
 #[tokio::test]
-async fn more_streams_than_allowed_are_refused_and_the_others_go_on() {
+async fn streams_beyond_the_limit_are_refused_and_others_go_on() {
     let (world, socket, origin, _connector) = scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     client.all_is_looked_at().await;
@@ -339,7 +339,7 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_goes_on() {
     let (world, socket, origin, _connector) = scene().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     client.all_is_looked_at().await;
-    // MAX_HEADER_LIST_SIZE
+    // MAX_HEADER_LIST_SIZE is setting 6.
     assert_eq!(client.settings[&6], 65_536);
     let value = "v".repeat(7_000);
     let long: Vec<_> = (0..10).map(|_| ("x-long", value.as_str())).collect();
@@ -358,7 +358,7 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_goes_on() {
     }
     let told = String::from_utf8(client.heard(1).data).unwrap();
     assert!(told.contains("header of the request is too long"), "{told}");
-    // Its body may follow, and an answer to HEAD has none.
+    // The body of such a request may follow. A response to HEAD has no body.
     let value = "v".repeat(66_000);
     for (stream, method) in [(7, "POST"), (9, "HEAD")] {
         let ends = if method == "HEAD" { END_STREAM } else { 0 };
@@ -378,17 +378,17 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_goes_on() {
     client.get(11, "/").await;
     assert_eq!(client.outcome(11).await, Answer(200));
     assert_eq!(origin.seen().len(), 2);
-    // They are requests like others: of no socket, since nobody has read whose they are.
+    // Such requests count without a socket, because the edge never reads their host.
     let lines = [r#"edge_refusals_total{reason="malformed"} 4"#, r#"requests_total{socket="none",status="4xx"} 4"#];
     let is_counted = || lines.iter().all(|line| world.edge.metrics_text().unwrap().contains(line));
     until("they are counted", is_counted).await;
 }
 
-/// What a client can do again and again, with `number` going up from 0.
+/// A step of a flood that a client repeats, with `number` counting from 0.
 type Again = fn(number: u32, head: &[u8]) -> Vec<u8>;
 
-/// The stream of a request of its own.
-fn own(number: u32) -> u32 {
+/// The stream of the request with this number.
+fn stream_of(number: u32) -> u32 {
     2 * number + 3
 }
 
@@ -396,7 +396,7 @@ const FLOODS: [(&str, Again); 13] = [
     ("PING", |_, _| frame(PING, 0, 0, &[7; 8])),
     ("SETTINGS", |_, _| frame(SETTINGS, 0, 0, &settings(&[(INITIAL_WINDOW_SIZE, 65_535)]))),
     ("empty SETTINGS", |_, _| frame(SETTINGS, 0, 0, &[])),
-    ("PRIORITY", |number, _| frame(PRIORITY, 0, own(number), &[0, 0, 0, 0, 1])),
+    ("PRIORITY", |number, _| frame(PRIORITY, 0, stream_of(number), &[0, 0, 0, 0, 1])),
     ("empty DATA", |_, _| frame(DATA, 0, 1, &[])),
     ("empty padded DATA", |_, _| frame(DATA, PADDED, 1, &[0])),
     ("WINDOW_UPDATE", |number, _| frame(WINDOW_UPDATE, 0, number % 2, &[0, 0, 0, 1])),
@@ -406,23 +406,23 @@ const FLOODS: [(&str, Again); 13] = [
         frame(if number == 0 { HEADERS } else { CONTINUATION }, 0, 3, &block(&[("x-flood", "v".repeat(200))]))
     }),
     ("rapid resets", |number, head| {
-        let reset = frame(RST_STREAM, 0, own(number), &CANCEL.to_be_bytes());
-        [frame(HEADERS, END_HEADERS | END_STREAM, own(number), head), reset].concat()
+        let reset = frame(RST_STREAM, 0, stream_of(number), &CANCEL.to_be_bytes());
+        [frame(HEADERS, END_HEADERS | END_STREAM, stream_of(number), head), reset].concat()
     }),
     ("resets by the edge", |number, head| {
-        let request = frame(HEADERS, END_HEADERS | END_STREAM, own(number), head);
-        [request, frame(WINDOW_UPDATE, 0, own(number), &[0; 4])].concat()
+        let request = frame(HEADERS, END_HEADERS | END_STREAM, stream_of(number), head);
+        [request, frame(WINDOW_UPDATE, 0, stream_of(number), &[0; 4])].concat()
     }),
-    ("requests", |number, head| frame(HEADERS, END_HEADERS | END_STREAM, own(number), head)),
+    ("requests", |number, head| frame(HEADERS, END_HEADERS | END_STREAM, stream_of(number), head)),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_floods_and_reads_nothing_costs_little_memory_and_nobody_else() {
+async fn a_flood_from_a_client_that_reads_nothing_costs_little_memory() {
     const FLOOD_BYTES: usize = 16 * 1024 * 1024;
     const MAX_GROWTH_BYTES: usize = 4 * 1024 * 1024;
-    /// What a request costs that may be there, with its ends in this test's own connector and origin.
+    /// The memory of one open request, including its share in the test's connector and origin.
     const MAX_REQUEST_BYTES: usize = 64 * 1024;
-    if !is_alone("http2_limits::a_client_that_floods_and_reads_nothing_costs_little_memory_and_nobody_else").await {
+    if !is_alone("http2_limits::a_flood_from_a_client_that_reads_nothing_costs_little_memory").await {
         return;
     }
     let (world, socket, origin, _connector) = scene().await;
@@ -434,7 +434,8 @@ async fn a_client_that_floods_and_reads_nothing_costs_little_memory_and_nobody_e
         client.all_is_looked_at().await;
         let mut number = 0;
         if what == "requests" {
-            // As many as a client may have: they cost this test's own connector and origin more than they cost the edge.
+            // Opens as many requests as a client may have. They cost the test's connector and origin more than the
+            // edge.
             let (asked, rested) = (origin.seen().len(), resident_bytes());
             number = client.settings[&MAX_CONCURRENT_STREAMS] - 1;
             client.write(&(0..number).flat_map(|number| again(number, &head)).collect::<Vec<_>>()).await;
@@ -450,7 +451,7 @@ async fn a_client_that_floods_and_reads_nothing_costs_little_memory_and_nobody_e
                 piece.extend(again(number, &head));
                 number += 1;
             }
-            // Whether the edge reads all of it, stops to, or ends the connection, is all the same here.
+            // The edge may read all of the flood, stop reading, or end the connection.
             if !client.may_write(&piece, Duration::from_secs(2)).await {
                 break;
             }
@@ -463,7 +464,7 @@ async fn a_client_that_floods_and_reads_nothing_costs_little_memory_and_nobody_e
 }
 
 #[tokio::test]
-async fn a_head_without_an_end_ends_its_connection() {
+async fn an_endless_head_ends_its_connection() {
     let (world, socket, origin, _connector) = scene().await;
     for (what, again) in FLOODS.into_iter().filter(|(what, _)| what.ends_with("CONTINUATION")) {
         let mut client = RawHttp2::open(&world, &socket).await;
@@ -479,7 +480,7 @@ async fn a_head_without_an_end_ends_its_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_floods_and_reads_is_put_up_with_or_sent_away() {
+async fn a_flood_is_tolerated_or_ends_its_connection() {
     const TIMES: u32 = 10_000;
     let (world, socket, _origin, _connector) = scene().await;
     for (what, again) in FLOODS.into_iter().filter(|(what, _)| !what.ends_with("CONTINUATION")) {
@@ -502,6 +503,6 @@ async fn a_client_that_floods_and_reads_is_put_up_with_or_sent_away() {
         }
         assert_eq!(world.get(&socket, "/").await.text(), "ok", "beside {what}");
     }
-    // Who gives up what it begins, has the edge do so, or asks for more than there is a place for.
+    // These floods end their connection: rapid resets, resets by the edge, and too many requests.
     until("those are counted", || counted(&world, "connections_failed", ENHANCE_YOUR_CALM) >= 3).await;
 }

@@ -1,4 +1,4 @@
-//! Which messages of HTTP/2 are requests, how they pass, and how answers come back (RFC 9113 section 8).
+//! HTTP/2 messages: which requests are valid, and how requests and responses pass (RFC 9113 section 8).
 
 use std::sync::{
     Arc,
@@ -28,7 +28,7 @@ fn request(socket: &TestSocket, path: &str, body: TestBody) -> Request<TestBody>
 }
 
 #[tokio::test]
-async fn a_malformed_request_is_an_error_of_its_stream_and_reaches_no_origin() {
+async fn a_malformed_request_resets_its_stream_and_reaches_no_origin() {
     let world = World::start().await;
     let mut socket = world.socket();
     let origin = TestOrigin::start().await;
@@ -52,7 +52,7 @@ async fn a_malformed_request_is_an_error_of_its_stream_and_reaches_no_origin() {
         with(("x-value", "a\nb")),
         with(("x-value", " a")),
         with(("x-value", "a\t")),
-        // Section 8.2.2: fields of a connection.
+        // Section 8.2.2: connection-specific fields.
         with(("connection", "keep-alive")),
         with(("connection", "x-value")),
         with(("keep-alive", "timeout=5")),
@@ -87,7 +87,7 @@ async fn a_malformed_request_is_an_error_of_its_stream_and_reaches_no_origin() {
         vec![(":method", "GE T"), scheme, authority, path],
         vec![(":method", "GET /malformed HTTP/1.1\r\nx: y\r\n\r\nGET"), scheme, authority, path],
         vec![method, (":scheme", "ftp"), authority, path],
-        // Section 8.5, and RFC 8441 without a setting that says so.
+        // Section 8.5, and RFC 8441 without the setting that enables it.
         vec![(":method", "CONNECT"), authority],
         vec![(":method", "CONNECT"), scheme, authority, path],
         vec![(":method", "CONNECT"), scheme, authority, path, (":protocol", "websocket")],
@@ -118,7 +118,7 @@ async fn a_malformed_request_is_an_error_of_its_stream_and_reaches_no_origin() {
 }
 
 #[tokio::test]
-async fn every_form_of_a_well_formed_request_reaches_its_origin() {
+async fn every_form_of_a_valid_request_reaches_its_origin() {
     let world = World::start().await;
     let mut socket = world.socket();
     let origin = TestOrigin::start().await;
@@ -154,7 +154,7 @@ async fn every_form_of_a_well_formed_request_reaches_its_origin() {
 }
 
 #[tokio::test]
-async fn heads_and_data_may_be_padded_and_have_priorities() {
+async fn heads_and_data_may_have_padding_and_priorities() {
     let world = World::start().await;
     let mut socket = world.socket();
     let origin = TestOrigin::start().await;
@@ -173,7 +173,7 @@ async fn heads_and_data_may_be_padded_and_have_priorities() {
     assert_eq!(origin.seen(), ["POST /", "POST / whole, 5 bytes"]);
 }
 
-/// An origin that says when it has a head, then what came after it until the end of all, and answers nothing.
+/// An origin that never responds. It reports each head, and then all bytes until the end of the connection.
 async fn rest_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<Vec<u8>>) {
     let (seen, seen_out) = mpsc::unbounded_channel();
     let (addr, _) = raw_origin(move |mut tcp| {
@@ -188,7 +188,7 @@ async fn rest_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<Vec<u8>
 }
 
 #[tokio::test]
-async fn a_body_of_another_length_than_was_said_is_an_error_and_the_origin_sees_no_end_of_it() {
+async fn a_wrong_content_length_resets_the_stream_and_the_origin_sees_no_complete_body() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, mut seen) = rest_origin().await;
@@ -213,7 +213,7 @@ async fn a_body_of_another_length_than_was_said_is_an_error_and_the_origin_sees_
 }
 
 #[tokio::test]
-async fn trailers_that_are_none_are_an_error_and_the_origin_sees_no_end_of_the_body() {
+async fn invalid_trailers_reset_the_stream_and_the_origin_sees_no_complete_body() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, mut seen) = rest_origin().await;
@@ -233,7 +233,7 @@ async fn trailers_that_are_none_are_an_error_and_the_origin_sees_no_end_of_the_b
 }
 
 #[tokio::test]
-async fn pseudo_header_fields_among_trailers_are_an_error_and_the_origin_sees_no_end_of_the_body() {
+async fn pseudo_header_fields_in_trailers_reset_the_stream_and_the_origin_sees_no_complete_body() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, mut seen) = rest_origin().await;
@@ -258,7 +258,7 @@ fn with_trailer(body: &'static str, name: &'static str, value: &'static str) -> 
 }
 
 #[tokio::test]
-async fn trailers_pass_both_ways_whatever_the_origin_speaks() {
+async fn trailers_pass_both_ways_with_http1_and_http2_origins() {
     let world = World::start().await;
     let echo = |request: Request<hyper::body::Incoming>| async move {
         let collected = request.into_body().collect().await.unwrap();
@@ -288,7 +288,7 @@ async fn trailers_pass_both_ways_whatever_the_origin_speaks() {
 }
 
 #[tokio::test]
-async fn an_answer_without_content_ends_with_its_head() {
+async fn a_response_without_content_ends_with_its_head() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -333,7 +333,7 @@ async fn an_answer_without_content_ends_with_its_head() {
 }
 
 #[tokio::test]
-async fn a_client_of_http2_that_expects_100_continue_gets_its_body_through() {
+async fn an_http2_client_may_expect_100_continue() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -369,7 +369,7 @@ async fn a_client_of_http2_that_expects_100_continue_gets_its_body_through() {
 }
 
 #[tokio::test]
-async fn an_answer_of_the_edge_comes_before_a_body_that_nobody_reads_has_ended() {
+async fn a_response_of_the_edge_does_not_wait_for_an_unread_body() {
     let world = World::start().await;
     let socket = world.socket();
     let mut client = RawHttp2::open(&world, &socket).await;
@@ -382,7 +382,7 @@ async fn an_answer_of_the_edge_comes_before_a_body_that_nobody_reads_has_ended()
         assert_eq!(client.heard(stream).heads, [Some(404)]);
         assert_eq!(client.heard(stream).reset, None, "it may still be sending");
     }
-    // One goes on to its end, the other does not: that one is told to stop, once it has the whole answer.
+    // One client ends its body. The other client gets a reset after the whole response.
     client.send(DATA, END_STREAM, 1, &[b'x'; 10_000]).await;
     assert_eq!(client.outcome(1).await, Answer(404));
     assert_eq!(client.outcome(3).await, Answer(404));
@@ -393,7 +393,7 @@ async fn an_answer_of_the_edge_comes_before_a_body_that_nobody_reads_has_ended()
 }
 
 #[tokio::test]
-async fn fields_pass_as_they_are_both_ways() {
+async fn header_fields_pass_unchanged_both_ways() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|request| async move {
@@ -434,7 +434,7 @@ async fn fields_pass_as_they_are_both_ways() {
         assert_eq!(long.len(), if path == "/long" { 30 } else { 0 });
         assert!(long.iter().enumerate().all(|(number, value)| value == &[b'a' + number as u8 % 26; 1_000]));
     }
-    // Such a head is longer than a frame that a client takes.
+    // This head is longer than the largest frame the client accepts.
     let mut client = RawHttp2::open(&world, &socket).await;
     client.get(1, "/long").await;
     assert_eq!(client.outcome(1).await, Answer(200));
@@ -442,7 +442,7 @@ async fn fields_pass_as_they_are_both_ways() {
     assert!(kinds.starts_with(&[(HEADERS, 0), (CONTINUATION, END_HEADERS)]), "{kinds:?}");
 }
 
-/// An origin whose answers begin and never end; it says when one of its connections has ended.
+/// An origin with endless responses, and a flag that is set when one of its connections has ended.
 async fn unending_origin() -> (std::net::SocketAddr, Arc<AtomicBool>) {
     let ended = Arc::new(AtomicBool::new(false));
     let (addr, _) = raw_origin({
@@ -462,7 +462,7 @@ async fn unending_origin() -> (std::net::SocketAddr, Arc<AtomicBool>) {
 }
 
 #[tokio::test]
-async fn a_client_that_gives_a_request_up_frees_its_origin() {
+async fn a_client_that_cancels_a_request_releases_its_origin() {
     enum Leaves {
         Resets,
         Ends,
@@ -501,7 +501,7 @@ async fn a_client_that_gives_a_request_up_frees_its_origin() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_an_error_of_its_stream() {
+async fn a_truncated_response_resets_its_stream() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {

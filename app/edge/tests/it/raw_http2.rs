@@ -1,4 +1,5 @@
-//! An HTTP/2 client that writes its frames by hand and keeps whatever is said to it; and an origin that keeps what it was asked.
+//! A raw HTTP/2 client that writes its own frames and records the frames of the edge. Also an origin that records its
+//! requests.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -50,10 +51,10 @@ pub(crate) const CANCEL: u32 = 8;
 pub(crate) const COMPRESSION_ERROR: u32 = 9;
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// The longest payload that we take, as we announce it by saying nothing (RFC 9113 section 6.5.2).
+/// The longest payload that the client accepts: the default for MAX_FRAME_SIZE (RFC 9113 section 6.5.2).
 const MAX_PAYLOAD_BYTES: usize = 16_384;
 
-/// A frame's bytes.
+/// The bytes of a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, a, b, c] = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut bytes = vec![a, b, c, kind, flags];
@@ -67,7 +68,7 @@ pub(crate) fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
     settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect()
 }
 
-/// A field block of literals that nobody has to remember (RFC 7541 section 6.2.2).
+/// A field block of literals without indexing (RFC 7541 section 6.2.2).
 pub(crate) fn block<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -80,7 +81,7 @@ pub(crate) fn block<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8
     block
 }
 
-/// A length with a prefix of seven bits (RFC 7541 section 5.1).
+/// Appends a string length with a prefix of seven bits (RFC 7541 section 5.1).
 fn length(block: &mut Vec<u8>, length: usize) {
     if length < 127 {
         block.push(u8::try_from(length).unwrap());
@@ -95,7 +96,8 @@ fn length(block: &mut Vec<u8>, length: usize) {
     block.push(u8::try_from(rest).unwrap());
 }
 
-/// The status in this block, if it begins with one. We keep no table, so that it cannot refer to what came before.
+/// The status in this block, if it begins with one. The client keeps no table, so the status never refers to an earlier
+/// block.
 fn status_in(block: &[u8]) -> Option<u16> {
     let start = block.iter().position(|byte| byte & 0xe0 != 0x20)?;
     let block = &block[start..];
@@ -113,7 +115,7 @@ fn status_in(block: &[u8]) -> Option<u16> {
     if length & 0x80 == 0 {
         return std::str::from_utf8(text).ok()?.parse().ok();
     }
-    // Huffman's code for digits: 0 to 2 have five bits, the others six (RFC 7541 appendix B).
+    // Digits in the Huffman code: 0 to 2 have five bits, the others six (RFC 7541 appendix B).
     let bits = text.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte)) << (64 - 8 * text.len());
     let (mut bits, mut status) = (bits, 0);
     for _ in 0..3 {
@@ -126,31 +128,31 @@ fn status_in(block: &[u8]) -> Option<u16> {
     Some(status)
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A whole answer with this status.
+    /// A whole response with this status.
     Answer(u16),
-    /// Its stream was reset with this code.
+    /// A reset of the stream with this code.
     Reset(u32),
-    /// Its connection has ended, with this code when one was said.
+    /// The end of the connection, with the code of GOAWAY if there was one.
     Ended(Option<u32>),
 }
 
-/// What was said on one stream.
+/// The data received on one stream.
 #[derive(Default, Clone)]
 pub(crate) struct Heard {
     /// The status of each head; `None` for trailers.
     pub(crate) heads: Vec<Option<u16>>,
-    /// Content.
+    /// The content.
     pub(crate) data: Vec<u8>,
-    /// Kind, flags and length of each frame.
+    /// The kind, flags and length of each frame.
     pub(crate) frames: Vec<(u8, u8, usize)>,
     /// Whether the stream ended in order.
     pub(crate) whole: bool,
-    /// With which code it was reset.
+    /// The code of the stream's reset.
     pub(crate) reset: Option<u32>,
-    /// How much more we may send on it, by WINDOW_UPDATE.
+    /// The window that the edge granted for the stream by WINDOW_UPDATE, in bytes.
     pub(crate) granted: usize,
 }
 
@@ -161,27 +163,27 @@ impl std::fmt::Debug for Heard {
     }
 }
 
-/// The client.
+/// The raw HTTP/2 client.
 pub(crate) struct RawHttp2 {
     io: Client,
     host: String,
     pub(crate) streams: BTreeMap<u32, Heard>,
-    /// What the edge has set.
+    /// The settings of the edge.
     pub(crate) settings: HashMap<u16, u32>,
-    /// How often it took what we had set.
+    /// The number of SETTINGS that the edge acknowledged.
     pub(crate) settings_taken: usize,
     /// The last stream and the code of each GOAWAY.
     pub(crate) goaways: Vec<(u32, u32)>,
     pub(crate) pongs: Vec<Vec<u8>>,
-    /// How often the edge asked whether we are there.
+    /// The number of pings from the edge.
     pub(crate) asked: usize,
-    /// How much more we may send on the connection, by WINDOW_UPDATE.
+    /// The window that the edge granted for the connection by WINDOW_UPDATE, in bytes.
     pub(crate) granted: usize,
     pub(crate) ended: bool,
 }
 
 impl RawHttp2 {
-    /// A connection on which nothing was said yet.
+    /// Opens a TLS connection without the preface.
     pub(crate) async fn connect(world: &World, host: &str) -> Self {
         let io = world.client_with(host, &[b"h2"]).await;
         assert_eq!(io.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
@@ -199,7 +201,7 @@ impl RawHttp2 {
         }
     }
 
-    /// A connection that is open, with these settings beside that we keep no table of fields.
+    /// Opens a connection with these settings and a header table size of 0.
     pub(crate) async fn open_with(world: &World, socket: &TestSocket, set: &[(u16, u32)]) -> Self {
         let mut client = Self::connect(world, &socket.host()).await;
         let set = [&[(HEADER_TABLE_SIZE, 0)], set].concat();
@@ -211,12 +213,12 @@ impl RawHttp2 {
         Self::open_with(world, socket, &[]).await
     }
 
-    /// Writes; that nobody listens any more is seen when it is read.
+    /// Writes, and ignores errors. A later read sees the end of the connection.
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         soon(write_lossy(&mut self.io, bytes)).await;
     }
 
-    /// Writes for as long as the edge reads; gives whether it still does, and the connection stands.
+    /// Writes while the edge reads. Returns whether the edge took all bytes within this time.
     pub(crate) async fn may_write(&mut self, bytes: &[u8], patience: std::time::Duration) -> bool {
         let write = async {
             self.io.write_all(bytes).await?;
@@ -229,40 +231,40 @@ impl RawHttp2 {
         self.write(&frame(kind, flags, stream, payload)).await;
     }
 
-    /// The fields of a request, and these.
+    /// The field block of a request with these additional fields.
     pub(crate) fn head(&self, method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
         let first = [(":method", method), (":scheme", "https"), (":authority", &self.host), (":path", path)];
         block(&[&first, more].concat())
     }
 
-    /// A request without a body.
+    /// Sends a request without a body.
     pub(crate) async fn get(&mut self, stream: u32, path: &str) {
         let head = self.head("GET", path, &[]);
         self.send(HEADERS, END_HEADERS | END_STREAM, stream, &head).await;
     }
 
-    /// The head of a request with a body.
+    /// Sends the head of a request with a body.
     pub(crate) async fn post(&mut self, stream: u32, path: &str, more: &[(&str, &str)]) {
         let head = self.head("POST", path, more);
         self.send(HEADERS, END_HEADERS, stream, &head).await;
     }
 
-    /// Lets so much more come; on the connection where the stream is 0.
+    /// Grants a window of this size for the stream, or for the connection if the stream is 0.
     pub(crate) async fn grant(&mut self, stream: u32, bytes: u32) {
         self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes()).await;
     }
 
-    /// What was said on this stream.
+    /// The data received on this stream.
     pub(crate) fn heard(&self, stream: u32) -> Heard {
         self.streams.get(&stream).cloned().unwrap_or_default()
     }
 
-    /// How much content came on this stream.
+    /// The bytes of content received on this stream.
     pub(crate) fn got(&self, stream: u32) -> usize {
         self.streams.get(&stream).map_or(0, |heard| heard.data.len())
     }
 
-    /// What became of the request, if something has.
+    /// The outcome of the request, if it has one.
     pub(crate) fn became(&self, stream: u32) -> Option<Outcome> {
         let heard = self.streams.get(&stream);
         if let Some(heard) = heard {
@@ -278,44 +280,44 @@ impl RawHttp2 {
         (self.ended || failed.is_some()).then_some(Outcome::Ended(failed))
     }
 
-    /// Reads until something has become of the request.
+    /// Reads until the request has an outcome.
     pub(crate) async fn outcome(&mut self, stream: u32) -> Outcome {
         self.read_until("something becomes of the request", |client| client.became(stream).is_some()).await;
         self.became(stream).unwrap()
     }
 
-    /// Reads until the connection ends, and gives the code that was said.
+    /// Reads until the connection ends, and returns the code of the last GOAWAY.
     pub(crate) async fn end(&mut self) -> Option<u32> {
         self.read_until("the connection ends", |client| client.ended).await;
         self.goaways.last().map(|(_, code)| *code)
     }
 
-    /// Reads until the edge has looked at all that was sent.
+    /// Reads until the edge has processed all sent frames.
     pub(crate) async fn all_is_looked_at(&mut self) {
         let payload = (self.pongs.len() as u64).to_be_bytes();
         self.send(PING, 0, 0, &payload).await;
         self.read_until("a ping is answered", |client| client.pongs.iter().any(|pong| *pong == payload)).await;
     }
 
-    /// Reads until it is so.
+    /// Reads until the condition holds.
     pub(crate) async fn read_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let read = async {
             while !is_so(self) {
-                assert!(!self.ended, "the connection ended before {what}: {}", self.told());
+                assert!(!self.ended, "the connection ended before {what}: {}", self.state());
                 self.read().await;
             }
         };
         if tokio::time::timeout(PATIENCE, read).await.is_err() {
-            panic!("not in time: {what}: {}", self.told());
+            panic!("not in time: {what}: {}", self.state());
         }
     }
 
-    fn told(&self) -> String {
+    fn state(&self) -> String {
         let Self { streams, granted, goaways, ended, .. } = self;
         format!("{streams:?}, granted: {granted}, GOAWAY {goaways:?}, ended: {ended}")
     }
 
-    /// Reads one frame, and answers what must be answered.
+    /// Reads one frame, and acknowledges SETTINGS and PING.
     async fn read(&mut self) {
         let mut header = [0; 9];
         if self.io.read_exact(&mut header).await.is_err() {
@@ -371,8 +373,8 @@ impl RawHttp2 {
     }
 }
 
-/// How often the edge has told clients this code, as its metrics have it: on connections that it ended
-/// (`connections_failed`), or on streams that it reset (`streams_reset`).
+/// The number of errors with this code, from the edge's metrics. The metric covers ended connections
+/// (`connections_failed`) or reset streams (`streams_reset`).
 pub(crate) fn counted(world: &World, what: &str, code: u32) -> u64 {
     let name = match code {
         PROTOCOL_ERROR => "PROTOCOL_ERROR",
@@ -389,16 +391,17 @@ pub(crate) fn counted(world: &World, what: &str, code: u32) -> u64 {
     metrics.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
 }
 
-/// An HTTP/1.1 origin that keeps what it was asked.
+/// An HTTP/1.1 origin that records its requests.
 pub(crate) struct TestOrigin {
     pub(crate) addr: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
-    /// Lets a request for `/held` be answered.
+    /// The gate with one permit for each response to `/held`.
     pub(crate) gate: Arc<Semaphore>,
 }
 
 impl TestOrigin {
-    /// It answers `/bytes/N` with [`pattern`], `/held` when its gate opens, and all else with "ok".
+    /// Starts the origin. It serves `/bytes/N` with [`pattern`], `/held` when its gate opens, and "ok" for all other
+    /// paths.
     pub(crate) async fn start() -> Self {
         let (seen, gate) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Semaphore::new(0)));
         let addr = origin({
@@ -427,13 +430,13 @@ impl TestOrigin {
         Self { addr, seen, gate }
     }
 
-    /// What it was asked, and which bodies came whole.
+    /// The requests of the origin, and the bodies that arrived whole.
     pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().unwrap().clone()
     }
 }
 
-/// So many bytes, of which each place can be told from those near it.
+/// This many bytes, in a pattern that shows displaced bytes.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let piece: Vec<u8> = (0..65_521_u32).map(|n| (n % 251) as u8 ^ (n / 251) as u8).collect();
     piece.iter().copied().cycle().take(length).collect()
