@@ -1,4 +1,4 @@
-//! HTTP sockets that ask who comes: logging in, what the origin is told, and what attackers try.
+//! HTTP sockets that require a login: the login itself, the identity headers for the origin, and attacks.
 
 use std::{
     sync::Arc,
@@ -21,7 +21,7 @@ use crate::harness::*;
 
 const BROWSER: &str = "Accept: text/html,*/*;q=0.8\r\nSec-Fetch-Mode: navigate\r\n";
 
-/// A world whose edge knows who comes, and what control would put into it.
+/// A world whose edge knows identities, and the data that control would send to the edge.
 pub(crate) struct House {
     pub(crate) world: World,
     pub(crate) identities: Identities,
@@ -73,10 +73,13 @@ impl House {
         Self { world, identities, sealer: Sealer::new([1; 32]) }
     }
 
-    /// A socket for everybody of example.com, whose origin says what it was told.
+    /// Adds a socket for all of example.com. Its origin responds with the identity headers of the request.
     pub(crate) async fn socket(&self) -> (TestSocket, Connector) {
         let mut socket = self.world.socket();
-        let addr = origin(|request| async move { Response::new(text(said(request.uri().path(), request.headers()))) });
+        let addr =
+            origin(
+                |request| async move { Response::new(text(identity_headers(request.uri().path(), request.headers()))) },
+            );
         let connector = self.world.tunnel(&mut socket, addr.await).await;
         socket.set(&self.world, |settings| settings.identity = asks("example.com"));
         (socket, connector)
@@ -94,7 +97,7 @@ impl House {
         format!("Cookie: a=1; __Host-sallyport={text}; b=2\r\n")
     }
 
-    /// A request with these lines in its head.
+    /// Sends a request with these lines in its head.
     pub(crate) async fn ask(&self, socket: &TestSocket, line: &str, lines: &str) -> Answer {
         let head = format!(
             "{line} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n{lines}\r\n",
@@ -105,7 +108,7 @@ impl House {
         read_answer(&mut client).await
     }
 
-    /// Goes to be logged in: what the browser brings along, and its cookie.
+    /// Starts a login. Returns the login request in the redirect, and the browser's cookie.
     async fn begin(&self, socket: &TestSocket, path: &str) -> (LoginRequest, String) {
         let answer = self.ask(socket, &format!("GET {path}"), BROWSER).await;
         assert_eq!(answer.status, 302, "{}", answer.head);
@@ -147,8 +150,8 @@ fn nonce_of() -> [u8; 16] {
     bytes
 }
 
-/// What an origin was told, a line for each field.
-fn said(path: &str, headers: &HeaderMap) -> String {
+/// The path and the identity headers of a request to the origin, one a line.
+fn identity_headers(path: &str, headers: &HeaderMap) -> String {
     let mut lines = vec![format!("path: {path}")];
     for (name, value) in headers {
         let is_told =
@@ -163,8 +166,8 @@ fn said(path: &str, headers: &HeaderMap) -> String {
     lines.join("\n")
 }
 
-fn field<'a>(said: &'a str, name: &str) -> Option<&'a str> {
-    said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+fn field<'a>(headers: &'a str, name: &str) -> Option<&'a str> {
+    headers.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 fn login_cookie(answer: &Answer) -> String {
@@ -177,7 +180,7 @@ fn login_cookie(answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn a_browser_logs_in_and_the_origin_is_told_who_it_is() {
+async fn a_browser_logs_in_and_the_origin_gets_the_identity() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     let ann = house.login(1, "ann@example.com");
@@ -212,7 +215,7 @@ async fn a_browser_logs_in_and_the_origin_is_told_who_it_is() {
 }
 
 #[tokio::test]
-async fn programs_get_a_challenge_and_no_redirect() {
+async fn programs_get_a_challenge_instead_of_a_redirect() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     for (line, lines) in [
@@ -243,7 +246,7 @@ async fn programs_get_a_challenge_and_no_redirect() {
 }
 
 #[tokio::test]
-async fn what_a_client_says_of_itself_never_reaches_the_origin() {
+async fn identity_headers_of_a_client_never_reach_the_origin() {
     let house = House::start().await;
     let (mut socket, _connector) = house.socket().await;
     let ann = house.login(1, "ann@example.com");
@@ -277,14 +280,14 @@ async fn what_a_client_says_of_itself_never_reaches_the_origin() {
     let told = std::str::from_utf8(&told).unwrap();
     assert!(!told.contains("evil") && field(told, "x-auth-email") == Some("ann@example.com"), "{told}");
 
-    // A socket that asks nothing of anybody says nothing of anybody.
+    // A socket without identity settings sends no identity headers.
     socket.set(&house.world, |settings| settings.identity = None);
     let told = house.ask(&socket, "GET /", &format!("{cookie}{spoofed}")).await;
     assert_eq!(told.text(), "cookie: a=1; b=2\npath: /");
 }
 
 #[tokio::test]
-async fn a_grant_is_good_once_in_one_browser_at_one_socket_for_a_minute() {
+async fn a_grant_is_valid_once_in_one_browser_at_one_socket_for_a_minute() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     let (other, _other_connector) = house.socket().await;
@@ -310,7 +313,7 @@ async fn a_grant_is_good_once_in_one_browser_at_one_socket_for_a_minute() {
     let forged = Sealer::new([9; 32]).seal(Purpose::Grant, &"x", [0; 12]).unwrap();
     refused(&socket, &format!("GET /.sallyport/callback?grant={forged}"), &binding, "forged").await;
     refused(&socket, "GET /.sallyport/callback", &binding, "none").await;
-    // A cookie is no grant, and a request for a login is none either.
+    // Neither a cookie nor a login request is a grant.
     let cookie = house.cookie(socket.route.id, &ann, now());
     let sealed = cookie.split("__Host-sallyport=").nth(1).unwrap().split(';').next().unwrap();
     refused(&socket, &format!("GET /.sallyport/callback?grant={sealed}"), &binding, "a cookie").await;
@@ -318,7 +321,7 @@ async fn a_grant_is_good_once_in_one_browser_at_one_socket_for_a_minute() {
 
     assert_eq!(house.ask(&socket, &good, &binding).await.status, 303);
     refused(&socket, &good, &binding, "replayed").await;
-    // In a browser that is logged in already a grant that is spent brings nobody in, and goes on.
+    // In a logged-in browser, a spent grant sets no cookie and redirects.
     let again =
         house.ask(&socket, &good, &format!("{}Cookie: x=y\r\n", house.cookie(socket.route.id, &ann, now()))).await;
     assert_eq!((again.status, again.header("set-cookie")), (303, None));
@@ -327,7 +330,7 @@ async fn a_grant_is_good_once_in_one_browser_at_one_socket_for_a_minute() {
 }
 
 #[tokio::test]
-async fn a_cookie_is_good_at_its_own_socket_alone_and_while_its_login_is() {
+async fn a_cookie_is_valid_at_its_own_socket_during_its_login() {
     let house = House::start().await;
     let (mut socket, _connector) = house.socket().await;
     let (other, _other_connector) = house.socket().await;
@@ -363,7 +366,7 @@ async fn a_cookie_is_good_at_its_own_socket_alone_and_while_its_login_is() {
 }
 
 #[tokio::test]
-async fn a_cookie_in_use_is_renewed_and_not_in_answers_for_everybody() {
+async fn a_cookie_in_use_is_renewed_except_in_public_responses() {
     let house = House::start().await;
     let mut socket = house.world.socket();
     let addr = origin(|request| async move {
@@ -385,7 +388,7 @@ async fn a_cookie_in_use_is_renewed_and_not_in_answers_for_everybody() {
 }
 
 #[tokio::test]
-async fn nobody_is_sent_to_another_host() {
+async fn redirects_never_lead_to_another_host() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     let ann = house.login(1, "ann@example.com");
@@ -405,7 +408,7 @@ async fn nobody_is_sent_to_another_host() {
 }
 
 #[tokio::test]
-async fn who_is_not_allowed_is_told_who_they_are_and_may_be_somebody_else() {
+async fn a_person_without_access_sees_the_account_and_may_switch() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     for (number, email) in [(1, "eve@evil.test"), (2, "eve@sub.example.com"), (3, "eve@example.com.evil.test")] {
@@ -426,7 +429,7 @@ async fn who_is_not_allowed_is_told_who_they_are_and_may_be_somebody_else() {
 }
 
 #[tokio::test]
-async fn logging_out_takes_a_page_of_this_site() {
+async fn logout_requires_a_page_of_the_same_site() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     let ann = house.login(1, "ann@example.com");
@@ -445,14 +448,14 @@ async fn logging_out_takes_a_page_of_this_site() {
     assert_eq!((answer.status, ticket.session, ticket.socket), (303, ann.id, socket.route.id));
     assert!(answer.header("set-cookie").unwrap().starts_with("__Host-sallyport=; "), "{}", answer.head);
     assert!(answer.header("set-cookie").unwrap().ends_with("Max-Age=0"), "{}", answer.head);
-    // Who is not known here may be known elsewhere, and comes back here in the end.
+    // A person without a session here may have one elsewhere. The logout returns to this socket in the end.
     let answer = house.ask(&socket, "POST /.sallyport/logout", &format!("Origin: https://{}\r\n", socket.host())).await;
     let login = format!("https://login.localhost:{}/logout?from={}", house.world.addr.port(), socket.route.name);
     assert!(answer.status == 303 && answer.header("location").unwrap().starts_with(&login), "{}", answer.head);
 }
 
 #[tokio::test]
-async fn a_page_of_a_neighbour_does_nothing_with_somebody_s_login() {
+async fn a_page_of_another_site_cannot_use_a_login() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     let cookie = house.cookie(socket.route.id, &house.login(1, "ann@example.com"), now());
@@ -478,7 +481,7 @@ async fn a_page_of_a_neighbour_does_nothing_with_somebody_s_login() {
     }
 }
 
-/// A token for machines, with the secret `the secret`.
+/// A service token with the secret `the secret`.
 pub(crate) fn machine(number: u8) -> ServiceTokenRoute {
     ServiceTokenRoute {
         id: ServiceTokenId::from_random([number; 16]),
@@ -495,7 +498,7 @@ pub(crate) fn machine(number: u8) -> ServiceTokenRoute {
 }
 
 #[tokio::test]
-async fn a_machine_comes_in_with_its_token() {
+async fn a_service_token_grants_access() {
     let house = House::start().await;
     let (mut socket, _connector) = house.socket().await;
     let token = machine;
@@ -538,7 +541,7 @@ async fn a_machine_comes_in_with_its_token() {
 }
 
 #[tokio::test]
-async fn a_machine_is_told_as_its_maker_chose_and_is_no_person_by_that() {
+async fn a_service_token_shows_its_configured_identity_and_matches_no_person() {
     let house = House::start().await;
     let (mut socket, _connector) = house.socket().await;
     let named = ServiceTokenRoute {
@@ -548,7 +551,8 @@ async fn a_machine_is_told_as_its_maker_chose_and_is_no_person_by_that() {
     };
     house.identities.put_token(named.clone());
     let shown = format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: the secret\r\n", named.id);
-    // The socket lets everybody of example.com in, by its own list and by a policy: the address of a token is none of a person.
+    // The socket allows all of example.com, by its own list and by a policy. The address of a token is not a person's
+    // address.
     let people = r#"{"allow":[{"who":{"emails":["ann@example.com"]}},{"who":{"email_domains":["example.com"]}}]}"#;
     let machines = r#"{"allow":[{"who":{"service_tokens":["ci"]}}]}"#;
     for (document, status) in [(people, 403), (machines, 200)] {
@@ -569,7 +573,7 @@ async fn a_machine_is_told_as_its_maker_chose_and_is_no_person_by_that() {
 }
 
 #[tokio::test]
-async fn where_something_is_missing_nobody_enters() {
+async fn an_invalid_policy_or_a_missing_identity_setup_denies_access() {
     let house = House::start().await;
     let (mut socket, _connector) = house.socket().await;
     let cookie = house.cookie(socket.route.id, &house.login(1, "ann@example.com"), now());
@@ -579,7 +583,7 @@ async fn where_something_is_missing_nobody_enters() {
         house.world.routes.put(socket.route.clone());
         assert_eq!(house.ask(&socket, "GET /", &cookie).await.status, 403, "{document}");
     }
-    // An edge that cannot know anybody.
+    // An edge without an identity setup.
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
@@ -590,7 +594,7 @@ async fn where_something_is_missing_nobody_enters() {
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for_beside_a_login_and_after_it() {
+async fn a_password_is_required_after_the_login() {
     let house = House::start().await;
     let (mut socket, _connector) = house.socket().await;
     socket.protect(&house.world, "ann", "secret");
@@ -602,7 +606,7 @@ async fn a_password_is_asked_for_beside_a_login_and_after_it() {
 }
 
 #[tokio::test]
-async fn our_own_paths_reach_no_origin_and_the_login_host_is_control_s() {
+async fn reserved_paths_reach_no_origin_and_control_serves_the_login_host() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     let cookie = house.cookie(socket.route.id, &house.login(1, "ann@example.com"), now());
@@ -627,7 +631,7 @@ async fn our_own_paths_reach_no_origin_and_the_login_host_is_control_s() {
 }
 
 #[tokio::test]
-async fn tabs_of_one_browser_share_what_ties_their_logins_to_it() {
+async fn tabs_of_one_browser_share_the_binding_of_their_logins() {
     let house = House::start().await;
     let (socket, _connector) = house.socket().await;
     let (first, binding) = house.begin(&socket, "/one").await;
@@ -641,7 +645,7 @@ async fn tabs_of_one_browser_share_what_ties_their_logins_to_it() {
 }
 
 #[tokio::test]
-async fn a_request_is_judged_by_the_method_and_the_path_that_its_origin_sees() {
+async fn policies_with_methods_or_paths_remove_override_headers() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|request| async move {
@@ -678,7 +682,7 @@ async fn a_request_is_judged_by_the_method_and_the_path_that_its_origin_sees() {
         let told = answer.text();
         assert_eq!(told.contains("method") || told.contains("url"), reach, "{document:?}: {told}");
     }
-    // An HTTP/2 client says them in no other way.
+    // HTTP/2 clients get the same treatment.
     let mut sender = world.http2(&socket).await;
     let request = Request::get(format!("https://{}/open", socket.host())).header("x-http-method-override", "DELETE");
     let answer = soon(sender.send_request(request.body(text("")).unwrap())).await.unwrap();
@@ -687,7 +691,7 @@ async fn a_request_is_judged_by_the_method_and_the_path_that_its_origin_sees() {
 }
 
 #[tokio::test]
-async fn an_origin_sets_no_cookie_under_a_name_of_ours() {
+async fn an_origin_cannot_set_the_edges_cookies() {
     let house = House::start().await;
     let mut socket = house.world.socket();
     let addr = origin(|_| async move {
@@ -698,7 +702,7 @@ async fn an_origin_sets_no_cookie_under_a_name_of_ours() {
         answer
     });
     let _connector = house.world.tunnel(&mut socket, addr.await).await;
-    // Where nobody is asked the names mean nothing.
+    // Without identity settings, these cookie names have no meaning.
     assert_eq!(house.world.get(&socket, "/").await.head.matches("sallyport").count(), 2);
     socket.set(&house.world, |settings| settings.identity = asks("example.com"));
     let ann = house.login(1, "ann@example.com");
@@ -710,7 +714,7 @@ async fn an_origin_sets_no_cookie_under_a_name_of_ours() {
 }
 
 #[tokio::test]
-async fn no_answer_reaches_the_cookies_of_neighbours() {
+async fn no_response_affects_the_cookies_of_other_sockets() {
     let house = House::start().await;
     let world = &house.world;
     let mut socket = world.socket();

@@ -1,4 +1,4 @@
-//! Whoever may not come in any more is cut off, in the middle of what they do.
+//! Long requests and connections end when their login or their permission ends.
 
 use bytes::Bytes;
 use http::Response;
@@ -14,7 +14,7 @@ use crate::{
     identity::{House, asks, now},
 };
 
-/// Upper case, for as long as the client likes.
+/// A WebSocket origin that echoes each byte in upper case.
 async fn websocket_origin() -> std::net::SocketAddr {
     service(|mut tcp| async move {
         read_head(&mut tcp).await;
@@ -56,11 +56,11 @@ fn revocations(house: &House, count: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_websocket_ends_with_the_login_and_with_what_lets_it_in() {
+async fn a_websocket_ends_with_its_login_or_its_permission() {
     let house = House::start().await;
     let mut socket = house.world.socket();
     let _connector = house.world.tunnel(&mut socket, websocket_origin().await).await;
-    // One that came when nothing was asked, too.
+    // This WebSocket opened before the socket required a login.
     let mut open = upgraded(&house, &socket, "").await;
     socket.set(&house.world, |settings| settings.identity = asks("example.com"));
     assert_eq!(read_rest(&mut open).await, b"");
@@ -77,7 +77,7 @@ async fn a_websocket_ends_with_the_login_and_with_what_lets_it_in() {
 }
 
 #[tokio::test]
-async fn a_websocket_ends_when_its_login_does_by_itself() {
+async fn a_websocket_ends_when_its_login_expires() {
     let house = House::start().await;
     let mut socket = house.world.socket();
     let _connector = house.world.tunnel(&mut socket, websocket_origin().await).await;
@@ -102,7 +102,7 @@ impl futures_core::Stream for Endless {
 }
 
 #[tokio::test]
-async fn a_download_and_a_request_that_waits_end_with_the_login() {
+async fn a_download_and_a_waiting_request_end_with_the_login() {
     let house = House::start().await;
     let mut socket = house.world.socket();
     let addr = origin(|request| async move {
@@ -132,7 +132,7 @@ async fn a_download_and_a_request_that_waits_end_with_the_login() {
     let answer = read_answer(&mut waits).await;
     assert_eq!(answer.status, 403, "{}", answer.head);
     assert!(revocations(&house, 2));
-    // The record says whose it was, and what had let them in.
+    // The record names the person and the rule that gave access.
     let record = loop {
         match soon(connector.log.recv()).await.unwrap() {
             sallyport_tunnel::ConnectorEvent::Request(record) => break record,
@@ -144,7 +144,7 @@ async fn a_download_and_a_request_that_waits_end_with_the_login() {
 }
 
 #[tokio::test]
-async fn policies_of_addresses_and_times_hold_for_sockets_that_ask_nobody() {
+async fn policies_on_addresses_and_times_apply_without_login() {
     let house = House::start().await;
     let mut web = house.world.socket();
     let _web_connector = house.world.tunnel(&mut web, named_origin("here").await).await;

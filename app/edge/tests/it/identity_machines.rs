@@ -1,4 +1,4 @@
-//! Machines: what their tokens reach, and their client certificates.
+//! Service tokens: their scopes, and client certificates of machines.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -20,8 +20,8 @@ use crate::{
 
 const URN: &str = "urn:sallyport:service-token:";
 
-/// The policy that lets the token `ci` in.
-fn for_machines(socket: &mut TestSocket, world: &World) {
+/// Sets a policy that allows the token `ci`.
+fn allow_ci(socket: &mut TestSocket, world: &World) {
     let document = r#"{"allow":[{"who":{"service_tokens":["ci"]}}]}"#.to_owned();
     socket.route.policies =
         vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "machines".into(), document }];
@@ -32,7 +32,7 @@ fn certified(number: u8) -> ServiceTokenRoute {
     ServiceTokenRoute { certified_until: Some(now() + 3_600), ..machine(number) }
 }
 
-/// What a certificate of a machine says.
+/// The contents of a machine's certificate.
 struct Wanted {
     names: Vec<String>,
     life: (OffsetDateTime, OffsetDateTime),
@@ -72,22 +72,22 @@ async fn open(world: &World, config: &Arc<ClientConfig>, name: &str) -> io::Resu
     soon(TlsConnector::from(config.clone()).connect(name, tcp)).await
 }
 
-/// What a request over a new connection is answered with.
+/// The response to a request over a new connection.
 async fn get(world: &World, config: &Arc<ClientConfig>, name: &str, host: &str, more: &str) -> io::Result<Answer> {
     let mut client = open(world, config, name).await?;
     let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n");
     client.write_all(head.as_bytes()).await?;
-    // In TLS 1.3 a client learns of a refusal only when it reads.
+    // In TLS 1.3 a client sees a refusal only when it reads.
     let mut first = [0];
     client.read_exact(&mut first).await?;
     Ok(read_answer(&mut (&first[..]).chain(client)).await)
 }
 
 #[tokio::test]
-async fn a_token_reaches_no_further_than_its_scope() {
+async fn a_token_is_limited_to_its_scope() {
     let house = House::start().await;
     let (mut socket, _connector) = house.socket().await;
-    for_machines(&mut socket, &house.world);
+    allow_ci(&mut socket, &house.world);
     let bound = |number, scope| house.identities.put_token(ServiceTokenRoute { scope, ..machine(number) });
     let free = ServiceTokenScope::default;
     let own_port = house.world.addr.port();
@@ -125,18 +125,18 @@ async fn a_token_reaches_no_further_than_its_scope() {
 }
 
 #[tokio::test]
-async fn a_machine_comes_in_with_its_certificate_at_the_host_that_it_showed_it_to() {
+async fn a_certificate_grants_access_at_the_host_of_its_handshake() {
     let house = House::start().await;
     let authority = Authority::new("an organisation");
     let (mut socket, _connector) = house.socket().await;
     let (mut other, _other_connector) = house.socket().await;
     for socket in [&mut socket, &mut other] {
         socket.route.client_authority = Some(authority.der.clone());
-        for_machines(socket, &house.world);
+        allow_ci(socket, &house.world);
     }
     let (world, ci) = (&house.world, certified(1));
     let config = config(world, &authority, &wanted(&ci), &[]);
-    // Nobody is asked for a certificate before a machine of the organisation has one.
+    // The edge requests no certificate before a machine of the organisation has one.
     let answer = get(world, &config, &socket.host(), &socket.host(), "").await.unwrap();
     assert_eq!(answer.status, 401);
     house.identities.put_token(ci.clone());
@@ -147,24 +147,24 @@ async fn a_machine_comes_in_with_its_certificate_at_the_host_that_it_showed_it_t
         let client = open(world, &config, &socket.host()).await.unwrap();
         assert_eq!(client.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "nobody comes in by a ticket");
     }
-    // It counts where it was shown, whatever the request says.
+    // The certificate counts only at the host of the handshake, for any Host field.
     for host in [other.host(), format!("api.{}", "localhost"), "elsewhere.localhost".to_owned()] {
         let answer = get(world, &config, &socket.host(), &host, "").await.unwrap();
         assert_eq!(answer.status, 421, "{host}: {}", answer.text());
     }
     let answer = get(world, &config, &other.host(), &other.host(), "").await.unwrap();
     assert_eq!(answer.status, 200);
-    // A page elsewhere does nothing with what a browser shows by itself.
+    // A cross-site request gains nothing from a certificate that the browser presents by itself.
     let cross = format!("Origin: https://{}\r\nUpgrade: websocket\r\n", other.host());
     let answer = get(world, &config, &socket.host(), &socket.host(), &cross).await.unwrap();
     assert!(answer.status == 403 || answer.status == 400, "{}", answer.text());
-    // Headers of a token are believed before the certificate, bad ones too.
+    // Token headers take precedence over the certificate, even if they are invalid.
     let bad = format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: no\r\n", ci.id);
     assert_eq!(get(world, &config, &socket.host(), &socket.host(), &bad).await.unwrap().status, 401);
-    // Without a certificate everything is as it was.
+    // Without a certificate, a client still gets 401.
     let none = house.ask(&socket, "GET /", "").await;
     assert_eq!(none.status, 401);
-    // The same over HTTP/2, where one connection may be used for several names.
+    // HTTP/2 behaves the same, although a client may use one connection for several names.
     let h2 = self::config(world, &authority, &wanted(&ci), &[b"h2"]);
     let client = open(world, &h2, &socket.host()).await.unwrap();
     let io = hyper_util::rt::TokioIo::new(client);
@@ -177,7 +177,7 @@ async fn a_machine_comes_in_with_its_certificate_at_the_host_that_it_showed_it_t
         assert_eq!(answer.status(), StatusCode::from_u16(status).unwrap(), "{host}");
         answer.into_body().collect().await.unwrap();
     }
-    // The connection outlives the token, and what comes over it does not come in.
+    // The connection outlives the token. Requests over it are refused.
     house.identities.remove_token(ci.id);
     let request = Request::get(format!("https://{}/", socket.host())).body(Empty::new()).unwrap();
     assert_eq!(soon(sender.send_request(request)).await.unwrap().status(), StatusCode::UNAUTHORIZED);
@@ -185,12 +185,12 @@ async fn a_machine_comes_in_with_its_certificate_at_the_host_that_it_showed_it_t
 }
 
 #[tokio::test]
-async fn no_other_certificate_is_one_of_a_machine() {
+async fn invalid_machine_certificates_are_refused() {
     let house = House::start().await;
     let authority = Authority::new("an organisation");
     let (mut socket, _connector) = house.socket().await;
     socket.route.client_authority = Some(authority.der.clone());
-    for_machines(&mut socket, &house.world);
+    allow_ci(&mut socket, &house.world);
     let world = &house.world;
     house.identities.put_token(certified(1));
     house.identities.put_token(ServiceTokenRoute { expires_at: Some(now()), ..certified(2) });
@@ -229,7 +229,7 @@ async fn no_other_certificate_is_one_of_a_machine() {
     }
     let metrics = house.world.edge.metrics_text().unwrap();
     assert!(metrics.contains("identity_total{outcome=\"certificate-refused\"}"), "{metrics}");
-    // A socket of another organisation does not ask for it, and so does not see it.
+    // A socket of another organisation does not request this certificate, and so never receives it.
     let mut theirs = house.world.socket();
     theirs.route.account = foreign;
     let _theirs_connector = house.world.tunnel(&mut theirs, named_origin("theirs").await).await;
@@ -239,7 +239,7 @@ async fn no_other_certificate_is_one_of_a_machine() {
 }
 
 #[tokio::test]
-async fn a_machine_enters_a_tls_socket_until_its_token_ends() {
+async fn a_machine_keeps_access_to_a_tls_socket_until_its_token_ends() {
     let house = House::start().await;
     let authority = Authority::new("an organisation");
     let mut socket = house.world.socket();
@@ -251,7 +251,7 @@ async fn a_machine_enters_a_tls_socket_until_its_token_ends() {
     let _connector = house.world.tunnel(&mut socket, echo.await).await;
     socket.route.client_authority = Some(authority.der.clone());
     socket.set(&house.world, |settings| settings.identity = asks("example.com"));
-    for_machines(&mut socket, &house.world);
+    allow_ci(&mut socket, &house.world);
     let enter = async |wanted: &Wanted| {
         let config = config(&house.world, &authority, wanted, &[]);
         let mut client = open(&house.world, &config, &socket.host()).await?;

@@ -1,4 +1,4 @@
-//! TLS sockets that ask for a client certificate.
+//! TLS sockets that require a client certificate.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     identity::{House, asks, now},
 };
 
-/// The authority of an organisation.
+/// The certificate authority of an organisation.
 pub(crate) struct Authority {
     pub(crate) issuer: Issuer<'static, KeyPair>,
     pub(crate) der: Vec<u8>,
@@ -40,7 +40,7 @@ impl Authority {
     }
 }
 
-/// What a certificate says.
+/// The contents of a certificate.
 struct Wanted {
     email: String,
     socket: String,
@@ -57,7 +57,7 @@ struct Place {
 }
 
 impl Place {
-    /// A `tls` socket for everybody of example.com, which says back what it hears.
+    /// Starts a `tls` socket for all of example.com, with an echo origin.
     async fn start() -> Self {
         let house = House::start().await;
         let mut socket = house.world.socket();
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// A client with a certificate that this authority signs.
+    /// The configuration of a client with a certificate from this authority.
     fn client(
         &self,
         authority: &Authority,
@@ -119,7 +119,7 @@ impl Place {
         builder.with_root_certificates(self.house.world.roots())
     }
 
-    /// A connection that has carried a byte there and back: in TLS 1.3 a client learns of a refusal only when it reads.
+    /// Opens a connection and echoes a byte over it. In TLS 1.3 a client sees a refusal only when it reads.
     async fn enter(&self, config: impl Into<Arc<ClientConfig>>) -> io::Result<Client> {
         let tcp = tokio::net::TcpStream::connect(self.house.world.addr).await?;
         let name = ServerName::try_from(self.socket.host()).unwrap();
@@ -140,7 +140,7 @@ pub(crate) fn says<T>(result: io::Result<T>, alert: &str) {
 }
 
 #[tokio::test]
-async fn one_with_a_certificate_of_this_socket_comes_in_and_is_recorded() {
+async fn a_certificate_of_this_socket_grants_access_and_is_recorded() {
     let mut place = Place::start().await;
     let ann = place.house.login(1, "ann@example.com");
     let wanted = place.wanted(&ann);
@@ -163,7 +163,7 @@ async fn one_with_a_certificate_of_this_socket_comes_in_and_is_recorded() {
 }
 
 #[tokio::test]
-async fn no_other_certificate_opens_a_socket() {
+async fn invalid_certificates_are_refused() {
     let mut place = Place::start().await;
     let ann = place.house.login(1, "ann@example.com");
     let refused = async |place: &Place, wanted: &Wanted, alert: &str| {
@@ -198,7 +198,8 @@ async fn no_other_certificate_opens_a_socket() {
     refused(&place, &place.wanted(&unknown), "AccessDenied").await;
     let eve = place.house.login(3, "eve@evil.test");
     refused(&place, &place.wanted(&eve), "AccessDenied").await;
-    // Strangers are on record a few times for each address, and whoever is known every time.
+    // Refusals without an identity are recorded a few times for each address. Refusals with an identity are always
+    // recorded.
     let (mut strangers, mut rules) = (0, std::collections::BTreeSet::new());
     let record = loop {
         let ConnectorEvent::Flow(record) = soon(place.connector.log.recv()).await.unwrap() else { continue };
@@ -212,7 +213,7 @@ async fn no_other_certificate_opens_a_socket() {
     assert_eq!(record.identity.as_deref(), Some("eve@evil.test"));
     assert_eq!(strangers, 5, "{rules:?}");
     assert!(rules.contains("no certificate was shown"), "{rules:?}");
-    // No authority: nobody.
+    // Without an authority, every certificate is refused.
     let config = place.client(&place.authority, &place.wanted(&ann), TLS13);
     place.socket.route.client_authority = None;
     place.house.world.routes.put(place.socket.route.clone());
@@ -220,7 +221,7 @@ async fn no_other_certificate_opens_a_socket() {
 }
 
 #[tokio::test]
-async fn a_flow_ends_with_the_login_and_with_what_lets_it_in() {
+async fn a_flow_ends_with_its_login_or_its_permission() {
     let mut place = Place::start().await;
     let (ann, bob) = (place.house.login(1, "ann@example.com"), place.house.login(2, "bob@example.com"));
     let config_of = |session| Arc::new(place.client(&place.authority, &place.wanted(session), TLS13));

@@ -1,5 +1,5 @@
-//! Every kind of long request and connection is cut when whose it is may not go on, in whatever state it is: for its client,
-//! and for its origin, which is told here by a word for each.
+//! Revocation: every kind of long request and connection is cut, in every state, when its access ends. Both the client
+//! and the origin see the end. The origin reports each end on a channel.
 
 use std::{
     collections::BTreeSet,
@@ -30,7 +30,7 @@ use crate::{
     identity::{House, asks, now},
 };
 
-/// Says that something has ended, at the origin.
+/// A guard that reports on drop that a request has ended at the origin.
 struct Word(UnboundedSender<String>, String);
 
 impl Drop for Word {
@@ -39,7 +39,7 @@ impl Drop for Word {
     }
 }
 
-/// What each path stands for: how the request is made, and what the origin does with it.
+/// The paths. Each path selects how the client sends the request, and how the origin handles it.
 const HTTP1: [&str; 5] = ["/events/1", "/firehose/1", "/waits/1", "/upload/1", "/websocket/1"];
 const HTTP2: [&str; 5] = ["/events/2", "/firehose/2", "/waits/2", "/upload/2", "/window-0/2"];
 const GRPC: [&str; 2] = ["/grpc", "/grpc/unread"];
@@ -81,7 +81,7 @@ impl Endless {
         Self::counted(word, every_ms, bytes, Arc::default())
     }
 
-    /// One that counts how many pieces were taken of it.
+    /// An endless body that counts the pieces taken from it.
     fn counted(word: Option<Word>, every_ms: u64, bytes: usize, taken: Arc<AtomicUsize>) -> TestBody {
         let ticks = tokio::time::interval(Duration::from_millis(every_ms));
         StreamBody::new(Self(word, ticks, bytes, taken)).boxed_unsync()
@@ -125,7 +125,7 @@ impl Scene {
                 let word = Word(said, path.clone());
                 tokio::spawn(async move {
                     if path == "/grpc/unread" {
-                        // Nothing is taken of it.
+                        // This request's body stays unread.
                         std::future::pending::<()>().await;
                     }
                     while let Some(Ok(_)) = body.frame().await {}
@@ -140,7 +140,7 @@ impl Scene {
         Self { house, socket, grpc, _connectors: connectors, words }
     }
 
-    /// All of them under way, each with a task that ends when its client has seen the end.
+    /// Opens all requests and connections. Each has a task that ends when its client has seen the end.
     async fn open_all(&self, cookies: [&str; 2]) -> Vec<(String, JoinHandle<()>)> {
         let mut open = Vec::new();
         for path in HTTP1 {
@@ -173,7 +173,7 @@ impl Scene {
         }
         tokio::spawn(async move {
             if path == "/firehose/1" {
-                // It takes nothing, and sees the end when it looks.
+                // The client reads nothing, and would see the end at its next read.
                 tokio::time::sleep(PATIENCE).await;
                 return;
             }
@@ -219,7 +219,7 @@ impl Scene {
             assert_eq!(answer.status(), 200, "{path}");
             if path == "/firehose/2" {
                 let _ = begun.send(());
-                // It takes nothing for as long as its stream stands.
+                // The client reads nothing while its stream is open.
                 tokio::time::sleep(PATIENCE).await;
                 return;
             }
@@ -234,7 +234,7 @@ impl Scene {
         });
         soon(begins).await.unwrap();
         if path == "/grpc/unread" {
-            // Until every buffer on the way is full, and with them what the origin grants to all streams together.
+            // Waits until all buffers on the path are full, including the connection window of the origin.
             let mut before = 0;
             while taken.load(Ordering::SeqCst) != before {
                 before = taken.load(Ordering::SeqCst);
@@ -244,7 +244,7 @@ impl Scene {
         task
     }
 
-    /// Every origin is told, and every client.
+    /// Waits until each origin and each client has seen the end.
     async fn all_end(&mut self, open: Vec<(String, JoinHandle<()>)>) {
         let mut waited: BTreeSet<String> = open.iter().map(|(path, _)| path.clone()).collect();
         while !waited.is_empty() {
@@ -267,7 +267,7 @@ fn cookies(scene: &Scene, session: &LoginSession) -> [String; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_under_way_ends_with_the_login() {
+async fn all_open_requests_and_connections_end_with_the_login() {
     let mut scene = Scene::start().await;
     for socket in [&mut scene.socket, &mut scene.grpc] {
         socket.set(&scene.house.world, |settings| settings.identity = asks("example.com"));
@@ -283,7 +283,7 @@ async fn whatever_is_under_way_ends_with_the_login() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_began_when_nothing_was_asked_ends_when_somebody_has_to_be_known() {
+async fn requests_from_before_a_login_was_required_end() {
     let mut scene = Scene::start().await;
     let open = scene.open_all(["", ""]).await;
     for socket in [&mut scene.socket, &mut scene.grpc] {
@@ -293,7 +293,7 @@ async fn what_began_when_nothing_was_asked_ends_when_somebody_has_to_be_known() 
 }
 
 #[tokio::test]
-async fn what_may_go_on_under_new_policies_does() {
+async fn requests_that_a_new_policy_allows_go_on() {
     let mut scene = Scene::start().await;
     let mut client = scene.house.world.client(&scene.socket).await;
     let mut other = scene.house.world.client(&scene.socket).await;
@@ -312,7 +312,7 @@ async fn what_may_go_on_under_new_policies_does() {
     soon(client.read_exact(&mut chunk)).await.unwrap();
     let kept = tokio::time::timeout(std::time::Duration::from_millis(300), client.read_u8()).await;
     assert!(kept.is_err(), "it goes on");
-    // CONNECT is no way in, so there is nothing to cut.
+    // The edge refuses CONNECT, so no CONNECT tunnel needs to be cut.
     let connect = format!("CONNECT {}:443 HTTP/1.1\r\nHost: {0}:443\r\n\r\n", scene.socket.host());
     assert_eq!(scene.house.world.raw(&scene.socket, connect.as_bytes()).await.status, 501);
 }
