@@ -1,8 +1,9 @@
-//! What `cargo xtask instructions` counts of the edge: ignored in a usual run, and run one by one under callgrind.
+//! Workloads in which `cargo xtask instructions` counts the edge's instructions. A usual test run ignores them; the
+//! task runs each one under callgrind.
 //!
-//! The edge has this thread for itself; clients, connectors and origins are in another, so that what is counted is the
-//! edge alone: TLS, the request path, the tunnel. One request or flow is under way at a time, which makes a run like the
-//! next.
+//! The edge has this thread for itself. Clients, connectors and origins run in another thread. So the count covers the
+//! edge alone: TLS, the request path and the tunnel. One request or flow is open at a time, which makes the counts
+//! repeatable.
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -19,13 +20,13 @@ use crate::{
     harness::*,
 };
 
-/// How often it is done before it is counted, so that pools are filled and connections stand.
+/// The number of rounds before the count starts. They fill pools and open connections.
 const WARM_UP_ROUNDS: usize = 12;
 const ROUNDS: usize = 50;
-/// The last bytes of every answer.
+/// The last bytes of every response.
 const END: &[u8] = b"END\n";
 
-/// Between what is done to warm up and what is counted.
+/// The gate between the warm-up and the counted rounds.
 struct Gate {
     ready: oneshot::Sender<()>,
     go: oneshot::Receiver<()>,
@@ -38,7 +39,7 @@ impl Gate {
     }
 }
 
-/// Counts what the edge does while the clients do what follows their [`Gate::pass`].
+/// Counts the instructions of the edge while the clients run past their [`Gate::pass`].
 fn count(clients: impl AsyncFnOnce(World, Gate) + Send + 'static) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let world = runtime.block_on(World::start());
@@ -56,13 +57,13 @@ fn count(clients: impl AsyncFnOnce(World, Gate) + Send + 'static) {
     println!("\nrounds {ROUNDS}");
 }
 
-/// What runs in here is counted: callgrind is told the name of this function.
+/// Runs the counted part. Callgrind selects this function by its name.
 #[inline(never)]
 fn counted(runtime: &Runtime, done: oneshot::Receiver<()>) {
     runtime.block_on(done).unwrap();
 }
 
-/// Answers every request head on the connection with this.
+/// Sends this response after every request head on the connection.
 async fn answer_all(mut tcp: TcpStream, answer: Vec<u8>) {
     let (mut head, mut filled) = (vec![0; 65_536], 0);
     while let Ok(bytes) = tcp.read(&mut head[filled..]).await {
@@ -77,7 +78,7 @@ async fn answer_all(mut tcp: TcpStream, answer: Vec<u8>) {
     }
 }
 
-/// An HTTP/1.1 answer whose body has so many bytes, and ends as all do.
+/// An HTTP/1.1 response whose body has this many bytes and ends with [`END`].
 fn answer_of(body_bytes: usize) -> Vec<u8> {
     let mut answer =
         format!("HTTP/1.1 200 OK\r\nServer: count\r\nContent-Type: text/plain\r\nContent-Length: {body_bytes}\r\n\r\n");
@@ -85,7 +86,7 @@ fn answer_of(body_bytes: usize) -> Vec<u8> {
     [answer.as_bytes(), END].concat()
 }
 
-/// Sends it, and reads until the end of an answer.
+/// Sends the request, and reads until the end of a response.
 async fn ask(io: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &[u8], buffer: &mut [u8]) {
     io.write_all(request).await.unwrap();
     let mut filled = 0;
@@ -96,8 +97,8 @@ async fn ask(io: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &[u8], buf
     }
 }
 
-/// Requests on one HTTP/1.1 connection, one after the other. Their answers are small: a large one comes in as many pieces
-/// as the machine's load says.
+/// Counts requests in sequence on one HTTP/1.1 connection. The responses are small, because the number of pieces of a
+/// large response depends on the machine's load.
 fn count_requests(body_bytes: usize) {
     count(async move |world, gate| {
         let mut socket = world.socket();
@@ -147,7 +148,7 @@ fn http2_request() {
     });
 }
 
-/// Small questions and answers on one connection to a TCP socket.
+/// Small requests and responses on one connection to a TCP socket.
 #[test]
 #[ignore = "counted by make instructions"]
 fn flow_echo() {
@@ -165,7 +166,7 @@ fn flow_echo() {
     });
 }
 
-/// A connection of its own for each question.
+/// One connection for each request.
 #[test]
 #[ignore = "counted by make instructions"]
 fn flow_of_its_own() {
@@ -188,7 +189,7 @@ fn flow_of_its_own() {
     });
 }
 
-/// A TCP socket whose service sends everything back.
+/// A TCP socket with an echo origin.
 struct EchoSocket {
     addr: std::net::SocketAddr,
     _connector: Connector,

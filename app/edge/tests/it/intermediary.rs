@@ -1,4 +1,4 @@
-//! What RFC 9110 and 9112 ask of whoever passes requests on: targets, versions, and the fields that are for each on the way.
+//! The requirements of RFC 9110 and RFC 9112 for intermediaries: targets, versions and hop-by-hop fields.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{
     raw_http2::{Outcome::Answer, *},
 };
 
-/// A world with a socket whose origin tells each head that it gets.
-async fn listening_origin() -> (World, TestSocket, Connector, mpsc::UnboundedReceiver<String>) {
+/// A world with a socket whose origin reports each request head.
+async fn recording_origin() -> (World, TestSocket, Connector, mpsc::UnboundedReceiver<String>) {
     let world = World::start().await;
     let mut socket = world.socket();
     let (tell, told) = mpsc::unbounded_channel();
@@ -47,8 +47,8 @@ fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 }
 
 #[tokio::test]
-async fn the_origin_gets_the_path_that_rules_see() {
-    let (world, socket, _connector, mut told) = listening_origin().await;
+async fn the_origin_gets_the_path_that_policies_check() {
+    let (world, socket, _connector, mut told) = recording_origin().await;
     let host = socket.host();
     for (line, target) in [
         (format!("GET https://{host}?q=1"), "GET /?q=1"),
@@ -65,8 +65,8 @@ async fn the_origin_gets_the_path_that_rules_see() {
 }
 
 #[tokio::test]
-async fn a_path_that_a_parser_would_cut_is_refused_in_every_version() {
-    let (world, socket, _connector, mut told) = listening_origin().await;
+async fn a_path_with_invalid_characters_is_refused_in_every_version() {
+    let (world, socket, _connector, mut told) = recording_origin().await;
     let mut client = RawHttp2::open(&world, &socket).await;
     let mut stream = 1;
     for path in ["/a#b", "/\u{e9}", "/?\u{20ac}", "/<b>"] {
@@ -82,8 +82,8 @@ async fn a_path_that_a_parser_would_cut_is_refused_in_every_version() {
 }
 
 #[tokio::test]
-async fn a_later_minor_version_is_answered_as_the_highest_that_is_spoken() {
-    let (world, socket, _connector, mut told) = listening_origin().await;
+async fn a_later_minor_version_gets_a_response_in_http_1_1() {
+    let (world, socket, _connector, mut told) = recording_origin().await;
     let mut client = world.client(&socket).await;
     for version in ["HTTP/1.2", "HTTP/1.9"] {
         let request = format!("GET /x {version}\r\nHost: {}\r\n\r\n", socket.host());
@@ -98,8 +98,8 @@ async fn a_later_minor_version_is_answered_as_the_highest_that_is_spoken() {
 }
 
 #[tokio::test]
-async fn an_origin_hears_who_passed_the_request_on() {
-    let (world, mut socket, _connector, mut told) = listening_origin().await;
+async fn via_names_the_edge_and_the_received_version() {
+    let (world, mut socket, _connector, mut told) = recording_origin().await;
     let request =
         |line: &str, more: &str| format!("{line}\r\nHost: {}\r\n{more}Connection: close\r\n\r\n", socket.host());
     world.raw(&socket, request("GET / HTTP/1.1", "Via: 1.0 fred\r\n").as_bytes()).await;
@@ -125,8 +125,8 @@ async fn an_origin_hears_who_passed_the_request_on() {
 }
 
 #[tokio::test]
-async fn a_request_goes_as_far_as_its_max_forwards_says() {
-    let (world, socket, _connector, mut told) = listening_origin().await;
+async fn max_forwards_is_decremented_and_obeyed() {
+    let (world, socket, _connector, mut told) = recording_origin().await;
     let host = socket.host();
     let ask = async |method: &str, forwards: &str| {
         let head = format!(
@@ -157,7 +157,7 @@ async fn a_request_goes_as_far_as_its_max_forwards_says() {
 }
 
 #[tokio::test]
-async fn an_expectation_in_http_1_0_is_no_reason_to_wait() {
+async fn an_expectation_in_http_1_0_is_ignored() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -177,7 +177,7 @@ async fn an_expectation_in_http_1_0_is_no_reason_to_wait() {
 }
 
 #[tokio::test]
-async fn browsers_come_to_our_own_hosts_by_tls_alone_but_not_under_localhost() {
+async fn the_edges_own_hosts_send_hsts_except_under_localhost() {
     for (domain, told) in [("example.test", Some("max-age=31536000")), ("localhost", None), ("a.localhost", None)] {
         let world = World::start_with(|config| domain.clone_into(&mut config.domain)).await;
         let mut socket = world.socket();

@@ -1,4 +1,4 @@
-//! What a socket may use.
+//! Limits of a socket: request rates, connections, bandwidth and queues.
 
 use std::{
     sync::{
@@ -17,8 +17,8 @@ use crate::{
     harness::*,
 };
 
-/// An origin that answers when it is allowed to; gives how many requests have reached it.
-async fn held_origin(release: Arc<tokio::sync::Semaphore>) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+/// An origin that responds when the semaphore permits. Returns its address and the count of its requests.
+async fn gated_origin(release: Arc<tokio::sync::Semaphore>) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
     let reached = Arc::new(AtomicUsize::new(0));
     let count = reached.clone();
     let addr = origin(move |_| {
@@ -34,14 +34,14 @@ async fn held_origin(release: Arc<tokio::sync::Semaphore>) -> (std::net::SocketA
 }
 
 #[tokio::test]
-async fn more_requests_in_a_second_than_allowed_are_told_when_to_come_again() {
+async fn requests_above_the_rate_get_429_with_retry_after() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
     assert_eq!(world.get(&socket, "/").await.status, 200);
     socket.set(&world, |settings| settings.limits = Limits { requests_per_second: Some(1), ..Limits::default() });
     let mut answers = Vec::new();
-    // One connection: a handshake for each would take longer than a token.
+    // All requests share one connection, because a handshake takes longer than a token needs to refill.
     let mut client = world.client(&socket).await;
     for _ in 0..5 {
         client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
@@ -58,11 +58,11 @@ async fn more_requests_in_a_second_than_allowed_are_told_when_to_come_again() {
 }
 
 #[tokio::test]
-async fn requests_beyond_a_bound_wait_for_their_turn_in_a_queue() {
+async fn requests_above_the_connection_limit_wait_in_a_queue() {
     let world = Arc::new(World::start().await);
     let mut socket = world.socket();
     let release = Arc::new(tokio::sync::Semaphore::new(0));
-    let (addr, reached) = held_origin(release.clone()).await;
+    let (addr, reached) = gated_origin(release.clone()).await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let limits = Limits { max_connections: Some(1), queue: Some(1), ..Limits::default() };
     socket.set(&world, |settings| settings.limits = limits);
@@ -74,7 +74,7 @@ async fn requests_beyond_a_bound_wait_for_their_turn_in_a_queue() {
     let first = request();
     until("the first request is served", || reached.load(Ordering::SeqCst) == 1).await;
     let (mut second, mut third) = (request(), request());
-    // One of these is in the queue, the other one is refused.
+    // One of the two requests waits in the queue. The edge refuses the other one.
     let (refused, waits) = tokio::select! {
         refused = &mut second => (refused.unwrap(), third),
         refused = &mut third => (refused.unwrap(), second),
@@ -90,7 +90,7 @@ async fn requests_beyond_a_bound_wait_for_their_turn_in_a_queue() {
 }
 
 #[tokio::test]
-async fn tcp_connections_beyond_the_bound_are_reset() {
+async fn tcp_connections_above_the_limit_are_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -119,7 +119,7 @@ async fn tcp_connections_beyond_the_bound_are_reset() {
 }
 
 #[tokio::test]
-async fn bytes_come_no_faster_than_allowed() {
+async fn bandwidth_is_limited() {
     const BODY: usize = 96 * 1024;
     let world = World::start().await;
     let limits = Limits { bytes_per_second: Some(64 * 1024), ..Limits::default() };
@@ -132,7 +132,7 @@ async fn bytes_come_no_faster_than_allowed() {
     for _ in 0..2 {
         assert_eq!(world.get(&web, "/").await.body.len(), BODY);
     }
-    // The first second's bytes are there at once; the last piece is paid for by whoever comes next.
+    // The bytes of the first second are available at once. The next transfer pays for the last piece.
     assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
 
     let mut raw = world.socket();
@@ -146,14 +146,14 @@ async fn bytes_come_no_faster_than_allowed() {
     assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
-/// A connection from another address of this machine, if the edge takes it.
+/// Connects from another local address, if the edge accepts the connection.
 async fn client_from(world: &World, last: u8, host: &str) -> std::io::Result<Client> {
     let tcp = tokio::net::TcpSocket::new_v4()?;
     tcp.bind(([127, 0, 0, last], 0).into())?;
     world.client_over(tcp.connect(world.addr).await?, host, &[b"http/1.1"]).await
 }
 
-/// An origin that agrees to every WebSocket and holds it.
+/// An origin that accepts every WebSocket and keeps it open.
 async fn websocket_origin() -> std::net::SocketAddr {
     origin(|mut request| async move {
         let upgrade = hyper::upgrade::on(&mut request);

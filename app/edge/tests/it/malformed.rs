@@ -1,4 +1,4 @@
-//! Requests that are refused, and never reach an origin.
+//! Malformed requests, which are refused before they reach an origin.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::harness::*;
 
 #[tokio::test]
-async fn smuggling_is_refused_with_a_page_and_the_connection_ends() {
+async fn request_smuggling_gets_an_error_page_and_ends_the_connection() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, reached) = raw_origin(|mut tcp| async move {
@@ -56,7 +56,7 @@ async fn smuggling_is_refused_with_a_page_and_the_connection_ends() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_malformed_from_its_first_byte_ends_the_connection() {
+async fn a_body_with_a_malformed_first_chunk_ends_the_connection() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -73,7 +73,7 @@ async fn a_body_that_is_malformed_from_its_first_byte_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_body_that_turns_out_malformed_is_refused_and_the_origin_sees_no_end_of_it() {
+async fn a_body_with_a_malformed_later_chunk_is_refused_and_the_origin_sees_no_complete_body() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (seen_in, mut seen) = tokio::sync::mpsc::unbounded_channel();
@@ -105,7 +105,7 @@ async fn a_body_that_turns_out_malformed_is_refused_and_the_origin_sees_no_end_o
 }
 
 #[tokio::test]
-async fn the_path_of_refusals_cannot_be_asked_for_from_outside() {
+async fn the_internal_path_of_refusals_is_an_ordinary_path_for_clients() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
@@ -114,7 +114,7 @@ async fn the_path_of_refusals_cannot_be_asked_for_from_outside() {
 }
 
 #[tokio::test]
-async fn a_request_behind_a_good_one_is_judged_by_itself() {
+async fn each_pipelined_request_is_checked() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
@@ -128,7 +128,7 @@ async fn a_request_behind_a_good_one_is_judged_by_itself() {
 }
 
 #[tokio::test]
-async fn a_head_that_comes_too_slowly_is_a_timeout_and_an_idle_connection_just_ends() {
+async fn a_slow_head_is_408_and_an_idle_connection_closes() {
     let world = World::start_with(|config| {
         config.header_timeout = std::time::Duration::from_millis(300);
         config.idle_timeout = std::time::Duration::from_millis(600);
@@ -146,7 +146,7 @@ async fn a_head_that_comes_too_slowly_is_a_timeout_and_an_idle_connection_just_e
 }
 
 #[tokio::test]
-async fn garbage_in_place_of_tls_and_of_tunnel_frames_ends_that_connection_alone() {
+async fn garbage_instead_of_tls_or_tunnel_frames_ends_only_that_connection() {
     let world = World::start().await;
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
