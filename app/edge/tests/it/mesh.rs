@@ -1,4 +1,4 @@
-//! Edges that relay for each other, in one process: what each knows of the others is told by the test.
+//! Edges that relay for each other, in one process. The test itself applies the changes of the shared directory.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use crate::{
     harness::*,
 };
 
-/// What the edges of a test share.
+/// The state that the edges of a test share.
 pub(crate) struct Installation {
     dir: Arc<tempfile::TempDir>,
     nodes: LocalCa,
@@ -37,7 +37,7 @@ pub(crate) struct Installation {
     orders: Orders,
 }
 
-/// One of them.
+/// An edge of the installation.
 pub(crate) struct MeshEdge {
     pub(crate) world: World,
     pub(crate) card: EdgeCard,
@@ -62,7 +62,7 @@ impl Installation {
         (issued.chain.iter().map(|der| certificate_pem(der)).collect(), key.serialize_pem())
     }
 
-    /// An edge in this region, at an address of its own.
+    /// Starts an edge in this region, at an address of its own.
     pub(crate) fn edge(&mut self, number: u8, region: &str) -> MeshEdge {
         let (own, fleet) = (EdgeId::from_random([number; 16]), Fleet::default());
         let (chain, key) = self.certify(own);
@@ -105,7 +105,7 @@ impl Installation {
         MeshEdge { world, card, ip }
     }
 
-    /// Everybody knows these edges and what they hold.
+    /// Announces these edges and their tunnels to all edges.
     pub(crate) fn tell(&self, edges: &[&MeshEdge]) {
         for edge in edges {
             self.told(DirectoryChange::EdgeCame(edge.card.clone()));
@@ -121,7 +121,7 @@ impl Installation {
 }
 
 impl MeshEdge {
-    /// Asks until the edge has a way to the socket.
+    /// Repeats the request until the edge has a route to the socket.
     pub(crate) async fn get(&self, socket: &TestSocket, path: &str) -> Answer {
         loop {
             let answer = self.world.get(socket, path).await;
@@ -142,7 +142,7 @@ impl MeshEdge {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_are_relayed_over_one_link_and_connections_are_used_again() {
+async fn requests_share_one_link_and_reuse_connections() {
     let mut installation = Installation::new();
     let (a, b) = (installation.edge(11, "eu"), installation.edge(12, "us"));
     let mut socket = b.world.socket();
@@ -159,7 +159,7 @@ async fn requests_are_relayed_over_one_link_and_connections_are_used_again() {
 
     let answer = a.get(&socket, "/").await;
     assert_eq!((answer.status, answer.header("x-client")), (200, Some("127.0.0.1")));
-    // A megabyte each way, on one connection of the client, ten times.
+    // A megabyte each way, ten times, on one client connection.
     let mut client = a.world.client(&socket).await;
     let body = vec![b'x'; 1 << 20];
     let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n", socket.host(), body.len());
@@ -192,7 +192,7 @@ async fn requests_are_relayed_over_one_link_and_connections_are_used_again() {
     assert!(at_a.contains(r#"sallyport_mesh_links{direction="out"} 1"#), "{at_a}");
     assert!(at_b.contains(r#"sallyport_mesh_links{direction="in"} 1"#), "{at_b}");
     assert!(at_a.contains("sallyport_mesh_round_trip_seconds{edge=\"us-12\"}"), "{at_a}");
-    // 261 requests need far fewer streams: connections are kept and used again.
+    // The 261 requests need far fewer streams, because the edges reuse connections.
     let relayed =
         at_a.lines().find(|line| line.starts_with(r#"sallyport_mesh_relayed_total{direction="out""#)).unwrap();
     let relayed: u64 = relayed.rsplit(' ').next().unwrap().parse().unwrap();
@@ -206,7 +206,7 @@ fn client_with_roots(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
+async fn flows_half_closes_resets_and_datagrams_pass_unchanged() {
     let mut installation = Installation::new();
     let (a, b) = (installation.edge(13, "eu"), installation.edge(14, "eu"));
     let mut socket = b.world.socket();
@@ -234,12 +234,12 @@ async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
     let large = vec![7; 3_000_000];
     let answer = ask(connect(at).await, &large).await;
     assert_eq!(answer.len(), large.len() - 5 + 10, "the first five bytes are the word");
-    // The origin resets: so does the edge.
+    // When the origin resets, the edge resets.
     let mut client = connect(at).await;
     client.write_all(b"reset").await.unwrap();
     let error = soon(client.read(&mut [0; 8])).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    // The client resets: the origin hears of it.
+    // When the client resets, the origin sees the reset.
     let mut client = connect(at).await;
     client.write_all(b"hangs").await.unwrap();
     soon(client.read_exact(&mut [0; 3])).await.unwrap();
@@ -247,7 +247,7 @@ async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
     drop(client);
     let heard = soon(tells.recv()).await.unwrap();
     assert!(!matches!(heard, Ok(1..)), "{heard:?}");
-    // Nothing listens: the flow is refused like one that is served here.
+    // Nothing listens at the origin. The flow is refused like a local one.
     let mut refused = b.world.socket();
     refused.assert_type(&b.world, SocketType::Tcp).await;
     let _refused = b.world.tunnel(&mut refused, dead_origin()).await;
@@ -256,7 +256,7 @@ async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
     assert!(soon(client.read(&mut [0; 8])).await.is_err());
     until("the flow is counted", || a.metrics().contains(r#"verdict="origin-refused"} 1"#)).await;
 
-    // Datagrams too.
+    // Datagrams pass as well.
     let echo = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let echo_at = echo.local_addr().unwrap();
     tokio::spawn(async move {
@@ -285,19 +285,19 @@ async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
     };
     assert_eq!(soon(asked).await, 10);
     assert_eq!(&answer[..10], b"a datagram");
-    // Begun anew while the carrier of datagrams was on its way, it counts again.
+    // A flow that restarts while the carrier of datagrams connects is counted again.
     let relayed = a.metrics();
     assert!(relayed.contains(r#"sallyport_mesh_relayed_total{direction="out",kind="flow"}"#), "{relayed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_that_lies_leads_to_an_answer_and_never_to_a_second_relay() {
+async fn a_wrong_directory_entry_gets_an_error_and_no_second_relay() {
     let mut installation = Installation::new();
     let (a, b, c) = (installation.edge(15, "eu"), installation.edge(16, "us"), installation.edge(17, "us"));
     let mut socket = b.world.socket();
     let _connector = b.world.tunnel(&mut socket, named_origin("here").await).await;
     let presence = b.world.directory.all().remove(0);
-    // Everybody but A knows the truth; A believes that C holds the tunnel.
+    // A believes that C holds the tunnel. All other edges have the correct entry.
     for (number, fleet) in installation.fleets.iter().enumerate() {
         for card in [&a.card, &b.card, &c.card] {
             fleet.apply(DirectoryChange::EdgeCame(card.clone()), None);
@@ -305,14 +305,14 @@ async fn a_directory_that_lies_leads_to_an_answer_and_never_to_a_second_relay() 
         let holder = if number == 0 { c.card.edge } else { b.card.edge };
         fleet.apply(DirectoryChange::TunnelCame(holder, presence.clone()), None);
     }
-    // C would know a way, but is not asked for a second relay.
+    // C has a route to the tunnel, but must not relay a second time.
     assert_eq!(c.get(&socket, "/").await.text(), "here");
     until("A knows a way", || a.metrics().contains("sallyport_edge_origins_healthy")).await;
     let answer = a.world.get(&socket, "/").await;
     assert!(answer.status == 502 || answer.status == 503, "{}", answer.head);
     assert!(c.metrics().contains(r#"sallyport_mesh_failures_total{reason="not-here"}"#), "{}", c.metrics());
     assert!(!c.metrics().contains(r#"sallyport_mesh_relayed_total{direction="in""#), "{}", c.metrics());
-    // With the truth beside the lie, the request finds its way.
+    // With the correct entry beside the wrong one, requests succeed.
     installation.fleets[0].apply(DirectoryChange::TunnelCame(b.card.edge, presence), None);
     for _ in 0..4 {
         assert_eq!(a.get(&socket, "/").await.text(), "here");
@@ -320,7 +320,7 @@ async fn a_directory_that_lies_leads_to_an_answer_and_never_to_a_second_relay() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_nearest_origins_are_chosen_and_others_when_these_are_gone() {
+async fn the_nearest_origins_are_used_first() {
     let mut installation = Installation::new();
     let (a, b, c) = (installation.edge(18, "eu"), installation.edge(19, "eu"), installation.edge(20, "us"));
     let mut socket = a.world.socket();
@@ -339,12 +339,13 @@ async fn the_nearest_origins_are_chosen_and_others_when_these_are_gone() {
     installation.told(DirectoryChange::TunnelLeft(a.card.edge, tunnel));
     here.stop().await;
     served_by("near").await;
-    // What A keeps of connections through B is let go when B says that the tunnel is gone: the connector waits for that.
+    // A releases its idle connections through B when B announces that the tunnel has left. The connector waits for
+    // that.
     let tunnel = near.tunnel;
     installation.told(DirectoryChange::TunnelLeft(b.card.edge, tunnel));
     near.stop().await;
     served_by("far").await;
-    // One that comes here is used at once, and its way by another edge is none any more.
+    // A uses a tunnel of its own at once, and drops the route through the other edge.
     let back = a.world.connect(tunnel, named_origin("back").await).await;
     served_by("back").await;
     drop(back);
@@ -360,7 +361,7 @@ async fn until_async(mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn who_is_no_other_edge_of_the_installation_gets_no_link() {
+async fn only_other_edges_of_the_installation_get_a_link() {
     let mut installation = Installation::new();
     let b = installation.edge(21, "eu");
     let root = installation.nodes.root_pem().to_owned();
@@ -369,32 +370,32 @@ async fn who_is_no_other_edge_of_the_installation_gets_no_link() {
         let tcp = TcpStream::connect(b.world.addr).await.unwrap();
         let name = ServerName::try_from(name.clone()).unwrap();
         let mut stream = soon(TlsConnector::from(tls).connect(name, tcp)).await.map_err(|error| error.to_string())?;
-        // In TLS 1.3 a client hears only now that its certificate is refused.
+        // In TLS 1.3 a client sees the refusal of its certificate only when it reads.
         let mut hello = [0; 4];
         soon(stream.read_exact(&mut hello)).await.map_err(|error| error.to_string()).map(|_| hello[0])
     };
-    // None at all.
+    // No certificate.
     let none = client_config_of_pem(root.as_bytes(), &[MESH_ALPN]).unwrap();
     let error = link(none).await.unwrap_err();
     assert!(error.to_ascii_lowercase().contains("certificate"), "{error}");
-    // Another installation's.
+    // A certificate of another installation.
     let other = Installation::new();
     let (chain, key) = other.certify(EdgeId::from_random([9; 16]));
     let error = link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.unwrap_err();
     assert!(!error.is_empty());
-    // Its own: an edge does not relay to itself.
+    // The edge's own certificate: an edge does not relay to itself.
     let (chain, key) = installation.certify(b.card.edge);
     assert!(link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.is_err());
-    // Another edge's: B begins, as the connector that it is from here on.
+    // A certificate of another edge. B sends the first frame, because B acts as the connector.
     let (chain, key) = installation.certify(EdgeId::from_random([10; 16]));
     let hello = link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.unwrap();
     assert_eq!(hello, sallyport_wire::FrameType::Hello as u8);
     until("all are counted", || b.metrics().contains(r#"sallyport_mesh_failures_total{reason="refused"} 3"#)).await;
-    // The same certificate, once control knows other edges and not this one (any more).
+    // The same certificate, after control no longer lists its edge.
     installation.orders.put(EdgeOrders { edge: b.card.edge, drain: None });
     assert!(link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.is_err());
     until("its link is over", || b.metrics().contains(r#"sallyport_mesh_links{direction="in"} 0"#)).await;
-    // An edge without a mesh does not know the protocol.
+    // An edge without a mesh does not offer the protocol.
     let alone = World::start().await;
     let tcp = TcpStream::connect(alone.addr).await.unwrap();
     let tls = client_config(&Trust::Ca(installation.dir.path().join("ca.pem")), &[MESH_ALPN]).unwrap();

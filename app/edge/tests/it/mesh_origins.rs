@@ -1,4 +1,4 @@
-//! What edges tell each other of origins, and what relays are for these.
+//! The health of origins across edges, load that is relayed, and direct origins in a mesh.
 
 use std::{
     sync::{
@@ -22,8 +22,8 @@ use crate::{
     mesh::{Installation, MeshEdge},
 };
 
-/// An origin that is well when this says so, and answers its name with 500 otherwise.
-async fn moody(name: &'static str, well: &Arc<AtomicBool>) -> std::net::SocketAddr {
+/// An origin that responds with its name, and with status 500 while the flag is unset.
+async fn switchable_origin(name: &'static str, well: &Arc<AtomicBool>) -> std::net::SocketAddr {
     let well = well.clone();
     origin(move |_| {
         let mut answer = Response::new(text(name));
@@ -42,23 +42,23 @@ fn every_second() -> Option<HealthCheck> {
 }
 
 impl MeshEdge {
-    fn finds(&self, tunnel: TunnelId) -> Option<OriginHealth> {
+    fn health_of(&self, tunnel: TunnelId) -> Option<OriginHealth> {
         self.world.directory.get(tunnel).map(|presence| presence.health)
     }
 
-    /// The number in the metrics' line that begins like this.
+    /// The value of the metric whose line starts with this text.
     fn counted(&self, line: &str) -> u64 {
         self.metrics().lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// What the edge says of the tunnel that it holds.
-    fn holds(&self, socket: &TestSocket, tunnel: TunnelId) -> TunnelFigures {
+    /// The edge's figures for a tunnel that it holds.
+    fn figures_of(&self, socket: &TestSocket, tunnel: TunnelId) -> TunnelFigures {
         let ask = Ask::Tunnels { organisation: socket.route.account, socket: socket.route.id };
         let Told::Tunnels(held) = self.world.edge.answers().answer(ask) else { panic!("no tunnels") };
         held.into_iter().find(|held| held.tunnel == tunnel).unwrap()
     }
 
-    /// How much is under way at the socket, by this edge.
+    /// The number of live requests and flows of this edge at the socket.
     fn live(&self, socket: &TestSocket) -> u64 {
         let ask = Ask::Stats { organisation: socket.route.account, socket: socket.route.id };
         let Told::Stats(Some(used)) = self.world.edge.answers().answer(ask) else { panic!("no stats") };
@@ -67,13 +67,13 @@ impl MeshEdge {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_origin_that_its_edge_finds_unwell_gets_nothing_from_others() {
+async fn an_unhealthy_origin_gets_no_requests_from_other_edges() {
     let mut installation = Installation::new();
     let (a, b, c) = (installation.edge(41, "eu"), installation.edge(42, "us"), installation.edge(43, "us"));
     let moods = [Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true))];
     let mut socket = b.world.socket();
-    let _one = b.world.tunnel(&mut socket, moody("one", &moods[0]).await).await;
-    let _two = c.world.tunnel(&mut socket, moody("two", &moods[1]).await).await;
+    let _one = b.world.tunnel(&mut socket, switchable_origin("one", &moods[0]).await).await;
+    let _two = c.world.tunnel(&mut socket, switchable_origin("two", &moods[1]).await).await;
     let (one, two) = (socket.route.tunnels[0].id, socket.route.tunnels[1].id);
     socket.set(&a.world, |settings| settings.health_check = every_second());
     installation.tell(&[&a, &b, &c]);
@@ -90,9 +90,9 @@ async fn an_origin_that_its_edge_finds_unwell_gets_nothing_from_others() {
     };
     assert_eq!(names(4).await, ["200 one", "200 one", "200 two", "200 two"]);
     moods[0].store(false, Ordering::SeqCst);
-    until("it is found unwell where it is checked", || b.finds(one) == Some(OriginHealth::Unwell)).await;
-    // Nobody has told the client's edge: what it opens there is turned away, and goes to the other origin. Connections that rest
-    // for longer than three seconds are not used for what cannot be repeated.
+    until("it is found unwell where it is checked", || b.health_of(one) == Some(OriginHealth::Unwell)).await;
+    // The client's edge has no news yet. The holder refuses its streams, and the requests go to the other origin. The
+    // edge sends no request that it cannot repeat over connections idle for more than three seconds.
     tokio::time::sleep(Duration::from_millis(3_100)).await;
     let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", socket.host());
     for _ in 0..2 {
@@ -101,14 +101,14 @@ async fn an_origin_that_its_edge_finds_unwell_gets_nothing_from_others() {
     }
     let refused = b.counted(r#"sallyport_mesh_failures_total{reason="unwell"}"#);
     assert!(refused > 0);
-    // Told, it does not ask any more.
+    // After the announcement, the client's edge does not try this origin.
     installation.tell(&[&b]);
     until("it is known", || healthy() == 1).await;
     assert_eq!(names(10).await, vec!["200 two"; 10]);
     assert_eq!(b.counted(r#"sallyport_mesh_failures_total{reason="unwell"}"#), refused);
-    // Nobody is well: clients are told so.
+    // No origin is healthy, so clients get 503.
     moods[1].store(false, Ordering::SeqCst);
-    until("the other one is found unwell", || c.finds(two) == Some(OriginHealth::Unwell)).await;
+    until("the other one is found unwell", || c.health_of(two) == Some(OriginHealth::Unwell)).await;
     installation.tell(&[&c]);
     let none = async || {
         loop {
@@ -121,13 +121,13 @@ async fn an_origin_that_its_edge_finds_unwell_gets_nothing_from_others() {
     let answer = soon(none()).await;
     assert!(answer.text().contains("no-healthy-origin"), "{}", answer.text());
     moods[0].store(true, Ordering::SeqCst);
-    until("it is well again", || b.finds(one) == Some(OriginHealth::Well)).await;
+    until("it is well again", || b.health_of(one) == Some(OriginHealth::Well)).await;
     installation.tell(&[&b]);
     assert_eq!(a.get(&socket, "/").await.text(), "one");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_origin_that_takes_nothing_is_left_out_by_all_edges() {
+async fn an_origin_that_refuses_connections_is_ejected_by_all_edges() {
     let mut installation = Installation::new();
     let (a, b, c) = (installation.edge(44, "eu"), installation.edge(45, "us"), installation.edge(46, "eu"));
     let mut socket = b.world.socket();
@@ -135,12 +135,12 @@ async fn an_origin_that_takes_nothing_is_left_out_by_all_edges() {
     let _good = b.world.tunnel(&mut socket, named_origin("good").await).await;
     let dead = socket.route.tunnels[0].id;
     installation.tell(&[&a, &b, &c]);
-    // What is refused to clients of other edges counts at the one that holds the tunnel.
+    // Refusals to clients of other edges count at the edge that holds the tunnel.
     for _ in 0..12 {
         let answer = a.get(&socket, "/").await;
         assert_eq!((answer.status, answer.text()), (200, "good"));
     }
-    until("it is left out", || b.finds(dead) == Some(OriginHealth::LeftOut)).await;
+    until("it is left out", || b.health_of(dead) == Some(OriginHealth::LeftOut)).await;
     installation.tell(&[&b]);
     until("the third edge knows", || {
         c.counted(&format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name)) == 1
@@ -153,7 +153,7 @@ async fn an_origin_that_takes_nothing_is_left_out_by_all_edges() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_relayed_counts_where_the_tunnel_is() {
+async fn relayed_requests_and_flows_count_at_the_edge_with_the_tunnel() {
     let mut installation = Installation::new();
     let (a, b) = (installation.edge(47, "eu"), installation.edge(48, "us"));
     let named = |name: &'static str| async move {
@@ -178,7 +178,7 @@ async fn what_is_relayed_counts_where_the_tunnel_is() {
         relayed.push(name(&a).await);
     }
     let one = socket.route.tunnels[0].id;
-    assert_eq!((b.holds(&socket, one).live, b.live(&socket), a.live(&socket)), (3, 0, 3), "counted once");
+    assert_eq!((b.figures_of(&socket, one).live, b.live(&socket), a.live(&socket)), (3, 0, 3), "counted once");
     let mut with_two = TestSocket { route: socket.route.clone() };
     let _two = b.world.tunnel(&mut with_two, named("two").await).await;
     for _ in 0..3 {
@@ -187,9 +187,9 @@ async fn what_is_relayed_counts_where_the_tunnel_is() {
         own.push(client);
     }
     drop(relayed);
-    until("they are over", || b.holds(&socket, one).live == 0).await;
+    until("they are over", || b.figures_of(&socket, one).live == 0).await;
 
-    // A request counts until it is answered, and not as long as the connection is kept for the next one.
+    // A request counts until its response, and not while its connection idles.
     let (asked, may_answer) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (tells, waits) = (asked.clone(), may_answer.clone());
     let slow = origin(move |_| {
@@ -209,16 +209,16 @@ async fn what_is_relayed_counts_where_the_tunnel_is() {
         let (answer, ()) = tokio::join!(a.get(&web, "/"), async {
             soon(asked.acquire()).await.unwrap().forget();
             tokio::time::sleep(Duration::from_millis(700)).await;
-            assert_eq!(b.holds(&web, tunnel).live, 1);
+            assert_eq!(b.figures_of(&web, tunnel).live, 1);
             may_answer.add_permits(1);
         });
         assert_eq!(answer.text(), "done");
-        until("it counts no more", || b.holds(&web, tunnel).live == 0).await;
+        until("it counts no more", || b.figures_of(&web, tunnel).live == 0).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_edge_does_not_dial_what_another_edge_serves() {
+async fn an_edge_does_not_dial_addresses_of_other_edges() {
     let mut installation = Installation::new();
     let (a, b) = (installation.edge(49, "eu"), installation.edge(50, "us"));
     let mut web = b.world.socket();
@@ -229,10 +229,10 @@ async fn an_edge_does_not_dial_what_another_edge_serves() {
     let failed = |edge: &MeshEdge| edge.counted(r#"sallyport_edge_direct_dials_total{outcome="failed"}"#);
     assert_eq!(a.world.get(&web, "/").await.status, 502);
     assert_eq!((failed(&a), failed(&b)), (1, 0), "it does not even go there");
-    // The port of a socket is served by every edge.
+    // Every edge serves the port of a socket.
     tcp.direct(&b.world, &b.port(&tcp).to_string());
     let mut client = connect(a.port(&tcp)).await;
     assert!(soon(client.read(&mut [0; 1])).await.is_err(), "it is reset");
-    // Whoever is reset at once may have come twice.
+    // A client that gets a reset at once may have connected twice.
     assert!(failed(&a) >= 2 && failed(&b) == 0);
 }

@@ -1,4 +1,4 @@
-//! What origins say in HTTP/1.1: good answers in any shape, and such whose end is in doubt.
+//! HTTP/1.1 responses of origins: valid responses in all forms, and responses with an ambiguous end.
 
 use std::{
     sync::{
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::*;
 
-/// Answers every request head with the text that stands behind its path's last slash in the table.
+/// Responds to each request with the table's text for the request's path.
 async fn origin_of(
     table: &'static [(&'static str, &'static str)],
 ) -> (std::net::SocketAddr, Arc<std::sync::atomic::AtomicUsize>) {
@@ -28,7 +28,7 @@ async fn origin_of(
             let head = String::from_utf8(head).unwrap();
             let path = head.split(' ').nth(1).unwrap();
             let (_, answer) = table.iter().find(|(name, _)| *name == path).unwrap();
-            // In two pieces, the first of which ends within a line.
+            // Sends the response in two pieces. The first piece ends within a line.
             let (start, rest) = answer.split_at(answer.len() / 2);
             tcp.write_all(start.as_bytes()).await.unwrap();
             tcp.flush().await.unwrap();
@@ -42,7 +42,7 @@ async fn origin_of(
 }
 
 #[tokio::test]
-async fn answers_whose_end_is_in_doubt_are_bad_gateways_and_end_their_connection() {
+async fn ambiguous_responses_are_502_and_close_the_origin_connection() {
     const BAD: &[(&str, &str)] = &[
         ("/both", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
         ("/differ", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello"),
@@ -70,7 +70,7 @@ async fn answers_whose_end_is_in_doubt_are_bad_gateways_and_end_their_connection
 }
 
 #[tokio::test]
-async fn chunks_that_do_not_end_where_they_say_break_the_answer_off() {
+async fn malformed_chunks_abort_the_response() {
     const BAD: &[(&str, &str)] = &[
         ("/long", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nsome!\r\n0\r\n\r\n"),
         ("/bare", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nsome\n0\r\n\r\n"),
@@ -88,7 +88,7 @@ async fn chunks_that_do_not_end_where_they_say_break_the_answer_off() {
 }
 
 #[tokio::test]
-async fn what_comes_behind_an_answer_is_nobodys() {
+async fn bytes_after_a_response_are_discarded() {
     const POISON: &[(&str, &str)] = &[
         ("/length", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison"),
         ("/none", "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison"),
@@ -114,7 +114,7 @@ async fn what_comes_behind_an_answer_is_nobodys() {
 }
 
 #[tokio::test]
-async fn heads_that_announce_an_answer_are_not_it() {
+async fn interim_responses_are_not_the_final_response() {
     const HINTS: &[(&str, &str)] = &[(
         "/",
         "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
@@ -130,7 +130,7 @@ async fn heads_that_announce_an_answer_are_not_it() {
         assert_eq!((answer.status, answer.text(), answer.header("link")), (200, "ok", None));
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
-    // One that announces for ever never answers.
+    // An origin that sends only interim responses never sends a final one.
     let (addr, _) = raw_origin(|mut tcp| async move {
         read_head(&mut tcp).await;
         while tcp.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {}
@@ -142,7 +142,7 @@ async fn heads_that_announce_an_answer_are_not_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_before_the_request_is_over_is_passed_on() {
+async fn a_response_may_start_before_the_request_ends() {
     let world = World::start().await;
     let mut socket = world.socket();
     let whole = Arc::new(AtomicBool::new(false));
@@ -188,7 +188,7 @@ async fn an_answer_that_comes_before_the_request_is_over_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_body_of_unknown_length_reaches_the_origin_whatever_the_method() {
+async fn a_body_of_unknown_length_reaches_the_origin_with_any_method() {
     let world = World::start().await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
