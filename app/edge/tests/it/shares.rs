@@ -1,4 +1,4 @@
-//! What one client may have of an origin, and what that leaves to others.
+//! Fair shares of an origin's connections among clients.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -12,10 +12,10 @@ use tokio::{io::AsyncWriteExt, net::TcpSocket, sync::watch};
 
 use crate::harness::*;
 
-/// How many connections of one client an origin is asked for at once.
+/// The limit of connections that wait to open to an origin for one client.
 const MAX_OPENINGS: usize = 128;
 
-/// An origin that takes no connection before it is told to, and then says nothing.
+/// An origin that opens no connection before the test permits it, and then never responds.
 struct Slow {
     asked: Mutex<Vec<IpAddr>>,
     takes: watch::Sender<bool>,
@@ -41,7 +41,7 @@ impl OriginHandler for Slow {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_opens_many_connections_at_once_holds_up_nobody_else() {
+async fn a_client_that_opens_many_connections_does_not_block_other_clients() {
     const REQUESTS: usize = 300;
     let world = World::start_with(|config| config.connect_timeout = 4 * PATIENCE).await;
     let mut socket = world.socket();
@@ -59,7 +59,7 @@ async fn a_client_that_opens_many_connections_at_once_holds_up_nobody_else() {
         }
     }
     until("the greedy one has all it may have", || slow.asked_by(greedy) == MAX_OPENINGS).await;
-    // Whoever comes behind all of these is asked for at once.
+    // A connection of a later client opens at once.
     let tcp = TcpSocket::new_v4().unwrap();
     tcp.bind(SocketAddr::from((other, 0))).unwrap();
     let tcp = tcp.connect(world.addr).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_client_that_opens_many_connections_at_once_holds_up_nobody_else() {
     client.write_all(format!("GET / HTTP/1.1\r\nhost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
     until("the other one's connection is asked for", || slow.asked_by(other) == 1).await;
     assert_eq!(slow.asked_by(greedy), MAX_OPENINGS);
-    // An origin that takes connections, and is slow to answer, has as many of one client as that wants.
+    // An origin that opens connections and responds slowly gets all connections that one client needs.
     slow.takes.send_replace(true);
     until("all are asked for", || slow.asked_by(greedy) == REQUESTS).await;
     for request in requests {
