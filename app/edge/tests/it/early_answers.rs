@@ -1,5 +1,5 @@
-//! Responses that come before the end of their request. The client gets the whole response. Its connection then goes
-//! on, or the response announces its close.
+//! Responses that come before the end of their request. The client gets the whole response. The client's connection
+//! then goes on, or the response announces the end of the connection.
 
 use std::{net::SocketAddr, time::Duration};
 

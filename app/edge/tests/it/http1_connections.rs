@@ -197,8 +197,8 @@ pub(crate) fn unended(body: &'static [u8]) -> Response<TestBody> {
     answer
 }
 
-/// An HTTP/2 origin that responds at once. It reports the bytes it read of the request's body, and whether the body was
-/// whole.
+/// An HTTP/2 origin that responds at once. The origin reports the bytes it read of the request's body, and whether the
+/// body was whole.
 async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(usize, bool)>) {
     let (tell, told) = mpsc::unbounded_channel();
     let addr = h2_origin(move |request: Request<Incoming>| {
@@ -223,7 +223,7 @@ async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(us
 }
 
 /// A client that has sent two of ten bytes, and already has its response.
-async fn answered_early(world: &World, socket: &TestSocket, option: &str) -> Client {
+async fn client_with_early_response(world: &World, socket: &TestSocket, option: &str) -> Client {
     let mut client = world.client(socket).await;
     let host = socket.host();
     let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n");
@@ -241,7 +241,7 @@ async fn an_origin_gets_the_rest_of_a_body_after_the_last_response() {
     socket.speaks(&world, OriginProtocol::Http2);
     let _connector = world.tunnel(&mut socket, addr).await;
     for option in ["keep-alive", "close"] {
-        let mut client = answered_early(&world, &socket, option).await;
+        let mut client = client_with_early_response(&world, &socket, option).await;
         for piece in [&b"23"[..], b"45", b"6789"] {
             tokio::time::sleep(Duration::from_millis(50)).await;
             client.write_all(piece).await.unwrap();
@@ -258,7 +258,7 @@ async fn an_origin_sees_a_client_leave_mid_body_after_its_response() {
     socket.speaks(&world, OriginProtocol::Http2);
     let _connector = world.tunnel(&mut socket, addr).await;
     for option in ["keep-alive", "close"] {
-        drop(answered_early(&world, &socket, option).await);
+        drop(client_with_early_response(&world, &socket, option).await);
         assert_eq!(soon(told.recv()).await, Some((2, false)), "{option}");
     }
 }

@@ -51,7 +51,7 @@ async fn http2_clients_reach_http1_origins_with_host_and_one_cookie() {
     }
 }
 
-fn grpc_answer() -> TestBody {
+fn grpc_response() -> TestBody {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
     let frames = [Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"\0\0\0\0\x02ok"))), Ok(Frame::trailers(trailers))];
@@ -81,7 +81,7 @@ async fn grpc_reaches_an_h2c_origin_with_trailers_both_ways() {
         assert!(request.uri().authority().unwrap().as_str().starts_with("calm-bay-"));
         let collected = request.into_body().collect().await.unwrap();
         assert_eq!(collected.trailers().unwrap()["x-checksum"], "7");
-        let mut answer = Response::new(grpc_answer());
+        let mut answer = Response::new(grpc_response());
         answer.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
         answer
     })

@@ -434,8 +434,8 @@ async fn a_flood_from_a_client_that_reads_nothing_costs_little_memory() {
         client.all_is_looked_at().await;
         let mut number = 0;
         if what == "requests" {
-            // Opens as many requests as a client may have. They cost the test's connector and origin more than the
-            // edge.
+            // Opens as many requests as a client may have. Such requests cost the test's connector and origin more than
+            // the edge.
             let (asked, rested) = (origin.seen().len(), resident_bytes());
             number = client.settings[&MAX_CONCURRENT_STREAMS] - 1;
             client.write(&(0..number).flat_map(|number| again(number, &head)).collect::<Vec<_>>()).await;

@@ -173,7 +173,7 @@ async fn heads_and_data_may_have_padding_and_priorities() {
     assert_eq!(origin.seen(), ["POST /", "POST / whole, 5 bytes"]);
 }
 
-/// An origin that never responds. It reports each head, and then all bytes until the end of the connection.
+/// An origin that never responds. The origin reports each head, and then all bytes until the end of the connection.
 async fn rest_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<Vec<u8>>) {
     let (seen, seen_out) = mpsc::unbounded_channel();
     let (addr, _) = raw_origin(move |mut tcp| {

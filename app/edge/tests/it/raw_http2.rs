@@ -54,7 +54,6 @@ pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 /// The longest payload that the client accepts: the default for MAX_FRAME_SIZE (RFC 9113 section 6.5.2).
 const MAX_PAYLOAD_BYTES: usize = 16_384;
 
-/// The bytes of a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, a, b, c] = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut bytes = vec![a, b, c, kind, flags];
@@ -144,7 +143,6 @@ pub(crate) enum Outcome {
 pub(crate) struct Heard {
     /// The status of each head; `None` for trailers.
     pub(crate) heads: Vec<Option<u16>>,
-    /// The content.
     pub(crate) data: Vec<u8>,
     /// The kind, flags and length of each frame.
     pub(crate) frames: Vec<(u8, u8, usize)>,
@@ -163,7 +161,6 @@ impl std::fmt::Debug for Heard {
     }
 }
 
-/// The raw HTTP/2 client.
 pub(crate) struct RawHttp2 {
     io: Client,
     host: String,
@@ -400,8 +397,8 @@ pub(crate) struct TestOrigin {
 }
 
 impl TestOrigin {
-    /// Starts the origin. It serves `/bytes/N` with [`pattern`], `/held` when its gate opens, and "ok" for all other
-    /// paths.
+    /// Starts the origin. The origin serves `/bytes/N` with [`pattern`], `/held` when the gate opens, and "ok" for all
+    /// other paths.
     pub(crate) async fn start() -> Self {
         let (seen, gate) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Semaphore::new(0)));
         let addr = origin({
