@@ -170,7 +170,7 @@ async fn resets_pass_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_reset_by_the_origin_after_the_clients_end_can_be_complete() {
+async fn an_origin_reset_after_its_response_counts_as_complete() {
     let world = World::start().await;
     let mut socket = world.socket();
     // Like PostgreSQL, which leaves the last TLS alert unread, the origin resets its connection. The word of the client

@@ -361,7 +361,8 @@ async fn a_path_is_served_by_a_tunnel_at_another_edge() {
             assert!(answer.text().starts_with(said), "{target}: {}", answer.text());
         }
     }
-    // The connector reports its dial address to the edge that holds its tunnel. That edge reports it to the other edge.
+    // The connector reports its dial address to the edge that holds its tunnel. That edge reports the address to the
+    // other edge.
     socket.route.settings.host_header = Some("origin".parse().unwrap());
     a.world.routes.put(socket.route.clone());
     for edge in [&a, &b] {

@@ -414,7 +414,7 @@ async fn only_requests_that_got_the_https_hint_are_counted() {
 }
 
 #[tokio::test]
-async fn neither_tls_nor_http_gets_an_alert() {
+async fn bytes_that_are_neither_tls_nor_http_get_an_alert() {
     let world = World::start().await;
     let (_socket, own_port, _connector) = tls_socket(&world).await;
     let shared = world.addr;

@@ -92,7 +92,7 @@ impl World {
         world
     }
 
-    /// Starts another edge that takes over the ports of this one. This edge drains.
+    /// Starts another edge that takes over the ports of this edge, while this edge drains.
     pub(crate) async fn successor(&self) -> Self {
         let offer = TakeoverOffer::open(self.dir.path()).unwrap();
         let path = self.dir.path().to_owned();
@@ -475,7 +475,6 @@ where
     (addr, count)
 }
 
-/// A body with this text.
 pub(crate) fn text(text: impl Into<Bytes>) -> TestBody {
     Full::new(text.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }

@@ -18,7 +18,7 @@ use crate::{
     harness::*,
 };
 
-/// A check at the shortest interval, where one result decides. Its timeout suits a busy machine.
+/// A check at the shortest interval, where one result decides. The timeout suits a busy machine.
 fn check(probe: Probe) -> Option<HealthCheck> {
     let (interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold) = (1, 10, 1, 1);
     Some(HealthCheck { probe, interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold })

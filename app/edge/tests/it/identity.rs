@@ -73,7 +73,7 @@ impl House {
         Self { world, identities, sealer: Sealer::new([1; 32]) }
     }
 
-    /// Adds a socket for all of example.com. Its origin responds with the identity headers of the request.
+    /// Adds a socket for all of example.com. The origin responds with the identity headers of the request.
     pub(crate) async fn socket(&self) -> (TestSocket, Connector) {
         let mut socket = self.world.socket();
         let addr =

@@ -1,5 +1,5 @@
-//! Workloads in which `cargo xtask instructions` counts the edge's instructions. A usual test run ignores them; the
-//! task runs each one under callgrind.
+//! Workloads in which `cargo xtask instructions` counts the edge's instructions. A usual test run ignores the
+//! workloads. The task runs each one under callgrind.
 //!
 //! The edge has this thread for itself. Clients, connectors and origins run in another thread. So the count covers the
 //! edge alone: TLS, the request path and the tunnel. One request or flow is open at a time, which makes the counts
@@ -20,7 +20,7 @@ use crate::{
     harness::*,
 };
 
-/// The number of rounds before the count starts. They fill pools and open connections.
+/// The number of rounds before the count starts. These rounds fill pools and open connections.
 const WARM_UP_ROUNDS: usize = 12;
 const ROUNDS: usize = 50;
 /// The last bytes of every response.
@@ -64,7 +64,7 @@ fn counted(runtime: &Runtime, done: oneshot::Receiver<()>) {
 }
 
 /// Sends this response after every request head on the connection.
-async fn answer_all(mut tcp: TcpStream, answer: Vec<u8>) {
+async fn respond_to_all(mut tcp: TcpStream, answer: Vec<u8>) {
     let (mut head, mut filled) = (vec![0; 65_536], 0);
     while let Ok(bytes) = tcp.read(&mut head[filled..]).await {
         if bytes == 0 {
@@ -79,7 +79,7 @@ async fn answer_all(mut tcp: TcpStream, answer: Vec<u8>) {
 }
 
 /// An HTTP/1.1 response whose body has this many bytes and ends with [`END`].
-fn answer_of(body_bytes: usize) -> Vec<u8> {
+fn response_of(body_bytes: usize) -> Vec<u8> {
     let mut answer =
         format!("HTTP/1.1 200 OK\r\nServer: count\r\nContent-Type: text/plain\r\nContent-Length: {body_bytes}\r\n\r\n");
     answer.push_str(&"x".repeat(body_bytes - END.len()));
@@ -102,7 +102,7 @@ async fn ask(io: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &[u8], buf
 fn count_requests(body_bytes: usize) {
     count(async move |world, gate| {
         let mut socket = world.socket();
-        let origin = service(move |tcp| answer_all(tcp, answer_of(body_bytes))).await;
+        let origin = service(move |tcp| respond_to_all(tcp, response_of(body_bytes))).await;
         let _connector = world.tunnel(&mut socket, origin).await;
         let mut client = world.client(&socket).await;
         let request =

@@ -108,14 +108,14 @@ impl Installation {
     /// Announces these edges and their tunnels to all edges.
     pub(crate) fn tell(&self, edges: &[&MeshEdge]) {
         for edge in edges {
-            self.told(DirectoryChange::EdgeCame(edge.card.clone()));
+            self.apply(DirectoryChange::EdgeCame(edge.card.clone()));
             for presence in edge.world.directory.all() {
-                self.told(DirectoryChange::TunnelCame(edge.card.edge, presence));
+                self.apply(DirectoryChange::TunnelCame(edge.card.edge, presence));
             }
         }
     }
 
-    pub(crate) fn told(&self, change: DirectoryChange) {
+    pub(crate) fn apply(&self, change: DirectoryChange) {
         self.fleets.iter().for_each(|fleet| fleet.apply(change.clone(), None));
     }
 }
@@ -336,13 +336,13 @@ async fn the_nearest_origins_are_used_first() {
     };
     served_by("here").await;
     let tunnel = here.tunnel;
-    installation.told(DirectoryChange::TunnelLeft(a.card.edge, tunnel));
+    installation.apply(DirectoryChange::TunnelLeft(a.card.edge, tunnel));
     here.stop().await;
     served_by("near").await;
     // A releases its idle connections through B when B announces that the tunnel has left. The connector waits for
     // that.
     let tunnel = near.tunnel;
-    installation.told(DirectoryChange::TunnelLeft(b.card.edge, tunnel));
+    installation.apply(DirectoryChange::TunnelLeft(b.card.edge, tunnel));
     near.stop().await;
     served_by("far").await;
     // A uses a tunnel of its own at once, and drops the route through the other edge.

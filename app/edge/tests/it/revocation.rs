@@ -44,7 +44,7 @@ const HTTP1: [&str; 5] = ["/events/1", "/firehose/1", "/waits/1", "/upload/1", "
 const HTTP2: [&str; 5] = ["/events/2", "/firehose/2", "/waits/2", "/upload/2", "/window-0/2"];
 const GRPC: [&str; 2] = ["/grpc", "/grpc/unread"];
 
-async fn answer_http1(mut tcp: TcpStream, words: UnboundedSender<String>) {
+async fn serve_http1(mut tcp: TcpStream, words: UnboundedSender<String>) {
     let head = read_head(&mut tcp).await;
     let path = head.split(' ').nth(1).unwrap().to_owned();
     let kind = path.split('/').nth(1).unwrap().to_owned();
@@ -116,7 +116,7 @@ impl Scene {
         let (mut socket, mut grpc) = (house.world.socket(), house.world.socket());
         let (said, words) = unbounded_channel();
         let of_http1 = said.clone();
-        let http1 = service(move |tcp| answer_http1(tcp, of_http1.clone())).await;
+        let http1 = service(move |tcp| serve_http1(tcp, of_http1.clone())).await;
         let http2 = h2_origin(move |request: Request<hyper::body::Incoming>| {
             let said = said.clone();
             async move {

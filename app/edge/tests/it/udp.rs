@@ -118,8 +118,8 @@ impl UdpClient {
         answer
     }
 
-    /// Sends a datagram and returns the response. It repeats only after a long pause: a duplicate response would pass
-    /// for the next one. A datagram after a response also proves the client's address.
+    /// Sends a datagram and returns the response. The client repeats only after a long pause: a duplicate response
+    /// would pass for the next one. A datagram after a response also proves the client's address.
     async fn ask(&self, question: &[u8]) -> Vec<u8> {
         self.ask_every(Duration::from_secs(5), question).await
     }
