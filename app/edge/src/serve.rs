@@ -20,6 +20,8 @@ use crate::{
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long tunnels have, at a shutdown, to end their streams after the last request.
 const MAX_TUNNEL_CLOSE: Duration = Duration::from_secs(2);
+/// How long the last frames to connectors may take to leave.
+const MAX_FLUSH: Duration = Duration::from_secs(1);
 /// How long connections have to end after they were cut off.
 const MAX_CUT: Duration = Duration::from_secs(1);
 
@@ -170,6 +172,8 @@ impl Edge {
             pool.origins().iter().for_each(|origin| origin.leave());
         }
         let _ = tokio::time::timeout(MAX_TUNNEL_CLOSE.min(rest()), self.tunnels.drained()).await;
+        // Without this wait the process could end before the connectors learn that the edge goes away.
+        let _ = tokio::time::timeout(MAX_FLUSH, self.tunnels.flushed()).await;
         self.state.phase.all(Phase::Cut);
         // A connection that is cut off resets its client and is recorded, before the process ends.
         let _ = tokio::time::timeout(MAX_CUT, self.state.running.none_left()).await;

@@ -269,7 +269,7 @@ fn unsatisfiable_rules_are_refused_in_one_sentence() {
         ("emails is empty", allow(json!({"who": {"emails": []}}))),
         ("where is empty", allow(json!({"where": []}))),
         (
-            "bob@other.org is in none of its email_domains",
+            "bob@other.org is in none of the email_domains",
             allow(json!({"who": {"emails": ["ann@example.com", "bob@other.org"], "email_domains": ["example.com"]}})),
         ),
         ("nobody is a person and a service token", allow(json!({"who": {"groups": ["a"], "service_tokens": ["b"]}}))),

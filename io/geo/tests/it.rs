@@ -52,9 +52,9 @@ fn a_file_that_cannot_be_used_is_named_with_the_reason() {
     let nonsense = dir.path().join("nonsense.mmdb");
     fs::write(&nonsense, "no database").unwrap();
     let malformed = Geo::open(None, Some(&nonsense)).unwrap_err();
-    assert!(malformed.to_string().contains("nonsense.mmdb is no database"), "{malformed}");
+    assert!(malformed.to_string().contains("nonsense.mmdb is not a database"), "{malformed}");
     let swapped = Geo::open(Some(&asn()), None).unwrap_err();
-    assert!(swapped.to_string().contains("does not say the country"), "{swapped}");
+    assert!(swapped.to_string().contains("does not have the country"), "{swapped}");
 }
 
 #[test]

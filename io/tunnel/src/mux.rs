@@ -4,6 +4,7 @@
 //! [driver](crate::driver) moves them between the session and the carrier.
 
 use std::{
+    future::poll_fn,
     io::{self, IoSlice},
     net::SocketAddr,
     sync::{
@@ -52,6 +53,10 @@ struct State {
     driver: Option<Waker>,
     /// Whether the carrier accepts no data now, so that the driver need not be woken for output.
     is_blocked: bool,
+    /// Whether the carrier has taken all frames that the driver took.
+    is_flushed: bool,
+    /// Tasks that wait until all frames have left.
+    flush_waiters: Vec<Waker>,
     /// The shard that drives the connection.
     shard: ShardId,
     /// Number of consecutive requests from other shards.
@@ -103,6 +108,8 @@ impl Mux {
             streams: ByNumber::default(),
             driver: None,
             is_blocked: false,
+            is_flushed: true,
+            flush_waiters: Vec::new(),
             shard: ShardId::here(),
             far: 0,
             moves_to: None,
@@ -248,6 +255,19 @@ impl Mux {
         state.call_driver();
     }
 
+    /// Waits until the carrier has taken every queued frame, or the connection is over. Cancel safe.
+    pub(crate) async fn flushed(&self) {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            if state.over.is_some() || (state.is_flushed && !state.session.wants_transmit()) {
+                return Poll::Ready(());
+            }
+            state.flush_waiters.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// Takes output into `out`, if `out` is set, and returns the work for the driver.
     pub(crate) fn take_work(&self, out: Option<&mut Vec<u8>>, max_bytes: usize, waker: &Waker) -> Work {
         let mut state = self.lock();
@@ -261,6 +281,13 @@ impl Mux {
             // The clock is not read for nothing: every turn ends here.
             false => 0,
         });
+        // The driver asks for output only when the carrier has taken the last one.
+        if let Some(bytes) = sent {
+            state.is_flushed = bytes == 0;
+            if state.is_flushed {
+                state.flush_waiters.drain(..).for_each(Waker::wake);
+            }
+        }
         let events = state.take_events();
         let finished = if sent == Some(0) { state.closing.clone() } else { None };
         Work { events, deadline: state.session.poll_timeout().map(|(at, _)| at), finished }
@@ -311,6 +338,7 @@ impl Mux {
         state.session.carrier_lost();
         state.over = Some(why.into());
         state.driver = None;
+        state.flush_waiters.drain(..).for_each(Waker::wake);
         for slot in state.streams.values_mut() {
             slot.establishment.lose(why);
             slot.wake_all();

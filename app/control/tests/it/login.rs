@@ -566,7 +566,7 @@ async fn one_provider_does_not_pass_for_another() {
 async fn what_discovery_says_is_looked_at() {
     let shop = Shop::open().await;
     for (lie, says) in [
-        (json!({"issuer": "https://evil.test"}), "its issuer is https://evil.test"),
+        (json!({"issuer": "https://evil.test"}), "issuer of the identity provider is https://evil.test"),
         (json!({"token_endpoint": "http://evil.test/token"}), "which is not an https address"),
         (json!({"authorization_endpoint": "javascript:alert(1)"}), "which is not an https address"),
         (json!({"jwks_uri": null}), "an invalid answer"),

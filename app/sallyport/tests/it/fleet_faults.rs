@@ -61,7 +61,7 @@ fn an_edge_whose_certificates_have_ended_serves_on_and_says_so() {
     edge.start(&home, &[]);
     let said = edge.program.as_ref().unwrap().wait_for("are not renewed");
     assert!(said.contains("ended=true") || said.contains("ended: true"), "{said}");
-    control.wait_for("its certificate is not believed");
+    control.wait_for("its certificate is not trusted");
     let answer = edge.curl(&home, &format!("api.{DOMAIN}"), "/v1/info", &["-k"]);
     assert!(answer.status == 503 && answer.body.contains("control-away"), "{} {}", answer.status, answer.body);
     let answer = edge.curl(&home, &host, "/", &["-k"]);

@@ -247,7 +247,7 @@ fn host_keys_are_made_once_and_kept_from_others() {
     std::fs::remove_file(&path).unwrap();
     std::fs::copy(dir.path().join(sallyport_ssh::ECDSA_KEY_FILE), &path).unwrap();
     let error = HostKeys::open_or_create(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("it is a ecdsa-sha2-nistp256 key"), "{error}");
+    assert!(error.contains("the key is a ecdsa-sha2-nistp256 key"), "{error}");
     std::fs::write(&path, "not a key").unwrap();
     assert!(HostKeys::open_or_create(dir.path()).unwrap_err().to_string().contains("no usable ssh-ed25519 key"));
 }

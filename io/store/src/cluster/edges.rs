@@ -103,7 +103,7 @@ pub enum JoinRefusal {
             ", which was removed since: create another with `sallyport edge token create`".to_owned()
         } else {
             format!(
-                ": make another with `sallyport edge token create`; if nobody of yours used it, remove that edge with \
+                ": create another with `sallyport edge token create`; if you do not know that edge, remove it with \
                  `sallyport edge rm {by}`"
             )
         }

@@ -63,9 +63,9 @@ async fn a_token_remembers_which_edge_used_it_and_not_only_what_that_was_called(
     let joining = JoiningEdge { id: EdgeId::from_random([3; 16]), name: None, region: None, now: NOW };
     let refusal = store.join_edge([1; 32], &joining).await.unwrap().unwrap_err().to_string();
     assert!(
-        refusal.contains("eu-1, which was removed since: make another") && !refusal.contains("edge rm"),
+        refusal.contains("eu-1, which was removed since: create another") && !refusal.contains("edge rm"),
         "{refusal}"
     );
     let refusal = store.join_edge([2; 32], &joining).await.unwrap().unwrap_err().to_string();
-    assert!(refusal.contains("by the edge eu-1: make another") && refusal.contains("edge rm eu-1"), "{refusal}");
+    assert!(refusal.contains("by the edge eu-1: create another") && refusal.contains("edge rm eu-1"), "{refusal}");
 }

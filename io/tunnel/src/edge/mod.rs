@@ -306,6 +306,14 @@ impl EdgeTunnels {
         self.shared.streams.zero().await;
     }
 
+    /// Waits until every frame queued for connectors has left, such as those of [`EdgeTunnels::go_away`]. Cancel safe.
+    pub async fn flushed(&self) {
+        let sessions: Vec<_> = self.shared.lock().sessions.values().map(|session| session.mux.clone()).collect();
+        for mux in sessions {
+            mux.flushed().await;
+        }
+    }
+
     /// Current counts.
     #[must_use]
     pub fn stats(&self) -> TunnelStats {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use sallyport_model::RequestRecord;
-use sallyport_tunnel::{ConnectorError, ConnectorEvent, IncomingStream, OpenError};
+use sallyport_tunnel::{BoxFuture, BoxedCarrier, ConnectorError, ConnectorEvent, Dial, IncomingStream, OpenError};
 use sallyport_wire::{LOGGED_PER_SECOND, MAX_LOGGED_BURST};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -172,6 +172,43 @@ async fn an_edge_that_goes_away_is_replaced_before_its_streams_end() {
     soon(old_edge.tunnels.drained()).await;
     until("the old session ends with its last stream", || old_edge.tunnels.stats().sessions == 0).await;
     assert!(new.is_usable());
+}
+
+/// A dialer of an edge on a runtime of its own.
+struct PipesOn {
+    edge: Edge,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Dial for PipesOn {
+    fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
+        let (near, far) = tokio::io::duplex(256 * 1024);
+        let edge = self.edge.clone();
+        self.runtime.spawn(async move { edge.tunnels.serve_carrier(far, peer()).await });
+        Box::pin(async { Ok(Box::new(near) as BoxedCarrier) })
+    }
+}
+
+#[tokio::test]
+async fn connectors_learn_that_an_edge_goes_away_though_its_process_ends_at_once() {
+    let edge = Edge::new();
+    // Its tasks run only while its thread waits, and are dropped with it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let dial = Arc::new(PipesOn { edge: edge.clone(), runtime: runtime.handle().clone() });
+    let (go, gone) = tokio::sync::oneshot::channel::<()>();
+    let tunnels = edge.tunnels.clone();
+    let process = std::thread::spawn(move || {
+        runtime.block_on(async move {
+            gone.await.unwrap();
+            tunnels.go_away("the edge is restarted");
+            tunnels.flushed().await;
+        });
+    });
+    let mut connector = Connector::start(dial, echo(), &[tunnel(1)]);
+    edge.attached(tunnel(1)).await;
+    go.send(()).unwrap();
+    connector.event(|event| matches!(event, ConnectorEvent::GoingAway { .. }).then_some(())).await;
+    process.join().unwrap();
 }
 
 #[tokio::test]
