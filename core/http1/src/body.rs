@@ -42,8 +42,7 @@ enum State {
 
 impl BodyDecoder {
     /// A decoder for a request's body, by strict rules: a second reading of the bytes must be impossible.
-    #[must_use]
-    pub fn of_request(framing: Framing) -> Self {
+    pub(crate) fn of_request(framing: Framing) -> Self {
         Self::new(framing, Rules::Strict)
     }
 

@@ -95,12 +95,12 @@ fn may_be_trailer(name: &HeaderName) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use http::HeaderValue;
 
     use super::*;
 
-    fn fields(all: &[(&'static str, &'static str)]) -> HeaderMap {
+    pub(crate) fn fields(all: &[(&'static str, &'static str)]) -> HeaderMap {
         all.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).fold(
             HeaderMap::new(),
             |mut map, (name, value)| {

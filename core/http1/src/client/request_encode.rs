@@ -65,25 +65,16 @@ pub fn encode_request(
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue, Version};
+    use http::{HeaderValue, Version};
     use sallyport_http::{RequestHost, RequestId, forward::ClientFields};
 
     use super::*;
+    use crate::chunk_encode::tests::fields;
 
     const OURS: &str = "x-forwarded-for: 192.0.2.1\r\nx-real-ip: 192.0.2.1\r\nx-forwarded-proto: https\r\n\
                         x-forwarded-port: 443\r\nforwarded: for=192.0.2.1;proto=https;host=\"a\"\r\n\
                         x-forwarded-host: a\r\nx-request-id: 07070707070707070707070707070707\r\n\
                         via: 1.1 sallyport\r\n";
-
-    fn fields(all: &[(&'static str, &'static str)]) -> HeaderMap {
-        all.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).fold(
-            HeaderMap::new(),
-            |mut map, (name, value)| {
-                map.append(name, value);
-                map
-            },
-        )
-    }
 
     fn written(method: &Method, target: &str, headers: &HeaderMap, body: RequestBody) -> String {
         let client = ClientFields::new(([192, 0, 2, 1], 7).into(), "https", 443);

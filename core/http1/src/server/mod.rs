@@ -46,7 +46,7 @@ use crate::{
 /// The interim response that a client may wait for before it sends a body (RFC 9110 section 15.2.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// The longest rest of a request's body that is read after the response, in bytes, so that the next request has the
-/// connection. A client with more to send is told that the connection closes, and may stop.
+/// connection. A client with more to send gets `connection: close`, and may stop.
 const MAX_AWAITED_REST_BYTES: u64 = 1024 * 1024;
 
 /// Bounds on a request's head that a program may set.
@@ -111,7 +111,7 @@ pub struct Server {
     awaits_continue: bool,
     /// Whether no request follows the one under way.
     is_last: bool,
-    /// What an idle connection does without: most connections are idle.
+    /// State that an idle connection does not need: most connections are idle.
     busy: Option<Box<Busy>>,
 }
 
@@ -349,7 +349,7 @@ impl Server {
     /// The body follows by [`Server::send_data`] and [`Server::finish`] where [`Server::has_response_body`] says so.
     pub fn send_head(&mut self, head: &ResponseHead<'_>) -> bool {
         let Respond::Head { request, takes_trailers, keeps_connection } = self.respond else { return false };
-        // A client that was never told to send its body may send it or not: what comes next is not certain.
+        // A client that got no `100 Continue` may send its body or not: where the next request begins is not certain.
         self.is_last |= std::mem::take(&mut self.awaits_continue);
         //= RFC 9112 section 9.3
         //# A server MUST read the entire request message body or close the connection after sending its response
