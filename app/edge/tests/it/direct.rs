@@ -106,10 +106,23 @@ async fn direct_origins_and_tunnels_share_requests_and_connections_are_reused() 
     assert_eq!(world.get(&socket, "/").await.text(), "tunnel");
 }
 
+/// A listener on ::1, and a socket that keeps the same port of 127.0.0.1 closed: it is bound and does not listen.
+async fn port_of_ipv6_alone() -> (TcpSocket, TcpListener) {
+    for _ in 0..10 {
+        let closed = TcpSocket::new_v4().unwrap();
+        closed.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let port = closed.local_addr().unwrap().port();
+        if let Ok(listener) = TcpListener::bind(("::1", port)).await {
+            return (closed, listener);
+        }
+    }
+    panic!("::1 has no port that is free on 127.0.0.1 too");
+}
+
 #[tokio::test]
 async fn a_name_is_resolved_and_each_address_is_tried() {
     // localhost resolves to 127.0.0.1 and ::1. This origin listens only on the second address.
-    let Ok(listener) = TcpListener::bind("[::1]:0").await else { return };
+    let (_closed, listener) = port_of_ipv6_alone().await;
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
