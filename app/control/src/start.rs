@@ -150,6 +150,11 @@ impl Control {
         self.app.metrics.register(registry);
     }
 
+    /// Ends the waits of requests that follow the audit log. Called when the shutdown begins, which would wait for them.
+    pub fn stop_waiting(&self) {
+        self.app.audit_readers.stop_waiting();
+    }
+
     /// Tells the other controls that this one ends.
     pub async fn leave(&self) {
         if !self.app.store.is_shared() {

@@ -42,13 +42,18 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let mut last = log.subscribe();
     let until = tokio::time::Instant::now() + wait.unwrap_or_default();
     let place = wait.and_then(|_| app.audit_readers.waiting.try_acquire().ok());
+    let mut stopping = app.audit_readers.stopping();
     loop {
         let read = filter.clone();
         last.mark_unchanged();
         let page = reading(&app, log.clone(), move |log| log.read(&read)).await?;
         if place.is_some() && page.events.is_empty() {
             filter.after = Some(page.position);
-            let is_new = page.has_more || tokio::time::timeout_at(until, last.changed()).await.is_ok_and(|c| c.is_ok());
+            let is_new = page.has_more
+                || tokio::select! {
+                    changed = tokio::time::timeout_at(until, last.changed()) => changed.is_ok_and(|it| it.is_ok()),
+                    _ = stopping.wait_for(|stops| *stops) => false,
+                };
             if is_new && tokio::time::Instant::now() < until {
                 continue;
             }

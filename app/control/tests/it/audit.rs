@@ -255,6 +255,17 @@ async fn pages_go_on_where_they_ended_and_new_events_are_waited_for() {
     let target = page.items[0].admin.as_ref().unwrap().target.clone().unwrap();
     assert_eq!((page.items.len(), socket.dns_name.starts_with(&target)), (1, true));
     assert_eq!(page.next.as_deref(), Some("8"));
+    // A shutdown does not wait for those that follow the log.
+    let waiting = api.get("/v1/audit?wait=20&after=8", Some(&token));
+    let stopping = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        api.control.stop_waiting();
+    };
+    let (page, ()) = tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(waiting, stopping) })
+        .await
+        .expect("the wait ends with the shutdown");
+    let page = page.read::<Page<AuditEvent>>(StatusCode::OK);
+    assert_eq!((page.items.len(), page.next.as_deref()), (0, Some("8")));
 }
 
 #[tokio::test]

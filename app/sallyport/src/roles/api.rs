@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http_body_util::BodyExt as _;
 use sallyport_control::Control;
 use sallyport_edge::{ApiService, Readiness};
+use sallyport_net::Shutdown;
 use tower_service::Service as _;
 use tracing::{info, warn};
 
@@ -41,6 +42,15 @@ pub(super) fn readiness(control: &Control) -> Readiness {
         let control = control.clone();
         Box::pin(async move { control.check().await })
     })
+}
+
+/// Answers requests that follow the audit log once the shutdown begins, so that no follower holds it up.
+pub(super) fn stop_waiting_at(shutdown: Shutdown, control: &Control) {
+    let control = control.clone();
+    tokio::spawn(async move {
+        shutdown.wait().await;
+        control.stop_waiting();
+    });
 }
 
 /// The public address of the API.

@@ -61,8 +61,6 @@ fn who_connected_to_what_and_when_is_one_command() {
     let length = syslog.recv(&mut datagram).unwrap();
     assert!(text(&datagram[..length]).starts_with("<110>1 "));
 
-    // The former process answers every follower before it ends.
-    drop(follower);
     // A successor takes over the log, with the last events of the former process.
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     client.write_all(b"GET /trickle/600 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -71,6 +69,7 @@ fn who_connected_to_what_and_when_is_one_command() {
     let next = home.up(&["--takeover", "--audit", "all", "--port-range", &range]);
     drop(client);
     up.program.ended();
+    drop(follower);
     wait_until("the flow of the former process is on record", || {
         (events(&home, &["--kind", "flow"]).len() == 2).then_some(())
     });

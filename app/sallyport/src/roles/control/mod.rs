@@ -178,6 +178,7 @@ async fn serve(
     let api = api::api_service(&control, &args.domain);
     let edge = Edge::new(config, Routes::default(), Directory::default(), api);
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
+    api::stop_waiting_at(daemon.shutdown.clone(), &control);
     let health = (nats.clone(), bus.fleet.clone(), stream.clone());
     edge.tell_health(Arc::new(move || format!("{}{}", bus_health(&health.0, &health.1), health.2.health())));
     let bus = BusMetrics { nats, fleet: bus.fleet, followed: None, published: Some(published.stats) };
