@@ -1,5 +1,5 @@
-//! The paths under `/.sallyport/` at a socket with an identity or policies. The edge answers them; none reaches an
-//! origin.
+//! The paths under `/.sallyport/` at a socket with an identity or policies. The edge responds to them; none reaches
+//! an origin.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ fn callback(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     }
     let paragraphs = [
         "This login cannot be used: it is too old, was used before, or was begun in another browser.",
-        "Cookies of this site have to be allowed.",
+        "Your browser must accept the cookies of this site.",
     ];
     let actions = vec![Action::Link { href: login_path(&return_to, false).into(), label: "Log in again".into() }];
     let site = visit.access.state.site();
@@ -153,9 +153,9 @@ fn ask_logout(visit: &Visit<'_>) -> AccessPage {
 /// Ends the login at this socket and redirects to control, which ends the login everywhere. Only a page of this host
 /// may send this request.
 fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
-    if visit.sender() != Sender::Itself {
-        let paragraphs = ["This did not come from the page of this site that asks whether you want to log out."];
-        let actions = vec![Action::Link { href: "/.sallyport/logout".into(), label: "To that page".into() }];
+    if visit.sender() != Sender::SameOrigin {
+        let paragraphs = ["This request did not come from the logout page of this site."];
+        let actions = vec![Action::Link { href: "/.sallyport/logout".into(), label: "Open the logout page".into() }];
         let site = visit.access.state.site();
         let by = (visit.id, &*site);
         return AccessPage::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, actions, by);
@@ -194,7 +194,7 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Iden
             expires_at: Option<i64>,
             allowed: bool,
         },
-        Nobody {
+        Anonymous {
             email: Option<()>,
         },
     }
@@ -216,7 +216,7 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Iden
             let email = token.email.as_ref().map(sallyport_model::PersonEmail::as_str);
             (StatusCode::OK, Who::Service { service: &token.name, email, expires_at: token.expires_at, allowed })
         }
-        None => (StatusCode::UNAUTHORIZED, Who::Nobody { email: None }),
+        None => (StatusCode::UNAUTHORIZED, Who::Anonymous { email: None }),
     };
     AccessPage::plain("own-page", status, JSON, serde_json::to_vec(&who).unwrap_or_default(), visit.id)
 }

@@ -168,7 +168,7 @@ pub(crate) async fn serve(
             let (origin, origin_host) = (origin.origin().handle().origin(), outgoing.origin_host.as_deref());
             forwarding.edit_response(response.headers_mut(), origin, origin_host, &outgoing.host);
         }
-        access::filter_answer_cookies(&server.access, principal.as_deref(), &outgoing.host, response.headers_mut());
+        access::filter_response_cookies(&server.access, principal.as_deref(), &outgoing.host, response.headers_mut());
         let mut response = response_of(&context, &pool, response, carrier, origin, websocket, &mut upgraded)?;
         if let Some(principal) = &mut principal {
             principal.renew(response.headers_mut());

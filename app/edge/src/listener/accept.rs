@@ -217,20 +217,20 @@ fn dispatch_http(
     peer: SocketAddr,
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let HttpClient { stream, negotiated, shown } = client;
+    let HttpClient { stream, negotiated, certificate } = client;
     let stream = SendBound::new(stream, edge.state.config.send_timeout, ClientTls::socket);
     match negotiated {
         // A client that offers this ALPN got the tunnel's handshake before, and never arrives here.
         Negotiated::Tunnel | Negotiated::TunnelTooOld => Box::pin(std::future::ready(())),
         Negotiated::Http2 => {
             let (running, place, stream) = (edge.state.running.enter(), place.take(), stream);
-            Box::pin(h2::serve(edge.http.clone(), stream, peer, place, shown, running))
+            Box::pin(h2::serve(edge.http.clone(), stream, peer, place, certificate, running))
         }
         Negotiated::Http1 => {
             let (running, place, stream) = (edge.state.running.enter(), place.take(), Box::new(stream));
             Box::pin(async move {
                 let _running = running;
-                h1::serve(edge.http.clone(), stream, peer, place, shown).await;
+                h1::serve(edge.http.clone(), stream, peer, place, certificate).await;
             })
         }
     }

@@ -90,7 +90,7 @@ impl KeptEntry {
         size_of::<Self>() + id + text(identity) + text(rule) + path
     }
 
-    fn shown(&self, route: &SocketRoute) -> EndedFlow {
+    fn to_ended_flow(&self, route: &SocketRoute) -> EndedFlow {
         let Entry { id, duration_us, first_byte_us, client, origin, identity, rule, bytes, verdict, http } =
             &self.entry;
         let http = http.as_ref().map(|(method, path, status)| EndedHttp {
@@ -198,7 +198,7 @@ impl Ended {
                         }
                         found.pop_first();
                     }
-                    found.insert(kept.number, kept.shown(route));
+                    found.insert(kept.number, kept.to_ended_flow(route));
                 }
             }
             Some(after) => {
@@ -210,7 +210,7 @@ impl Ended {
                         }
                         found.pop_last();
                     }
-                    found.insert(kept.number, kept.shown(route));
+                    found.insert(kept.number, kept.to_ended_flow(route));
                 }
             }
         }

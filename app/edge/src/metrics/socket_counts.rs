@@ -208,14 +208,14 @@ impl SocketCounts {
     /// The use of each origin.
     pub(crate) fn origins(&self) -> Vec<OriginUse> {
         let origins = self.origins.read();
-        let shown = |(origin, counted): (&OriginRef, &CountedOrigin)| OriginUse {
+        let usage = |(origin, counted): (&OriginRef, &CountedOrigin)| OriginUse {
             tunnel: origin.tunnel(),
             direct_origin: origin.direct(),
             uses: counted.uses.load(Relaxed),
             bytes_in: counted.bytes_in.load(Relaxed),
             bytes_out: counted.bytes_out.load(Relaxed),
         };
-        origins.iter().map(shown).collect()
+        origins.iter().map(usage).collect()
     }
 }
 

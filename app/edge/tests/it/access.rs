@@ -35,7 +35,7 @@ async fn a_denied_client_gets_403_and_no_origin_is_reached() {
     socket.set(&world, |settings| settings.access = deny(&["127.0.0.0/8"]));
     let answer = world.get(&socket, "/").await;
     assert_eq!(answer.status, 403);
-    assert!(answer.text().contains("lets nobody in from your network address"), "{}", answer.text());
+    assert!(answer.text().contains("does not accept requests from your network address"), "{}", answer.text());
     socket.set(&world, |settings| settings.access = allow(&["192.0.2.0/24"]));
     assert_eq!(world.get(&socket, "/").await.status, 403, "with an allow list, all others are kept out");
     socket.set(&world, |settings| settings.access = allow(&["127.0.0.1"]));

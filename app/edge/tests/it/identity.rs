@@ -590,7 +590,7 @@ async fn an_invalid_policy_or_a_missing_identity_setup_denies_access() {
     socket.set(&world, |settings| settings.identity = asks("example.com"));
     let answer = world.get(&socket, "/").await;
     assert_eq!(answer.status, 503);
-    assert!(answer.text().contains("Nobody can come in"), "{}", answer.text());
+    assert!(answer.text().contains("Sign-in is unavailable"), "{}", answer.text());
 }
 
 #[tokio::test]
