@@ -80,8 +80,8 @@ pub(crate) fn http_server_config(
     }
 }
 
-/// TLS for this `tls` socket. The client must present a certificate of the organisation's authority, of a login that the
-/// policies admit. `None` if no certificate can be checked.
+/// TLS for this `tls` socket. The client must present a certificate of the organisation's authority, of a login that
+/// the policies admit. `None` if no certificate can be checked.
 pub(crate) fn server_config(
     access: &Arc<Access>,
     base: &ServerConfig,
@@ -98,9 +98,9 @@ pub(crate) fn server_config(
         Arc::new(move |der: &[u8]| {
             let Some(identity) = holder(&access, &route, der) else { return false };
             let port = route.port.unwrap_or(access.state.config.public_port);
-            let asked = AccessRequest { client, method: None, path: None, port };
+            let request = AccessRequest { client, method: None, path: None, port };
             let Some(judge) = rules.judge() else { return false };
-            let ruling = judge.decide(Some(&identity), &asked, access.state.config.geo.as_deref(), now());
+            let ruling = judge.decide(Some(&identity), &request, access.state.config.geo.as_deref(), now());
             if !ruling.allowed {
                 let refusal = (identity, ruling.rule);
                 *refused.refused.lock() = Some(refusal);
@@ -111,7 +111,8 @@ pub(crate) fn server_config(
     match server_config_for_holders(base, certificates, name, &route.settings.alpn, authority, is_accepted) {
         Ok(config) => Some(config),
         Err(error) => {
-            tracing::warn!(socket = %route.id, %error, "the authority of a socket's organisation cannot be used: no client is admitted");
+            tracing::warn!(socket = %route.id, %error, "the authority of a socket's organisation cannot be used: \
+                 no client is admitted");
             None
         }
     }

@@ -171,8 +171,9 @@ pub(crate) fn authorize_request(
     }
     let now = now();
     let (method, path) = (Some(head.method.as_str()), Some(head.uri.path()));
-    let asked = AccessRequest { client: address, method, path, port };
-    let decide = |who: Option<&Identity>| judge.decide(who, &asked, access.state.config.geo.as_deref(), now);
+    let request = AccessRequest { client: address, method, path, port };
+    let decide =
+        |identity: Option<&Identity>| judge.decide(identity, &request, access.state.config.geo.as_deref(), now);
     let Some(asks) = judge.asks() else {
         let Ruling { allowed, rule } = decide(None);
         record(None, rule);
@@ -187,12 +188,12 @@ pub(crate) fn authorize_request(
     let route = rules.route();
     let certificate = source.certificate;
     let visit = Visit { access, parts, route, asks, host, head, cookies, certificate, id: source.id, now };
-    let known = visit.who()?;
+    let known = visit.identify()?;
     if head.uri.path().starts_with(OWN_PATHS) {
         if let Some(known) = &known {
             record(Some(&known.identity), "a page of this server".to_owned());
         }
-        return Err(own_paths::answer(&visit, known.as_ref(), |who| decide(Some(who)).allowed));
+        return Err(own_paths::answer(&visit, known.as_ref(), |identity| decide(Some(identity)).allowed));
     }
     let Some(known) = known else { return Err(visit.login_wanted()) };
     let Ruling { allowed, rule } = match &known.identity {
@@ -211,7 +212,8 @@ pub(crate) fn authorize_request(
         record(Some(&known.identity), "a page of another site sent it".to_owned());
         return Err(visit.elsewhere_refused().into());
     }
-    let fields = access.identity.fields(&known.identity, route, &visit.own_url(), now).ok_or(Denial::IdentityUnavailable)?;
+    let fields =
+        access.identity.fields(&known.identity, route, &visit.own_url(), now).ok_or(Denial::IdentityUnavailable)?;
     access.state.metrics.identity("allowed");
     let renewal = visit.renewal(&known);
     revalidation.set_identity(Some(known.identity));
@@ -220,7 +222,7 @@ pub(crate) fn authorize_request(
 
 impl Visit<'_> {
     /// The identity of the request: by a service token, by the client certificate, or by the cookie of this socket.
-    fn who(&self) -> Result<Option<KnownIdentity>, Denial> {
+    fn identify(&self) -> Result<Option<KnownIdentity>, Denial> {
         let fields = &self.head.headers;
         let (machine, is_ambient) = if fields.contains_key(TOKEN_ID) || fields.contains_key(TOKEN_SECRET) {
             (self.machine(), false)
@@ -320,8 +322,8 @@ impl Visit<'_> {
         (!is_safe || is_upgrade) && self.sender() == Sender::OtherOrigin
     }
 
-    /// What sent the request, as far as the browser says. A page that hides its location sends the origin `null`
-    /// (Referrer-Policy). For `null` and for no origin at all, Sec-Fetch-Site decides, which no page can set.
+    /// The sender of the request, as far as the browser reports it. A page that hides its location sends the origin
+    /// `null` (Referrer-Policy). For `null` and for no origin at all, Sec-Fetch-Site decides, which no page can set.
     pub(super) fn sender(&self) -> Sender {
         let fields = &self.head.headers;
         let own = format!("https://{}", self.host.as_str());
@@ -388,7 +390,7 @@ impl Visit<'_> {
             status: StatusCode::UNAUTHORIZED,
             code: "bad-token",
             title: "Invalid token",
-            detail: "The service token, or the token of the certificate, is unknown, has ended, or is for other sockets."
+            detail: "The token of the request or its certificate is unknown, has ended, or is for other sockets."
                 .to_owned(),
             login_url: None,
         };
@@ -396,25 +398,32 @@ impl Visit<'_> {
     }
 
     fn not_allowed(&self, known: &KnownIdentity) -> AccessPage {
-        let who = known.identity.label();
+        let name = known.identity.label();
         let format = Format::wanted(&self.head.headers);
         if format == Format::Html && known.cookie.is_some() {
             let wanted = self.head.uri.path_and_query().map_or("/", |path| path.as_str());
             let href = own_paths::login_path(wanted, true).into();
             let paragraphs = [
-                &format!("You are signed in as `{who}`, and this account has no access to this service.")[..],
+                &format!("You are signed in as `{name}`, and this account has no access to this service.")[..],
                 "Ask the owner of the service for access, or use another account.",
             ];
             let actions = vec![Action::Link { href, label: "Use another account".into() }];
             let site = self.access.state.site();
             let by = (self.id, &*site);
-            return AccessPage::page("not-allowed", StatusCode::FORBIDDEN, "Access is denied", &paragraphs, actions, by);
+            return AccessPage::page(
+                "not-allowed",
+                StatusCode::FORBIDDEN,
+                "Access is denied",
+                &paragraphs,
+                actions,
+                by,
+            );
         }
         let refusal = Refusal {
             status: StatusCode::FORBIDDEN,
             code: "not-allowed",
             title: "Access is denied",
-            detail: format!("The owner of this service does not allow this request for {who}."),
+            detail: format!("The owner of this service does not allow this request for {name}."),
             login_url: None,
         };
         refusal.answer(format, self.id, &self.access.state.site())

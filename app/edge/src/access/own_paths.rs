@@ -168,8 +168,8 @@ fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
         _ => None,
     };
     // A browser without a login here may have one at control; it returns here at the end.
-    let says = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
-    let to = format!("{}/logout?{says}", visit.access.identity.login_url);
+    let query = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
+    let to = format!("{}/logout?{query}", visit.access.identity.login_url);
     let gone = [cookies::LOGIN, cookies::BINDING].map(|name| cookies::set(name, "", 0));
     AccessPage::redirect("own-page", StatusCode::SEE_OTHER, &to, visit.id).with_cookies(gone)
 }
@@ -178,7 +178,7 @@ fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
 fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> AccessPage {
     #[derive(Serialize)]
     #[serde(untagged)]
-    enum Who<'a> {
+    enum WhoAmI<'a> {
         Person {
             email: &'a str,
             name: Option<&'a str>,
@@ -199,10 +199,10 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Iden
         },
     }
     let allowed = known.is_some_and(|known| may(&known.identity));
-    let (status, who) = match known.map(|known| &known.identity) {
+    let (status, body) = match known.map(|known| &known.identity) {
         Some(Identity::Person(session)) => {
             let person = &session.person;
-            let who = Who::Person {
+            let body = WhoAmI::Person {
                 email: person.email.as_str(),
                 name: person.name.as_deref(),
                 groups: &person.groups,
@@ -210,13 +210,13 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Iden
                 expires_at: sallyport_identity::ends_at(session, visit.asks),
                 allowed,
             };
-            (StatusCode::OK, who)
+            (StatusCode::OK, body)
         }
         Some(Identity::Service(token)) => {
             let email = token.email.as_ref().map(sallyport_model::PersonEmail::as_str);
-            (StatusCode::OK, Who::Service { service: &token.name, email, expires_at: token.expires_at, allowed })
+            (StatusCode::OK, WhoAmI::Service { service: &token.name, email, expires_at: token.expires_at, allowed })
         }
-        None => (StatusCode::UNAUTHORIZED, Who::Anonymous { email: None }),
+        None => (StatusCode::UNAUTHORIZED, WhoAmI::Anonymous { email: None }),
     };
-    AccessPage::plain("own-page", status, JSON, serde_json::to_vec(&who).unwrap_or_default(), visit.id)
+    AccessPage::plain("own-page", status, JSON, serde_json::to_vec(&body).unwrap_or_default(), visit.id)
 }

@@ -224,11 +224,11 @@ impl RequestContext {
     }
 
     /// Records the rule that admitted or refused the request.
-    pub(crate) fn record_decision(&mut self, who: Option<&Identity>, rule: String) {
-        let identity = who.map(Identity::label);
-        self.provider = who.map(|who| who.provider().to_owned());
-        tracing::debug!(id = %self.id, identity, rule, "the policies decided on a request");
-        (self.identity, self.rule) = (identity, Some(rule));
+    pub(crate) fn record_decision(&mut self, identity: Option<&Identity>, rule: String) {
+        let label = identity.map(Identity::label);
+        self.provider = identity.map(|identity| identity.provider().to_owned());
+        tracing::debug!(id = %self.id, identity = label, rule, "the policies decided on a request");
+        (self.identity, self.rule) = (label, Some(rule));
     }
 
     /// Sets the check that repeats the admission decision.

@@ -97,7 +97,7 @@ pub(crate) async fn serve(
         access::let_login_arrive(&server.access, &head).await;
         let (address, certificate) = (client.addr.ip(), client.certificate.as_deref());
         let source = access::RequestSource { address, certificate, id: context.id() };
-        let mut record = |who: Option<&Identity>, rule| context.record_decision(who, rule);
+        let mut record = |identity: Option<&Identity>, rule| context.record_decision(identity, rule);
         let access = &server.access;
         let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;
         check_access(&server, &client, &route, &mut head).await?;
@@ -145,7 +145,7 @@ pub(crate) async fn serve(
                     }
                     outcome
                         .ok_or(RequestError::Revoked)?
-                        .and_then(|exchanged| tls_detection::check_answer(&route, exchanged))
+                        .and_then(|exchanged| tls_detection::check_response(&route, exchanged))
                 }
                 Err(failure) => Err(failure),
             };
@@ -513,7 +513,7 @@ async fn open_or_reuse(
                 None => {
                     let place = origin.opening_place(client.addr.ip());
                     let place = tokio::time::timeout(server.state.config.connect_timeout, Box::pin(place)).await;
-                    // The timeout says nothing about the origin.
+                    // The timeout is no evidence about the origin.
                     let place = place.map_err(|_| ConnectError::from(OpenError::NoRoom(TooManyStreams)))?;
                     let mut connection = origin.connect_h1(client.addr, server_name, shared)?;
                     connection.set_opening_place(place);

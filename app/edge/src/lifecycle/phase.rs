@@ -21,8 +21,8 @@ pub(crate) enum Phase {
     Cut,
 }
 
-/// The phases of all connections, by cohort: the connections that were accepted between two drains. At a drain, the edge ends
-/// the earlier cohorts and serves new connections.
+/// The phases of all connections, by cohort: the connections that were accepted between two drains. At a drain, the
+/// edge ends the earlier cohorts and serves new connections.
 #[derive(Debug)]
 pub(crate) struct Phases {
     /// The last cohort is that of new connections.

@@ -58,7 +58,7 @@ struct PlainHttp;
 pub(crate) struct ConnectionRouter {
     base: Arc<ServerConfig>,
     returning: Arc<ServerConfig>,
-    /// For clients that speak TLS 1.3 and show no certificate; so is `unbuffered_returning`.
+    /// For clients that speak TLS 1.3 and present no certificate; so is `unbuffered_returning`.
     unbuffered: Arc<ServerConfig>,
     unbuffered_returning: Arc<ServerConfig>,
     tunnels: Arc<ServerConfig>,

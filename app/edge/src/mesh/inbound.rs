@@ -46,7 +46,7 @@ use crate::{
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// How long to wait for the address of an edge that has just joined.
 const MAX_UNKNOWN: Duration = Duration::from_secs(3);
-/// How often the directory is asked for the address meanwhile.
+/// How often the edge looks up the address in the directory meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How many lines for connectors' logs may wait.
 const MAX_QUEUED_LINES: usize = 1_024;

@@ -112,7 +112,7 @@ mod tests {
         drop(taken);
         let next = next.await;
         drop((next, other, places));
-        assert!(openings.by_party.lock().is_empty(), "nothing is kept of who has none");
+        assert!(openings.by_party.lock().is_empty(), "an address without openings has no entry");
         // Callers that gave up waiting leave no entry either.
         let all: Vec<_> = futures(&openings).await;
         {

@@ -152,7 +152,7 @@ mod tests {
         let mut dials = Dials::new(&settings, Some(&eu));
         dials.add(Some(&ap), None, true);
         dials.add(Some(&us), Some(Duration::from_millis(80)), true);
-        assert_eq!(dials.choose(0), Some((Some(&us), Why::Near)), "nobody is in eu");
+        assert_eq!(dials.choose(0), Some((Some(&us), Why::Near)), "no edge is in eu");
         dials.add(None, None, true);
         assert_eq!(dials.choose(0), Some((Some(&eu), Why::Near)), "what is in no region is where the edge is");
         assert_eq!(dials.choose(u64::MAX), Some((Some(&us), Why::Dialed)));

@@ -72,7 +72,7 @@ pub(crate) struct Origin {
     openings: Arc<Openings>,
     gone: AtomicBool,
     health_state: OriginHealthState,
-    greeted: TlsDetection,
+    tls_detection: TlsDetection,
     #[expect(clippy::vec_box, reason = "a connection is large, and moves in and out with every request")]
     idle: Mutex<Vec<Box<H1Connection>>>,
     shared: tokio::sync::Mutex<Vec<H2Connection>>,
@@ -150,7 +150,7 @@ impl Origin {
             openings: Arc::default(),
             gone: AtomicBool::new(false),
             health_state: OriginHealthState::default(),
-            greeted: TlsDetection::default(),
+            tls_detection: TlsDetection::default(),
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
         })
@@ -177,8 +177,8 @@ impl Origin {
     }
 
     /// Whether the origin speaks TLS, as found out by a ClientHello.
-    pub(crate) fn greeted(&self) -> &TlsDetection {
-        &self.greeted
+    pub(crate) fn tls_detection(&self) -> &TlsDetection {
+        &self.tls_detection
     }
 
     /// Its load: the requests that this edge knows of, relayed ones included.

@@ -272,6 +272,6 @@ mod tests {
         let judged = outcomes.iter().filter(|outcome| **outcome == Access::Denied).count();
         // The failures up to the bound, and the checks that ran when it was reached.
         assert!(judged < MAX_FAILURES as usize + MAX_CHECKS, "{judged} of {} were judged", outcomes.len());
-        assert_eq!(basic_auth.memory.spare_bytes(), 0, "nothing is kept when nobody waits");
+        assert_eq!(basic_auth.memory.spare_bytes(), 0, "no memory is held when no check waits");
     }
 }

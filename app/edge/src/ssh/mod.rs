@@ -164,8 +164,8 @@ struct PendingForward {
 
 /// The text in [`Connection::login`]: the account or [`GUEST`], the fingerprint of the key, and the tunnel if the login
 /// is for one alone.
-fn login_name(who: impl Display, key: &KeyData) -> String {
-    format!("{who} {}", key.fingerprint(HashAlg::Sha256))
+fn login_name(name: impl Display, key: &KeyData) -> String {
+    format!("{name} {}", key.fingerprint(HashAlg::Sha256))
 }
 
 /// The caller of this connection. A login that cannot be parsed is no login: its restriction to one tunnel might be
@@ -180,7 +180,7 @@ fn parts_of(login: &str) -> Option<(Option<AccountId>, Option<&str>, Option<SshT
     let mut words = login.splitn(3, ' ');
     let account = match words.next()? {
         GUEST => None,
-        who => Some(who.parse().ok()?),
+        account => Some(account.parse().ok()?),
     };
     let key = words.next();
     let only = words.next().map(str::parse).transpose().ok()?;
@@ -229,17 +229,17 @@ impl SshTunnels {
 
     /// Disconnects the client if its key or tunnel was removed.
     fn check(&self, connection: &Connection) {
-        let Some(who) = caller(connection) else { return connection.disconnect(LOGIN_UNKNOWN) };
-        match who.only {
+        let Some(caller) = caller(connection) else { return connection.disconnect(LOGIN_UNKNOWN) };
+        match caller.only {
             Some(only) if !self.has_tunnel(only) => connection.disconnect(TUNNEL_DELETED),
-            None if !self.has_key(who) => connection.disconnect(KEY_REMOVED),
+            None if !self.has_key(caller) => connection.disconnect(KEY_REMOVED),
             _ => {}
         }
     }
 
     /// Whether the account still has the key of this login.
-    fn has_key(&self, who: SshCaller<'_>) -> bool {
-        let (Some(account), Some(fingerprint)) = (who.account, who.key) else {
+    fn has_key(&self, caller: SshCaller<'_>) -> bool {
+        let (Some(account), Some(fingerprint)) = (caller.account, caller.key) else {
             return true;
         };
         let Some(login) = self.logins.get(&account.to_string()) else { return false };
@@ -307,8 +307,8 @@ impl SshTunnels {
         }
     }
 
-    /// Ends a forward for new requests, and tells its client what has replaced it. The client is disconnected unless it
-    /// serves something else.
+    /// Ends a forward for new requests, and sends its client the reason. The client is disconnected unless it serves
+    /// something else.
     fn replace(&self, former: ServingForward, by: &str) {
         let ServingForward { transport, target } = former;
         let before = transport.forward().connection();
@@ -370,7 +370,7 @@ impl SshTunnels {
         over
     }
 
-    /// Tells control that this forward has ended.
+    /// Reports to control that this forward has ended.
     fn end(&self, target: SshTarget) {
         let authorizer = self.authorizer.clone();
         tokio::spawn(async move { authorizer.ended(target).await });
@@ -481,8 +481,8 @@ impl SshGate for SshTunnels {
         let verdict = match attempt.credential {
             Credential::Offered(key) | Credential::Key(key) => match self.may_log_in(attempt.user, key) {
                 Some(account) => Some(login_name(account, key.key_data())),
-                // A guest's key opens nothing; it only identifies a guest who comes back. A client with an account may
-                // have tried the wrong key first.
+                // A guest's key grants no access; it only identifies a guest that reconnects. A client with an account
+                // may have tried the wrong key first.
                 None if self.guests && self.logins.get(attempt.user).is_none() => {
                     Some(login_name(GUEST, key.key_data()))
                 }

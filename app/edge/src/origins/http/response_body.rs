@@ -133,7 +133,7 @@ impl Download {
         }
     }
 
-    /// Counts bytes, and tells the origin's statistics when the response is long.
+    /// Counts bytes, and updates the origin's statistics when the response is long.
     fn record_received(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if self.bytes > MAX_SHORT_ANSWER_BYTES

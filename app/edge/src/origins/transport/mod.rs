@@ -55,7 +55,7 @@ pub(crate) enum Holder {
     /// Another edge.
     Edge(EdgeId),
     /// No holder: this edge dials the origin itself.
-    Nobody,
+    Direct,
 }
 
 /// The transport to one origin.
@@ -142,7 +142,7 @@ impl OriginTransport {
             Self::Tunnel(handle) => Holder::Session(handle.session()),
             Self::Ssh(transport) => transport.holder(),
             Self::Remote(transport) => Holder::Edge(transport.edge()),
-            Self::Direct(_) => Holder::Nobody,
+            Self::Direct(_) => Holder::Direct,
         }
     }
 
