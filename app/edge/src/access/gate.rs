@@ -193,7 +193,7 @@ pub(crate) fn authorize_request(
         if let Some(known) = &known {
             record(Some(&known.identity), "a page of this server".to_owned());
         }
-        return Err(own_paths::answer(&visit, known.as_ref(), |identity| decide(Some(identity)).allowed));
+        return Err(own_paths::respond(&visit, known.as_ref(), |identity| decide(Some(identity)).allowed));
     }
     let Some(known) = known else { return Err(visit.login_wanted()) };
     let Ruling { allowed, rule } = match &known.identity {
@@ -355,7 +355,7 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: Some(&login_url),
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site()).into()
+        refusal.respond(Format::wanted(&self.head.headers), self.id, &self.access.state.site()).into()
     }
 
     /// Redirects the browser to the login.
@@ -394,7 +394,7 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
+        refusal.respond(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
     }
 
     fn not_allowed(&self, known: &KnownIdentity) -> AccessPage {
@@ -426,7 +426,7 @@ impl Visit<'_> {
             detail: format!("The owner of this service does not allow this request for {name}."),
             login_url: None,
         };
-        refusal.answer(format, self.id, &self.access.state.site())
+        refusal.respond(format, self.id, &self.access.state.site())
     }
 
     fn elsewhere_refused(&self) -> AccessPage {
@@ -438,6 +438,6 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
+        refusal.respond(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
     }
 }

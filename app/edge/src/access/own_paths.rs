@@ -27,7 +27,7 @@ const JSON: &str = "application/json";
 const KEYS_CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
 
 /// The response to a request under `/.sallyport/`. `may` decides whether an identity may use the socket now.
-pub(super) fn answer(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> Denial {
+pub(super) fn respond(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> Denial {
     let is_read = visit.head.method == Method::GET || visit.head.method == Method::HEAD;
     let name = visit.head.uri.path().strip_prefix("/.sallyport/").unwrap_or_default();
     match (name, &visit.head.method) {
@@ -39,8 +39,8 @@ pub(super) fn answer(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl
         ("whoami", _) if is_read => who_am_i(visit, known, may).into(),
         ("jwks.json", _) if is_read => {
             let keys = visit.parts.assertions.key_set();
-            let answer = AccessPage::plain("own-page", StatusCode::OK, JSON, keys, visit.id);
-            answer.replacing(CACHE_CONTROL, KEYS_CACHE_CONTROL).into()
+            let page = AccessPage::plain("own-page", StatusCode::OK, JSON, keys, visit.id);
+            page.replacing(CACHE_CONTROL, KEYS_CACHE_CONTROL).into()
         }
         _ => Denial::UnknownPath,
     }

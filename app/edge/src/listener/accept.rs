@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_that_nobody_listens_at_any_more_is_told_of() {
+    async fn a_panic_in_the_accept_task_is_reported() {
         for shards in [Shards::default(), Shards::start(std::num::NonZeroU16::MIN).unwrap()] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_cannot_accept_says_so_once_a_second() {
+    fn accept_failures_are_logged_at_most_once_a_second() {
         let mut log = Occasionally::default();
         let start = Instant::now();
         let logged = (0..60).filter(|round| log.is_due(start + ACCEPT_PAUSE * *round)).count();

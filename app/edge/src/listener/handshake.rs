@@ -322,7 +322,7 @@ async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io
     }
     io.replay();
     if is_http == Some(true) {
-        let has_responded = redirect::answer_at_tls_port(edge.clone(), io).await;
+        let has_responded = redirect::respond_at_tls_port(edge.clone(), io).await;
         return Err(if has_responded { io::Error::other(PlainHttp) } else { io::ErrorKind::UnexpectedEof.into() });
     }
     LazyConfigAcceptor::new(Acceptor::default(), io).await

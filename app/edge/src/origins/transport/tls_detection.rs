@@ -64,17 +64,17 @@ impl TlsDetection {
 /// Passes the response on, unless it is a TLS server's complaint about plain HTTP.
 pub(crate) fn check_response(
     route: &SocketRoute,
-    answered: (Response<()>, ResponseCarrier),
+    exchanged: (Response<()>, ResponseCarrier),
 ) -> Result<(Response<()>, ResponseCarrier), Failure> {
-    let (response, carrier) = &answered;
+    let (response, carrier) = &exchanged;
     if response.status() != StatusCode::BAD_REQUEST || route.socket_type != SocketType::Http {
-        return Ok(answered);
+        return Ok(exchanged);
     }
-    let ResponseCarrier::H1(connection) = carrier else { return Ok(answered) };
+    let ResponseCarrier::H1(connection) = carrier else { return Ok(exchanged) };
     let read = connection.read_ahead();
     let read = &read[..read.len().min(MAX_ERROR_BYTES)];
     let has_error = |error: &[u8]| read.windows(error.len()).any(|window| window == error);
-    if PLAIN_HTTP_ERRORS.into_iter().any(has_error) { Err(Failure::SpeaksTls) } else { Ok(answered) }
+    if PLAIN_HTTP_ERRORS.into_iter().any(has_error) { Err(Failure::SpeaksTls) } else { Ok(exchanged) }
 }
 
 /// Replaces the failure by a clearer one if the origin speaks TLS.
