@@ -24,7 +24,9 @@ use tokio::{
 };
 
 use crate::{
-    flows::{assert_told_the_client, connect, goes_both_ways, resets_pass, resetting_origin, says_back, service},
+    flows::{
+        assert_proxy_headers, connect, echo_with_greeting, goes_both_ways, resets_pass, resetting_origin, service,
+    },
     harness::*,
 };
 
@@ -142,9 +144,9 @@ async fn networks_outside_the_allow_list_are_not_dialed() {
         let world = world_of(networks).await;
         let mut socket = world.socket();
         socket.direct(&world, &dialed);
-        let answer = world.get(&socket, "/").await;
-        assert_eq!((answer.status, dials(&world, "failed")), (502, 1), "{dialed}: {}", answer.text());
-        assert!(!answer.text().contains("127.0.0.1"), "clients do not learn of addresses: {}", answer.text());
+        let response = world.get(&socket, "/").await;
+        assert_eq!((response.status, dials(&world, "failed")), (502, 1), "{dialed}: {}", response.text());
+        assert!(!response.text().contains("127.0.0.1"), "clients do not learn of addresses: {}", response.text());
     }
     // With no allowed network, the edge dials nothing.
     let world = world_of(&[]).await;
@@ -183,8 +185,8 @@ async fn a_killed_origin_fails_no_request() {
         let (host, length) = (socket.host(), body.len());
         let head =
             format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-        let answer = world.raw(&socket, head.as_bytes()).await;
-        assert_eq!((answer.status, answer.text()), (200, "alive"));
+        let response = world.raw(&socket, head.as_bytes()).await;
+        assert_eq!((response.status, response.text()), (200, "alive"));
     }
     assert_eq!(dials(&world, "refused"), 5, "it is left out after five");
 }
@@ -220,12 +222,12 @@ async fn tcp_passes_both_ways_with_half_closes_and_resets() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    socket.direct(&world, &service(says_back).await.to_string());
+    socket.direct(&world, &service(echo_with_greeting).await.to_string());
     goes_both_ways(addr).await;
-    let (origin, mut tells) = resetting_origin().await;
+    let (origin, mut reports) = resetting_origin().await;
     socket.route.origins.clear();
     socket.direct(&world, &origin.to_string());
-    assert!(resets_pass(addr, &mut tells).await.is_err(), "the origin sees a reset, and no end");
+    assert!(resets_pass(addr, &mut reports).await.is_err(), "the origin sees a reset, and no end");
 }
 
 #[tokio::test]
@@ -233,8 +235,8 @@ async fn the_proxy_protocol_header_comes_first() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    socket.direct(&world, &service(says_back).await.to_string());
-    assert_told_the_client(&world, &mut socket, addr).await;
+    socket.direct(&world, &service(echo_with_greeting).await.to_string());
+    assert_proxy_headers(&world, &mut socket, addr).await;
 }
 
 #[tokio::test]
@@ -257,19 +259,19 @@ async fn datagrams_pass_both_ways() {
     for _ in 0..2 {
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         client.connect(("127.0.0.1", port)).await.unwrap();
-        let mut answer = [0; 64];
-        let heard = async {
+        let mut response = [0; 64];
+        let echoed = async {
             loop {
                 // Ports open a moment after the route, and datagrams may be lost.
                 let _ = client.send(b"hello").await;
-                let hearing = client.recv(&mut answer);
-                if let Ok(Ok(n)) = tokio::time::timeout(Duration::from_millis(100), hearing).await {
+                let receiving = client.recv(&mut response);
+                if let Ok(Ok(n)) = tokio::time::timeout(Duration::from_millis(100), receiving).await {
                     return n;
                 }
             }
         };
-        let n = soon(heard).await;
-        assert_eq!(&answer[..n], b"echo hello");
+        let n = soon(echoed).await;
+        assert_eq!(&response[..n], b"echo hello");
     }
     assert_eq!(peers.lock().unwrap().len(), 2, "each client has a socket of its own");
     // Nothing listens at this address.
@@ -312,8 +314,8 @@ async fn tls_origin(name: &str) -> (SocketAddr, String, Vec<u8>) {
             tokio::spawn(async move {
                 let Ok(tls) = acceptor.accept(tcp).await else { return };
                 let is_h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-                let said = if is_h2 { "two" } else { "one" };
-                let service = service_fn(move |_| async move { Ok::<_, Infallible>(Response::new(text(said))) });
+                let version = if is_h2 { "two" } else { "one" };
+                let service = service_fn(move |_| async move { Ok::<_, Infallible>(Response::new(text(version))) });
                 let (io, executor) = (TokioIo::new(tls), hyper_util::rt::TokioExecutor::new());
                 if is_h2 {
                     let _ = hyper::server::conn::http2::Builder::new(executor).serve_connection(io, service).await;

@@ -319,7 +319,7 @@ async fn an_unproven_client_gets_a_limited_amount() {
     let client = UdpClient::new(at(port)).await;
     assert_eq!(client.ask(b"?").await.len(), 50_000);
     let dropped = || world.edge.metrics_text().unwrap().contains(r#"datagrams_dropped_total{reason="amplification"}"#);
-    until("something is not sent to one who has not shown where it is", dropped).await;
+    until("datagrams to the unvalidated address are dropped", dropped).await;
 }
 
 #[tokio::test]
