@@ -28,8 +28,8 @@ impl RefusedCertificate {
     }
 }
 
-/// The identity in this certificate, whose signature and dates are checked. `None` if the certificate is for another
-/// socket, or its login has ended or belongs to another organisation.
+/// The identity in this certificate. The verifier of the handshake has checked the signature and the dates. `None` if
+/// the certificate is for another socket, or its login has ended or belongs to another organisation.
 pub(crate) fn holder(access: &Access, route: &SocketRoute, der: &[u8]) -> Option<Identity> {
     let asks = route.settings.identity.as_ref()?;
     if let Some(machine) = machine(access, route, der) {

@@ -1,4 +1,4 @@
-//! The revocation check of a request whose response is under way, kept where bytes are written.
+//! The revocation check of a request during its response, kept where bytes are written.
 //!
 //! A response body is polled only while the client takes bytes, so the check cannot live in the body alone. HTTP/1
 //! polls it where the connection is written, HTTP/2 where the stream runs.

@@ -54,7 +54,7 @@ pub(crate) struct RequestContext {
     audit: Option<Audited>,
     /// How long the first byte of an origin's response took.
     first_byte: Option<Duration>,
-    /// Why the edge answered with an error.
+    /// Why the edge responded with an error.
     refused: Option<&'static str>,
     /// A transport to the socket's owner for the live log, if the request was refused before an origin was chosen.
     log_transport: Option<OriginTransport>,
@@ -338,7 +338,7 @@ impl RequestContext {
         }
     }
 
-    /// Records that the edge answers with an error, for this reason.
+    /// Records that the edge responds with an error, for this reason.
     pub(crate) fn record_refusal(&mut self, reason: &'static str) {
         self.refused = Some(reason);
         self.metrics.counts.refused(reason);

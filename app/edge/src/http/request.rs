@@ -53,7 +53,7 @@ use crate::{
     policy::basic_auth::Access,
 };
 
-/// Serves one request: forwards it to an origin, or answers with an error.
+/// Serves one request: forwards it to an origin, or responds with an error.
 pub(crate) async fn serve(
     server: Arc<HttpServer>,
     client: Arc<Client>,

@@ -66,7 +66,7 @@ pub(crate) struct ConnectionRouter {
     trusted_proxies: Vec<Network>,
 }
 
-/// A connection whose protocol is known.
+/// A connection with a known protocol.
 pub(crate) enum Accepted {
     /// A stock ssh client.
     Ssh(TcpStream, SocketAddr),

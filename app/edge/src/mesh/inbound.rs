@@ -324,7 +324,7 @@ impl Near {
         }
     }
 
-    /// Ends the stream of a relay whose origin was not reached, or whose connection failed.
+    /// Ends the stream of a relay, after its origin was not reached or its connection failed.
     async fn broke(self, pool: Option<&SocketPool>) {
         match self.establishment.peek() {
             Some(Err(failure)) if !self.stream.is_answered() && !self.establishment.is_lost() => {

@@ -205,7 +205,7 @@ impl Metrics {
         self.shared.bytes_out.remove(&label);
     }
 
-    /// Counts a request that the edge answered with an error, for this reason.
+    /// Counts an error response of the edge, for this reason.
     pub(crate) fn refused(&self, reason: &'static str) {
         self.shared.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }

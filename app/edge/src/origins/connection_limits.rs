@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_for_too_many_waits_and_others_do_not() {
+    async fn a_client_with_too_many_openings_waits_and_others_do_not() {
         let openings = Arc::<Openings>::default();
         let mut places = Vec::new();
         for _ in 0..MAX_OPENINGS_PER_CLIENT {

@@ -199,7 +199,7 @@ impl Origin {
     /// Whether the edge that holds its tunnel reports it as down. Reports from before a loss of the bus do not count:
     /// they may be outdated, and that edge decides.
     fn is_reported_down(&self) -> bool {
-        self.health_state.is_reported_down() && !self.handle.is_hearsay()
+        self.health_state.is_reported_down() && !self.handle.may_be_outdated()
     }
 
     /// Whether its tunnel is up. A direct origin counts as up.

@@ -625,7 +625,7 @@ impl SocketPool {
     }
 
     fn lost_within(&self, absence: Duration, group: Group) -> bool {
-        // A tunnel whose session is closing is unusable before it has left.
+        // A tunnel with a closing session is unusable before it has left.
         has_tunnels(&self.origins.read(), group) || {
             let lost = self.lost.lock();
             lost.iter().any(|(of, at)| *of == group && at.elapsed() < absence)

@@ -96,7 +96,7 @@ pub struct SshSettings {
     pub config: SshConfig,
     /// The keys of the accounts.
     pub logins: SshLogins,
-    /// The authority whose certificates are accepted, each for one tunnel.
+    /// The authority of the accepted certificates, each for one tunnel.
     pub authority: TrustedAuthority,
     /// Decides about forwards.
     pub authorizer: Arc<dyn SshForwardAuthorizer>,
@@ -254,7 +254,7 @@ impl SshTunnels {
         self.logins.subscribe()
     }
 
-    /// Disconnects clients whose key was removed.
+    /// Disconnects clients with a removed key.
     pub(crate) fn look_at_logins(&self) {
         let logged_in: Vec<Connection> = lock(&self.connections).values().cloned().collect();
         logged_in.iter().for_each(|connection| self.check(connection));
@@ -387,7 +387,7 @@ impl SshTunnels {
             || lock(&self.forwards).values().any(|serving| serving.transport.forward().connection() == *connection)
     }
 
-    /// Disconnects clients whose tunnel was deleted, of one socket or of all. Clients that serve another tunnel as well
+    /// Disconnects clients of deleted tunnels, of one socket or of all. Clients that serve another tunnel as well
     /// get a line instead.
     pub(crate) fn look_at(&self, socket: Option<SocketId>) {
         self.look_at_logins_for(socket);
@@ -409,7 +409,7 @@ impl SshTunnels {
         }
     }
 
-    /// Disconnects clients whose login is for a deleted tunnel, whether or not they serve it.
+    /// Disconnects clients with a login for a deleted tunnel, whether or not they serve the tunnel.
     fn look_at_logins_for(&self, socket: Option<SocketId>) {
         let is_for = |connection: &&Connection| {
             let only = caller(connection).and_then(|caller| caller.only);
@@ -565,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_that_cannot_be_read_is_nobodys_and_never_one_without_its_bound() {
+    fn a_login_with_an_unreadable_part_is_no_login() {
         let account = AccountId::from_random([1; 16]);
         let only =
             SshTunnelLogin { account, socket: SocketId::from_random([2; 16]), tunnel: TunnelId::from_random([3; 16]) };

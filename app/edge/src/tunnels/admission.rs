@@ -79,7 +79,7 @@ impl TunnelAdmission {
         }
     }
 
-    /// Sets the ssh tunnels, whose clients are replaced when a connector attaches.
+    /// Sets the ssh tunnels. A connector that attaches replaces their clients.
     pub(crate) fn set_ssh_tunnels(&self, ssh: Weak<SshTunnels>) {
         let _ = self.ssh.set(ssh);
     }

@@ -25,7 +25,7 @@ const FACTOR: u64 = 3;
 /// acknowledgement of 64 full datagrams that one system call received.
 const BYTES_PER_DATAGRAM: [u64; Level::COUNT] = [0, 8_192, 32_768, 131_072];
 /// How much all flows of one address and level may get beyond their credit from one socket, in bytes a second. From the
-/// second level on this carries a video of 50 Mbit/s whose receiver reports once a second.
+/// second level on this carries a video of 50 Mbit/s with one report of the receiver a second.
 const BYTES_PER_SECOND: [u64; Level::COUNT] = [262_144, 8_388_608, 8_388_608, 16_777_216];
 /// How many sockets may use the full amount towards one address. A client that forges addresses at one socket so leaves
 /// room for the other sockets.
@@ -356,7 +356,7 @@ mod tests {
     }
 
     /// How many bytes reach an address that sends this many requests to each of this many sockets, each in a new flow.
-    fn asked(allowances: &mut Allowances, sockets: u8, flows: u64, now: Instant) -> u64 {
+    fn bytes_to_requester(allowances: &mut Allowances, sockets: u8, flows: u64, now: Instant) -> u64 {
         let mut got = 0;
         for (at, _) in (0..sockets).flat_map(|at| (0..flows).map(move |flow| (at, flow))) {
             let (mut flow, allowance) = (AddressValidation::default(), allowances.of(socket(at), client(1), now));
@@ -367,12 +367,12 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_only_asks_gets_little_from_all_flows_of_a_socket_and_of_all_sockets_together() {
+    fn an_address_without_exchanges_gets_little_from_a_socket_and_from_all_sockets() {
         let now = Instant::now();
         let mut allowances = Allowances::new(now);
-        let got = asked(&mut allowances, 1, 1_000, now);
+        let got = bytes_to_requester(&mut allowances, 1, 1_000, now);
         assert!(got <= 1_000 * 3 * 60 + 262_144, "{got}");
-        let got = asked(&mut allowances, 100, 100, now);
+        let got = bytes_to_requester(&mut allowances, 100, 100, now);
         assert!(got <= 100 * 100 * 3 * 60 + SOCKETS_PER_ADDRESS * 262_144, "{got}");
         let (mut flow, other) = (AddressValidation::default(), allowances.of(socket(1), client(2), now));
         assert!(flow.may_send(4_000, &other, now), "another address has its own");
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_falls_silent_is_as_one_that_only_asked() {
+    fn a_silent_client_falls_back_to_the_lowest_level() {
         let began = Instant::now();
         let (mut flow, allowance) = (after(16), Allowance::new(1, None, began));
         (0..1_000).for_each(|_| flow.received(1, 10, began));

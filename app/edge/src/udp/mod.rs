@@ -280,7 +280,7 @@ fn is_forged(own: &OwnPorts, key: Key) -> bool {
     let client = key.client;
     let is_own_address = || {
         let ip = client.ip();
-        // Whether the machine has the address costs a system call, only for sources whose port is a port of this edge.
+        // Whether the machine has the address costs a system call, only for sources with a port of this edge.
         ip == key.local || ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
     };
     client.port() == 0 || (own.has_udp(client) && is_own_address())

@@ -226,7 +226,7 @@ impl<T> Table<T> {
         self.flows_of(holder, rank)?.get(oldest).copied()
     }
 
-    /// Adds a flow, whose key is new.
+    /// Adds a flow with a new key.
     pub(crate) fn insert(&mut self, key: Key, flow: T) {
         let (number, rank) = (self.next, Level::New);
         self.next += 1;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_level_makes_way_first_then_who_holds_most_then_the_oldest() {
+    fn eviction_takes_the_lowest_level_then_the_largest_holder_then_the_oldest_flow() {
         let mut table = Table::new(FlowCount::default());
         for (at, (client, rank)) in [
             (1, Level::Many),
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn few_addresses_with_many_ports_lock_nobody_out_whatever_they_have_shown() {
+    fn few_addresses_with_many_ports_lock_no_address_out_at_any_level() {
         for rank in Level::ALL {
             let mut table = full(1_000, rank);
             for newcomer in 1_000..1_100 {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_are_served_now_are_safe_and_those_that_rest_are_not() {
+    fn active_flows_of_many_addresses_are_safe_and_resting_flows_are_not() {
         let mut table = full(1, Level::Many);
         assert_eq!(table.make_room(key(5_000).client.ip(), 1), Err(Full));
         table.rank_all(|flow| if *flow == 17 { Level::Some } else { Level::Many });

@@ -59,7 +59,7 @@ impl TestSocket {
     }
 }
 
-/// The value of the metric whose line starts with this text.
+/// The value of the metric in the line that starts with this text.
 fn metric(world: &World, line: &str) -> u64 {
     let text = world.edge.metrics_text().unwrap();
     text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)

@@ -84,7 +84,8 @@ pub(crate) async fn ask(
     answer
 }
 
-/// Checks the path to a [`echo_with_greeting`] origin: the origin speaks first, half-closes pass, and long transfers are whole.
+/// Checks the path to an [`echo_with_greeting`] origin: the origin sends first, half-closes pass, and long transfers
+/// are whole.
 pub(crate) async fn goes_both_ways(addr: SocketAddr) {
     let mut client = connect(addr).await;
     let mut word = [0; 6];
@@ -133,7 +134,7 @@ pub(crate) async fn resets_pass(
     soon(reports.recv()).await.expect("the origin notices that the client is gone")
 }
 
-/// Checks that a [`echo_with_greeting`] origin gets the client's address in both versions of the PROXY protocol.
+/// Checks that an [`echo_with_greeting`] origin gets the client's address in both versions of the PROXY protocol.
 pub(crate) async fn assert_proxy_headers(world: &World, socket: &mut TestSocket, addr: SocketAddr) {
     socket.set(world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
     let client = connect(addr).await;
@@ -147,7 +148,7 @@ pub(crate) async fn assert_proxy_headers(world: &World, socket: &mut TestSocket,
 }
 
 #[tokio::test]
-async fn a_tcp_socket_passes_half_closes_and_lets_the_origin_speak_first() {
+async fn a_tcp_socket_passes_half_closes_and_lets_the_origin_send_first() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;

@@ -28,7 +28,7 @@ fn http_check() -> Option<HealthCheck> {
     check(Probe::Http { path: "/up?really".into(), status_from: 200, status_to: 299 })
 }
 
-/// The value of the metric whose line starts with this text.
+/// The value of the metric in the line that starts with this text.
 fn metric(world: &World, line: &str) -> Option<u64> {
     let text = world.edge.metrics_text().unwrap();
     text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok())

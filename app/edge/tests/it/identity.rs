@@ -21,7 +21,7 @@ use crate::harness::*;
 
 const BROWSER: &str = "Accept: text/html,*/*;q=0.8\r\nSec-Fetch-Mode: navigate\r\n";
 
-/// A world whose edge knows identities, and the data that control would send to the edge.
+/// A world with an edge that knows identities, and the data that control would send to the edge.
 pub(crate) struct IdentityFixture {
     pub(crate) world: World,
     pub(crate) identities: Identities,

@@ -78,7 +78,7 @@ async fn respond_to_all(mut tcp: TcpStream, response: Vec<u8>) {
     }
 }
 
-/// An HTTP/1.1 response whose body has this many bytes and ends with [`END`].
+/// An HTTP/1.1 response with a body of this many bytes that ends with [`END`].
 fn response_of(body_bytes: usize) -> Vec<u8> {
     let mut response =
         format!("HTTP/1.1 200 OK\r\nServer: count\r\nContent-Type: text/plain\r\nContent-Length: {body_bytes}\r\n\r\n");

@@ -13,7 +13,7 @@ use crate::{
     raw_http2::{Outcome::Status, *},
 };
 
-/// A world with a socket whose origin reports each request head.
+/// A world with a socket and an origin that reports each request head.
 async fn recording_origin() -> (World, TestSocket, Connector, mpsc::UnboundedReceiver<String>) {
     let world = World::start().await;
     let mut socket = world.socket();

@@ -46,7 +46,7 @@ impl MeshEdge {
         self.world.directory.get(tunnel).map(|presence| presence.health)
     }
 
-    /// The value of the metric whose line starts with this text.
+    /// The value of the metric in the line that starts with this text.
     fn counted(&self, line: &str) -> u64 {
         self.metrics().lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)
     }

@@ -100,7 +100,7 @@ impl TestSocket {
 struct UdpClient(UdpSocket);
 
 impl UdpClient {
-    /// A client whose socket receives datagrams only from this address of the edge.
+    /// A client with a socket that receives datagrams only from this address of the edge.
     async fn new(at: SocketAddr) -> Self {
         let socket = UdpSocket::bind(if at.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }).await.unwrap();
         socket.connect(at).await.unwrap();

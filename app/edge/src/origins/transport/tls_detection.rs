@@ -1,4 +1,4 @@
-//! Detects a service that speaks TLS behind a socket whose type says otherwise.
+//! Detects a service that speaks TLS behind a socket of type `http`.
 //!
 //! Some servers answer a plain request with a TLS alert, some with status 400, and many just close the connection. The
 //! last kind is checked once, by a ClientHello on a connection of its own.
