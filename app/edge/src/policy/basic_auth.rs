@@ -254,8 +254,12 @@ mod tests {
         }
         let blocked = basic_auth.check(&rule, socket, given("ann", "wrong"), CLIENT).await;
         assert!(matches!(blocked, Access::TooManyFailures(_)), "{blocked:?}");
-        assert_eq!(basic_auth.check(&rule, socket, good(), CLIENT).await, Access::Granted, "it is remembered");
-        assert_eq!(basic_auth.check(&rule, other, good(), CLIENT).await, Access::Granted, "it is another socket");
+        assert_eq!(basic_auth.check(&rule, socket, good(), CLIENT).await, Access::Granted, "the password is cached");
+        assert_eq!(
+            basic_auth.check(&rule, other, good(), CLIENT).await,
+            Access::Granted,
+            "another socket has its own limit"
+        );
     }
 
     #[tokio::test]

@@ -409,7 +409,7 @@ mod tests {
             let passed = stream(&mut flow, &allowance, 100_000_000, began + ACTIVE_TIME + Duration::from_secs(second));
             assert!(passed < 600_000, "{second}: {passed}");
         }
-        assert_eq!(flow.level(), Level::Many, "it is known again when it goes on");
+        assert_eq!(flow.level(), Level::Many, "the level returns when the client sends again");
         let again = began + Duration::from_secs(200);
         flow.received(1, 10, again);
         assert!(stream(&mut flow, &allowance, 10_000_000, again) > 9_000_000);
@@ -478,7 +478,7 @@ mod tests {
         assert!(Arc::ptr_eq(&used, &allowances.of(socket(1), client(2), now)));
         let later = now + Duration::from_secs(2);
         allowances.of(socket(1), client(3), later);
-        assert!(!allowances.at_sockets.allowances.contains_key(&(socket(1), client(1))), "it is whole again");
+        assert!(!allowances.at_sockets.allowances.contains_key(&(socket(1), client(1))), "a full allowance is dropped");
         assert!(allowances.in_all.allowances.len() <= MAX_ALLOWANCES);
     }
 
@@ -491,7 +491,7 @@ mod tests {
         assert!(known.get(&MAX_ALLOWANCES, now + LOOK_INTERVAL, || allowance(now)).is_none());
         drop(used);
         let soon = now + LOOK_INTERVAL * 2 - Duration::from_millis(1);
-        assert!(known.get(&MAX_ALLOWANCES, soon, || allowance(now)).is_none(), "it was looked for a moment ago");
+        assert!(known.get(&MAX_ALLOWANCES, soon, || allowance(now)).is_none(), "the last search was a moment ago");
         assert!(known.get(&MAX_ALLOWANCES, now + LOOK_INTERVAL * 2, || allowance(now)).is_some());
         assert_eq!(known.allowances.len(), 1);
     }

@@ -311,6 +311,6 @@ mod tests {
             assert_eq!(is_forged(client, port), forged, "{client}:{port}");
         }
         drop(opened);
-        assert!(!is_forged("127.0.0.1", ours), "it is closed");
+        assert!(!is_forged("127.0.0.1", ours), "the port is closed");
     }
 }

@@ -386,7 +386,7 @@ mod tests {
             table.insert(from(6, port), 6);
             table.set_rank(&from(6, port), Level::Many);
         }
-        assert_eq!(table.way_for(&key(3), |_| true), Some(from(6, 0)), "one network has nearly all");
+        assert_eq!(table.way_for(&key(3), |_| true), Some(from(6, 0)), "one network has nearly all flows");
     }
 
     #[test]

@@ -79,7 +79,7 @@ async fn a_cookie_keeps_a_client_at_one_origin_until_that_origin_leaves() {
     for _ in 0..10 {
         let response = get_with(&world, &socket, &format!("theme=dark; {cookie}; lang=en")).await;
         assert_eq!(response.text(), format!("{home} got theme=dark; lang=en"), "ours does not reach the origin");
-        assert!(response.header("set-cookie").is_none(), "it has the right one");
+        assert!(response.header("set-cookie").is_none(), "the client has the right cookie");
     }
     let gone = connectors.remove(&home).unwrap();
     let tunnel = gone.tunnel;

@@ -169,9 +169,10 @@ async fn a_live_websocket_is_listed_and_can_be_killed() {
     soon(client.read_exact(&mut [0; 7])).await.unwrap();
     let flow = live.of(socket.route.account, "", 9).0.remove(0);
     assert_eq!((flow.way().tunnel, flow.transport), (Some(connector.tunnel), SocketType::Http));
-    assert_eq!(kept.count(), 0, "it is recorded when it is over");
+    assert_eq!(kept.count(), 0, "the record comes at the end of the flow");
     live.kill(socket.route.account, &flow.id).unwrap();
-    let read = tokio::time::timeout(Duration::from_secs(20), client.read(&mut [0; 9])).await.expect("it ends");
+    let read =
+        tokio::time::timeout(Duration::from_secs(20), client.read(&mut [0; 9])).await.expect("the connection ends");
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     let recorded = kept.flows(1).await.remove(0);
     assert_eq!((recorded.verdict.as_str(), recorded.status, recorded.bytes_out), ("killed", Some(101), 7));

@@ -169,7 +169,7 @@ async fn an_edge_does_not_dial_its_own_addresses() {
     let addr = tcp.assert_type(&world, SocketType::Tcp).await;
     tcp.direct(&world, &addr.to_string());
     let mut client = connect(addr).await;
-    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "it is reset");
+    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "the connection is reset");
     assert_eq!((dials(&world, "failed"), dials(&world, "connected")), (2, 0));
 }
 
@@ -188,7 +188,7 @@ async fn a_killed_origin_fails_no_request() {
         let response = world.raw(&socket, head.as_bytes()).await;
         assert_eq!((response.status, response.text()), (200, "alive"));
     }
-    assert_eq!(dials(&world, "refused"), 5, "it is left out after five");
+    assert_eq!(dials(&world, "refused"), 5, "the dead origin is ejected after five failures");
 }
 
 /// An address that neither accepts nor refuses connections: its queue is full while the returned guard lives.
@@ -388,7 +388,7 @@ async fn direct_origins_are_checked_before_the_first_client() {
     assert!(dials(&world, "refused") <= refused + 10, "only checks go there");
     socket.route.origins.pop();
     world.routes.put(socket.route.clone());
-    until("it is forgotten", || world.directory.health(ill).is_none()).await;
+    until("the directory drops the removed origin", || world.directory.health(ill).is_none()).await;
     world.routes.remove(socket.route.id);
     until("so is the other one", || world.directory.health(well).is_none()).await;
 }

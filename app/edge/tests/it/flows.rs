@@ -215,7 +215,7 @@ async fn an_origin_reset_after_its_response_counts_as_complete() {
         // A client that still reads sees the reset.
         let end = soon(client.read_to_end(&mut Vec::new())).await;
         assert!(end.is_err(), "{number}: {word} looks complete");
-        until("it is counted", || verdicts(verdict, count)).await;
+        until("the flow is counted", || verdicts(verdict, count)).await;
     }
 }
 
@@ -406,7 +406,7 @@ async fn only_a_trusted_balancer_sets_the_client_address() {
     assert_eq!(String::from_utf8(answer).unwrap(), "hello PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx bye");
     let mut silent = connect_from([127, 0, 0, 2], addr).await;
     silent.write_all(b"no header at all").await.unwrap();
-    assert!(!matches!(soon(silent.read(&mut [0; 1])).await, Ok(1..)), "it is closed");
+    assert!(!matches!(soon(silent.read(&mut [0; 1])).await, Ok(1..)), "the connection is closed");
     // From any other peer, the header is part of the payload after the true header.
     let answer = String::from_utf8(ask(connect_from([127, 0, 0, 3], addr).await, payload).await).unwrap();
     assert!(
@@ -447,7 +447,7 @@ async fn with_passthrough_the_origin_holds_the_key() {
     let _connector = world.tunnel(&mut socket, other.addr).await;
     let client = other.client_at(world.addr, &socket.host(), &[]).await.unwrap();
     assert_eq!(ask(client, b"x").await, b"hello x bye");
-    assert!(world.client_at(world.addr, &socket.host(), &[]).await.is_err(), "it is not this edge's certificate");
+    assert!(world.client_at(world.addr, &socket.host(), &[]).await.is_err(), "the certificate is not of this edge");
 }
 
 #[tokio::test]

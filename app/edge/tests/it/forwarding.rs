@@ -176,7 +176,7 @@ async fn an_unknown_path_is_404_and_a_path_without_its_tunnel_waits() {
         world.connect(api, origin).await
     };
     let (waited, connector) = tokio::join!(waits, comes);
-    assert_eq!(waited, (200, "api".to_owned()), "it is for its own service, and waits for it");
+    assert_eq!(waited, (200, "api".to_owned()), "the request waits for the tunnel of its own service");
     connector.kill();
     until("its tunnel is down", || world.directory.get(api).is_none()).await;
     let (waited, _back) = tokio::join!(world.get(&socket, "/docs/api/y"), world.connect(api, origin));

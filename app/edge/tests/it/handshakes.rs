@@ -175,7 +175,7 @@ async fn http_works_over_tls_1_2_and_1_3() {
                 }
             }
             client.shutdown().await.unwrap();
-            assert_eq!(read_rest(&mut client).await, b"", "it ends in good order");
+            assert_eq!(read_rest(&mut client).await, b"", "the connection ends in order");
         }
     }
 }
@@ -270,7 +270,7 @@ async fn a_proxy_protocol_header_may_precede_the_client_hello() {
     let mut stranger = connect_from([127, 0, 0, 3], world.addr).await;
     stranger.write_all(header).await.unwrap();
     assert!(handshake(tls, &socket.host(), stranger).await.is_err());
-    until("it is counted", || {
+    until("the failed handshake is counted", || {
         let metrics = world.edge.metrics_text().unwrap();
         metrics.contains(r#"handshakes_failed_total{reason="tls"} 1"#)
     })
@@ -408,7 +408,7 @@ async fn only_requests_that_got_the_https_hint_are_counted() {
         client.write_all(words.as_bytes()).await.unwrap();
         client.shutdown().await.unwrap();
         assert_eq!(read_rest(&mut client).await, b"", "{words}");
-        until("it is counted as gone", || counts(&world, "closed", at + 1)).await;
+        until("the handshake counts as closed", || counts(&world, "closed", at + 1)).await;
     }
     assert!(!world.edge.metrics_text().unwrap().contains("plain-http"));
 }
@@ -428,6 +428,6 @@ async fn bytes_that_are_neither_tls_nor_http_get_an_alert() {
         soon(client.read_exact(&mut alert)).await.unwrap();
         assert_eq!((alert[0], &alert[3..6]), (21, &[0, 2, 2][..]), "{words}: {alert:?}");
     }
-    until("they are counted as ever", || counts(&world, "tls", 6)).await;
+    until("the handshakes count as TLS failures", || counts(&world, "tls", 6)).await;
     assert!(!world.edge.metrics_text().unwrap().contains("plain-http"));
 }

@@ -100,7 +100,7 @@ async fn without_a_healthy_origin_clients_get_503_at_once() {
     let (sick, _) = switchable_origin("sick", well.clone()).await;
     let _sick = world.tunnel(&mut socket, sick).await;
     socket.set(&world, |settings| settings.health_check = http_check());
-    until("it is out", || healthy(&world, &socket) == Some(0)).await;
+    until("the origin is unhealthy", || healthy(&world, &socket) == Some(0)).await;
     let began = Instant::now();
     let response = world.get(&socket, "/").await;
     assert!(began.elapsed() < Duration::from_secs(4), "nothing is waited for");
@@ -109,7 +109,7 @@ async fn without_a_healthy_origin_clients_get_503_at_once() {
     assert!(response.header("retry-after").is_some());
     assert_eq!(metric(&world, r#"sallyport_edge_refusals_total{reason="no-healthy-origin"}"#), Some(1));
     well.store(true, Ordering::SeqCst);
-    until("it is back", || healthy(&world, &socket) == Some(1)).await;
+    until("the origin is healthy again", || healthy(&world, &socket) == Some(1)).await;
     assert_eq!(world.get(&socket, "/").await.text(), "sick");
     socket.set(&world, |settings| settings.health_check = None);
     socket.route.tunnels[0].weight = 0;
@@ -163,7 +163,11 @@ async fn an_origin_that_refuses_repeatedly_is_ejected_without_a_check() {
         assert_eq!(world.get(&socket, "/").await.text(), "good");
     }
     assert_eq!(metric(&world, "sallyport_edge_origin_ejections_total"), Some(1));
-    assert_eq!(metric(&world, "sallyport_edge_retries_total"), Some(5), "it was tried until it was left out");
+    assert_eq!(
+        metric(&world, "sallyport_edge_retries_total"),
+        Some(5),
+        "the bad origin got requests until its ejection"
+    );
     assert_eq!(healthy(&world, &socket), Some(1));
 }
 
@@ -239,10 +243,11 @@ async fn a_changed_reason_keeps_the_time_of_the_first_failure() {
     let _connector = world.tunnel(&mut socket, addr).await;
     socket.set(&world, |settings| settings.health_check = http_check());
     let failure = || world.directory.get(socket.route.tunnels[0].id).unwrap().failure;
-    until("it fails", || failure().is_some()).await;
+    until("the check fails", || failure().is_some()).await;
     let first = failure().unwrap();
     // The second failure comes at least a second later, so a new time would differ.
     status.store(503, Ordering::SeqCst);
-    until("it fails otherwise", || failure().is_some_and(|failure| failure.message.contains("503"))).await;
+    until("the check fails with the new status", || failure().is_some_and(|failure| failure.message.contains("503")))
+        .await;
     assert_eq!(failure().unwrap().since, first.since);
 }

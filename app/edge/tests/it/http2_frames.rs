@@ -292,7 +292,7 @@ async fn a_client_that_sends_goaway_gets_its_running_responses() {
     let mut client = RawHttp2::open(&world, &socket).await;
     client.get(1, "/held").await;
     client.post(3, "/held", &[]).await;
-    until("they are there", || origin.seen().len() == 2).await;
+    until("both requests are at the origin", || origin.seen().len() == 2).await;
     client.send(GOAWAY, 0, 0, &[0; 8]).await;
     client.all_is_looked_at().await;
     client.send(DATA, END_STREAM, 3, b"the rest").await;
@@ -330,11 +330,11 @@ async fn draining_finishes_open_streams_and_takes_no_new_ones() {
     let mut client = RawHttp2::open(&world, &socket).await;
     client.get(1, "/held").await;
     client.post(3, "/held", &[]).await;
-    until("they are there", || origin.seen().len() == 2).await;
+    until("both requests are at the origin", || origin.seen().len() == 2).await;
     let mut sender = world.http2(&socket).await;
     let request = Request::builder().uri(format!("https://{}/held", socket.host())).body(text("")).unwrap();
     let polite = tokio::spawn(sender.send_request(request));
-    until("it is there", || origin.seen().len() == 3).await;
+    until("the third request is at the origin", || origin.seen().len() == 3).await;
     world.shutdown.trigger();
     // Section 6.8: the first GOAWAY may leave the last stream open. The last GOAWAY names the last stream.
     client

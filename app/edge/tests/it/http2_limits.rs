@@ -37,7 +37,7 @@ async fn an_idle_connection_gets_pings_and_stays_usable() {
     let mut client = RawHttp2::open(&world, &socket).await;
     for stream in [1, 3] {
         let asked = client.asked;
-        client.read_until("it is asked", |client| client.asked > asked || client.ended).await;
+        client.read_until("the edge sends a ping", |client| client.asked > asked || client.ended).await;
         client.get(stream, "/").await;
         assert_eq!(client.outcome(stream).await, Status(200));
     }
@@ -96,7 +96,7 @@ async fn a_blocked_stream_does_not_block_others() {
     let mut client = RawHttp2::open_with(&world, &socket, &[(INITIAL_WINDOW_SIZE, 1_000)]).await;
     client.grant(0, 10_000_000).await;
     client.get(1, &format!("/bytes/{LENGTH}")).await;
-    client.read_until("it is stuck", |client| client.got(1) == 1_000).await;
+    client.read_until("the window of the first stream is used up", |client| client.got(1) == 1_000).await;
     for stream in [3, 5] {
         client.get(stream, "/bytes/1000").await;
         assert_eq!(client.outcome(stream).await, Status(200));
@@ -331,7 +331,7 @@ async fn streams_beyond_the_limit_are_refused_and_others_go_on() {
     client.get(number(most + 5), "/").await;
     assert_eq!(client.outcome(number(most + 5)).await, Status(200));
     assert_eq!(origin.seen().len(), most as usize + 1);
-    until("they are counted", || counted(&world, "streams_reset", REFUSED_STREAM) == 5).await;
+    until("the refused streams are counted", || counted(&world, "streams_reset", REFUSED_STREAM) == 5).await;
 }
 
 #[tokio::test]
@@ -381,7 +381,7 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_goes_on() {
     // Such requests count without a socket, because the edge never reads their host.
     let lines = [r#"edge_refusals_total{reason="malformed"} 4"#, r#"requests_total{socket="none",status="4xx"} 4"#];
     let is_counted = || lines.iter().all(|line| world.edge.metrics_text().unwrap().contains(line));
-    until("they are counted", is_counted).await;
+    until("the refused requests are counted", is_counted).await;
 }
 
 /// A step of a flood that a client repeats, with `number` counting from 0.
@@ -439,7 +439,7 @@ async fn a_flood_from_a_client_that_reads_nothing_costs_little_memory() {
             let (asked, rested) = (origin.seen().len(), resident_bytes());
             number = client.settings[&MAX_CONCURRENT_STREAMS] - 1;
             client.write(&(0..number).flat_map(|number| again(number, &head)).collect::<Vec<_>>()).await;
-            until("they are there", || origin.seen().len() >= asked + number as usize).await;
+            until("the requests are at the origin", || origin.seen().len() >= asked + number as usize).await;
             let each = resident_bytes().saturating_sub(rested) / number as usize;
             assert!(each < MAX_REQUEST_BYTES, "{each} bytes for each of {number} requests");
         }

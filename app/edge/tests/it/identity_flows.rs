@@ -128,7 +128,7 @@ async fn a_download_and_a_waiting_request_end_with_the_login() {
     soon(download.read_exact(&mut some)).await.unwrap();
     fixture.identities.end_sessions(|_| true);
     let rest = read_rest(&mut download).await;
-    assert!(!rest.ends_with(b"0\r\n\r\n"), "it is not taken for complete");
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "the download does not look complete");
     let response = read_response(&mut waits).await;
     assert_eq!(response.status, 403, "{}", response.head);
     assert!(revocations(&fixture, 2));

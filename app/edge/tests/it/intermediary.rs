@@ -153,7 +153,7 @@ async fn max_forwards_is_decremented_and_obeyed() {
     let head = client.head("OPTIONS", "/", &[("max-forwards", "0")]);
     client.send(HEADERS, END_HEADERS | END_STREAM, 1, &head).await;
     assert_eq!(client.outcome(1).await, Status(204));
-    assert!(heads.try_recv().is_err(), "nothing of that reached the origin");
+    assert!(heads.try_recv().is_err(), "none of these requests reached the origin");
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ async fn requests_above_the_rate_get_429_with_retry_after() {
         client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
         responses.push(read_response(&mut client).await);
     }
-    assert_eq!(responses[0].status, 200, "one at once is allowed");
+    assert_eq!(responses[0].status, 200, "one request at once is allowed");
     let refused = responses.iter().find(|response| response.status == 429).expect("five within a second are not");
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert!(refused.text().contains("no more requests at the moment"), "{}", refused.text());

@@ -49,9 +49,9 @@ async fn request_smuggling_gets_an_error_page_and_ends_the_connection() {
         assert!(matches!(response.status, 400 | 414 | 431 | 501 | 505), "{} for {start:?}", response.status);
         assert!(response.text().contains(response.header("x-request-id").unwrap()), "{start:?}");
         assert_eq!(response.header("connection"), Some("close"), "{start:?}");
-        assert_eq!(read_rest(&mut client).await, b"", "something was answered after {start:?}");
+        assert_eq!(read_rest(&mut client).await, b"", "the edge sent a second response after {start:?}");
     }
-    assert_eq!(reached.load(Ordering::SeqCst), 0, "something reached the origin");
+    assert_eq!(reached.load(Ordering::SeqCst), 0, "a malformed request reached the origin");
     assert_eq!(world.edge.metrics_text().unwrap().matches("reason=\"malformed\"").count(), 1);
 }
 

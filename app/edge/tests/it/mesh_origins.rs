@@ -90,7 +90,8 @@ async fn an_unhealthy_origin_gets_no_requests_from_other_edges() {
     };
     assert_eq!(names(4).await, ["200 one", "200 one", "200 two", "200 two"]);
     moods[0].store(false, Ordering::SeqCst);
-    until("it is found unwell where it is checked", || b.health_of(one) == Some(OriginHealth::Unwell)).await;
+    until("the edge with the tunnel finds the origin unhealthy", || b.health_of(one) == Some(OriginHealth::Unwell))
+        .await;
     // The client's edge has no news yet. The holder refuses its streams, and the requests go to the other origin. The
     // edge sends no request that it cannot repeat over connections idle for more than three seconds.
     tokio::time::sleep(Duration::from_millis(3_100)).await;
@@ -103,7 +104,7 @@ async fn an_unhealthy_origin_gets_no_requests_from_other_edges() {
     assert!(refused > 0);
     // After the announcement, the client's edge does not try this origin.
     installation.announce(&[&b]);
-    until("it is known", || healthy() == 1).await;
+    until("the client's edge knows the health", || healthy() == 1).await;
     assert_eq!(names(10).await, vec!["200 two"; 10]);
     assert_eq!(b.counted(r#"sallyport_mesh_failures_total{reason="unwell"}"#), refused);
     // No origin is healthy, so clients get 503.
@@ -121,7 +122,7 @@ async fn an_unhealthy_origin_gets_no_requests_from_other_edges() {
     let response = soon(none()).await;
     assert!(response.text().contains("no-healthy-origin"), "{}", response.text());
     moods[0].store(true, Ordering::SeqCst);
-    until("it is well again", || b.health_of(one) == Some(OriginHealth::Well)).await;
+    until("the origin is healthy again", || b.health_of(one) == Some(OriginHealth::Well)).await;
     installation.announce(&[&b]);
     assert_eq!(a.get(&socket, "/").await.text(), "one");
 }
@@ -140,7 +141,7 @@ async fn an_origin_that_refuses_connections_is_ejected_by_all_edges() {
         let response = a.get(&socket, "/").await;
         assert_eq!((response.status, response.text()), (200, "good"));
     }
-    until("it is left out", || b.health_of(dead) == Some(OriginHealth::LeftOut)).await;
+    until("the origin is ejected", || b.health_of(dead) == Some(OriginHealth::LeftOut)).await;
     installation.announce(&[&b]);
     until("the third edge knows", || {
         c.counted(&format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name)) == 1
@@ -187,7 +188,7 @@ async fn relayed_requests_and_flows_count_at_the_edge_with_the_tunnel() {
         own.push(client);
     }
     drop(relayed);
-    until("they are over", || b.figures_of(&socket, one).live == 0).await;
+    until("the relayed flows are over", || b.figures_of(&socket, one).live == 0).await;
 
     // A request counts until its response, and not while its connection idles.
     let (asked, may_answer) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -213,7 +214,7 @@ async fn relayed_requests_and_flows_count_at_the_edge_with_the_tunnel() {
             may_answer.add_permits(1);
         });
         assert_eq!(response.text(), "done");
-        until("it counts no more", || b.figures_of(&web, tunnel).live == 0).await;
+        until("the request counts no more", || b.figures_of(&web, tunnel).live == 0).await;
     }
 }
 
@@ -228,11 +229,11 @@ async fn an_edge_does_not_dial_addresses_of_other_edges() {
     installation.announce(&[&a, &b]);
     let failed = |edge: &MeshEdge| edge.counted(r#"sallyport_edge_direct_dials_total{outcome="failed"}"#);
     assert_eq!(a.world.get(&web, "/").await.status, 502);
-    assert_eq!((failed(&a), failed(&b)), (1, 0), "it does not even go there");
+    assert_eq!((failed(&a), failed(&b)), (1, 0), "edge a refuses the address of edge b");
     // Every edge serves the port of a socket.
     tcp.direct(&b.world, &b.port(&tcp).to_string());
     let mut client = connect(a.port(&tcp)).await;
-    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "it is reset");
+    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "the connection is reset");
     // A client that gets a reset at once may have connected twice.
     assert!(failed(&a) >= 2 && failed(&b) == 0);
 }

@@ -279,7 +279,7 @@ impl RawHttp2 {
 
     /// Reads until the request has an outcome.
     pub(crate) async fn outcome(&mut self, stream: u32) -> Outcome {
-        self.read_until("something becomes of the request", |client| client.became(stream).is_some()).await;
+        self.read_until("the request has an outcome", |client| client.became(stream).is_some()).await;
         self.became(stream).unwrap()
     }
 

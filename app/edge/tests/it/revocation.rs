@@ -311,7 +311,7 @@ async fn requests_that_a_new_policy_allows_go_on() {
     let mut chunk = [0; 7];
     soon(client.read_exact(&mut chunk)).await.unwrap();
     let kept = tokio::time::timeout(std::time::Duration::from_millis(300), client.read_u8()).await;
-    assert!(kept.is_err(), "it goes on");
+    assert!(kept.is_err(), "the stream without a revocation goes on");
     // The edge refuses CONNECT, so no CONNECT tunnel needs to be cut.
     let connect = format!("CONNECT {}:443 HTTP/1.1\r\nHost: {0}:443\r\n\r\n", scene.socket.host());
     assert_eq!(scene.fixture.world.raw(&scene.socket, connect.as_bytes()).await.status, 501);

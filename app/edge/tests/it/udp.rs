@@ -357,7 +357,7 @@ async fn the_amplification_limit_covers_all_flows_of_an_address() {
     for client in &clients {
         client.0.send(b"?").await.unwrap();
     }
-    until("something is not sent", || {
+    until("datagrams are dropped", || {
         world.edge.metrics_text().unwrap().contains(r#"datagrams_dropped_total{reason="amplification"}"#)
     })
     .await;
