@@ -46,14 +46,14 @@ impl RefusedAddresses {
 /// What was wrong with the certificate in a failed handshake; `None` if the handshake failed for another reason.
 pub(crate) fn refusal(error: &io::Error) -> Option<&'static str> {
     match error.get_ref()?.downcast_ref::<Error>()? {
-        Error::NoCertificatesPresented => Some("no certificate was shown"),
+        Error::NoCertificatesPresented => Some("no certificate was presented"),
         Error::InvalidCertificate(why) => Some(match why {
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. } => "the certificate is not good at this time",
+            | CertificateError::NotValidYetContext { .. } => "the certificate is expired or not yet valid",
             CertificateError::ApplicationVerificationFailure => {
-                "the certificate is for another socket, or its login or token is not good here"
+                "the certificate is for another socket, or its login or token is not valid here"
             }
             _ => "the certificate is not of the organisation's authority, or not for clients",
         }),

@@ -32,7 +32,7 @@ use crate::{
     state::EdgeState,
 };
 
-/// The login of clients without an account, followed by the fingerprint of their key, if they have shown one.
+/// The login of clients without an account, followed by the fingerprint of their key, if they have presented one.
 const GUEST: &str = "guest";
 /// How long the client of a former login has to answer when the same key asks for the same port again.
 const MAX_SILENCE: Duration = Duration::from_secs(2);

@@ -36,8 +36,8 @@ async fn an_idle_connection_gets_pings_and_stays_usable() {
     let _connector = world.tunnel(&mut socket, origin.addr).await;
     let mut client = RawHttp2::open(&world, &socket).await;
     for stream in [1, 3] {
-        let asked = client.asked;
-        client.read_until("the edge sends a ping", |client| client.asked > asked || client.ended).await;
+        let pings = client.pings;
+        client.read_until("the edge sends a ping", |client| client.pings > pings || client.ended).await;
         client.get(stream, "/").await;
         assert_eq!(client.outcome(stream).await, Status(200));
     }

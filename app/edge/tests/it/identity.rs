@@ -512,10 +512,10 @@ async fn a_service_token_grants_access() {
     fixture.identities.put_token(ServiceTokenRoute { expires_at: Some(now()), ..token(3) });
     fixture.identities.put_token(ServiceTokenRoute { sockets: vec![SocketId::from_random([77; 16])], ..token(4) });
     fixture.identities.put_token(ServiceTokenRoute { name: "other".into(), ..token(5) });
-    let shown = |number: u8, secret: &str| {
+    let token_fields = |number: u8, secret: &str| {
         format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: {secret}\r\n", token(number).id)
     };
-    let echoed = fixture.ask(&socket, "GET /", &shown(1, "the secret")).await;
+    let echoed = fixture.ask(&socket, "GET /", &token_fields(1, "the secret")).await;
     assert_eq!(echoed.status, 200, "{}", echoed.text());
     assert!(
         field(echoed.text(), "x-auth-provider") == Some("service") && field(echoed.text(), "x-auth-name") == Some("ci")
@@ -527,22 +527,22 @@ async fn a_service_token_grants_access() {
     );
     let ann = fixture.cookie(socket.route.id, &fixture.login(1, "ann@example.com"), now());
     for (line, lines, status) in [
-        ("GET /", shown(1, "another"), 401),
-        ("GET /", shown(9, "the secret"), 401),
-        ("GET /", shown(2, "the secret"), 401),
-        ("GET /", shown(3, "the secret"), 401),
-        ("GET /", shown(4, "the secret"), 401),
-        ("GET /", shown(5, "the secret"), 403),
-        ("POST /", shown(1, "the secret"), 403),
-        ("GET /", format!("{ann}{}", shown(1, "another")), 401),
-        ("GET /", format!("{}{}", shown(1, "the secret"), shown(1, "the secret")), 401),
+        ("GET /", token_fields(1, "another"), 401),
+        ("GET /", token_fields(9, "the secret"), 401),
+        ("GET /", token_fields(2, "the secret"), 401),
+        ("GET /", token_fields(3, "the secret"), 401),
+        ("GET /", token_fields(4, "the secret"), 401),
+        ("GET /", token_fields(5, "the secret"), 403),
+        ("POST /", token_fields(1, "the secret"), 403),
+        ("GET /", format!("{ann}{}", token_fields(1, "another")), 401),
+        ("GET /", format!("{}{}", token_fields(1, "the secret"), token_fields(1, "the secret")), 401),
         ("GET /", format!("Sallyport-Token-Id: {}\r\n", token(1).id), 401),
-        ("GET /", shown(1, &"x".repeat(300)), 401),
+        ("GET /", token_fields(1, &"x".repeat(300)), 401),
     ] {
         assert_eq!(fixture.ask(&socket, line, &lines).await.status, status, "{line} {lines}");
     }
     fixture.identities.remove_token(token(1).id);
-    assert_eq!(fixture.ask(&socket, "GET /", &shown(1, "the secret")).await.status, 401);
+    assert_eq!(fixture.ask(&socket, "GET /", &token_fields(1, "the secret")).await.status, 401);
 }
 
 #[tokio::test]
@@ -555,7 +555,7 @@ async fn a_service_token_shows_its_configured_identity_and_matches_no_person() {
         ..machine(1)
     };
     fixture.identities.put_token(named.clone());
-    let shown = format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: the secret\r\n", named.id);
+    let token_fields = format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: the secret\r\n", named.id);
     // The socket allows all of example.com, by its own list and by a policy. The address of a token is not a person's
     // address.
     let people = r#"{"allow":[{"who":{"emails":["ann@example.com"]}},{"who":{"email_domains":["example.com"]}}]}"#;
@@ -564,7 +564,7 @@ async fn a_service_token_shows_its_configured_identity_and_matches_no_person() {
         socket.route.policies =
             vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".into(), document: document.into() }];
         fixture.world.routes.put(socket.route.clone());
-        let response = fixture.ask(&socket, "GET /", &shown).await;
+        let response = fixture.ask(&socket, "GET /", &token_fields).await;
         assert_eq!(response.status, status, "{}", response.text());
         if status == 200 {
             let echoed = response.text();
@@ -573,7 +573,7 @@ async fn a_service_token_shows_its_configured_identity_and_matches_no_person() {
             assert_eq!(field(echoed, "x-auth-provider"), Some("service"), "the provider shows a machine");
         }
     }
-    let who = fixture.ask(&socket, "GET /.sallyport/whoami", &shown).await;
+    let who = fixture.ask(&socket, "GET /.sallyport/whoami", &token_fields).await;
     assert!(who.text().contains("\"service\":\"ci\",\"email\":\"ann@example.com\""), "{}", who.text());
 }
 

@@ -217,7 +217,7 @@ async fn invalid_certificates_are_refused() {
     };
     assert_eq!(record.identity.as_deref(), Some("eve@evil.test"));
     assert_eq!(strangers, 5, "{rules:?}");
-    assert!(rules.contains("no certificate was shown"), "{rules:?}");
+    assert!(rules.contains("no certificate was presented"), "{rules:?}");
     // Without an authority, every certificate is refused.
     let config = place.client(&place.authority, &place.wanted(&ann), TLS13);
     place.socket.route.client_authority = None;

@@ -173,7 +173,7 @@ pub(crate) struct RawHttp2 {
     pub(crate) goaways: Vec<(u32, u32)>,
     pub(crate) pongs: Vec<Vec<u8>>,
     /// The number of pings from the edge.
-    pub(crate) asked: usize,
+    pub(crate) pings: usize,
     /// The window that the edge granted for the connection by WINDOW_UPDATE, in bytes.
     pub(crate) granted: usize,
     pub(crate) ended: bool,
@@ -192,7 +192,7 @@ impl RawHttp2 {
             settings_taken: 0,
             goaways: Vec::new(),
             pongs: Vec::new(),
-            asked: 0,
+            pings: 0,
             granted: 0,
             ended: false,
         }
@@ -341,7 +341,7 @@ impl RawHttp2 {
             }
             PING if flags & ACK != 0 => self.pongs.push(payload),
             PING => {
-                self.asked += 1;
+                self.pings += 1;
                 self.send(PING, ACK, 0, &payload).await;
             }
             GOAWAY => self.goaways.push((number(0), number(4))),
