@@ -114,7 +114,7 @@ impl Edge {
         }
     }
 
-    /// Disconnects ssh clients whose tunnel or key was removed, as the routes change.
+    /// Disconnects ssh clients of removed tunnels or keys, as the routes change.
     async fn follow_ssh(&self) {
         let Some(ssh) = self.ssh.get() else { return };
         let (mut changes, mut logins) = (self.state.routes.subscribe(), ssh.tunnels.login_changes());

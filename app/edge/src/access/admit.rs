@@ -91,8 +91,8 @@ pub(crate) async fn admit_flow(
 /// The decision of the socket's policies on a flow that is not HTTP; `None` if the socket has no policies.
 pub(crate) fn judge(access: &Access, rules: &Rules, client: IpAddr, identity: Option<&Identity>) -> Option<Ruling> {
     let port = rules.route().port.unwrap_or(access.state.config.public_port);
-    let asked = AccessRequest { client, method: None, path: None, port };
-    Some(rules.judge()?.decide(identity, &asked, access.state.config.geo.as_deref(), access::now()))
+    let request = AccessRequest { client, method: None, path: None, port };
+    Some(rules.judge()?.decide(identity, &request, access.state.config.geo.as_deref(), access::now()))
 }
 
 /// Checks the access list of the socket, and returns its rules.

@@ -28,8 +28,8 @@ impl RefusedCertificate {
     }
 }
 
-/// The identity in this certificate, whose signature and dates are checked. `None` if the certificate is for another
-/// socket, or its login has ended or belongs to another organisation.
+/// The identity in this certificate. The verifier of the handshake has checked the signature and the dates. `None` if
+/// the certificate is for another socket, or its login has ended or belongs to another organisation.
 pub(crate) fn holder(access: &Access, route: &SocketRoute, der: &[u8]) -> Option<Identity> {
     let asks = route.settings.identity.as_ref()?;
     if let Some(machine) = machine(access, route, der) {
@@ -52,7 +52,7 @@ fn machine(access: &Access, route: &SocketRoute, der: &[u8]) -> Option<Identity>
     (holder.not_after > now() && judge::is_good_token(&token, route, now())).then_some(Identity::Service(token))
 }
 
-/// TLS for the HTTP socket of this name, if machines may show certificates there; `None` if not.
+/// TLS for the HTTP socket of this name, if machines may present certificates there; `None` if not.
 ///
 /// A certificate that is not a valid one of a machine fails the handshake, so that the error shows at once.
 pub(crate) fn http_server_config(
@@ -67,11 +67,11 @@ pub(crate) fn http_server_config(
     if !access.identity.parts()?.identities.has_certificates(route.account, now()) {
         return None;
     }
-    let welcome = {
+    let is_accepted = {
         let (access, route) = (access.clone(), route.clone());
         Arc::new(move |der: &[u8]| machine(&access, &route, der).is_some())
     };
-    match server_config_for_some_holders(base, certificates.clone(), server_name.to_owned(), &authority, welcome) {
+    match server_config_for_some_holders(base, certificates.clone(), server_name.to_owned(), &authority, is_accepted) {
         Ok(config) => Some((config, route)),
         Err(error) => {
             tracing::warn!(socket = %route.id, %error, "the authority of a socket's organisation cannot be used: client certificates are not accepted");
@@ -80,8 +80,8 @@ pub(crate) fn http_server_config(
     }
 }
 
-/// TLS for this `tls` socket. The client must show a certificate of the organisation's authority, of a login that the
-/// policies admit. `None` if no certificate can be checked.
+/// TLS for this `tls` socket. The client must present a certificate of the organisation's authority, of a login that
+/// the policies admit. `None` if no certificate can be checked.
 pub(crate) fn server_config(
     access: &Arc<Access>,
     base: &ServerConfig,
@@ -89,29 +89,30 @@ pub(crate) fn server_config(
     route: &Arc<SocketRoute>,
     rules: &Arc<Rules>,
     client: IpAddr,
-    shown: &Arc<RefusedCertificate>,
+    refused: &Arc<RefusedCertificate>,
 ) -> Option<Arc<ServerConfig>> {
     let name = format!("{}.{}", route.name, access.state.config.domain);
     let authority = route.client_authority.as_deref()?;
-    let welcome = {
-        let (access, route, rules, shown) = (access.clone(), route.clone(), rules.clone(), shown.clone());
+    let is_accepted = {
+        let (access, route, rules, refused) = (access.clone(), route.clone(), rules.clone(), refused.clone());
         Arc::new(move |der: &[u8]| {
             let Some(identity) = holder(&access, &route, der) else { return false };
             let port = route.port.unwrap_or(access.state.config.public_port);
-            let asked = AccessRequest { client, method: None, path: None, port };
+            let request = AccessRequest { client, method: None, path: None, port };
             let Some(judge) = rules.judge() else { return false };
-            let ruling = judge.decide(Some(&identity), &asked, access.state.config.geo.as_deref(), now());
+            let ruling = judge.decide(Some(&identity), &request, access.state.config.geo.as_deref(), now());
             if !ruling.allowed {
-                let refused = (identity, ruling.rule);
-                *shown.refused.lock() = Some(refused);
+                let refusal = (identity, ruling.rule);
+                *refused.refused.lock() = Some(refusal);
             }
             ruling.allowed
         })
     };
-    match server_config_for_holders(base, certificates, name, &route.settings.alpn, authority, welcome) {
+    match server_config_for_holders(base, certificates, name, &route.settings.alpn, authority, is_accepted) {
         Ok(config) => Some(config),
         Err(error) => {
-            tracing::warn!(socket = %route.id, %error, "the authority of a socket's organisation cannot be used: no client can enter");
+            tracing::warn!(socket = %route.id, %error, "the authority of a socket's organisation cannot be used: \
+                 no client is admitted");
             None
         }
     }

@@ -7,7 +7,7 @@ use http::{
     header::{COOKIE, HeaderName, SET_COOKIE},
 };
 
-/// Tells a browser what to delete (W3C Clear Site Data section 3.1).
+/// The field that lists what a browser deletes (W3C Clear Site Data section 3.1).
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// The login at this socket.

@@ -7,16 +7,16 @@ use super::AccessPage;
 pub(crate) enum Denial {
     /// The policies refuse it.
     Denied,
-    /// The policies need an identity, and this edge has no data of logins.
-    NobodyKnown,
+    /// The policies need an identity, and this edge has no data about logins.
+    IdentityUnavailable,
     /// No page exists under this path of `/.sallyport/`.
     UnknownPath,
-    /// The edge answers with a page, a redirect or a problem document.
+    /// The edge responds with a page, a redirect or a problem document.
     Page(AccessPage),
 }
 
 impl From<AccessPage> for Denial {
-    fn from(answer: AccessPage) -> Self {
-        Self::Page(answer)
+    fn from(page: AccessPage) -> Self {
+        Self::Page(page)
     }
 }

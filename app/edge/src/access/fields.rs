@@ -33,7 +33,7 @@ pub(super) struct AssertionCache {
 
 #[derive(Debug)]
 struct CachedAssertion {
-    who: Identity,
+    identity: Identity,
     fields: Fields,
     at: i64,
 }
@@ -44,8 +44,8 @@ impl CachedAssertion {
     }
 
     /// Whether the assertion belongs to this very login object: a replaced object may have other contents.
-    fn is_of(&self, who: &Identity) -> bool {
-        match (&self.who, who) {
+    fn is_of(&self, identity: &Identity) -> bool {
+        match (&self.identity, identity) {
             (Identity::Person(one), Identity::Person(other)) => Arc::ptr_eq(one, other),
             (Identity::Service(one), Identity::Service(other)) => Arc::ptr_eq(one, other),
             _ => false,
@@ -55,19 +55,21 @@ impl CachedAssertion {
 
 impl IdentityState {
     /// The header fields with the identity for the origin of this socket. `None` if they cannot be made.
-    pub(super) fn fields(&self, who: &Identity, route: &SocketRoute, url: &str, now: i64) -> Option<Fields> {
-        let id = match who {
+    pub(super) fn fields(&self, identity: &Identity, route: &SocketRoute, url: &str, now: i64) -> Option<Fields> {
+        let id = match identity {
             Identity::Person(session) => *session.id.as_bytes(),
             Identity::Service(token) => *token.id.as_bytes(),
         };
         let key = (route.id, id);
         {
             let cache = self.assertions.lock();
-            if let Some(cached) = cache.by_login.get(&key).filter(|cached| cached.is_fresh(now) && cached.is_of(who)) {
+            if let Some(cached) =
+                cache.by_login.get(&key).filter(|cached| cached.is_fresh(now) && cached.is_of(identity))
+            {
                 return Some(cached.fields.clone());
             }
         }
-        let fields = self.make(who, url, now)?;
+        let fields = self.make(identity, url, now)?;
         let mut cache = self.assertions.lock();
         if cache.by_login.len() >= MAX_CACHED {
             cache.by_login.retain(|_, cached| cached.is_fresh(now));
@@ -75,15 +77,15 @@ impl IdentityState {
                 cache.by_login.clear();
             }
         }
-        cache.by_login.insert(key, CachedAssertion { who: who.clone(), fields: fields.clone(), at: now });
+        cache.by_login.insert(key, CachedAssertion { identity: identity.clone(), fields: fields.clone(), at: now });
         Some(fields)
     }
 
-    fn make(&self, who: &Identity, url: &str, now: i64) -> Option<Fields> {
+    fn make(&self, identity: &Identity, url: &str, now: i64) -> Option<Fields> {
         let jti = format!("{:032x}", u128::from_be_bytes(ids::random()));
         let (id, no_groups) =
-            (if let Identity::Service(token) = who { token.id.to_string() } else { String::new() }, []);
-        let assertion = match who {
+            (if let Identity::Service(token) = identity { token.id.to_string() } else { String::new() }, []);
+        let assertion = match identity {
             Identity::Person(session) => Assertion {
                 iss: &self.login_url,
                 aud: url,

@@ -80,7 +80,7 @@ impl Principal {
 }
 
 /// Drops cookies of an origin's response that carry the edge's own names, or that reach other hosts.
-pub(crate) fn filter_answer_cookies(
+pub(crate) fn filter_response_cookies(
     access: &Access,
     principal: Option<&Principal>,
     host: &RequestHost,
@@ -93,24 +93,24 @@ pub(crate) fn filter_answer_cookies(
     }
 }
 
-/// An identity, and how it was shown.
+/// An identity, and how the request proves it.
 pub(super) struct KnownIdentity {
     pub(super) identity: Identity,
-    /// The cookie, if a cookie showed it.
+    /// The cookie, if a cookie proves it.
     pub(super) cookie: Option<SocketCookie>,
     /// Whether browsers send it on their own, whichever page sends the request.
     is_ambient: bool,
 }
 
-/// What made the browser send a request.
+/// The kind of page that made a browser send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
     /// A page of the socket itself.
-    Itself,
+    SameOrigin,
     /// A page of another origin.
-    Other,
+    OtherOrigin,
     /// No page: a person's navigation, or a program that is no browser.
-    Nobody,
+    NoPage,
 }
 
 /// A request to a socket with an identity or policies.
@@ -122,7 +122,7 @@ pub(super) struct Visit<'a> {
     pub(super) host: &'a RequestHost,
     pub(super) head: &'a Parts,
     pub(super) cookies: OurCookies,
-    pub(super) shown: Option<&'a ClientCertificate>,
+    pub(super) certificate: Option<&'a ClientCertificate>,
     pub(super) id: RequestId,
     pub(super) now: i64,
 }
@@ -171,8 +171,9 @@ pub(crate) fn authorize_request(
     }
     let now = now();
     let (method, path) = (Some(head.method.as_str()), Some(head.uri.path()));
-    let asked = AccessRequest { client: address, method, path, port };
-    let decide = |who: Option<&Identity>| judge.decide(who, &asked, access.state.config.geo.as_deref(), now);
+    let request = AccessRequest { client: address, method, path, port };
+    let decide =
+        |identity: Option<&Identity>| judge.decide(identity, &request, access.state.config.geo.as_deref(), now);
     let Some(asks) = judge.asks() else {
         let Ruling { allowed, rule } = decide(None);
         record(None, rule);
@@ -183,16 +184,16 @@ pub(crate) fn authorize_request(
             Err(Denial::Denied)
         };
     };
-    let Some(parts) = access.identity.parts() else { return Err(Denial::NobodyKnown) };
+    let Some(parts) = access.identity.parts() else { return Err(Denial::IdentityUnavailable) };
     let route = rules.route();
-    let shown = source.certificate;
-    let visit = Visit { access, parts, route, asks, host, head, cookies, shown, id: source.id, now };
-    let known = visit.who()?;
+    let certificate = source.certificate;
+    let visit = Visit { access, parts, route, asks, host, head, cookies, certificate, id: source.id, now };
+    let known = visit.identify()?;
     if head.uri.path().starts_with(OWN_PATHS) {
         if let Some(known) = &known {
             record(Some(&known.identity), "a page of this server".to_owned());
         }
-        return Err(own_paths::answer(&visit, known.as_ref(), |who| decide(Some(who)).allowed));
+        return Err(own_paths::respond(&visit, known.as_ref(), |identity| decide(Some(identity)).allowed));
     }
     let Some(known) = known else { return Err(visit.login_wanted()) };
     let Ruling { allowed, rule } = match &known.identity {
@@ -211,7 +212,8 @@ pub(crate) fn authorize_request(
         record(Some(&known.identity), "a page of another site sent it".to_owned());
         return Err(visit.elsewhere_refused().into());
     }
-    let fields = access.identity.fields(&known.identity, route, &visit.own_url(), now).ok_or(Denial::NobodyKnown)?;
+    let fields =
+        access.identity.fields(&known.identity, route, &visit.own_url(), now).ok_or(Denial::IdentityUnavailable)?;
     access.state.metrics.identity("allowed");
     let renewal = visit.renewal(&known);
     revalidation.set_identity(Some(known.identity));
@@ -220,12 +222,12 @@ pub(crate) fn authorize_request(
 
 impl Visit<'_> {
     /// The identity of the request: by a service token, by the client certificate, or by the cookie of this socket.
-    fn who(&self) -> Result<Option<KnownIdentity>, Denial> {
+    fn identify(&self) -> Result<Option<KnownIdentity>, Denial> {
         let fields = &self.head.headers;
         let (machine, is_ambient) = if fields.contains_key(TOKEN_ID) || fields.contains_key(TOKEN_SECRET) {
             (self.machine(), false)
-        } else if let Some(shown) = self.shown {
-            (self.certified(shown), true)
+        } else if let Some(certificate) = self.certificate {
+            (self.certified(certificate), true)
         } else {
             return Ok(self.person());
         };
@@ -240,9 +242,9 @@ impl Visit<'_> {
 
     /// The machine of the connection's client certificate. Looked up for every request, because its token may have
     /// ended.
-    fn certified(&self, shown: &ClientCertificate) -> Option<Identity> {
-        let token = self.parts.identities.token(shown.token?)?;
-        let is_good = !shown.is_over(self.now) && judge::is_good_token(&token, self.route, self.now);
+    fn certified(&self, certificate: &ClientCertificate) -> Option<Identity> {
+        let token = self.parts.identities.token(certificate.token?)?;
+        let is_good = !certificate.is_over(self.now) && judge::is_good_token(&token, self.route, self.now);
         is_good.then_some(Identity::Service(token))
     }
 
@@ -317,22 +319,22 @@ impl Visit<'_> {
     /// because all sockets of the domain are one site to a browser.
     fn is_from_elsewhere(&self, is_upgrade: bool) -> bool {
         let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&self.head.method);
-        (!is_safe || is_upgrade) && self.sender() == Sender::Other
+        (!is_safe || is_upgrade) && self.sender() == Sender::OtherOrigin
     }
 
-    /// What sent the request, as far as the browser says. A page that hides its location sends the origin `null`
-    /// (Referrer-Policy). For `null` and for no origin at all, Sec-Fetch-Site decides, which no page can set.
+    /// The sender of the request, as far as the browser reports it. A page that hides its location sends the origin
+    /// `null` (Referrer-Policy). For `null` and for no origin at all, Sec-Fetch-Site decides, which no page can set.
     pub(super) fn sender(&self) -> Sender {
         let fields = &self.head.headers;
         let own = format!("https://{}", self.host.as_str());
         let site = fields.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
         let mut origins = fields.get_all(ORIGIN).iter().map(HeaderValue::as_bytes);
         match (origins.next(), origins.next(), site) {
-            (_, Some(_), _) => Sender::Other,
-            (Some(origin), None, _) if origin.eq_ignore_ascii_case(own.as_bytes()) => Sender::Itself,
-            (None | Some(b"null"), None, Some(b"same-origin")) => Sender::Itself,
-            (None, None, None | Some(b"none")) => Sender::Nobody,
-            _ => Sender::Other,
+            (_, Some(_), _) => Sender::OtherOrigin,
+            (Some(origin), None, _) if origin.eq_ignore_ascii_case(own.as_bytes()) => Sender::SameOrigin,
+            (None | Some(b"null"), None, Some(b"same-origin")) => Sender::SameOrigin,
+            (None, None, None | Some(b"none")) => Sender::NoPage,
+            _ => Sender::OtherOrigin,
         }
     }
 
@@ -347,13 +349,13 @@ impl Visit<'_> {
         let refusal = Refusal {
             status: StatusCode::UNAUTHORIZED,
             code: "login-required",
-            title: "Who are you?",
-            detail: "This service is for those who have logged in: open it in a browser, or send a service token in \
-                     the fields Sallyport-Token-Id and Sallyport-Token-Secret."
+            title: "Sign in to continue",
+            detail: "This service requires sign-in: open it in a browser, or send a service token in the fields \
+                     Sallyport-Token-Id and Sallyport-Token-Secret."
                 .to_owned(),
             login_url: Some(&login_url),
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site()).into()
+        refusal.respond(Format::wanted(&self.head.headers), self.id, &self.access.state.site()).into()
     }
 
     /// Redirects the browser to the login.
@@ -370,7 +372,7 @@ impl Visit<'_> {
             at: self.now,
         };
         let sealed = self.parts.seal(Purpose::LoginRequest, &request).zip(self.parts.seal(Purpose::Binding, &binding));
-        let Some((request, binding)) = sealed else { return Denial::NobodyKnown };
+        let Some((request, binding)) = sealed else { return Denial::IdentityUnavailable };
         let to = format!("{}/start?request={request}", self.access.identity.login_url);
         AccessPage::redirect("login-required", StatusCode::FOUND, &to, self.id)
             .with_cookies([cookies::set(cookies::BINDING, &binding, LOGIN_SECONDS)])
@@ -387,50 +389,55 @@ impl Visit<'_> {
         let refusal = Refusal {
             status: StatusCode::UNAUTHORIZED,
             code: "bad-token",
-            title: "Not a good token",
-            detail: "The service token, or that of the certificate, is not known, has ended, or is for other sockets."
+            title: "Invalid token",
+            detail: "The token of the request or its certificate is unknown, has ended, or is for other sockets."
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
+        refusal.respond(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
     }
 
     fn not_allowed(&self, known: &KnownIdentity) -> AccessPage {
-        let who = known.identity.label();
+        let name = known.identity.label();
         let format = Format::wanted(&self.head.headers);
         if format == Format::Html && known.cookie.is_some() {
             let wanted = self.head.uri.path_and_query().map_or("/", |path| path.as_str());
             let href = own_paths::login_path(wanted, true).into();
             let paragraphs = [
-                &format!(
-                    "You are signed in as `{who}`, and the owner of this service does not let that account in here."
-                )[..],
-                "Ask the owner, or use another account.",
+                &format!("You are signed in as `{name}`, and this account has no access to this service.")[..],
+                "Ask the owner of the service for access, or use another account.",
             ];
             let actions = vec![Action::Link { href, label: "Use another account".into() }];
             let site = self.access.state.site();
             let by = (self.id, &*site);
-            return AccessPage::page("not-allowed", StatusCode::FORBIDDEN, "Not allowed", &paragraphs, actions, by);
+            return AccessPage::page(
+                "not-allowed",
+                StatusCode::FORBIDDEN,
+                "Access is denied",
+                &paragraphs,
+                actions,
+                by,
+            );
         }
         let refusal = Refusal {
             status: StatusCode::FORBIDDEN,
             code: "not-allowed",
-            title: "Not allowed",
-            detail: format!("The owner of this service does not let {who} do that."),
+            title: "Access is denied",
+            detail: format!("The owner of this service does not allow this request for {name}."),
             login_url: None,
         };
-        refusal.answer(format, self.id, &self.access.state.site())
+        refusal.respond(format, self.id, &self.access.state.site())
     }
 
     fn elsewhere_refused(&self) -> AccessPage {
         let refusal = Refusal {
             status: StatusCode::FORBIDDEN,
             code: "cross-site",
-            title: "From another site",
-            detail: "A page of another site sent this request with your login; only pages of this service may."
+            title: "Cross-site request denied",
+            detail: "A page of another site sent this request with your login. Only pages of this service may send it."
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
+        refusal.respond(Format::wanted(&self.head.headers), self.id, &self.access.state.site())
     }
 }

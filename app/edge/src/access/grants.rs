@@ -39,8 +39,8 @@ mod tests {
             used.uses((number << 8).to_be_bytes(), 160, 100);
         }
         assert!(used.until.len() <= MAX_USED_GRANTS);
-        assert!(!used.uses([7; 16], 160, 160), "it is remembered while it would be good");
-        assert!(!used.uses([8; 16], 160, 160), "there is no room: nobody comes in");
+        assert!(!used.uses([7; 16], 160, 160), "a used grant is kept while it would be valid");
+        assert!(!used.uses([8; 16], 160, 160), "a full table accepts no further grant");
         assert!(used.uses([8; 16], 221, 161), "what is old makes room");
     }
 }

@@ -42,7 +42,7 @@ use crate::{
 
 pub(crate) use certificates::{RefusedCertificate, holder, http_server_config, server_config};
 pub(crate) use denial::Denial;
-pub(crate) use gate::{RequestSource, authorize_request, filter_answer_cookies};
+pub(crate) use gate::{RequestSource, authorize_request, filter_response_cookies};
 pub(crate) use own_paths::let_login_arrive;
 pub(crate) use page::AccessPage;
 pub(crate) use refused_addresses::refusal;

@@ -1,5 +1,5 @@
-//! The paths under `/.sallyport/` at a socket with an identity or policies. The edge answers them; none reaches an
-//! origin.
+//! The paths under `/.sallyport/` at a socket with an identity or policies. The edge responds to them; none reaches
+//! an origin.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const JSON: &str = "application/json";
 const KEYS_CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
 
 /// The response to a request under `/.sallyport/`. `may` decides whether an identity may use the socket now.
-pub(super) fn answer(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> Denial {
+pub(super) fn respond(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> Denial {
     let is_read = visit.head.method == Method::GET || visit.head.method == Method::HEAD;
     let name = visit.head.uri.path().strip_prefix("/.sallyport/").unwrap_or_default();
     match (name, &visit.head.method) {
@@ -39,8 +39,8 @@ pub(super) fn answer(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl
         ("whoami", _) if is_read => who_am_i(visit, known, may).into(),
         ("jwks.json", _) if is_read => {
             let keys = visit.parts.assertions.key_set();
-            let answer = AccessPage::plain("own-page", StatusCode::OK, JSON, keys, visit.id);
-            answer.replacing(CACHE_CONTROL, KEYS_CACHE_CONTROL).into()
+            let page = AccessPage::plain("own-page", StatusCode::OK, JSON, keys, visit.id);
+            page.replacing(CACHE_CONTROL, KEYS_CACHE_CONTROL).into()
         }
         _ => Denial::UnknownPath,
     }
@@ -109,7 +109,7 @@ fn callback(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
     }
     let paragraphs = [
         "This login cannot be used: it is too old, was used before, or was begun in another browser.",
-        "Cookies of this site have to be allowed.",
+        "Your browser must accept the cookies of this site.",
     ];
     let actions = vec![Action::Link { href: login_path(&return_to, false).into(), label: "Log in again".into() }];
     let site = visit.access.state.site();
@@ -153,9 +153,9 @@ fn ask_logout(visit: &Visit<'_>) -> AccessPage {
 /// Ends the login at this socket and redirects to control, which ends the login everywhere. Only a page of this host
 /// may send this request.
 fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
-    if visit.sender() != Sender::Itself {
-        let paragraphs = ["This did not come from the page of this site that asks whether you want to log out."];
-        let actions = vec![Action::Link { href: "/.sallyport/logout".into(), label: "To that page".into() }];
+    if visit.sender() != Sender::SameOrigin {
+        let paragraphs = ["This request did not come from the logout page of this site."];
+        let actions = vec![Action::Link { href: "/.sallyport/logout".into(), label: "Open the logout page".into() }];
         let site = visit.access.state.site();
         let by = (visit.id, &*site);
         return AccessPage::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, actions, by);
@@ -168,8 +168,8 @@ fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
         _ => None,
     };
     // A browser without a login here may have one at control; it returns here at the end.
-    let says = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
-    let to = format!("{}/logout?{says}", visit.access.identity.login_url);
+    let query = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
+    let to = format!("{}/logout?{query}", visit.access.identity.login_url);
     let gone = [cookies::LOGIN, cookies::BINDING].map(|name| cookies::set(name, "", 0));
     AccessPage::redirect("own-page", StatusCode::SEE_OTHER, &to, visit.id).with_cookies(gone)
 }
@@ -178,7 +178,7 @@ fn logout(visit: &Visit<'_>, known: Option<&KnownIdentity>) -> AccessPage {
 fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Identity) -> bool) -> AccessPage {
     #[derive(Serialize)]
     #[serde(untagged)]
-    enum Who<'a> {
+    enum WhoAmI<'a> {
         Person {
             email: &'a str,
             name: Option<&'a str>,
@@ -194,15 +194,15 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Iden
             expires_at: Option<i64>,
             allowed: bool,
         },
-        Nobody {
+        Anonymous {
             email: Option<()>,
         },
     }
     let allowed = known.is_some_and(|known| may(&known.identity));
-    let (status, who) = match known.map(|known| &known.identity) {
+    let (status, body) = match known.map(|known| &known.identity) {
         Some(Identity::Person(session)) => {
             let person = &session.person;
-            let who = Who::Person {
+            let body = WhoAmI::Person {
                 email: person.email.as_str(),
                 name: person.name.as_deref(),
                 groups: &person.groups,
@@ -210,13 +210,13 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&KnownIdentity>, may: impl Fn(&Iden
                 expires_at: sallyport_identity::ends_at(session, visit.asks),
                 allowed,
             };
-            (StatusCode::OK, who)
+            (StatusCode::OK, body)
         }
         Some(Identity::Service(token)) => {
             let email = token.email.as_ref().map(sallyport_model::PersonEmail::as_str);
-            (StatusCode::OK, Who::Service { service: &token.name, email, expires_at: token.expires_at, allowed })
+            (StatusCode::OK, WhoAmI::Service { service: &token.name, email, expires_at: token.expires_at, allowed })
         }
-        None => (StatusCode::UNAUTHORIZED, Who::Nobody { email: None }),
+        None => (StatusCode::UNAUTHORIZED, WhoAmI::Anonymous { email: None }),
     };
-    AccessPage::plain("own-page", status, JSON, serde_json::to_vec(&who).unwrap_or_default(), visit.id)
+    AccessPage::plain("own-page", status, JSON, serde_json::to_vec(&body).unwrap_or_default(), visit.id)
 }

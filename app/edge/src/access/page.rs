@@ -64,7 +64,7 @@ impl AccessPage {
 
     /// Adds these cookies.
     pub(super) fn with_cookies(self, cookies: impl IntoIterator<Item = Option<HeaderValue>>) -> Self {
-        cookies.into_iter().fold(self, |answer, cookie| answer.with(SET_COOKIE, cookie))
+        cookies.into_iter().fold(self, |page, cookie| page.with(SET_COOKIE, cookie))
     }
 
     /// A redirect that browsers must not cache.
@@ -109,8 +109,8 @@ impl AccessPage {
 
 impl Refusal<'_> {
     /// The refusal for programs: a gRPC status for gRPC, `application/problem+json` (RFC 9457) for everything else.
-    pub(super) fn answer(&self, format: Format, id: RequestId, site: &Site) -> AccessPage {
-        let answer = if format == Format::Grpc {
+    pub(super) fn respond(&self, format: Format, id: RequestId, site: &Site) -> AccessPage {
+        let page = if format == Format::Grpc {
             let problem = Problem {
                 status: self.status,
                 code: self.code,
@@ -124,7 +124,7 @@ impl Refusal<'_> {
             AccessPage::plain(self.code, self.status, "application/problem+json", self.json(id), id)
         };
         let challenge = self.login_url.filter(|_| self.status == StatusCode::UNAUTHORIZED);
-        answer.with(
+        page.with(
             WWW_AUTHENTICATE,
             challenge.and_then(|url| HeaderValue::try_from(format!("Sallyport login=\"{url}\"")).ok()),
         )

@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// How many addresses are remembered. Refusals of further addresses are counted, but not recorded.
 const MAX_PARTIES: usize = 4_096;
 
-/// The addresses whose refusals were recorded lately (GCRA: one time for each address).
+/// The addresses with lately recorded refusals (GCRA: one time for each address).
 #[derive(Debug, Default)]
 pub(crate) struct RefusedAddresses {
     /// When the full burst of an address is available again.
@@ -46,14 +46,14 @@ impl RefusedAddresses {
 /// What was wrong with the certificate in a failed handshake; `None` if the handshake failed for another reason.
 pub(crate) fn refusal(error: &io::Error) -> Option<&'static str> {
     match error.get_ref()?.downcast_ref::<Error>()? {
-        Error::NoCertificatesPresented => Some("no certificate was shown"),
+        Error::NoCertificatesPresented => Some("no certificate was presented"),
         Error::InvalidCertificate(why) => Some(match why {
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. } => "the certificate is not good at this time",
+            | CertificateError::NotValidYetContext { .. } => "the certificate is expired or not yet valid",
             CertificateError::ApplicationVerificationFailure => {
-                "the certificate is for another socket, or its login or token is not good here"
+                "the certificate is for another socket, or its login or token is not valid here"
             }
             _ => "the certificate is not of the organisation's authority, or not for clients",
         }),
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(recorded, 5);
         assert!(!addresses.may_record(one, start + Duration::from_secs(59)));
         assert!(addresses.may_record(one, start + Duration::from_secs(60)));
-        assert!(addresses.may_record("192.0.2.2".parse().unwrap(), start), "others are others");
+        assert!(addresses.may_record("192.0.2.2".parse().unwrap(), start), "each address has its own limit");
         let six = |last: &str| format!("2001:db8::{last}").parse().unwrap();
         assert_eq!((0..9).filter(|n| addresses.may_record(six(&n.to_string()), start)).count(), 5, "one network");
         for n in 0..2 * MAX_PARTIES {
@@ -81,6 +81,6 @@ mod tests {
         }
         assert!(addresses.until.len() <= MAX_PARTIES);
         assert!(!addresses.may_record("203.0.113.1".parse().unwrap(), start));
-        assert!(addresses.may_record("203.0.113.1".parse().unwrap(), start + EVERY * 7), "what is old makes room");
+        assert!(addresses.may_record("203.0.113.1".parse().unwrap(), start + EVERY * 7), "expired entries make room");
     }
 }

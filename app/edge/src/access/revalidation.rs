@@ -100,8 +100,8 @@ impl AccessRevalidation {
             Some((method, path)) => (Some(method.as_str()), Some(path.as_str())),
             None => (None, None),
         };
-        let asked = AccessRequest { client: self.client, method, path, port: self.port };
-        judge.decide(identity.as_ref(), &asked, self.access.state.config.geo.as_deref(), now).allowed
+        let request = AccessRequest { client: self.client, method, path, port: self.port };
+        judge.decide(identity.as_ref(), &request, self.access.state.config.geo.as_deref(), now).allowed
     }
 }
 

@@ -1,4 +1,4 @@
-//! The revocation check of a request whose response is under way, kept where bytes are written.
+//! The revocation check of a request during its response, kept where bytes are written.
 //!
 //! A response body is polled only while the client takes bytes, so the check cannot live in the body alone. HTTP/1
 //! polls it where the connection is written, HTTP/2 where the stream runs.
@@ -19,8 +19,8 @@ use super::AccessRevalidation;
 
 use crate::{access::Access, origins::pool::SocketPool, util::wake_gated::WakeGated};
 
-/// How long a revoked client has to take the page that says so.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long a revoked client has to read the page about the revocation.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resolves when the request is revoked.
 pub(crate) type Over = WakeGated<()>;
@@ -57,20 +57,20 @@ impl UncheckedRequest {
 }
 
 impl RevocationCheck {
-    /// Revoked when this revalidation says so.
+    /// The check that resolves when this revalidation revokes the request.
     pub(crate) fn of(revalidation: AccessRevalidation) -> Self {
         Self::Stands(WakeGated::new(revalidation.over()))
     }
 
-    /// Revoked, with time left for the page that says so.
-    pub(crate) fn last_words() -> Self {
-        Self::Stands(WakeGated::new(tokio::time::sleep(LAST_WORDS)))
+    /// The check after a revocation, which leaves time for the page about it.
+    pub(crate) fn page_timeout() -> Self {
+        Self::Stands(WakeGated::new(tokio::time::sleep(PAGE_TIMEOUT)))
     }
 
     /// Ready when the request is revoked. For a request that waits: it starts the evaluation of an unchecked request.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Self::UncheckedRequest(unasked) = self {
-            *self = Self::of(unasked.revalidation());
+        if let Self::UncheckedRequest(unchecked) = self {
+            *self = Self::of(unchecked.revalidation());
         }
         self.poll_known(cx)
     }

@@ -13,7 +13,7 @@ use sallyport_http2::{Config, ErrorCode, Read, Server, Signal, StreamId};
 
 use super::{upload::BoxError, upload_meter::UploadMeter};
 
-/// The waker of a task, with a flag that says whether the task waits.
+/// The waker of a task, with a flag for a waiting task.
 #[derive(Debug, Default)]
 pub(crate) struct TaskWaker {
     waker: Option<Waker>,

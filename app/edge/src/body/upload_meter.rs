@@ -137,7 +137,7 @@ impl Drop for MeteredUpload {
     }
 }
 
-/// Pauses the reads of an HTTP/2 connection whose uploads hold too much memory.
+/// Pauses the reads of an HTTP/2 connection while its uploads hold too much memory.
 pub(crate) struct ReadGate {
     meter: Arc<UploadMeter>,
     pause: Option<Pin<Box<Sleep>>>,

@@ -26,7 +26,7 @@ impl ClientCertificate {
         }))
     }
 
-    /// Whether the certificate was shown to this host.
+    /// Whether the certificate was presented to this host.
     pub(crate) fn is_for(&self, host: &str) -> bool {
         self.host == host
     }

@@ -1,4 +1,4 @@
-//! The client's side of a connection: TCP, TLS, and the certificate that the client showed.
+//! The client's side of a connection: TCP, TLS, and the certificate that the client presented.
 //!
 //! May use `util`.
 

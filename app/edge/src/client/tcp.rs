@@ -4,7 +4,7 @@ use sallyport_net::{ReadAhead, RelayEnd, ReplayStream, ShardTcpStream};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// A client's TCP connection below TLS, whose first bytes can be read again.
+/// A client's TCP connection below TLS, with first bytes that can be read again.
 pub(crate) type ClientTcp = ReplayStream<ReadAhead<ShardTcpStream>>;
 
 /// A client's connection that can be passed through to an origin.

@@ -24,8 +24,8 @@ pub(crate) struct HttpClient {
     pub(crate) stream: ClientTls,
     /// The protocol of its ALPN.
     pub(crate) negotiated: Negotiated,
-    /// The client certificate, if one was shown.
-    pub(crate) shown: Option<Box<ClientCertificate>>,
+    /// The client certificate, if the client presented one.
+    pub(crate) certificate: Option<Box<ClientCertificate>>,
 }
 
 /// A client's TLS connection.
@@ -33,7 +33,7 @@ pub(crate) struct HttpClient {
 pub(crate) enum ClientTls {
     /// TLS 1.3, without a buffer while the connection is idle.
     Unbuffered(UnbufferedTlsStream<ClientTcp>),
-    /// TLS 1.2, or a client that may show a certificate.
+    /// TLS 1.2, or a client that may present a certificate.
     Buffered(Box<TlsStream<ClientTcp>>),
 }
 

@@ -3,8 +3,8 @@
 use sallyport_balance::HashKey;
 use sha2::{Digest, Sha256};
 
-/// The secret behind which origin a client meets. Whoever knows it can choose addresses that meet a certain origin; with
-/// another one, all clients change origins.
+/// The secret from which the affinity of clients to origins is computed. A client with the secret could choose
+/// addresses that lead to a certain origin. With another secret, all clients change origins.
 #[derive(Clone)]
 pub struct AffinityKey(HashKey);
 

@@ -32,7 +32,7 @@ pub struct EdgeConfig {
     pub domain: String,
     /// The port of the edge in URLs that the edge hands out.
     pub public_port: u16,
-    /// Name and look of the pages that visitors see when no origin answers.
+    /// Name and look of the pages that visitors see when no origin responds.
     pub site: watch::Receiver<Arc<Site>>,
     /// The region of the edge, in installations with regions.
     pub region: Option<RegionName>,
@@ -73,7 +73,7 @@ pub struct EdgeConfig {
     pub max_connections_per_address: usize,
     /// How many requests one client connection may carry.
     pub max_requests_per_connection: u64,
-    /// The networks of balancers, whose connections begin with a PROXY protocol header.
+    /// The networks of balancers. Connections from there begin with a PROXY protocol header.
     pub trusted_proxies: Vec<Network>,
     /// The networks in which direct origins may be.
     pub direct_origins: DialedNetworks,

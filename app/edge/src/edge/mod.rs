@@ -155,11 +155,11 @@ impl Edge {
     /// Sets how the edge asks control about a tunnel that the edge does not know. Only the first call counts.
     pub fn ask_about_tunnels(&self, ask: AskTunnel) {
         let metrics = self.state.metrics.clone();
-        self.gate.ask(TunnelLookup::new(ask, move |status| metrics.tunnel_asked(status.as_str())));
+        self.gate.set_lookup(TunnelLookup::new(ask, move |status| metrics.tunnel_asked(status.as_str())));
     }
 
     /// Sets further lines for `/healthz`, about faults that do not stop the service. Only the first call counts.
-    pub fn tell_health(&self, notes: HealthNotes) {
+    pub fn set_health_notes(&self, notes: HealthNotes) {
         let _ = self.http.health.set(notes);
     }
 
@@ -170,7 +170,7 @@ impl Edge {
         settings.config.max_unauthenticated = 2 * self.ssh_logins.max();
         let listener = Mutex::new(settings.listener.take());
         let (server, tunnels) = ssh::server(&self.state, &self.tunnels, settings);
-        self.gate.tell(Arc::downgrade(&tunnels));
+        self.gate.set_ssh_tunnels(Arc::downgrade(&tunnels));
         let _ = self.ssh.set(Ssh { server, tunnels, listener });
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct Client {
     pub(crate) send_timeout: Duration,
     /// Counts the memory of uploads; `None` for HTTP/1.
     pub(crate) uploads: Option<Arc<UploadMeter>>,
-    /// The client certificate of the connection, if one was shown.
+    /// The client certificate of the connection, if the client presented one.
     pub(crate) certificate: Option<Box<ClientCertificate>>,
     requests: AtomicU64,
     /// The route of the last request. The next request mostly has the same.

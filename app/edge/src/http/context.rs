@@ -54,7 +54,7 @@ pub(crate) struct RequestContext {
     audit: Option<Audited>,
     /// How long the first byte of an origin's response took.
     first_byte: Option<Duration>,
-    /// Why the edge answered with an error.
+    /// Why the edge responded with an error.
     refused: Option<&'static str>,
     /// A transport to the socket's owner for the live log, if the request was refused before an origin was chosen.
     log_transport: Option<OriginTransport>,
@@ -224,11 +224,11 @@ impl RequestContext {
     }
 
     /// Records the rule that admitted or refused the request.
-    pub(crate) fn record_decision(&mut self, who: Option<&Identity>, rule: String) {
-        let identity = who.map(Identity::label);
-        self.provider = who.map(|who| who.provider().to_owned());
-        tracing::debug!(id = %self.id, identity, rule, "the policies decided on a request");
-        (self.identity, self.rule) = (identity, Some(rule));
+    pub(crate) fn record_decision(&mut self, identity: Option<&Identity>, rule: String) {
+        let label = identity.map(Identity::label);
+        self.provider = identity.map(|identity| identity.provider().to_owned());
+        tracing::debug!(id = %self.id, identity = label, rule, "the policies decided on a request");
+        (self.identity, self.rule) = (label, Some(rule));
     }
 
     /// Sets the check that repeats the admission decision.
@@ -254,7 +254,7 @@ impl RequestContext {
         }
         ready!(self.revocation.poll_over(cx));
         self.end = End::Revoked;
-        self.revocation = RevocationCheck::last_words();
+        self.revocation = RevocationCheck::page_timeout();
         Poll::Ready(())
     }
 
@@ -338,7 +338,7 @@ impl RequestContext {
         }
     }
 
-    /// Records that the edge answers with an error, for this reason.
+    /// Records that the edge responds with an error, for this reason.
     pub(crate) fn record_refusal(&mut self, reason: &'static str) {
         self.refused = Some(reason);
         self.metrics.counts.refused(reason);

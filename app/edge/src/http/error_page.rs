@@ -1,4 +1,4 @@
-//! The responses of the edge to requests that no origin answers.
+//! The responses of the edge to requests without a response of an origin.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -29,7 +29,7 @@ use crate::{
 /// The methods that are forwarded to origins, for `Allow`.
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
-/// Why no origin answers a request.
+/// Why a request gets no response of an origin.
 #[derive(Debug)]
 pub(crate) enum RequestError {
     /// The request is malformed.
@@ -66,7 +66,7 @@ pub(crate) enum RequestError {
     IdentityUnavailable,
     /// The access of the client was revoked.
     Revoked,
-    /// The identity check answers with a page of its own.
+    /// The identity check responds with a page of its own.
     Own(AccessPage),
     /// No origin responded; this is the failure of the last attempt.
     Origin(Failure),
@@ -91,7 +91,7 @@ impl From<Denial> for RequestError {
     fn from(denial: Denial) -> Self {
         match denial {
             Denial::Denied => Self::Denied,
-            Denial::NobodyKnown => Self::IdentityUnavailable,
+            Denial::IdentityUnavailable => Self::IdentityUnavailable,
             Denial::UnknownPath => Self::UnknownPath,
             Denial::Page(page) => Self::Own(page),
         }
@@ -113,8 +113,11 @@ impl From<RequestRefusal> for RequestError {
     }
 }
 
-/// What a visitor can do about a service that does not respond.
-const LATER: &str = "Try again later. If it stays so, tell whoever runs the service.";
+/// What a person can do about a service that does not respond.
+const LATER: &str = "Try again later. If the problem continues, contact the operator of the service.";
+
+/// What a person can do about a denied request.
+const ASK_FOR_ACCESS: &str = "If you should have access, contact the operator of the service.";
 
 /// The text for one kind of error, for visitors. Operators find the cause by the reason and the request's id in their
 /// log, in the live view and in `sallyport flow log`.
@@ -164,7 +167,7 @@ impl RequestError {
             Self::HeadTimeout => ErrorText::new(
                 S::REQUEST_TIMEOUT,
                 "head-timeout",
-                "Too slow",
+                "Request timeout",
                 "The header of the request did not arrive in time.",
                 "Send the request again.",
             ),
@@ -173,16 +176,16 @@ impl RequestError {
                 "unknown-name",
                 "No such name",
                 format!("There is no service at `{host}`."),
-                "Check the address for mistakes, or ask whoever gave it to you.",
+                "Check the address for mistakes, or ask the person who gave it to you.",
             ),
             //= RFC 9110 section 15.5.20
             //# the request was directed at a server that is unable or unwilling to produce an authoritative response
             Self::Misdirected => ErrorText::new(
                 S::MISDIRECTED_REQUEST,
                 "misdirected",
-                "Another connection, please",
-                "This connection was opened for another name, with a certificate that counts there alone.",
-                "Send the request again over a connection of its own.",
+                "Misdirected request",
+                "The client certificate of this connection is valid for another host only.",
+                "Send the request again over a new connection.",
             ),
             Self::UnknownPath => {
                 ErrorText::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")
@@ -204,43 +207,43 @@ impl RequestError {
             Self::LocalOnly => ErrorText::new(
                 S::FORBIDDEN,
                 "local-only",
-                "Not from here",
-                "This is only answered to clients on the same machine.",
+                "Access is denied",
+                "This path is available only to clients on the same machine.",
                 "",
             ),
             Self::Denied => ErrorText::new(
                 S::FORBIDDEN,
                 "denied",
-                "Not from here",
-                "This service lets nobody in from your network address.",
-                "Ask whoever runs the service, if that is not as it should be.",
+                "Access is denied",
+                "This service does not accept requests from your network address.",
+                ASK_FOR_ACCESS,
             ),
             Self::Limited(_) => ErrorText::new(
                 S::TOO_MANY_REQUESTS,
                 "limited",
                 "Too many requests",
-                "This service takes no more requests at the moment.",
+                "This service accepts no more requests at the moment.",
                 "Try again in a few seconds.",
             ),
             Self::Unauthorized(_) => ErrorText::new(
                 S::UNAUTHORIZED,
                 "unauthorized",
-                "Who are you?",
-                "This service asks for a user name and a password.",
-                "Give the ones that you got from whoever runs the service.",
+                "Sign in to continue",
+                "This service requires a user name and a password.",
+                "Use the ones that you got from the operator of the service.",
             ),
             Self::TooManyFailures(_) => ErrorText::new(
                 S::TOO_MANY_REQUESTS,
                 "too-many-failures",
                 "Too many attempts",
-                "Your address gave a wrong password too often.",
+                "Too many wrong passwords came from your network address.",
                 "Wait a minute and try again.",
             ),
             Self::Busy => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "busy",
                 "Busy",
-                "There is too much to do at the moment.",
+                "The server is overloaded at the moment.",
                 "Try again in a few seconds.",
             ),
             Self::NoTunnel => ErrorText::new(
@@ -254,24 +257,24 @@ impl RequestError {
                 S::SERVICE_UNAVAILABLE,
                 "no-healthy-origin",
                 "This service is not ready",
-                "The address is right, but the service behind it takes no visitors at the moment.",
+                "The address is right, but the service behind it is not ready for requests at the moment.",
                 LATER,
             ),
             Self::IdentityUnavailable => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "nobody-known",
-                "Nobody can come in",
-                "This service asks who comes, and that cannot be found out at the moment.",
+                "Sign-in is unavailable",
+                "This service requires sign-in, and the server cannot check logins at the moment.",
                 LATER,
             ),
             Self::Revoked => ErrorText::new(
                 S::FORBIDDEN,
                 "revoked",
-                "Not allowed any more",
-                "This service does not let you in any more.",
-                "Ask whoever runs the service, if that is not as it should be.",
+                "Access was revoked",
+                "You no longer have access to this service.",
+                ASK_FOR_ACCESS,
             ),
-            Self::Own(_) => ErrorText::new(S::INTERNAL_SERVER_ERROR, "own-page", "No answer", "", ""),
+            Self::Own(_) => ErrorText::new(S::INTERNAL_SERVER_ERROR, "own-page", "No response", "", ""),
             Self::Origin(failure) => text_of(failure),
         }
     }
@@ -338,14 +341,14 @@ fn text_of(failure: &Failure) -> ErrorText {
             S::GATEWAY_TIMEOUT,
             "origin-slow",
             "The service is too slow",
-            "The service has the request, but did not begin its answer in time.",
+            "The service has the request, but did not begin its response in time.",
             LATER,
         ),
         Failure::NoStream(ConnectError::Tunnel(OpenError::NoRoom(_))) => ErrorText::new(
             S::SERVICE_UNAVAILABLE,
             "tunnel-full",
             "Busy",
-            "This service has as many visitors as it takes at once.",
+            "This service has reached its limit of concurrent requests.",
             "Try again in a few seconds.",
         ),
         Failure::NoStream(_) | Failure::TunnelLost { .. } => ErrorText::new(
@@ -358,8 +361,8 @@ fn text_of(failure: &Failure) -> ErrorText {
         Failure::SpeaksTls => ErrorText::new(
             S::BAD_GATEWAY,
             RequestRecord::ORIGIN_SPEAKS_TLS,
-            "No valid answer",
-            "The service behind this name is set up so that it cannot be reached.",
+            "Invalid response",
+            "The address is right, but the connection to the service behind it is misconfigured.",
             LATER,
         ),
         Failure::Stale(_)
@@ -370,22 +373,22 @@ fn text_of(failure: &Failure) -> ErrorText {
         | Failure::UnknownTransferEncoding => ErrorText::new(
             S::BAD_GATEWAY,
             "origin-broken",
-            "No valid answer",
-            "The service broke its answer off, or answered in a way that no browser understands.",
+            "Invalid response",
+            "The service sent an invalid or incomplete response.",
             LATER,
         ),
         Failure::UploadStalled => ErrorText::new(
             S::REQUEST_TIMEOUT,
             "upload-stalled",
-            "Too slow",
+            "Request timeout",
             "The body of the request stopped arriving.",
             "Send the request again.",
         ),
         Failure::UploadBroken => ErrorText::new(
             S::BAD_REQUEST,
             "upload-broken",
-            "The request broke off",
-            "The body of the request ended before its end.",
+            "Incomplete request",
+            "The body of the request ended too early.",
             "Send the request again.",
         ),
     }
@@ -406,8 +409,8 @@ fn connect_timed_out() -> ErrorText {
     ErrorText::new(
         StatusCode::GATEWAY_TIMEOUT,
         "connect-timeout",
-        "The service is not answering",
-        "The service did not take the connection in time.",
+        "The service is not responding",
+        "The service did not accept the connection in time.",
         LATER,
     )
 }

@@ -53,7 +53,7 @@ use crate::{
     policy::basic_auth::Access,
 };
 
-/// Serves one request: forwards it to an origin, or answers with an error.
+/// Serves one request: forwards it to an origin, or responds with an error.
 pub(crate) async fn serve(
     server: Arc<HttpServer>,
     client: Arc<Client>,
@@ -97,7 +97,7 @@ pub(crate) async fn serve(
         access::let_login_arrive(&server.access, &head).await;
         let (address, certificate) = (client.addr.ip(), client.certificate.as_deref());
         let source = access::RequestSource { address, certificate, id: context.id() };
-        let mut record = |who: Option<&Identity>, rule| context.record_decision(who, rule);
+        let mut record = |identity: Option<&Identity>, rule| context.record_decision(identity, rule);
         let access = &server.access;
         let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;
         check_access(&server, &client, &route, &mut head).await?;
@@ -145,7 +145,7 @@ pub(crate) async fn serve(
                     }
                     outcome
                         .ok_or(RequestError::Revoked)?
-                        .and_then(|exchanged| tls_detection::check_answer(&route, exchanged))
+                        .and_then(|exchanged| tls_detection::check_response(&route, exchanged))
                 }
                 Err(failure) => Err(failure),
             };
@@ -168,7 +168,7 @@ pub(crate) async fn serve(
             let (origin, origin_host) = (origin.origin().handle().origin(), outgoing.origin_host.as_deref());
             forwarding.edit_response(response.headers_mut(), origin, origin_host, &outgoing.host);
         }
-        access::filter_answer_cookies(&server.access, principal.as_deref(), &outgoing.host, response.headers_mut());
+        access::filter_response_cookies(&server.access, principal.as_deref(), &outgoing.host, response.headers_mut());
         let mut response = response_of(&context, &pool, response, carrier, origin, websocket, &mut upgraded)?;
         if let Some(principal) = &mut principal {
             principal.renew(response.headers_mut());
@@ -513,7 +513,7 @@ async fn open_or_reuse(
                 None => {
                     let place = origin.opening_place(client.addr.ip());
                     let place = tokio::time::timeout(server.state.config.connect_timeout, Box::pin(place)).await;
-                    // The timeout says nothing about the origin.
+                    // The timeout is no evidence about the origin.
                     let place = place.map_err(|_| ConnectError::from(OpenError::NoRoom(TooManyStreams)))?;
                     let mut connection = origin.connect_h1(client.addr, server_name, shared)?;
                     connection.set_opening_place(place);

@@ -28,7 +28,7 @@ const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
 const MAX_UNREAD_TIME: Duration = Duration::from_secs(5);
 const MAX_UNREAD_BYTES: u64 = 16 * 1024 * 1024;
 
-/// The unread request body of an HTTP/2 stream whose response has ended, read within bounds.
+/// The unread request body of an HTTP/2 stream after the end of its response, read within bounds.
 ///
 /// A client that still sends when its stream is reset may report a failure, even behind a complete response and with
 /// NO_ERROR (RFC 9113 section 8.1). Reading on gives the client time to see the response.

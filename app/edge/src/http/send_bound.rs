@@ -1,7 +1,7 @@
 //! Bounds on clients that do not read their responses.
 //!
 //! Such a client holds the origin of its response for as long as its connection lives. [`SendBound`] ends a connection
-//! whose client reads nothing. [`StreamExecutor`] ends a single HTTP/2 stream whose client grants no window. Both
+//! when its client reads nothing. [`StreamExecutor`] ends a single HTTP/2 stream when its client grants no window. Both
 //! bounds count only while there are bytes to send, so a quiet WebSocket or event stream is not affected.
 
 use std::{
@@ -166,7 +166,8 @@ pub(crate) fn with_slot<R>(look: impl FnOnce(&RevocationSlot) -> R) -> Option<R>
     STREAM.try_with(|stream| look(&stream.revocation)).ok()
 }
 
-/// Runs the streams of an HTTP/2 connection. Drops streams whose client reads nothing for `bound`, and revoked streams.
+/// Runs the streams of an HTTP/2 connection. Drops revoked streams, and streams to clients that read nothing
+/// for `bound`.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamExecutor {
     /// How long a client may read nothing.

@@ -70,7 +70,7 @@ impl Handshakes {
         Self { max, max_per_address, waiting: Mutex::default(), ended: Notify::new() }
     }
 
-    /// For ssh clients, whose handshake ends with the login.
+    /// For ssh clients. Their handshake ends with the login.
     pub(crate) fn of_ssh() -> Self {
         Self::new(MAX_SSH_LOGINS, MAX_SSH_LOGINS_PER_ADDRESS)
     }

@@ -21,8 +21,8 @@ pub(crate) enum Phase {
     Cut,
 }
 
-/// The phases of all connections, by cohort: the connections that came between two drains. At a drain, the edge ends
-/// the earlier cohorts and serves new connections.
+/// The phases of all connections, by cohort: the connections that were accepted between two drains. At a drain, the
+/// edge ends the earlier cohorts and serves new connections.
 #[derive(Debug)]
 pub(crate) struct Phases {
     /// The last cohort is that of new connections.
@@ -64,14 +64,14 @@ impl Phases {
 
     /// Resolves when a connection without a request should close. At a drain, such a connection joins the new cohort
     /// instead.
-    pub(crate) async fn unasked_ends(&self, phase: &mut watch::Receiver<Phase>) {
+    pub(crate) async fn idle_must_close(&self, phase: &mut watch::Receiver<Phase>) {
         loop {
             reached(phase, Phase::Closing).await;
-            let of_those_to_come = self.subscribe();
-            if *of_those_to_come.borrow() >= Phase::Closing {
+            let new_connections = self.subscribe();
+            if *new_connections.borrow() >= Phase::Closing {
                 return;
             }
-            *phase = of_those_to_come;
+            *phase = new_connections;
         }
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_come_later_are_served_while_the_others_go() {
+    fn a_drain_serves_later_connections_while_earlier_ones_close() {
         let phases = Phases::new();
         let early = phases.subscribe();
         phases.turn(Phase::Lingering);
@@ -129,16 +129,16 @@ mod tests {
         assert_eq!((*early.borrow(), *late.borrow(), *last.borrow()), (Phase::Cut, Phase::Cut, Phase::Serving));
         drop((early, late));
         phases.turn(Phase::Lingering);
-        assert_eq!(phases.cohorts.lock().len(), 2, "those that are empty are forgotten");
+        assert_eq!(phases.cohorts.lock().len(), 2, "empty cohorts are dropped");
         phases.all(Phase::Closing);
         assert_eq!((*last.borrow(), *phases.subscribe().borrow()), (Phase::Closing, Phase::Closing));
     }
 
     #[tokio::test]
-    async fn who_asked_for_nothing_yet_stays_while_others_that_come_are_served() {
+    async fn a_connection_without_a_request_stays_open_at_a_drain() {
         let phases = Phases::new();
         let mut phase = phases.subscribe();
-        let mut ends = std::pin::pin!(phases.unasked_ends(&mut phase));
+        let mut ends = std::pin::pin!(phases.idle_must_close(&mut phase));
         for _ in 0..2 {
             phases.turn(Phase::Closing);
             phases.turned(Phase::Cut);

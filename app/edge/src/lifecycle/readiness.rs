@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn many_who_ask_at_once_share_one_answer() {
+    async fn concurrent_checks_share_one_query() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counter = asked.clone();
         let check = Arc::new(ReadinessCheck::new(
@@ -80,7 +80,7 @@ mod tests {
             asking.spawn(async move { check.ready().await });
         }
         for answer in asking.join_all().await {
-            assert_eq!(answer, Err("control cannot use its database"), "and nothing of why");
+            assert_eq!(answer, Err("control cannot use its database"), "without the reason");
         }
         // On a busy machine the test may take longer than [`GOOD_FOR`], which allows further checks.
         let most = began.elapsed().as_millis() / GOOD_FOR.as_millis() + 1;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_is_an_answer_too() {
+    async fn a_check_without_an_answer_fails() {
         let check = ReadinessCheck::new("it cannot", Arc::new(|| Box::pin(std::future::pending())));
         assert_eq!(check.ready().await, Err("control does not answer"));
     }

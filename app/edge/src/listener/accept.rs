@@ -217,20 +217,20 @@ fn dispatch_http(
     peer: SocketAddr,
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let HttpClient { stream, negotiated, shown } = client;
+    let HttpClient { stream, negotiated, certificate } = client;
     let stream = SendBound::new(stream, edge.state.config.send_timeout, ClientTls::socket);
     match negotiated {
         // A client that offers this ALPN got the tunnel's handshake before, and never arrives here.
         Negotiated::Tunnel | Negotiated::TunnelTooOld => Box::pin(std::future::ready(())),
         Negotiated::Http2 => {
             let (running, place, stream) = (edge.state.running.enter(), place.take(), stream);
-            Box::pin(h2::serve(edge.http.clone(), stream, peer, place, shown, running))
+            Box::pin(h2::serve(edge.http.clone(), stream, peer, place, certificate, running))
         }
         Negotiated::Http1 => {
             let (running, place, stream) = (edge.state.running.enter(), place.take(), Box::new(stream));
             Box::pin(async move {
                 let _running = running;
-                h1::serve(edge.http.clone(), stream, peer, place, shown).await;
+                h1::serve(edge.http.clone(), stream, peer, place, certificate).await;
             })
         }
     }
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_that_nobody_listens_at_any_more_is_told_of() {
+    async fn a_panic_in_the_accept_task_is_reported() {
         for shards in [Shards::default(), Shards::start(std::num::NonZeroU16::MIN).unwrap()] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_cannot_accept_says_so_once_a_second() {
+    fn accept_failures_are_logged_at_most_once_a_second() {
         let mut log = Occasionally::default();
         let start = Instant::now();
         let logged = (0..60).filter(|round| log.is_due(start + ACCEPT_PAUSE * *round)).count();

@@ -58,7 +58,7 @@ struct PlainHttp;
 pub(crate) struct ConnectionRouter {
     base: Arc<ServerConfig>,
     returning: Arc<ServerConfig>,
-    /// For clients that speak TLS 1.3 and show no certificate; so is `unbuffered_returning`.
+    /// For clients that speak TLS 1.3 and present no certificate; so is `unbuffered_returning`.
     unbuffered: Arc<ServerConfig>,
     unbuffered_returning: Arc<ServerConfig>,
     tunnels: Arc<ServerConfig>,
@@ -66,7 +66,7 @@ pub(crate) struct ConnectionRouter {
     trusted_proxies: Vec<Network>,
 }
 
-/// A connection whose protocol is known.
+/// A connection with a known protocol.
 pub(crate) enum Accepted {
     /// A stock ssh client.
     Ssh(TcpStream, SocketAddr),
@@ -260,11 +260,11 @@ impl ConnectionRouter {
         ends: ProxiedAddresses,
         server_name: String,
     ) -> io::Result<Accepted> {
-        let (pool, shown) = (edge.state.sockets.pool(route.id), Arc::<RefusedCertificate>::default());
+        let (pool, refused) = (edge.state.sockets.pool(route.id), Arc::<RefusedCertificate>::default());
         let (rules, certificates) = (pool.rules(&route), self.certificates.clone());
         let client = ends.client.ip();
         let refuse = |why| io::Error::new(io::ErrorKind::InvalidData, why);
-        let config = access::server_config(&edge.access, &self.base, certificates, &route, &rules, client, &shown);
+        let config = access::server_config(&edge.access, &self.base, certificates, &route, &rules, client, &refused);
         let Some(config) = config else {
             tokio::io::AsyncWriteExt::write_all(&mut start.io, &ACCESS_DENIED).await?;
             tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
@@ -279,7 +279,7 @@ impl ConnectionRouter {
                 Ok(Accepted::TlsTerminated(Box::new(AcceptedFlow { io, route, ends, server_name, identity })))
             }
             Err(error) => {
-                refused_certificate(edge, &route, ends.client, &error, shown.refused());
+                refused_certificate(edge, &route, ends.client, &error, refused.refused());
                 Err(error)
             }
         }
@@ -322,8 +322,8 @@ async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io
     }
     io.replay();
     if is_http == Some(true) {
-        let is_told = redirect::answer_at_tls_port(edge.clone(), io).await;
-        return Err(if is_told { io::Error::other(PlainHttp) } else { io::ErrorKind::UnexpectedEof.into() });
+        let has_responded = redirect::respond_at_tls_port(edge.clone(), io).await;
+        return Err(if has_responded { io::Error::other(PlainHttp) } else { io::ErrorKind::UnexpectedEof.into() });
     }
     LazyConfigAcceptor::new(Acceptor::default(), io).await
 }
@@ -335,7 +335,7 @@ async fn end_unbuffered(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Res
     let request_came = stream.has_request();
     near(stream.get_mut()).handshake_is_over(request_came);
     let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
-    Ok(HttpClient { stream: ClientTls::Unbuffered(stream), negotiated, shown: None })
+    Ok(HttpClient { stream: ClientTls::Unbuffered(stream), negotiated, certificate: None })
 }
 
 /// Terminates TLS for HTTP with a client that does not offer TLS 1.3.
@@ -351,8 +351,8 @@ async fn end_with_buffers(mut start: StartHandshake<ClientTcp>, config: Arc<Serv
 fn buffered(stream: TlsStream<ClientTcp>) -> HttpClient {
     let tls = stream.get_ref().1;
     let negotiated = negotiated(tls.alpn_protocol(), tls.protocol_version(), sallyport_wire::ALPN);
-    let shown = ClientCertificate::of(tls);
-    HttpClient { stream: ClientTls::Buffered(Box::new(stream)), negotiated, shown }
+    let certificate = ClientCertificate::of(tls);
+    HttpClient { stream: ClientTls::Buffered(Box::new(stream)), negotiated, certificate }
 }
 
 /// The TCP stream below, which holds session tickets back until the next write: the response, or the settings of
@@ -361,7 +361,7 @@ fn near(io: &mut ClientTcp) -> &mut ShardTcpStream {
     io.get_mut().get_mut()
 }
 
-/// Terminates TLS for another edge, which must show its machine certificate.
+/// Terminates TLS for another edge, which must present its machine certificate.
 async fn mesh_link(mesh: &Arc<Mesh>, start: StartHandshake<ClientTcp>, client: SocketAddr) -> io::Result<Accepted> {
     let refused = |error| {
         mesh.metrics().failed("refused");
@@ -392,14 +392,14 @@ fn refused_certificate(
 ) {
     let Some(why) = access::refusal(error) else { return };
     edge.state.metrics.identity("certificate-refused");
-    let (who, rule) = match known {
-        Some((who, rule)) => (Some(who), rule),
+    let (identity, rule) = match known {
+        Some((identity, rule)) => (Some(identity), rule),
         None if edge.access.identity.may_record_refusal(client.ip()) => (None, why.to_owned()),
         None => return,
     };
     let pool = edge.state.sockets.pool(route.id);
     let mut context = FlowContext::new(&edge.state, route, &pool, client);
-    context.record_decision(who.as_ref(), rule);
+    context.record_decision(identity.as_ref(), rule);
     context.ended_in(&pool, Verdict::Denied);
 }
 

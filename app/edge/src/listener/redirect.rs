@@ -30,7 +30,7 @@ const BEGINNINGS: [&[u8]; 9] =
     [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH "];
 
 /// Makes the response to a plain HTTP request.
-type Answers = fn(&Edge, &WireState, &Request<ClientBody>) -> Response<ResponseBody>;
+type Respond = fn(&Edge, &WireState, &Request<ClientBody>) -> Response<ResponseBody>;
 
 /// Serves a TCP connection to the plain port.
 pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) {
@@ -50,9 +50,9 @@ pub(crate) fn is_request(bytes: &[u8]) -> Option<bool> {
     if BEGINNINGS.iter().any(|beginning| beginning.starts_with(bytes)) { None } else { Some(false) }
 }
 
-/// Answers a plain HTTP request at the TLS port with 400 and the `https` URL. Returns whether the response was written:
-/// the client may have left before.
-pub(crate) async fn answer_at_tls_port(edge: Arc<Edge>, io: impl PlainIo + 'static) -> bool {
+/// Responds to a plain HTTP request at the TLS port with 400 and the `https` URL. Returns whether the response was
+/// written: the client may have left before.
+pub(crate) async fn respond_at_tls_port(edge: Arc<Edge>, io: impl PlainIo + 'static) -> bool {
     serve(edge, Box::new(io), wrong_scheme).await
 }
 
@@ -63,15 +63,15 @@ pub(crate) trait PlainIo: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
 
 /// Serves a connection to its end. Returns whether a response was written.
-async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> bool {
+async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, respond: Respond) -> bool {
     let wire = Arc::<WireState>::default();
     // A redirect takes one request, so the connection is never kept alive.
     let timeouts = ClientTimeouts { idle: edge.state.config.header_timeout, head: edge.state.config.header_timeout };
     let io = ServerIo::new(stream, wire.clone(), timeouts);
     let mut phase = edge.state.phase.subscribe();
     tokio::select! {
-        is_answered = h1::respond_once(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
-        () = edge.state.phase.unasked_ends(&mut phase) => false,
+        has_responded = h1::respond_once(io, &wire, |request| respond(&edge, &wire, request)) => has_responded,
+        () = edge.state.phase.idle_must_close(&mut phase) => false,
     }
 }
 
@@ -79,33 +79,33 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> b
 /// 404, because an open redirect would send browsers to a host of the attacker's choice.
 fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<ResponseBody> {
     if let Some(refusal) = wire.refused() {
-        return say(refusal.status(), format!("{refusal}\n"));
+        return text_response(refusal.status(), format!("{refusal}\n"));
     }
     let host = match host_of(request) {
         Ok(host) => host,
-        Err(refusal) => return say(refusal.status(), format!("{refusal}\n")),
+        Err(refusal) => return text_response(refusal.status(), format!("{refusal}\n")),
     };
     let Some(place) = place_of(edge, &host) else {
-        return say(StatusCode::NOT_FOUND, format!("{} is not a name of this server\n", host.name()));
+        return text_response(StatusCode::NOT_FOUND, format!("{} is not a name of this server\n", host.name()));
     };
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     let target = if target.starts_with('/') { target } else { "/" };
     let location = format!("{place}{target}");
-    let mut answer = say(StatusCode::PERMANENT_REDIRECT, format!("moved to {location}\n"));
+    let mut response = text_response(StatusCode::PERMANENT_REDIRECT, format!("moved to {location}\n"));
     if let Ok(location) = HeaderValue::try_from(location) {
-        answer.headers_mut().insert(LOCATION, location);
+        response.headers_mut().insert(LOCATION, location);
     }
-    answer
+    response
 }
 
-/// Answers 400. The body repeats the requested host only if the host is under the domain.
+/// Responds with 400. The body repeats the requested host only if the host is under the domain.
 fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let host = if wire.refused().is_some() { None } else { host_of(request).ok() };
     let text = match host.and_then(|host| place_of(edge, &host)) {
         Some(place) => format!("This port speaks HTTPS: use {place}/\n"),
         None => "This port speaks HTTPS: use https:// in place of http://\n".to_owned(),
     };
-    say(StatusCode::BAD_REQUEST, text)
+    text_response(StatusCode::BAD_REQUEST, text)
 }
 
 /// The host that the request names.
@@ -126,11 +126,11 @@ fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
     Some(format!("https://{}{port}", host.name().to_ascii_lowercase()))
 }
 
-fn say(status: StatusCode, text: String) -> Response<ResponseBody> {
-    let mut answer = Response::new(ResponseBody::new(Source::Own(text.into()), None));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+fn text_response(status: StatusCode, text: String) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::new(Source::Own(text.into()), None));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    answer
+    response
 }

@@ -91,7 +91,7 @@ impl Busy {
             && !self.is_flow.load(Ordering::Relaxed);
         if is_at_rest && self.counts.load(Ordering::Acquire) {
             let mut counted = self.counted.lock();
-            // A request may have come in between; the stream still counts then.
+            // A request may have arrived in between; the stream still counts then.
             if !self.moved.load(Ordering::Relaxed) {
                 *counted = None;
                 self.counts.store(false, Ordering::Release);

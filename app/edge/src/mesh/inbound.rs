@@ -46,7 +46,7 @@ use crate::{
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// How long to wait for the address of an edge that has just joined.
 const MAX_UNKNOWN: Duration = Duration::from_secs(3);
-/// How often the directory is asked for the address meanwhile.
+/// How often the edge looks up the address in the directory meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How many lines for connectors' logs may wait.
 const MAX_QUEUED_LINES: usize = 1_024;
@@ -324,7 +324,7 @@ impl Near {
         }
     }
 
-    /// Ends the stream of a relay whose origin was not reached, or whose connection failed.
+    /// Ends the stream of a relay, after its origin was not reached or its connection failed.
     async fn broke(self, pool: Option<&SocketPool>) {
         match self.establishment.peek() {
             Some(Err(failure)) if !self.stream.is_answered() && !self.establishment.is_lost() => {

@@ -82,12 +82,12 @@ impl Mesh {
     /// # Errors
     /// Why the edge cannot be reached.
     async fn link_to(&self, peer: &Arc<Peer>) -> Result<EdgeLink, Arc<str>> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let _turn = peer.dialing.lock().await;
         if let Some(link) = peer.link() {
             return Ok(link);
         }
-        if let Some(why) = peer.failed_since(asked) {
+        if let Some(why) = peer.failed_since(requested_at) {
             return Err(why);
         }
         let linked = tokio::time::timeout(LINK_TIME, self.make_link(peer)).await;

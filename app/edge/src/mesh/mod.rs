@@ -132,7 +132,7 @@ impl Mesh {
         let mut peers = self.peers.lock();
         let peer = peers.entry(card.edge).or_insert_with(|| Arc::new(Peer::new(card.clone()))).clone();
         drop(peers);
-        peer.says(card);
+        peer.set_card(card);
         peer
     }
 

@@ -110,7 +110,8 @@ struct Counters {
 pub(crate) struct SocketMetrics {
     /// The socket's name in labels, if the socket has its own.
     own: Option<(Metrics, String)>,
-    shown: SocketCounters,
+    /// The counters on the page of metrics.
+    exported: SocketCounters,
     /// The socket's own counters, if its labels are shared with others.
     alone: Option<SocketCounters>,
     /// Counters for `socket stats` alone.
@@ -172,7 +173,7 @@ impl Metrics {
 
     fn of_label(&self, socket: &str, own: Option<(Self, String)>) -> Arc<SocketMetrics> {
         let label = SocketLabel { socket: socket.to_owned() };
-        let shown = SocketCounters {
+        let exported = SocketCounters {
             requests: CLASSES.map(|status| {
                 self.shared.requests.get_or_create(&StatusLabel { socket: socket.to_owned(), status }).clone()
             }),
@@ -183,7 +184,7 @@ impl Metrics {
         let alone = own.is_none().then(SocketCounters::new);
         let now = Instant::now();
         let (counts, ended) = (SocketCounts::new(now, self.shared.began), Ended::new(self.shared.ended.clone(), now));
-        Arc::new(SocketMetrics { own, shown, alone, counts, ended })
+        Arc::new(SocketMetrics { own, exported, alone, counts, ended })
     }
 
     /// Drops one [`SocketMetrics`] of this socket.
@@ -204,7 +205,7 @@ impl Metrics {
         self.shared.bytes_out.remove(&label);
     }
 
-    /// Counts a request that the edge answered with an error, for this reason.
+    /// Counts an error response of the edge, for this reason.
     pub(crate) fn refused(&self, reason: &'static str) {
         self.shared.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
@@ -364,7 +365,7 @@ impl SocketCounters {
 impl SocketMetrics {
     /// Counts a request at its end.
     pub(crate) fn count(&self, status: u16, seconds: f64, bytes_in: u64, bytes_out: u64) {
-        self.shown.count(status, seconds);
+        self.exported.count(status, seconds);
         if let Some(alone) = &self.alone {
             alone.count(status, seconds);
         }
@@ -373,7 +374,7 @@ impl SocketMetrics {
 
     /// Counts bytes from and to clients.
     pub(crate) fn carried(&self, bytes_in: u64, bytes_out: u64) {
-        self.shown.carried(bytes_in, bytes_out);
+        self.exported.carried(bytes_in, bytes_out);
         if let Some(alone) = &self.alone {
             alone.carried(bytes_in, bytes_out);
         }
@@ -381,10 +382,10 @@ impl SocketMetrics {
 
     /// The socket's own requests by class of status, and the bytes from and to its clients.
     pub(crate) fn read(&self) -> (BTreeMap<String, u64>, (u64, u64)) {
-        let shown = self.alone.as_ref().unwrap_or(&self.shown);
-        let requests = CLASSES.iter().zip(&shown.requests).map(|(class, count)| ((*class).to_owned(), count.get()));
+        let counters = self.alone.as_ref().unwrap_or(&self.exported);
+        let requests = CLASSES.iter().zip(&counters.requests).map(|(class, count)| ((*class).to_owned(), count.get()));
         let requests = requests.filter(|(_, count)| *count > 0).collect();
-        (requests, (shown.bytes_in.get(), shown.bytes_out.get()))
+        (requests, (counters.bytes_in.get(), counters.bytes_out.get()))
     }
 }
 

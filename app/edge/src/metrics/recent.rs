@@ -90,7 +90,7 @@ impl KeptEntry {
         size_of::<Self>() + id + text(identity) + text(rule) + path
     }
 
-    fn shown(&self, route: &SocketRoute) -> EndedFlow {
+    fn to_ended_flow(&self, route: &SocketRoute) -> EndedFlow {
         let Entry { id, duration_us, first_byte_us, client, origin, identity, rule, bytes, verdict, http } =
             &self.entry;
         let http = http.as_ref().map(|(method, path, status)| EndedHttp {
@@ -198,7 +198,7 @@ impl Ended {
                         }
                         found.pop_first();
                     }
-                    found.insert(kept.number, kept.shown(route));
+                    found.insert(kept.number, kept.to_ended_flow(route));
                 }
             }
             Some(after) => {
@@ -210,7 +210,7 @@ impl Ended {
                         }
                         found.pop_last();
                     }
-                    found.insert(kept.number, kept.shown(route));
+                    found.insert(kept.number, kept.to_ended_flow(route));
                 }
             }
         }
@@ -300,11 +300,11 @@ mod tests {
         assert_eq!(all, (first..1_000).map(|number| number.to_string()).collect::<Vec<_>>());
         assert!(shared.bytes.load(Relaxed) <= 2 * MAX_SOCKET_BYTES);
         drop((one, two));
-        assert_eq!(shared.bytes.load(Relaxed), 0, "what is gone takes no memory");
+        assert_eq!(shared.bytes.load(Relaxed), 0, "dropped rings take no memory");
     }
 
     #[test]
-    fn what_comes_faster_than_anybody_reads_is_left_out_and_told() {
+    fn entries_beyond_the_rate_are_omitted_and_counted() {
         let now = Instant::now();
         let ring = Ended::new(EndedShared::new(), now);
         (0..10_000).for_each(|number| ring.keep(now, || entry(number)));

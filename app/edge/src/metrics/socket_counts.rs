@@ -90,7 +90,7 @@ struct CountedOrigin {
 pub(crate) struct Use {
     /// When it ended.
     pub(crate) ended: Instant,
-    /// How long it took; `None` for a WebSocket, whose duration means nothing.
+    /// How long it took; `None` for a WebSocket, because its duration means nothing.
     pub(crate) took: Option<Duration>,
     /// The time to the first byte of its response, if it had one.
     pub(crate) first_byte: Option<Duration>,
@@ -140,7 +140,7 @@ impl SocketCounts {
         self.verdicts[verdict as usize].fetch_add(1, Relaxed);
     }
 
-    /// Counts a request that the edge answered with an error, for this reason.
+    /// Counts a request with an error response of the edge, for this reason.
     pub(crate) fn refused(&self, reason: &'static str) {
         *self.refusals.lock().entry(reason).or_default() += 1;
     }
@@ -194,7 +194,7 @@ impl SocketCounts {
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The requests that the edge answered with an error, by reason.
+    /// The requests with an error response of the edge, by reason.
     pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
         let refusals = self.refusals.lock();
         refusals.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect()
@@ -208,14 +208,14 @@ impl SocketCounts {
     /// The use of each origin.
     pub(crate) fn origins(&self) -> Vec<OriginUse> {
         let origins = self.origins.read();
-        let shown = |(origin, counted): (&OriginRef, &CountedOrigin)| OriginUse {
+        let usage = |(origin, counted): (&OriginRef, &CountedOrigin)| OriginUse {
             tunnel: origin.tunnel(),
             direct_origin: origin.direct(),
             uses: counted.uses.load(Relaxed),
             bytes_in: counted.bytes_in.load(Relaxed),
             bytes_out: counted.bytes_out.load(Relaxed),
         };
-        origins.iter().map(shown).collect()
+        origins.iter().map(usage).collect()
     }
 }
 

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_for_too_many_waits_and_others_do_not() {
+    async fn a_client_with_too_many_openings_waits_and_others_do_not() {
         let openings = Arc::<Openings>::default();
         let mut places = Vec::new();
         for _ in 0..MAX_OPENINGS_PER_CLIENT {
@@ -112,7 +112,7 @@ mod tests {
         drop(taken);
         let next = next.await;
         drop((next, other, places));
-        assert!(openings.by_party.lock().is_empty(), "nothing is kept of who has none");
+        assert!(openings.by_party.lock().is_empty(), "an address without openings has no entry");
         // Callers that gave up waiting leave no entry either.
         let all: Vec<_> = futures(&openings).await;
         {

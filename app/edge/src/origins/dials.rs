@@ -145,16 +145,20 @@ mod tests {
     }
 
     #[test]
-    fn the_own_region_is_asked_first_then_the_nearest_that_was_measured() {
+    fn the_own_region_is_chosen_first_then_the_nearest_measured_region() {
         let [eu, us, ap] = ["eu", "us", "ap"].map(region);
         let mut settings = SocketSettings::default();
         settings.regions.insert(eu.clone(), sallyport_model::EndpointGroup { dial: 50 });
         let mut dials = Dials::new(&settings, Some(&eu));
         dials.add(Some(&ap), None, true);
         dials.add(Some(&us), Some(Duration::from_millis(80)), true);
-        assert_eq!(dials.choose(0), Some((Some(&us), Why::Near)), "nobody is in eu");
+        assert_eq!(dials.choose(0), Some((Some(&us), Why::Near)), "no edge is in eu");
         dials.add(None, None, true);
-        assert_eq!(dials.choose(0), Some((Some(&eu), Why::Near)), "what is in no region is where the edge is");
+        assert_eq!(
+            dials.choose(0),
+            Some((Some(&eu), Why::Near)),
+            "an origin without a region counts in the region of the edge"
+        );
         assert_eq!(dials.choose(u64::MAX), Some((Some(&us), Why::Dialed)));
         assert!(dials.is_open(Some(&eu)) && dials.is_open(None));
     }

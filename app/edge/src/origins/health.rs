@@ -133,14 +133,14 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
         let Ok(turn) = pool.shared().checks.acquire().await else { return };
         let opened = tokio::time::timeout(probe.config.timeout, open(&origin, &probe)).await;
         if !origin.is_up() || matches!(opened, Ok(Err(ConnectError::Tunnel(_)))) {
-            // A tunnel that is away or full says nothing about its origin.
+            // An absent or full tunnel is no evidence about its origin.
             drop(turn);
             drop((pool, origin));
             tokio::time::sleep(probe.config.interval).await;
             continue;
         }
         let Some(number) = state.check_started(Instant::now()) else { return };
-        let asked = async {
+        let check = async {
             match opened {
                 Ok(Ok(opened)) => opened.ask(&probe, &probe.host_for(&origin)).await,
                 Ok(Err(ConnectError::TimedOut)) | Err(_) => Err(Failed::timed_out(&probe)),
@@ -148,12 +148,12 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
             }
         };
         let outcome =
-            tokio::time::timeout(probe.config.timeout, asked).await.unwrap_or_else(|_| Err(Failed::timed_out(&probe)));
+            tokio::time::timeout(probe.config.timeout, check).await.unwrap_or_else(|_| Err(Failed::timed_out(&probe)));
         let now = Instant::now();
         match outcome {
             Ok(()) => {
                 if origin.health_state().check_passed(now) {
-                    tell(&pool.shared().directory, &origin);
+                    publish(&pool.shared().directory, &origin);
                 }
                 if let Some(event) = state.check_passed(number, now, random()) {
                     pool.checked(&origin, &probe, event, None);
@@ -221,20 +221,20 @@ enum Opened {
 }
 
 /// The client address in checks, which have no client.
-const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const NO_CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
     if probe.config.check == HealthCheck::Tcp {
         return origin
-            .open_flow(ProxiedAddresses { client: NOBODY, destination: NOBODY }, &probe.host)
+            .open_flow(ProxiedAddresses { client: NO_CLIENT, destination: NO_CLIENT }, &probe.host)
             .map(|stream| Opened::Raw(Box::new(stream)));
     }
     Ok(Opened::Http(match probe.protocol {
         OriginProtocol::Http2 => {
-            OriginConnection::H2(origin.connect_h2(NOBODY, &probe.host, probe.config.timeout).await?)
+            OriginConnection::H2(origin.connect_h2(NO_CLIENT, &probe.host, probe.config.timeout).await?)
         }
         OriginProtocol::Auto | OriginProtocol::Http1 => {
-            OriginConnection::H1 { connection: origin.connect_h1(NOBODY, &probe.host, false)?, reused: false }
+            OriginConnection::H1 { connection: origin.connect_h1(NO_CLIENT, &probe.host, false)?, reused: false }
         }
     }))
 }
@@ -244,9 +244,9 @@ impl Opened {
         match (self, &probe.config.check) {
             (Self::Raw(stream), _) => ask_tcp(*stream, probe).await,
             (Self::Http(connection), HealthCheck::Http { path, expected_status, .. }) => {
-                let unasked =
+                let unsent =
                     || Failed::new(CheckFailure::BadAnswer, HealthFailureCode::Other, "the check cannot be sent");
-                let (target, mut headers) = request(probe, host, path).ok_or_else(unasked)?;
+                let (target, mut headers) = request(probe, host, path).ok_or_else(unsent)?;
                 let question = OriginRequest {
                     method: &Method::GET,
                     target: &target,
@@ -329,7 +329,7 @@ fn why(failure: &Failure, probe: &Probe) -> Failed {
 }
 
 /// Publishes the health of the origin to other edges, control and the connector, if this edge holds its tunnel.
-pub(crate) fn tell(directory: &Directory, origin: &Origin) {
+pub(crate) fn publish(directory: &Directory, origin: &Origin) {
     let tunnel = origin.handle().tunnel().filter(|_| origin.place().is_local && !origin.has_left());
     if let Some(tunnel) = tunnel
         && directory.finds(tunnel, || origin.health_state().found())
@@ -339,14 +339,14 @@ pub(crate) fn tell(directory: &Directory, origin: &Origin) {
     }
 }
 
-/// Like [`tell`], now and again at the end of the ejection.
-pub(crate) fn tell_until(directory: &Directory, origin: &Arc<Origin>, until: Instant) {
-    tell(directory, origin);
+/// Like [`publish`], now and again at the end of the ejection.
+pub(crate) fn publish_until(directory: &Directory, origin: &Arc<Origin>, until: Instant) {
+    publish(directory, origin);
     let (directory, origin) = (directory.clone(), Arc::downgrade(origin));
     tokio::spawn(async move {
         tokio::time::sleep_until(until.into()).await;
         if let Some(origin) = origin.upgrade() {
-            tell(&directory, &origin);
+            publish(&directory, &origin);
         }
     });
 }

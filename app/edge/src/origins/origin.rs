@@ -51,7 +51,7 @@ const MAX_UNSEEN: Duration = Duration::from_millis(2);
 /// docs/adr/0001-legs-and-a-control-connection.md.
 pub(crate) const MAX_SHORT_ANSWER_BYTES: u64 = 16 * 1024;
 /// How many short responses must follow a long one before requests share a connection.
-const SHORT_ANSWERS_TO_SHARE: u32 = 64;
+const SHORT_RESPONSES_TO_SHARE: u32 = 64;
 /// How many requests run over one HTTP/2 connection before another is opened.
 const MAX_REQUESTS_PER_H2_CONNECTION: u32 = 100;
 /// How many HTTP/2 connections are opened through one tunnel.
@@ -68,11 +68,11 @@ pub(crate) struct Origin {
     /// How many of these are relayed for other edges.
     relayed: AtomicU32,
     /// How many short responses must come before requests share connections again; see [`Origin::prefers_shared`].
-    long_answers: AtomicU32,
+    long_responses: AtomicU32,
     openings: Arc<Openings>,
     gone: AtomicBool,
     health_state: OriginHealthState,
-    greeted: TlsDetection,
+    tls_detection: TlsDetection,
     #[expect(clippy::vec_box, reason = "a connection is large, and moves in and out with every request")]
     idle: Mutex<Vec<Box<H1Connection>>>,
     shared: tokio::sync::Mutex<Vec<H2Connection>>,
@@ -146,11 +146,11 @@ impl Origin {
             number: ARRIVALS.fetch_add(1, Ordering::Relaxed),
             in_flight: AtomicU32::new(0),
             relayed: AtomicU32::new(0),
-            long_answers: AtomicU32::new(0),
+            long_responses: AtomicU32::new(0),
             openings: Arc::default(),
             gone: AtomicBool::new(false),
             health_state: OriginHealthState::default(),
-            greeted: TlsDetection::default(),
+            tls_detection: TlsDetection::default(),
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
         })
@@ -177,8 +177,8 @@ impl Origin {
     }
 
     /// Whether the origin speaks TLS, as found out by a ClientHello.
-    pub(crate) fn greeted(&self) -> &TlsDetection {
-        &self.greeted
+    pub(crate) fn tls_detection(&self) -> &TlsDetection {
+        &self.tls_detection
     }
 
     /// Its load: the requests that this edge knows of, relayed ones included.
@@ -199,7 +199,7 @@ impl Origin {
     /// Whether the edge that holds its tunnel reports it as down. Reports from before a loss of the bus do not count:
     /// they may be outdated, and that edge decides.
     fn is_reported_down(&self) -> bool {
-        self.health_state.is_reported_down() && !self.handle.is_hearsay()
+        self.health_state.is_reported_down() && !self.handle.may_be_outdated()
     }
 
     /// Whether its tunnel is up. A direct origin counts as up.
@@ -301,20 +301,20 @@ impl Origin {
     /// Whether a request without a body should share a connection of the tunnel instead of taking a leg: many run at
     /// once, and recent responses were short.
     pub(crate) fn prefers_shared(&self) -> bool {
-        self.long_answers.load(Ordering::Relaxed) == 0 && self.handle.prefers_shared()
+        self.long_responses.load(Ordering::Relaxed) == 0 && self.handle.prefers_shared()
     }
 
     /// A long response came: the requests that follow get legs for a while.
-    pub(crate) fn answers_long(&self) {
-        self.long_answers.store(SHORT_ANSWERS_TO_SHARE, Ordering::Relaxed);
+    pub(crate) fn record_long_response(&self) {
+        self.long_responses.store(SHORT_RESPONSES_TO_SHARE, Ordering::Relaxed);
     }
 
     /// A short response has ended.
-    pub(crate) fn answered_short(&self) {
+    pub(crate) fn record_short_response(&self) {
         // Two at once may count as one, which does no harm.
-        let left = self.long_answers.load(Ordering::Relaxed);
+        let left = self.long_responses.load(Ordering::Relaxed);
         if left > 0 {
-            self.long_answers.store(left - 1, Ordering::Relaxed);
+            self.long_responses.store(left - 1, Ordering::Relaxed);
         }
     }
 

@@ -119,7 +119,7 @@ pub(crate) struct SocketPool {
     shared: Arc<PoolContext>,
     rules: RwLock<Option<Arc<Rules>>>,
     /// Locked while origins get new rules, so that the newest rules win.
-    telling: Mutex<()>,
+    applying: Mutex<()>,
     bounds: Arc<Bounds>,
     origins: RwLock<Origins>,
     rotations: Mutex<Rotations>,
@@ -155,7 +155,7 @@ impl SocketPool {
             socket,
             shared,
             rules: RwLock::default(),
-            telling: Mutex::default(),
+            applying: Mutex::default(),
             bounds: Arc::default(),
             origins: RwLock::default(),
             rotations: Mutex::default(),
@@ -280,7 +280,7 @@ impl SocketPool {
         // Removed groups lose their rotations.
         self.rotations.lock().others.clear();
         self.keep_direct(route, &rules);
-        self.tell_origins();
+        self.apply_rules();
         self.judges.store(rules.judge().is_some(), Ordering::Release);
         if rules.judge().is_some() || former.is_some_and(|former| former.judge().is_some()) {
             self.calls.send_replace(());
@@ -310,8 +310,8 @@ impl SocketPool {
     }
 
     /// Applies the rules to the origins.
-    fn tell_origins(self: &Arc<Self>) {
-        let _telling = self.telling.lock();
+    fn apply_rules(self: &Arc<Self>) {
+        let _applying = self.applying.lock();
         let Some(rules) = self.rules.read().clone() else { return };
         for origin in self.origins() {
             if let Some(weight) = rules.route().weight(origin.handle().origin()) {
@@ -324,7 +324,7 @@ impl SocketPool {
             }
             if origin.health_state().is_checked(rules.probe(), |probe| Checks::start(self, &origin, probe)) {
                 self.shared.directory.checked(origin.handle().origin(), None);
-                health::tell(&self.shared.directory, &origin);
+                health::publish(&self.shared.directory, &origin);
             }
         }
         self.origins.read().update_weights();
@@ -345,7 +345,7 @@ impl SocketPool {
                 None => self.shared.directory.checked(origin.handle().origin(), Some(true)),
                 Some(failure) => self.shared.directory.check_failed(origin.handle().origin(), failure),
             }
-            health::tell(&self.shared.directory, origin);
+            health::publish(&self.shared.directory, origin);
             self.arrival.notify_waiters();
         }
     }
@@ -354,7 +354,7 @@ impl SocketPool {
     pub(crate) fn fails_as(&self, origin: &Origin, probe: &Arc<Probe>, why: &HealthFailure) {
         if let Some(failure) = origin.health_state().set_failure_reason(probe, why) {
             self.shared.directory.check_failed(origin.handle().origin(), failure);
-            health::tell(&self.shared.directory, origin);
+            health::publish(&self.shared.directory, origin);
         }
     }
 
@@ -385,7 +385,7 @@ impl SocketPool {
             let message = format!("it {what}{times}: left out for {seconds} s");
             origin.health_state().record_ejection(&message, health::wall_seconds());
             self.shared.metrics.ejected();
-            health::tell_until(&self.shared.directory, origin, ejected.until);
+            health::publish_until(&self.shared.directory, origin, ejected.until);
         }
     }
 
@@ -408,8 +408,8 @@ impl SocketPool {
     /// A transport that is up and can pass log lines to the owner, whether or not its origin is healthy.
     pub(crate) fn any_up(&self) -> Option<OriginTransport> {
         let origins = self.origins.read();
-        let tells = |origin: &&Arc<Origin>| origin.is_up() && origin.handle().has_owner();
-        origins.iter().find(tells).map(|origin| origin.handle().clone())
+        let has_owner = |origin: &&Arc<Origin>| origin.is_up() && origin.handle().has_owner();
+        origins.iter().find(has_owner).map(|origin| origin.handle().clone())
     }
 
     /// How many origins take new flows.
@@ -461,7 +461,7 @@ impl SocketPool {
         let mut origins = self.origins.write();
         origins.push(origin, self.shared.region.as_ref());
         drop(origins);
-        self.tell_origins();
+        self.apply_rules();
         self.arrival.notify_waiters();
     }
 
@@ -625,7 +625,7 @@ impl SocketPool {
     }
 
     fn lost_within(&self, absence: Duration, group: Group) -> bool {
-        // A tunnel whose session is closing is unusable before it has left.
+        // A tunnel with a closing session is unusable before it has left.
         has_tunnels(&self.origins.read(), group) || {
             let lost = self.lost.lock();
             lost.iter().any(|(of, at)| *of == group && at.elapsed() < absence)

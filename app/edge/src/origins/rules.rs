@@ -44,11 +44,11 @@ pub(crate) enum Stickiness {
 #[derive(Debug)]
 enum Access {
     /// Every address is admitted.
-    Everyone,
+    AllowAll,
     /// The list decides.
     Listed(CompiledList),
     /// No address is admitted, because the list cannot be evaluated.
-    Nobody,
+    DenyAll,
 }
 
 impl Rules {
@@ -101,13 +101,13 @@ impl Rules {
     /// them.
     pub(crate) fn admit(&self, client: IpAddr, geo: Option<&Geo>) -> bool {
         match &self.access {
-            Access::Everyone => true,
+            Access::AllowAll => true,
             Access::Listed(list) => {
                 let country = geo.filter(|_| list.needs_country()).and_then(|geo| geo.country(client));
                 let asn = geo.filter(|_| list.needs_asn()).and_then(|geo| geo.asn(client));
                 list.decide(client, country, asn).allowed
             }
-            Access::Nobody => false,
+            Access::DenyAll => false,
         }
     }
 }
@@ -133,7 +133,7 @@ impl Access {
     fn of(route: &SocketRoute, geo: Option<&Geo>) -> Self {
         let rules = &route.settings.access;
         if rules.is_empty() {
-            return Self::Everyone;
+            return Self::AllowAll;
         }
         let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, RuleError>>();
         let list = parse(&rules.allow).and_then(|allow| Ok(AccessList { allow, deny: parse(&rules.deny)? }));
@@ -149,6 +149,6 @@ impl Access {
             Err(error) => error.to_string(),
         };
         tracing::warn!(socket = %route.id, reason, "the access list of a socket cannot be evaluated: no client is admitted");
-        Self::Nobody
+        Self::DenyAll
     }
 }

@@ -254,8 +254,12 @@ mod tests {
         }
         let blocked = basic_auth.check(&rule, socket, given("ann", "wrong"), CLIENT).await;
         assert!(matches!(blocked, Access::TooManyFailures(_)), "{blocked:?}");
-        assert_eq!(basic_auth.check(&rule, socket, good(), CLIENT).await, Access::Granted, "it is remembered");
-        assert_eq!(basic_auth.check(&rule, other, good(), CLIENT).await, Access::Granted, "it is another socket");
+        assert_eq!(basic_auth.check(&rule, socket, good(), CLIENT).await, Access::Granted, "the password is cached");
+        assert_eq!(
+            basic_auth.check(&rule, other, good(), CLIENT).await,
+            Access::Granted,
+            "another socket has its own limit"
+        );
     }
 
     #[tokio::test]
@@ -272,6 +276,6 @@ mod tests {
         let judged = outcomes.iter().filter(|outcome| **outcome == Access::Denied).count();
         // The failures up to the bound, and the checks that ran when it was reached.
         assert!(judged < MAX_FAILURES as usize + MAX_CHECKS, "{judged} of {} were judged", outcomes.len());
-        assert_eq!(basic_auth.memory.spare_bytes(), 0, "nothing is kept when nobody waits");
+        assert_eq!(basic_auth.memory.spare_bytes(), 0, "no memory is held when no check waits");
     }
 }

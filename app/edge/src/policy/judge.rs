@@ -72,41 +72,41 @@ impl Judge {
         self.policies.has_requests()
     }
 
-    fn reached<'a>(&self, asked: &AccessRequest<'a>) -> Reached<'a> {
-        Reached { socket_type: self.socket_type, method: asked.method, path: asked.path, port: asked.port }
+    fn reached<'a>(&self, request: &AccessRequest<'a>) -> Reached<'a> {
+        Reached { socket_type: self.socket_type, method: request.method, path: request.path, port: request.port }
     }
 
     /// Decides by the scope of the service token, then by the policies.
     pub(crate) fn decide(
         &self,
-        who: Option<&Identity>,
-        asked: &AccessRequest<'_>,
+        identity: Option<&Identity>,
+        request: &AccessRequest<'_>,
         geo: Option<&Geo>,
         now: i64,
     ) -> Ruling {
-        if let Some(Identity::Service(token)) = who
-            && !scope_permits(&token.scope, &self.reached(asked))
+        if let Some(Identity::Service(token)) = identity
+            && !scope_permits(&token.scope, &self.reached(request))
         {
             return Ruling { allowed: false, rule: OUT_OF_SCOPE.to_owned() };
         }
-        let (person, service) = match who {
+        let (person, service) = match identity {
             Some(Identity::Person(session)) => (Some((&session.person).into()), None),
             Some(Identity::Service(token)) => (None, Some(token.name.as_str())),
             None => (None, None),
         };
         let decision = self.policies.decide(&Question {
             now_unix: now,
-            address: asked.client,
-            country: geo.filter(|_| self.policies.needs_country()).and_then(|geo| geo.country(asked.client)),
-            asn: geo.filter(|_| self.policies.needs_asn()).and_then(|geo| geo.asn(asked.client)),
+            address: request.client,
+            country: geo.filter(|_| self.policies.needs_country()).and_then(|geo| geo.country(request.client)),
+            asn: geo.filter(|_| self.policies.needs_asn()).and_then(|geo| geo.asn(request.client)),
             person,
             service,
-            method: asked.method,
-            path: asked.path,
-            port: asked.port,
+            method: request.method,
+            path: request.path,
+            port: request.port,
         });
-        // With an identity setting, no client enters without an identity, whatever the policies say.
-        let allowed = decision.allowed && (who.is_some() || self.asks.is_none());
+        // With an identity setting, no client is admitted without an identity, whatever the policies say.
+        let allowed = decision.allowed && (identity.is_some() || self.asks.is_none());
         Ruling { allowed, rule: decision.by.to_string() }
     }
 }

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_finds_no_place_waits_in_line_or_is_refused() {
+    async fn a_request_without_a_place_waits_in_the_queue_or_is_refused() {
         let bounds = bounds(Limits { max_connections: Some(1), queue: Some(1), ..Limits::default() });
         let first = bounds.enter().await.unwrap();
         let second = tokio::spawn({
@@ -293,7 +293,7 @@ mod tests {
             async move { bounds.enter().await }
         });
         tokio::task::yield_now().await;
-        assert_eq!(bounds.enter().await.unwrap_err().retry_after, MAX_WAIT, "the line is full");
+        assert_eq!(bounds.enter().await.unwrap_err().retry_after, MAX_WAIT, "the queue is full");
         drop(first);
         let second = second.await.unwrap().unwrap();
         assert!(second.is_some());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_goes_while_waiting_leaves_no_trace() {
+    async fn a_cancelled_wait_leaves_no_entry_in_the_queue() {
         let bounds = bounds(Limits { max_connections: Some(1), queue: Some(5), ..Limits::default() });
         let first = bounds.enter().await.unwrap();
         let gone = tokio::spawn({
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_nothing_is_charged_for_nothing_that_it_did_not_get() {
+    async fn a_refused_attempt_without_waiting_uses_no_rate() {
         let bounds = bounds(Limits { requests_per_second: Some(1), queue: Some(1_000), ..Limits::default() });
         assert!(bounds.enter_now(|| false).is_ok());
         for _ in 0..100 {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_who_waits_for_nothing_enters_where_another_makes_way() {
+    async fn an_attempt_without_waiting_takes_a_place_that_another_releases() {
         let bounds = bounds(Limits { max_connections: Some(1), queue: Some(5), ..Limits::default() });
         let mut first = bounds.enter_now(|| panic!("there is room")).unwrap();
         assert!(bounds.enter_now(|| false).is_err());

@@ -14,7 +14,7 @@ const MAX_PATH_CHARS: usize = 1_024;
 /// The longest method in a record, in characters.
 const MAX_METHOD_CHARS: usize = 32;
 
-/// A request or flow whose end is recorded.
+/// A request or flow with a record of its end.
 pub(crate) struct Audited {
     sink: Arc<dyn AuditSink>,
     directory: Directory,

@@ -72,14 +72,14 @@ impl FlowContext {
     }
 
     /// Records the rule that decided about admission.
-    pub(crate) fn record_decision(&mut self, who: Option<&Identity>, rule: String) {
-        let identity = who.map(Identity::label);
-        self.provider = who.map(|who| who.provider().into());
-        tracing::debug!(id = self.live.flow().id, identity, rule, "the policies decided about a flow");
-        if let Some(identity) = &identity {
-            self.live.flow().set_identity(identity.clone());
+    pub(crate) fn record_decision(&mut self, identity: Option<&Identity>, rule: String) {
+        let label = identity.map(Identity::label);
+        self.provider = identity.map(|identity| identity.provider().into());
+        tracing::debug!(id = self.live.flow().id, identity = label, rule, "the policies decided about a flow");
+        if let Some(label) = &label {
+            self.live.flow().set_identity(label.clone());
         }
-        (self.identity, self.rule) = (identity, Some(rule));
+        (self.identity, self.rule) = (label, Some(rule));
     }
 
     /// Its entry in the list of live flows, through which the API can end it.

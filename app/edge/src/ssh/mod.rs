@@ -32,7 +32,7 @@ use crate::{
     state::EdgeState,
 };
 
-/// The login of clients without an account, followed by the fingerprint of their key, if they have shown one.
+/// The login of clients without an account, followed by the fingerprint of their key, if they have presented one.
 const GUEST: &str = "guest";
 /// How long the client of a former login has to answer when the same key asks for the same port again.
 const MAX_SILENCE: Duration = Duration::from_secs(2);
@@ -96,7 +96,7 @@ pub struct SshSettings {
     pub config: SshConfig,
     /// The keys of the accounts.
     pub logins: SshLogins,
-    /// The authority whose certificates are accepted, each for one tunnel.
+    /// The authority of the accepted certificates, each for one tunnel.
     pub authority: TrustedAuthority,
     /// Decides about forwards.
     pub authorizer: Arc<dyn SshForwardAuthorizer>,
@@ -164,8 +164,8 @@ struct PendingForward {
 
 /// The text in [`Connection::login`]: the account or [`GUEST`], the fingerprint of the key, and the tunnel if the login
 /// is for one alone.
-fn login_name(who: impl Display, key: &KeyData) -> String {
-    format!("{who} {}", key.fingerprint(HashAlg::Sha256))
+fn login_name(name: impl Display, key: &KeyData) -> String {
+    format!("{name} {}", key.fingerprint(HashAlg::Sha256))
 }
 
 /// The caller of this connection. A login that cannot be parsed is no login: its restriction to one tunnel might be
@@ -180,7 +180,7 @@ fn parts_of(login: &str) -> Option<(Option<AccountId>, Option<&str>, Option<SshT
     let mut words = login.splitn(3, ' ');
     let account = match words.next()? {
         GUEST => None,
-        who => Some(who.parse().ok()?),
+        account => Some(account.parse().ok()?),
     };
     let key = words.next();
     let only = words.next().map(str::parse).transpose().ok()?;
@@ -229,17 +229,17 @@ impl SshTunnels {
 
     /// Disconnects the client if its key or tunnel was removed.
     fn check(&self, connection: &Connection) {
-        let Some(who) = caller(connection) else { return connection.disconnect(LOGIN_UNKNOWN) };
-        match who.only {
+        let Some(caller) = caller(connection) else { return connection.disconnect(LOGIN_UNKNOWN) };
+        match caller.only {
             Some(only) if !self.has_tunnel(only) => connection.disconnect(TUNNEL_DELETED),
-            None if !self.has_key(who) => connection.disconnect(KEY_REMOVED),
+            None if !self.has_key(caller) => connection.disconnect(KEY_REMOVED),
             _ => {}
         }
     }
 
     /// Whether the account still has the key of this login.
-    fn has_key(&self, who: SshCaller<'_>) -> bool {
-        let (Some(account), Some(fingerprint)) = (who.account, who.key) else {
+    fn has_key(&self, caller: SshCaller<'_>) -> bool {
+        let (Some(account), Some(fingerprint)) = (caller.account, caller.key) else {
             return true;
         };
         let Some(login) = self.logins.get(&account.to_string()) else { return false };
@@ -254,7 +254,7 @@ impl SshTunnels {
         self.logins.subscribe()
     }
 
-    /// Disconnects clients whose key was removed.
+    /// Disconnects clients with a removed key.
     pub(crate) fn look_at_logins(&self) {
         let logged_in: Vec<Connection> = lock(&self.connections).values().cloned().collect();
         logged_in.iter().for_each(|connection| self.check(connection));
@@ -307,8 +307,8 @@ impl SshTunnels {
         }
     }
 
-    /// Ends a forward for new requests, and tells its client what has replaced it. The client is disconnected unless it
-    /// serves something else.
+    /// Ends a forward for new requests, and sends its client the reason. The client is disconnected unless it serves
+    /// something else.
     fn replace(&self, former: ServingForward, by: &str) {
         let ServingForward { transport, target } = former;
         let before = transport.forward().connection();
@@ -370,7 +370,7 @@ impl SshTunnels {
         over
     }
 
-    /// Tells control that this forward has ended.
+    /// Reports to control that this forward has ended.
     fn end(&self, target: SshTarget) {
         let authorizer = self.authorizer.clone();
         tokio::spawn(async move { authorizer.ended(target).await });
@@ -387,7 +387,7 @@ impl SshTunnels {
             || lock(&self.forwards).values().any(|serving| serving.transport.forward().connection() == *connection)
     }
 
-    /// Disconnects clients whose tunnel was deleted, of one socket or of all. Clients that serve another tunnel as well
+    /// Disconnects clients of deleted tunnels, of one socket or of all. Clients that serve another tunnel as well
     /// get a line instead.
     pub(crate) fn look_at(&self, socket: Option<SocketId>) {
         self.look_at_logins_for(socket);
@@ -409,7 +409,7 @@ impl SshTunnels {
         }
     }
 
-    /// Disconnects clients whose login is for a deleted tunnel, whether or not they serve it.
+    /// Disconnects clients with a login for a deleted tunnel, whether or not they serve the tunnel.
     fn look_at_logins_for(&self, socket: Option<SocketId>) {
         let is_for = |connection: &&Connection| {
             let only = caller(connection).and_then(|caller| caller.only);
@@ -481,8 +481,8 @@ impl SshGate for SshTunnels {
         let verdict = match attempt.credential {
             Credential::Offered(key) | Credential::Key(key) => match self.may_log_in(attempt.user, key) {
                 Some(account) => Some(login_name(account, key.key_data())),
-                // A guest's key opens nothing; it only identifies a guest who comes back. A client with an account may
-                // have tried the wrong key first.
+                // A guest's key grants no access; it only identifies a guest that reconnects. A client with an account
+                // may have tried the wrong key first.
                 None if self.guests && self.logins.get(attempt.user).is_none() => {
                     Some(login_name(GUEST, key.key_data()))
                 }
@@ -565,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_that_cannot_be_read_is_nobodys_and_never_one_without_its_bound() {
+    fn a_login_with_an_unreadable_part_is_no_login() {
         let account = AccountId::from_random([1; 16]);
         let only =
             SshTunnelLogin { account, socket: SocketId::from_random([2; 16]), tunnel: TunnelId::from_random([3; 16]) };

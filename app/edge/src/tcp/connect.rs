@@ -1,4 +1,4 @@
-//! Opens a stream to an origin for a client whose protocol is not known.
+//! Opens a stream to an origin for a client with an unknown protocol.
 //!
 //! Either side may speak first, so the client's bytes are sent before the origin has accepted. They are kept until
 //! then: if the connect fails, the next origin gets all of them. If the outcome is unknown, another origin is tried

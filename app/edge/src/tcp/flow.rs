@@ -131,7 +131,7 @@ pub(crate) fn serve<S: ClientIo>(
     }
 }
 
-/// A pass whose bytes also count in the list of live flows.
+/// A pass that also counts its bytes in the list of live flows.
 struct Watched<'a> {
     pass: &'a mut Pass,
     live: &'a LiveFlow,

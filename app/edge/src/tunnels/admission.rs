@@ -29,7 +29,7 @@ pub(crate) struct TunnelAdmission {
     directory: Directory,
     sockets: Arc<Sockets>,
     /// Asks control about unknown tunnels, if control is on another machine.
-    unheard: OnceLock<Arc<TunnelLookup>>,
+    lookup: OnceLock<Arc<TunnelLookup>>,
     /// The tunnels of stock ssh clients, if the edge serves them.
     ssh: OnceLock<Weak<SshTunnels>>,
     /// The socket and credential of each tunnel that is attached or about to attach.
@@ -51,19 +51,19 @@ impl TunnelAdmission {
         sockets: Arc<Sockets>,
     ) -> Self {
         let (admitted, found) = (Mutex::default(), Mutex::default());
-        let (unheard, ssh) = (OnceLock::new(), OnceLock::new());
-        Self { domain, public_port, routes, directory, sockets, unheard, ssh, admitted, found }
+        let (lookup, ssh) = (OnceLock::new(), OnceLock::new());
+        Self { domain, public_port, routes, directory, sockets, lookup, ssh, admitted, found }
     }
 
-    /// Sets the lookup that is asked before a tunnel is refused for good.
-    pub(crate) fn ask(&self, unheard: Arc<TunnelLookup>) {
-        let _ = self.unheard.set(unheard);
+    /// Sets the lookup that runs before a tunnel is refused for good.
+    pub(crate) fn set_lookup(&self, lookup: Arc<TunnelLookup>) {
+        let _ = self.lookup.set(lookup);
     }
 
     /// The refusal of a tunnel that is unknown here or has another credential. Final only if control has confirmed.
     fn refusal(&self, tunnel: TunnelId, credential: CredentialHash, known_here: TunnelStatus) -> Refusal {
-        let status = match self.unheard.get() {
-            Some(unheard) => unheard.status(tunnel, credential),
+        let status = match self.lookup.get() {
+            Some(lookup) => lookup.status(tunnel, credential),
             None => Some(known_here),
         };
         match status {
@@ -74,13 +74,13 @@ impl TunnelAdmission {
                 Refusal::new("bad-credential", &format!("the credential is not that of tunnel {tunnel}"), false)
             }
             Some(TunnelStatus::Exists | TunnelStatus::Away) | None => {
-                Refusal::new(NOT_YET_KNOWN, &format!("this edge has not heard of tunnel {tunnel} yet"), true)
+                Refusal::new(NOT_YET_KNOWN, &format!("this edge does not know tunnel {tunnel} yet"), true)
             }
         }
     }
 
-    /// Sets the ssh tunnels, whose clients are replaced when a connector attaches.
-    pub(crate) fn tell(&self, ssh: Weak<SshTunnels>) {
+    /// Sets the ssh tunnels. A connector that attaches replaces their clients.
+    pub(crate) fn set_ssh_tunnels(&self, ssh: Weak<SshTunnels>) {
         let _ = self.ssh.set(ssh);
     }
 

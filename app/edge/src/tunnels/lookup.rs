@@ -1,8 +1,7 @@
 //! Asks control about tunnels that this edge does not know, before it refuses them for good.
 //!
 //! Changes through the API reach edges one after the other. An edge that does not know a tunnel cannot tell whether the
-//! tunnel was deleted or is new; control can. Until control has answered, the connector gets a refusal that says "not
-//! yet".
+//! tunnel was deleted or is new; control can. Until control has answered, the connector gets the refusal "not yet".
 
 use std::{
     collections::HashMap,
@@ -16,13 +15,13 @@ use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{CredentialHash, TunnelId};
 use tokio::sync::Semaphore;
 
-/// About how many tunnels control is asked at once; further connectors get "not yet".
+/// For how many tunnels the edge queries control at once. Further connectors get "not yet".
 const MAX_ASKED_AT_ONCE: usize = 16;
 /// How many answers are kept.
 const MAX_ANSWERS: usize = 4_096;
 /// How long an answer is kept.
 const ANSWER_AGE: Duration = Duration::from_secs(10);
-/// After how long control is asked again if it did not answer.
+/// After how long the edge queries control again if control did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Control's answer about a tunnel and a credential.
@@ -75,12 +74,12 @@ impl TunnelLookup {
         self.answers.lock()
     }
 
-    /// Control's latest answer. `None` if there is none yet; control is being asked then.
+    /// Control's latest answer. `None` if there is none yet; the query is under way then.
     pub(crate) fn status(self: &Arc<Self>, tunnel: TunnelId, credential: CredentialHash) -> Option<TunnelStatus> {
         let key = (tunnel, credential);
         let mut answers = self.answers();
         match answers.get(&key) {
-            // Control is being asked.
+            // The query is under way.
             Some(None) => return None,
             Some(Some((status, at))) if at.elapsed() < age_of(*status) => return Some(*status),
             _ => {}
@@ -94,11 +93,11 @@ impl TunnelLookup {
         }
         answers.insert(key, None);
         drop(answers);
-        let unheard = self.clone();
+        let lookup = self.clone();
         tokio::spawn(async move {
-            let status = (unheard.ask)(tunnel, credential).await;
-            (unheard.count)(status);
-            unheard.answers().insert(key, Some((status, Instant::now())));
+            let status = (lookup.ask)(tunnel, credential).await;
+            (lookup.count)(status);
+            lookup.answers().insert(key, Some((status, Instant::now())));
             drop(place);
         });
         None
@@ -122,9 +121,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn control_is_asked_once_and_its_answer_holds() {
+    async fn control_gets_one_query_and_its_answer_is_cached() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let unheard = TunnelLookup::new(
+        let lookup = TunnelLookup::new(
             Arc::new({
                 let asked = asked.clone();
                 move |_, _| {
@@ -135,19 +134,19 @@ mod tests {
             |_| (),
         );
         let (tunnel, credential) = key(1);
-        assert_eq!(unheard.status(tunnel, credential), None);
-        assert_eq!(unheard.status(tunnel, credential), None, "the answer is not there yet");
-        while unheard.status(tunnel, credential).is_none() {
+        assert_eq!(lookup.status(tunnel, credential), None);
+        assert_eq!(lookup.status(tunnel, credential), None, "the answer is not there yet");
+        while lookup.status(tunnel, credential).is_none() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(unheard.status(tunnel, credential), Some(TunnelStatus::Unknown));
+        assert_eq!(lookup.status(tunnel, credential), Some(TunnelStatus::Unknown));
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]
-    async fn a_flood_of_made_up_tunnels_asks_so_much_and_holds_so_much() {
+    async fn a_flood_of_unknown_tunnels_has_bounded_queries_and_memory() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let unheard = TunnelLookup::new(
+        let lookup = TunnelLookup::new(
             Arc::new({
                 let asked = asked.clone();
                 move |_, _| {
@@ -159,9 +158,9 @@ mod tests {
         );
         for number in 0..10_000 {
             let (tunnel, credential) = key(number);
-            assert_eq!(unheard.status(tunnel, credential), None);
+            assert_eq!(lookup.status(tunnel, credential), None);
         }
         tokio::task::yield_now().await;
-        assert_eq!((asked.load(Ordering::Relaxed), unheard.answers().len()), (MAX_ASKED_AT_ONCE, MAX_ASKED_AT_ONCE));
+        assert_eq!((asked.load(Ordering::Relaxed), lookup.answers().len()), (MAX_ASKED_AT_ONCE, MAX_ASKED_AT_ONCE));
     }
 }

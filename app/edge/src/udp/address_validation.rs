@@ -25,7 +25,7 @@ const FACTOR: u64 = 3;
 /// acknowledgement of 64 full datagrams that one system call received.
 const BYTES_PER_DATAGRAM: [u64; Level::COUNT] = [0, 8_192, 32_768, 131_072];
 /// How much all flows of one address and level may get beyond their credit from one socket, in bytes a second. From the
-/// second level on this carries a video of 50 Mbit/s whose receiver reports once a second.
+/// second level on this carries a video of 50 Mbit/s with one report of the receiver a second.
 const BYTES_PER_SECOND: [u64; Level::COUNT] = [262_144, 8_388_608, 8_388_608, 16_777_216];
 /// How many sockets may use the full amount towards one address. A client that forges addresses at one socket so leaves
 /// room for the other sockets.
@@ -82,8 +82,8 @@ pub(crate) struct AddressValidation {
     exchanges: u32,
     /// A datagram was sent since the client's last one.
     is_answered: bool,
-    /// When the client's last datagram came.
-    heard: Option<Instant>,
+    /// When the client's last datagram arrived.
+    last_received: Option<Instant>,
     /// The credit for the client's bytes.
     asked_bytes: u64,
     /// The credit for the client's datagrams, while the flow is active.
@@ -92,14 +92,14 @@ pub(crate) struct AddressValidation {
 
 impl AddressValidation {
     /// Records datagrams of the client.
-    pub(crate) fn heard(&mut self, datagrams: usize, bytes: u64, now: Instant) {
+    pub(crate) fn received(&mut self, datagrams: usize, bytes: u64, now: Instant) {
         if std::mem::take(&mut self.is_answered) {
             self.exchanges = self.exchanges.saturating_add(1);
         }
         if self.is_silent(now) {
             self.earned_bytes = 0;
         }
-        self.heard = Some(now);
+        self.last_received = Some(now);
         let each = BYTES_PER_DATAGRAM[self.level() as usize];
         let more = (datagrams as u64).saturating_mul(each);
         self.earned_bytes = self.earned_bytes.saturating_add(more).min(MAX_CREDIT_BYTES);
@@ -128,7 +128,7 @@ impl AddressValidation {
     }
 
     fn is_silent(&self, now: Instant) -> bool {
-        self.heard.is_none_or(|heard| now.saturating_duration_since(heard) >= ACTIVE_TIME)
+        self.last_received.is_none_or(|at| now.saturating_duration_since(at) >= ACTIVE_TIME)
     }
 
     /// Records a datagram to the client that needs no credit.
@@ -289,15 +289,15 @@ mod tests {
         let (now, mut flow) = (Instant::now(), AddressValidation::default());
         let allowance = Allowance::new(1, None, now);
         for _ in 0..100 {
-            flow.heard(10, 1_000, now);
+            flow.received(10, 1_000, now);
         }
-        assert_eq!(flow.level(), Level::New, "nobody has answered");
+        assert_eq!(flow.level(), Level::New, "no datagram was sent to the client");
         for (exchanges, level) in [(1, Level::Few), (4, Level::Some), (16, Level::Many)] {
             while flow.exchanges < exchanges {
                 assert!(flow.level() < level);
                 assert!(flow.may_send(10, &allowance, now) && flow.may_send(10, &allowance, now));
-                flow.heard(1, 10, now);
-                flow.heard(1, 10, now);
+                flow.received(1, 10, now);
+                flow.received(1, 10, now);
             }
             assert_eq!(flow.level(), level);
         }
@@ -324,7 +324,7 @@ mod tests {
     fn a_video_of_50_mbit_with_one_report_a_second_passes_from_its_first_report_on() {
         let began = Instant::now();
         let (mut flow, allowance) = (AddressValidation::default(), Allowance::new(1, None, began));
-        flow.heard(1, 100, began);
+        flow.received(1, 100, began);
         for second in 0..60 {
             let passed = stream(&mut flow, &allowance, 6_250_000, began + Duration::from_secs(second));
             let all = 6_250_000 / 1_350 * 1_350;
@@ -332,7 +332,7 @@ mod tests {
                 if second == 0 { (250_000..600_000).contains(&passed) } else { passed == all },
                 "{second}: {passed}"
             );
-            flow.heard(1, 100, began + Duration::from_secs(second + 1));
+            flow.received(1, 100, began + Duration::from_secs(second + 1));
         }
     }
 
@@ -341,38 +341,38 @@ mod tests {
         let now = Instant::now();
         let (mut flow, allowance) = (AddressValidation::default(), Allowance::new(1, None, now));
         // The client's first flight, the server's, then the end of the client's handshake with its request.
-        flow.heard(1, 1_200, now);
+        flow.received(1, 1_200, now);
         assert!((0..3).all(|_| flow.may_send(1_200, &allowance, now)));
-        flow.heard(2, 1_300, now);
+        flow.received(2, 1_300, now);
         // Twice as much in each round trip, sent at once. The client acknowledges every ten datagrams with 35 bytes, at
         // last every 64, as with receive offload.
         for (round, each) in [(1, 10), (2, 10), (3, 10), (4, 10), (5, 10), (6, 64), (7, 64), (8, 64)] {
             for _ in 0..(10_u64 << round) / each + 1 {
                 assert!((0..each).all(|_| flow.may_send(1_452, &allowance, now)), "round {round}");
-                flow.heard(1, 35, now);
+                flow.received(1, 35, now);
             }
         }
         assert_eq!(flow.level(), Level::Many);
     }
 
     /// How many bytes reach an address that sends this many requests to each of this many sockets, each in a new flow.
-    fn asked(allowances: &mut Allowances, sockets: u8, flows: u64, now: Instant) -> u64 {
+    fn bytes_to_requester(allowances: &mut Allowances, sockets: u8, flows: u64, now: Instant) -> u64 {
         let mut got = 0;
         for (at, _) in (0..sockets).flat_map(|at| (0..flows).map(move |flow| (at, flow))) {
             let (mut flow, allowance) = (AddressValidation::default(), allowances.of(socket(at), client(1), now));
-            flow.heard(1, 60, now);
+            flow.received(1, 60, now);
             got += (0..100).filter(|_| flow.may_send(4_000, &allowance, now)).count() as u64 * 4_000;
         }
         got
     }
 
     #[test]
-    fn an_address_that_only_asks_gets_little_from_all_flows_of_a_socket_and_of_all_sockets_together() {
+    fn an_address_without_exchanges_gets_little_from_a_socket_and_from_all_sockets() {
         let now = Instant::now();
         let mut allowances = Allowances::new(now);
-        let got = asked(&mut allowances, 1, 1_000, now);
+        let got = bytes_to_requester(&mut allowances, 1, 1_000, now);
         assert!(got <= 1_000 * 3 * 60 + 262_144, "{got}");
-        let got = asked(&mut allowances, 100, 100, now);
+        let got = bytes_to_requester(&mut allowances, 100, 100, now);
         assert!(got <= 100 * 100 * 3 * 60 + SOCKETS_PER_ADDRESS * 262_144, "{got}");
         let (mut flow, other) = (AddressValidation::default(), allowances.of(socket(1), client(2), now));
         assert!(flow.may_send(4_000, &other, now), "another address has its own");
@@ -385,23 +385,23 @@ mod tests {
         let began = Instant::now();
         let mut allowances = Allowances::new(began);
         let (mut flood, of_flood) = (AddressValidation::default(), allowances.of(socket(1), client(1), began));
-        flood.heard(1, 30, began);
+        flood.received(1, 30, began);
         for second in 0..60 {
             let from = began + Duration::from_secs(second);
             let passed = stream(&mut flood, &of_flood, 100_000_000, from);
             assert!(passed < 600_000, "{passed}");
             let at = from + Duration::from_millis(999);
             let (mut victim, of_victim) = (AddressValidation::default(), allowances.of(socket(2), client(1), at));
-            victim.heard(1, 60, at);
+            victim.received(1, 60, at);
             assert!((0..50).all(|_| victim.may_send(4_000, &of_victim, at)));
         }
     }
 
     #[test]
-    fn a_client_that_falls_silent_is_as_one_that_only_asked() {
+    fn a_silent_client_falls_back_to_the_lowest_level() {
         let began = Instant::now();
         let (mut flow, allowance) = (after(16), Allowance::new(1, None, began));
-        (0..1_000).for_each(|_| flow.heard(1, 10, began));
+        (0..1_000).for_each(|_| flow.received(1, 10, began));
         let active = began + ACTIVE_TIME - Duration::from_millis(1);
         let passed = stream(&mut flow, &allowance, 1_000_000_000, active - Duration::from_secs(1));
         assert!(passed > 32 * MIB, "{passed}");
@@ -409,9 +409,9 @@ mod tests {
             let passed = stream(&mut flow, &allowance, 100_000_000, began + ACTIVE_TIME + Duration::from_secs(second));
             assert!(passed < 600_000, "{second}: {passed}");
         }
-        assert_eq!(flow.level(), Level::Many, "it is known again when it goes on");
+        assert_eq!(flow.level(), Level::Many, "the level returns when the client sends again");
         let again = began + Duration::from_secs(200);
-        flow.heard(1, 10, again);
+        flow.received(1, 10, again);
         assert!(stream(&mut flow, &allowance, 10_000_000, again) > 9_000_000);
     }
 
@@ -438,7 +438,7 @@ mod tests {
         for tick in 0..100_u64 {
             let now = began + Duration::from_millis(100 * tick);
             for flow in &mut flows {
-                flow.heard(1, 30, now);
+                flow.received(1, 30, now);
                 got += (0..500).filter(|_| flow.may_send(1_350, &allowance, now)).count() as u64 * 1_350;
             }
         }
@@ -447,7 +447,7 @@ mod tests {
         assert!(got <= datagrams * (131_072 + 90) + by_time, "{got}");
         // With few datagrams, only the rate counts.
         let (mut flow, allowance) = (after(100), allowances.of(socket(1), client(2), began));
-        flow.heard(1, 30, began);
+        flow.received(1, 30, began);
         let got = (0..100_000).filter(|_| flow.may_send(1_350, &allowance, began)).count() as u64 * 1_350;
         assert!((16 * MIB..17 * MIB).contains(&got), "{got}");
     }
@@ -456,7 +456,7 @@ mod tests {
     fn what_was_earned_is_saved_up_to_a_bound() {
         let now = Instant::now();
         let (mut flow, allowance) = (after(16), Allowance::new(1, None, now));
-        (0..10_000).for_each(|_| flow.heard(1, 1_400, now));
+        (0..10_000).for_each(|_| flow.received(1, 1_400, now));
         assert_eq!(flow.earned_bytes + flow.asked_bytes, MAX_CREDIT_BYTES);
         let passed = (0..1_000).filter(|_| flow.may_send(65_507, &allowance, now)).count() as u64 * 65_507;
         assert!(passed <= MAX_CREDIT_BYTES + 16 * MIB + 65_507);
@@ -478,7 +478,7 @@ mod tests {
         assert!(Arc::ptr_eq(&used, &allowances.of(socket(1), client(2), now)));
         let later = now + Duration::from_secs(2);
         allowances.of(socket(1), client(3), later);
-        assert!(!allowances.at_sockets.allowances.contains_key(&(socket(1), client(1))), "it is whole again");
+        assert!(!allowances.at_sockets.allowances.contains_key(&(socket(1), client(1))), "a full allowance is dropped");
         assert!(allowances.in_all.allowances.len() <= MAX_ALLOWANCES);
     }
 
@@ -491,7 +491,7 @@ mod tests {
         assert!(known.get(&MAX_ALLOWANCES, now + LOOK_INTERVAL, || allowance(now)).is_none());
         drop(used);
         let soon = now + LOOK_INTERVAL * 2 - Duration::from_millis(1);
-        assert!(known.get(&MAX_ALLOWANCES, soon, || allowance(now)).is_none(), "it was looked for a moment ago");
+        assert!(known.get(&MAX_ALLOWANCES, soon, || allowance(now)).is_none(), "the last search was a moment ago");
         assert!(known.get(&MAX_ALLOWANCES, now + LOOK_INTERVAL * 2, || allowance(now)).is_some());
         assert_eq!(known.allowances.len(), 1);
     }

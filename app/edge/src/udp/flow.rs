@@ -251,7 +251,7 @@ impl Flow {
         self.seen = now;
         let bytes: usize = datagrams.iter().map(|datagram| datagram.len()).sum();
         self.bytes += bytes as u64;
-        self.back.validation().heard(datagrams.len(), bytes as u64, now);
+        self.back.validation().received(datagrams.len(), bytes as u64, now);
         if !is_in_time(&mut self.pass, bytes as u64) {
             self.metrics.datagrams_dropped("rate", datagrams.len());
             return Step::Sent;

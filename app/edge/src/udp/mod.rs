@@ -280,7 +280,7 @@ fn is_forged(own: &OwnPorts, key: Key) -> bool {
     let client = key.client;
     let is_own_address = || {
         let ip = client.ip();
-        // Whether the machine has the address costs a system call, only for sources whose port is a port of this edge.
+        // Whether the machine has the address costs a system call, only for sources with a port of this edge.
         ip == key.local || ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
     };
     client.port() == 0 || (own.has_udp(client) && is_own_address())
@@ -311,6 +311,6 @@ mod tests {
             assert_eq!(is_forged(client, port), forged, "{client}:{port}");
         }
         drop(opened);
-        assert!(!is_forged("127.0.0.1", ours), "it is closed");
+        assert!(!is_forged("127.0.0.1", ours), "the port is closed");
     }
 }

@@ -80,9 +80,9 @@ impl OfParty {
     }
 }
 
-fn holder(who: IpAddr, flows: &BTreeMap<u64, Key>) -> Option<Holder> {
+fn holder(owner: IpAddr, flows: &BTreeMap<u64, Key>) -> Option<Holder> {
     let (oldest, _) = flows.first_key_value()?;
-    Some((flows.len(), Reverse(*oldest), who))
+    Some((flows.len(), Reverse(*oldest), owner))
 }
 
 /// The network of an address: an IPv4 address, or the first 48 bits of an IPv6 address.
@@ -146,28 +146,28 @@ impl<T> Table<T> {
         let client = key.client.ip();
         let party = party(client);
         let mut flows = &mut self.parties.entry(party).or_default().by_rank[rank as usize];
-        let mut who = party;
+        let mut owner = party;
         if rank == Level::Many {
             change(flows);
-            who = network(client);
-            flows = self.networks.entry(who).or_default();
+            owner = network(client);
+            flows = self.networks.entry(owner).or_default();
         }
         let holders = &mut self.holders[rank as usize];
-        if let Some(former) = holder(who, flows) {
+        if let Some(former) = holder(owner, flows) {
             holders.remove(&former);
         }
         change(flows);
-        holders.extend(holder(who, flows));
+        holders.extend(holder(owner, flows));
         if rank == Level::Many && flows.is_empty() {
-            self.networks.remove(&who);
+            self.networks.remove(&owner);
         }
     }
 
     /// The flows of a level that this holder has.
-    fn flows_of(&self, who: &IpAddr, rank: Level) -> Option<&BTreeMap<u64, Key>> {
+    fn flows_of(&self, owner: &IpAddr, rank: Level) -> Option<&BTreeMap<u64, Key>> {
         match rank {
-            Level::Many => self.networks.get(who),
-            _ => Some(&self.parties.get(who)?.by_rank[rank as usize]),
+            Level::Many => self.networks.get(owner),
+            _ => Some(&self.parties.get(owner)?.by_rank[rank as usize]),
         }
     }
 
@@ -207,7 +207,7 @@ impl<T> Table<T> {
         let lower = Level::ALL.into_iter().filter(|rank| *rank <= own && *rank < Level::Many);
         let oldest = |rank: Level| {
             let holders = self.holders[rank as usize].iter().rev();
-            holders.filter_map(move |(_, Reverse(oldest), who)| self.flows_of(who, rank)?.get(oldest).copied())
+            holders.filter_map(move |(_, Reverse(oldest), owner)| self.flows_of(owner, rank)?.get(oldest).copied())
         };
         let mut some = highest.into_iter().chain(lower).flat_map(oldest).take(MAX_LOOKED_AT);
         some.find(|other| other != key && self.flows.get(other).is_some_and(|entry| can(&entry.flow)))
@@ -226,7 +226,7 @@ impl<T> Table<T> {
         self.flows_of(holder, rank)?.get(oldest).copied()
     }
 
-    /// Adds a flow, whose key is new.
+    /// Adds a flow with a new key.
     pub(crate) fn insert(&mut self, key: Key, flow: T) {
         let (number, rank) = (self.next, Level::New);
         self.next += 1;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_level_makes_way_first_then_who_holds_most_then_the_oldest() {
+    fn eviction_takes_the_lowest_level_then_the_largest_holder_then_the_oldest_flow() {
         let mut table = Table::new(FlowCount::default());
         for (at, (client, rank)) in [
             (1, Level::Many),
@@ -377,7 +377,7 @@ mod tests {
             add(&mut table, key(client), client).unwrap();
             table.set_rank(&key(client), rank);
         }
-        assert_eq!(table.way_for(&key(3), |_| true), None, "not one that has shown more, and not itself");
+        assert_eq!(table.way_for(&key(3), |_| true), None, "no flow of a higher level, and not the flow itself");
         assert_eq!(table.way_for(&key(2), |_| true), Some(key(3)));
         assert_eq!(table.way_for(&key(2), |flow| *flow < 3), Some(key(1)));
         assert_eq!(table.way_for(&key(5), |flow| *flow > 3), Some(key(4)));
@@ -386,11 +386,11 @@ mod tests {
             table.insert(from(6, port), 6);
             table.set_rank(&from(6, port), Level::Many);
         }
-        assert_eq!(table.way_for(&key(3), |_| true), Some(from(6, 0)), "one network has nearly all");
+        assert_eq!(table.way_for(&key(3), |_| true), Some(from(6, 0)), "one network has nearly all flows");
     }
 
     #[test]
-    fn few_addresses_with_many_ports_lock_nobody_out_whatever_they_have_shown() {
+    fn few_addresses_with_many_ports_lock_no_address_out_at_any_level() {
         for rank in Level::ALL {
             let mut table = full(1_000, rank);
             for newcomer in 1_000..1_100 {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_are_served_now_are_safe_and_those_that_rest_are_not() {
+    fn active_flows_of_many_addresses_are_safe_and_resting_flows_are_not() {
         let mut table = full(1, Level::Many);
         assert_eq!(table.make_room(key(5_000).client.ip(), 1), Err(Full));
         table.rank_all(|flow| if *flow == 17 { Level::Some } else { Level::Many });
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(table.len(), MAX_FLOWS_PER_PARTY + 1);
         (2..=1_025).for_each(|port| table.set_rank(&one(port), Level::Many));
         assert_eq!(add(&mut table, one(2_000), 0), Err(Full));
-        assert_eq!(add(&mut table, key(8), 0), Ok(None), "others come in");
+        assert_eq!(add(&mut table, key(8), 0), Ok(None), "other addresses are admitted");
         assert_eq!(table.take_if(|flow| *flow > 1_000).len(), 25);
         assert_eq!(add(&mut table, one(2_000), 0), Ok(None));
     }

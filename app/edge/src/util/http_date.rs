@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_has_one_date_and_keeps_its_own() {
+    fn a_response_has_one_date_and_keeps_its_own() {
         assert_eq!(written(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
         let mut fields = HeaderMap::new();
         date(&mut fields);

@@ -61,7 +61,7 @@ impl<T> Future for WakeGated<T> {
             this.task = Some(cx.waker().clone());
             *this.call.task.lock() = this.task.clone();
         }
-        // A call after this point wakes the task, whose waker is stored by now.
+        // A call after this point wakes the task, because its waker is stored by now.
         if !this.call.has_called.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }

@@ -7,7 +7,7 @@ use sallyport_model::{AccessRules, SocketType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    flows::{ask, connect, connect_from, says_back, service},
+    flows::{ask, connect, connect_from, echo_with_greeting, service},
     harness::*,
 };
 
@@ -33,11 +33,11 @@ async fn a_denied_client_gets_403_and_no_origin_is_reached() {
     let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
     assert_eq!(world.get(&socket, "/").await.status, 200);
     socket.set(&world, |settings| settings.access = deny(&["127.0.0.0/8"]));
-    let answer = world.get(&socket, "/").await;
-    assert_eq!(answer.status, 403);
-    assert!(answer.text().contains("lets nobody in from your network address"), "{}", answer.text());
+    let response = world.get(&socket, "/").await;
+    assert_eq!(response.status, 403);
+    assert!(response.text().contains("does not accept requests from your network address"), "{}", response.text());
     socket.set(&world, |settings| settings.access = allow(&["192.0.2.0/24"]));
-    assert_eq!(world.get(&socket, "/").await.status, 403, "with an allow list, all others are kept out");
+    assert_eq!(world.get(&socket, "/").await.status, 403, "with an allow list, all other addresses are denied");
     socket.set(&world, |settings| settings.access = allow(&["127.0.0.1"]));
     assert_eq!(world.get(&socket, "/").await.status, 200);
     assert!(world.edge.metrics_text().unwrap().contains(r#"refusals_total{reason="denied"} 2"#));
@@ -59,11 +59,11 @@ async fn a_denied_tcp_connection_is_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     drop(connect(addr).await);
     socket.set(&world, |settings| settings.access = deny(&["127.0.0.2"]));
-    let mut kept_out = connect_from([127, 0, 0, 2], addr).await;
-    let error = soon(kept_out.read(&mut [0; 1])).await.unwrap_err();
+    let mut denied = connect_from([127, 0, 0, 2], addr).await;
+    let error = soon(denied.read(&mut [0; 1])).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     assert_eq!(ask(connect_from([127, 0, 0, 3], addr).await, b"x").await, b"hello x bye");
     assert!(world.edge.metrics_text().unwrap().contains(r#"flows_total{transport="tcp",verdict="denied"} 1"#));
@@ -78,24 +78,27 @@ async fn access_rules_match_countries_and_autonomous_systems() {
     .await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
-    let comes_in = async |client: &str| {
+    let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
+    let is_admitted = async |client: &str| {
         let mut stream = connect_from([127, 0, 0, 2], addr).await;
         let header = format!("PROXY TCP4 {client} 198.51.100.1 5000 443\r\n");
         stream.write_all(header.as_bytes()).await.unwrap();
         let mut word = [0; 5];
         soon(stream.read_exact(&mut word)).await.is_ok()
     };
-    let (british, swedish, telstra, nobody) = ("2.125.160.217", "89.160.20.113", "1.128.0.1", "203.0.113.1");
+    let (british, swedish, telstra, unlisted) = ("2.125.160.217", "89.160.20.113", "1.128.0.1", "203.0.113.1");
     socket.set(&world, |settings| settings.access = deny(&["country:GB"]));
     // An address that no database lists may be in the denied country.
-    assert!(!comes_in(british).await && comes_in(swedish).await && !comes_in(nobody).await);
+    assert!(!is_admitted(british).await && is_admitted(swedish).await && !is_admitted(unlisted).await);
     socket.set(&world, |settings| settings.access = allow(&["country:se", "asn:1221"]));
-    assert!(comes_in(swedish).await && comes_in(telstra).await);
-    assert!(!comes_in(british).await && !comes_in(nobody).await, "what is not known is not allowed");
+    assert!(is_admitted(swedish).await && is_admitted(telstra).await);
+    assert!(
+        !is_admitted(british).await && !is_admitted(unlisted).await,
+        "an address without a known country is not allowed"
+    );
     socket.set(&world, |settings| settings.access = deny(&["asn:1221"]));
-    assert!(!comes_in(telstra).await && comes_in(swedish).await, "that one is of another system");
-    assert!(!comes_in(british).await, "no database says of which system it is: it may be the one that is denied");
+    assert!(!is_admitted(telstra).await && is_admitted(swedish).await, "the Swedish address is in another system");
+    assert!(!is_admitted(british).await, "an address without a known system may be in the denied one");
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn cookie_origin(name: &'static str) -> std::net::SocketAddr {
     .await
 }
 
-async fn get_with(world: &World, socket: &TestSocket, cookie: &str) -> Answer {
+async fn get_with(world: &World, socket: &TestSocket, cookie: &str) -> HttpResponse {
     let head = format!("GET / HTTP/1.1\r\nhost: {}\r\ncookie: {cookie}\r\n\r\n", socket.host());
     world.raw(socket, head.as_bytes()).await
 }
@@ -65,7 +65,7 @@ async fn a_cookie_keeps_a_client_at_one_origin_until_that_origin_leaves() {
     for name in NAMES {
         connectors.insert(name.to_owned(), world.tunnel(&mut socket, cookie_origin(name).await).await);
     }
-    assert!(world.get(&socket, "/").await.header("set-cookie").is_none(), "nobody asked for affinity");
+    assert!(world.get(&socket, "/").await.header("set-cookie").is_none(), "the socket has no affinity");
     socket.set(&world, |settings| settings.affinity = Affinity::Cookie);
     let first = world.get(&socket, "/").await;
     let set = first.header("set-cookie").unwrap().to_owned();
@@ -77,9 +77,9 @@ async fn a_cookie_keeps_a_client_at_one_origin_until_that_origin_leaves() {
     assert!(!set.contains("Domain"), "{set}");
     let home = first.text().split(' ').next().unwrap().to_owned();
     for _ in 0..10 {
-        let answer = get_with(&world, &socket, &format!("theme=dark; {cookie}; lang=en")).await;
-        assert_eq!(answer.text(), format!("{home} got theme=dark; lang=en"), "ours does not reach the origin");
-        assert!(answer.header("set-cookie").is_none(), "it has the right one");
+        let response = get_with(&world, &socket, &format!("theme=dark; {cookie}; lang=en")).await;
+        assert_eq!(response.text(), format!("{home} got theme=dark; lang=en"), "ours does not reach the origin");
+        assert!(response.header("set-cookie").is_none(), "the client has the right cookie");
     }
     let gone = connectors.remove(&home).unwrap();
     let tunnel = gone.tunnel;
@@ -113,8 +113,8 @@ async fn tcp_clients_keep_their_origin_by_address() {
     socket.set(&world, |settings| settings.affinity = Affinity::Address);
     drop(connect(addr).await);
     let origin_of = async |client: u8| {
-        let answer = ask(connect_from([127, 0, 0, client], addr).await, b"").await;
-        String::from_utf8(answer).unwrap()
+        let response = ask(connect_from([127, 0, 0, client], addr).await, b"").await;
+        String::from_utf8(response).unwrap()
     };
     let mut homes = HashMap::new();
     for client in 10..40 {

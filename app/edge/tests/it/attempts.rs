@@ -14,7 +14,7 @@ use sallyport_wire::Open;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    flows::{connect, says_back, service},
+    flows::{connect, echo_with_greeting, service},
     harness::*,
 };
 
@@ -66,10 +66,10 @@ async fn a_request_that_is_not_idempotent_is_sent_only_to_a_reached_origin() {
     // The origins take turns. The silent origin is left out after its first timeout.
     let post = head("POST", "Content-Length: 0\r\n");
     for _ in 0..2 {
-        let answer = world.raw(&socket, post.as_bytes()).await;
-        assert_eq!((answer.status, answer.text()), (200, "well"));
+        let response = world.raw(&socket, post.as_bytes()).await;
+        assert_eq!((response.status, response.text()), (200, "well"));
     }
-    assert!(mute.streams() > 0, "it was asked");
+    assert!(mute.streams() > 0, "the silent origin got a stream");
     assert_eq!(mute.bytes(), 0, "and got nothing");
 }
 
@@ -89,7 +89,7 @@ async fn an_idempotent_request_is_sent_with_the_open_frame() {
 #[tokio::test]
 async fn a_tcp_connection_is_retried_only_if_no_bytes_were_sent() {
     let world = World::start_with(short_connect_timeout).await;
-    let (mute, well) = (Mute::default(), service(says_back).await);
+    let (mute, well) = (Mute::default(), service(echo_with_greeting).await);
     for says_something in [true, false] {
         let mut socket = world.socket();
         let addr = socket.assert_type(&world, SocketType::Tcp).await;
@@ -110,7 +110,7 @@ async fn a_tcp_connection_is_retried_only_if_no_bytes_were_sent() {
         let mut word = [0; 6];
         let read = soon(client.read_exact(&mut word)).await;
         if says_something {
-            assert!(read.is_err(), "it ends, and is not told to anybody else");
+            assert!(read.is_err(), "the flow ends, and its bytes reach no other origin");
         } else {
             assert!(read.is_ok() && &word == b"hello ");
         }

@@ -15,7 +15,7 @@ use sallyport_model::{AccessRules, AttachedPolicy, OriginProtocol, PolicyId, Soc
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    flows::{ask, connect, says_back, service},
+    flows::{ask, connect, echo_with_greeting, service},
     harness::*,
     http1_connections::unended,
 };
@@ -57,7 +57,7 @@ async fn a_connection_and_a_request_are_recorded_with_all_fields() {
     let (world, kept, live) = world(true).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     assert_eq!(ask(connect(addr).await, b"a question").await, b"hello a question bye");
     let flow = kept.flows(1).await.remove(0);
     assert_eq!((flow.bytes_in, flow.bytes_out, flow.verdict.as_str()), (10, 20, "complete"));
@@ -91,7 +91,7 @@ async fn a_response_received_in_full_is_complete_without_the_end_of_its_stream()
         let mut client = world.client(&socket).await;
         let head = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
         client.write_all(head.as_bytes()).await.unwrap();
-        assert_eq!(soon(read_answer(&mut client)).await.body, body);
+        assert_eq!(soon(read_response(&mut client)).await.body, body);
         let flow = kept.flows(at + 1).await.remove(at);
         assert_eq!((flow.verdict.as_str(), flow.bytes_out), ("complete", body.len() as u64));
     }
@@ -117,7 +117,7 @@ async fn a_live_connection_is_listed_and_can_be_killed() {
     let mut socket = world.socket();
     let organisation = socket.route.account;
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     let mut client = connect(addr).await;
     client.write_all(b"12345").await.unwrap();
     let mut word = [0; 6];
@@ -150,11 +150,11 @@ async fn a_live_websocket_is_listed_and_can_be_killed() {
             io.write_all(b"welcome").await.unwrap();
             let _ = io.read(&mut [0; 9]).await;
         });
-        let mut answer = Response::new(text(""));
-        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        answer.headers_mut().insert(header::CONNECTION, "Upgrade".parse().unwrap());
-        answer.headers_mut().insert(header::UPGRADE, "websocket".parse().unwrap());
-        answer
+        let mut response = Response::new(text(""));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(header::CONNECTION, "Upgrade".parse().unwrap());
+        response.headers_mut().insert(header::UPGRADE, "websocket".parse().unwrap());
+        response
     })
     .await;
     let connector = world.tunnel(&mut socket, addr).await;
@@ -169,9 +169,10 @@ async fn a_live_websocket_is_listed_and_can_be_killed() {
     soon(client.read_exact(&mut [0; 7])).await.unwrap();
     let flow = live.of(socket.route.account, "", 9).0.remove(0);
     assert_eq!((flow.way().tunnel, flow.transport), (Some(connector.tunnel), SocketType::Http));
-    assert_eq!(kept.count(), 0, "it is recorded when it is over");
+    assert_eq!(kept.count(), 0, "the record comes at the end of the flow");
     live.kill(socket.route.account, &flow.id).unwrap();
-    let read = tokio::time::timeout(Duration::from_secs(20), client.read(&mut [0; 9])).await.expect("it ends");
+    let read =
+        tokio::time::timeout(Duration::from_secs(20), client.read(&mut [0; 9])).await.expect("the connection ends");
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     let recorded = kept.flows(1).await.remove(0);
     assert_eq!((recorded.verdict.as_str(), recorded.status, recorded.bytes_out), ("killed", Some(101), 7));

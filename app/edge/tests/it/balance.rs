@@ -25,8 +25,8 @@ async fn requests_are_spread_evenly_over_four_origins() {
     }
     let mut counts = std::collections::HashMap::new();
     for _ in 0..20 {
-        let answer = world.get(&socket, "/").await;
-        *counts.entry(answer.text().to_owned()).or_insert(0) += 1;
+        let response = world.get(&socket, "/").await;
+        *counts.entry(response.text().to_owned()).or_insert(0) += 1;
     }
     assert_eq!(counts.len(), 4);
     assert!(counts.values().all(|count| *count == 5), "{counts:?}");
@@ -72,7 +72,7 @@ async fn a_busy_origin_gets_fewer_requests() {
         assert_eq!(world.get(&socket, "/").await.text(), "fast");
     }
     release.add_permits(10);
-    let mut both = [read_answer(&mut first).await.body, read_answer(&mut second).await.body];
+    let mut both = [read_response(&mut first).await.body, read_response(&mut second).await.body];
     both.sort();
     assert_eq!(both, [b"fast".to_vec(), b"slow".to_vec()]);
 }
@@ -95,8 +95,8 @@ async fn a_request_with_a_body_is_retried_when_an_origin_refuses() {
             socket.host(),
             body.len()
         );
-        let answer = world.raw(&socket, head.as_bytes()).await;
-        assert_eq!((answer.status, answer.text()), (200, body.as_str()));
+        let response = world.raw(&socket, head.as_bytes()).await;
+        assert_eq!((response.status, response.text()), (200, body.as_str()));
     }
 }
 
@@ -104,20 +104,19 @@ async fn a_request_with_a_body_is_retried_when_an_origin_refuses() {
 async fn each_failure_has_its_status_and_an_error_page() {
     let world = World::start_with(|config| config.response_timeout = Duration::from_millis(300)).await;
     // No socket has this name.
-    let nobody = world.client_with("nobody-here-1.localhost", &[b"http/1.1"]).await;
-    let mut nobody = nobody;
+    let mut client = world.client_with("nobody-here-1.localhost", &[b"http/1.1"]).await;
     let head = "GET / HTTP/1.1\r\nHost: nobody-here-1.localhost\r\nAccept: text/html\r\n\r\n";
-    nobody.write_all(head.as_bytes()).await.unwrap();
-    let answer = read_answer(&mut nobody).await;
-    assert_eq!((answer.status, answer.header("content-type")), (404, Some("text/html; charset=utf-8")));
-    assert!(answer.text().contains(answer.header("x-request-id").unwrap()));
+    client.write_all(head.as_bytes()).await.unwrap();
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.header("content-type")), (404, Some("text/html; charset=utf-8")));
+    assert!(response.text().contains(response.header("x-request-id").unwrap()));
     // Every origin refuses the connection.
     let mut refused = world.socket();
     let _one = world.tunnel(&mut refused, dead_origin()).await;
     let _two = world.tunnel(&mut refused, dead_origin()).await;
     let json = format!("GET / HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\r\n", refused.host());
-    let answer = world.raw(&refused, json.as_bytes()).await;
-    assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/problem+json")));
+    let response = world.raw(&refused, json.as_bytes()).await;
+    assert_eq!((response.status, response.header("content-type")), (502, Some("application/problem+json")));
     // An origin accepts the request and never responds.
     let mut slow = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
@@ -148,20 +147,20 @@ async fn a_request_waits_for_an_expected_tunnel() {
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let _connector = world.connect(tunnel, addr).await;
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.status, answer.text()), (200, "here"));
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.text()), (200, "here"));
 }
 
 #[tokio::test]
 async fn a_socket_without_tunnels_fails_after_the_wait() {
     let world = World::start().await;
     let socket = world.socket();
-    let answer = world.get(&socket, "/").await;
-    assert_eq!(answer.status, 503);
-    let text = answer.text();
+    let response = world.get(&socket, "/").await;
+    assert_eq!(response.status, 503);
+    let text = response.text();
     assert!(text.starts_with("This service is offline: ") && text.contains("(no-tunnel, request "), "{text}");
-    assert!(!text.contains("sallyport ") && !text.contains('`'), "visitors are told of no commands: {text}");
-    assert!(answer.header("retry-after").is_some());
+    assert!(!text.contains("sallyport ") && !text.contains('`'), "the page for visitors names no commands: {text}");
+    assert!(response.header("retry-after").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,8 +181,8 @@ async fn a_rolling_restart_of_connectors_fails_no_request() {
                 let head = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
                 while !stop.load(Ordering::Relaxed) {
                     client.write_all(head.as_bytes()).await.unwrap();
-                    let answer = read_answer(&mut client).await;
-                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    let response = read_response(&mut client).await;
+                    assert_eq!(response.status, 200, "{}", response.text());
                     served.fetch_add(1, Ordering::Relaxed);
                 }
             })
@@ -214,14 +213,14 @@ async fn a_deleted_tunnel_or_a_new_credential_ends_the_attachment() {
     world.routes.put(socket.route.clone());
     until("the tunnel is gone", || world.directory.is_empty()).await;
     let mut log = connector.log;
-    let told = async {
+    let detached = async {
         loop {
             if let sallyport_tunnel::ConnectorEvent::Detached { code, .. } = log.recv().await.unwrap() {
                 return code;
             }
         }
     };
-    assert_eq!(soon(told).await, "deleted");
+    assert_eq!(soon(detached).await, "deleted");
 }
 
 #[tokio::test]
@@ -250,14 +249,14 @@ async fn a_second_connector_takes_over_a_tunnel() {
     }
     assert!(world.directory.get(second.tunnel).is_some());
     let mut log = first.log;
-    let told = async {
+    let detached = async {
         loop {
             if let sallyport_tunnel::ConnectorEvent::Detached { code, .. } = log.recv().await.unwrap() {
                 return code;
             }
         }
     };
-    assert_eq!(soon(told).await, "replaced");
+    assert_eq!(soon(detached).await, "replaced");
 }
 
 #[tokio::test]
@@ -279,13 +278,13 @@ async fn a_body_with_an_unrequested_coding_is_502() {
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|mut tcp| async move {
         read_head(&mut tcp).await;
-        let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-        tcp.write_all(answer.as_bytes()).await.unwrap();
+        let response = "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        tcp.write_all(response.as_bytes()).await.unwrap();
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
-    let answer = world.get(&socket, "/").await;
-    assert_eq!(answer.status, 502, "{}", answer.text());
+    let response = world.get(&socket, "/").await;
+    assert_eq!(response.status, 502, "{}", response.text());
 }
 
 #[tokio::test]
@@ -327,7 +326,7 @@ async fn a_burst_over_the_control_connection_leaves_no_idle_connections_there() 
             let head = format!("POST / HTTP/1.1\r\nhost: {}\r\ncontent-length: 1\r\n\r\nx", socket.host());
             tokio::spawn(async move {
                 client.write_all(head.as_bytes()).await.unwrap();
-                read_answer(&mut client).await.status
+                read_response(&mut client).await.status
             })
         })
         .collect();

@@ -25,11 +25,11 @@ async fn chunked_bodies_and_trailers_pass_both_ways() {
         let mut sent = HeaderMap::new();
         sent.insert("x-out", HeaderValue::from_static("out"));
         let body = text(collected.to_bytes()).with_trailers(async move { Some(Ok(sent)) }).boxed_unsync();
-        let mut answer = Response::new(body);
-        answer.headers_mut().insert("x-seen", seen.parse().unwrap());
-        answer.headers_mut().insert("trailer", HeaderValue::from_static("x-out"));
-        answer.headers_mut().insert("transfer-encoding", HeaderValue::from_static("chunked"));
-        answer
+        let mut response = Response::new(body);
+        response.headers_mut().insert("x-seen", seen.parse().unwrap());
+        response.headers_mut().insert("trailer", HeaderValue::from_static("x-out"));
+        response.headers_mut().insert("transfer-encoding", HeaderValue::from_static("chunked"));
+        response
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
@@ -38,9 +38,9 @@ async fn chunked_bodies_and_trailers_pass_both_ways() {
          5\r\nhello\r\n6\r\n world\r\n0\r\nx-sum: 42\r\n\r\n",
         socket.host()
     );
-    let answer = world.raw(&socket, head.as_bytes()).await;
-    assert_eq!(answer.header("x-seen"), Some("42"), "{answer:?}");
-    assert_eq!(answer.text(), "hello worldx-out: out\r\n");
+    let response = world.raw(&socket, head.as_bytes()).await;
+    assert_eq!(response.header("x-seen"), Some("42"), "{response:?}");
+    assert_eq!(response.text(), "hello worldx-out: out\r\n");
 }
 
 #[tokio::test]
@@ -72,13 +72,13 @@ async fn a_100_continue_comes_from_the_origin() {
     client.write_all(head("/wanted").as_bytes()).await.unwrap();
     assert!(read_head(&mut client).await.starts_with("HTTP/1.1 100 "));
     client.write_all(b"hello").await.unwrap();
-    assert_eq!(read_answer(&mut client).await.text(), "yes");
+    assert_eq!(read_response(&mut client).await.text(), "yes");
     let mut client = world.client(&socket).await;
     client.write_all(head("/unwanted").as_bytes()).await.unwrap();
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.status, answer.text()), (413, "no"));
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.text()), (413, "no"));
     // The client decides whether it sends the body. The edge cannot tell the body from another request.
-    assert_eq!(answer.header("connection"), Some("close"));
+    assert_eq!(response.header("connection"), Some("close"));
     assert_eq!(read_rest(&mut client).await, b"");
 }
 
@@ -103,9 +103,9 @@ async fn a_slow_response_is_whole_without_100_continue() {
     let host = socket.host();
     let head = format!("PUT / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
     client.write_all(head.as_bytes()).await.unwrap();
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.status, answer.text(), answer.complete), (200, "abababababab", true));
-    assert_eq!(answer.header("connection"), Some("close"));
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.text(), response.complete), (200, "abababababab", true));
+    assert_eq!(response.header("connection"), Some("close"));
     assert_eq!(read_rest(&mut client).await, b"", "an orderly end");
 }
 
@@ -174,8 +174,8 @@ async fn an_origin_that_fails_mid_body_aborts_the_response() {
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
-    let answer = world.get(&socket, "/").await;
-    assert_eq!((answer.status, answer.complete), (200, false));
+    let response = world.get(&socket, "/").await;
+    assert_eq!((response.status, response.complete), (200, false));
 }
 
 #[tokio::test]
@@ -267,12 +267,12 @@ async fn a_long_upload_does_not_hit_the_response_timeout() {
         client.write_all(b"x").await.unwrap();
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
-    assert_eq!(read_answer(&mut client).await.text(), "10");
+    assert_eq!(read_response(&mut client).await.text(), "10");
     // An upload that stops altogether is an error of the client.
     let mut client = world.client(&socket).await;
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(b"x").await.unwrap();
-    assert_eq!(read_answer(&mut client).await.status, 408);
+    assert_eq!(read_response(&mut client).await.status, 408);
 }
 
 /// The bytes of uploads that the edge buffers, from its metrics.

@@ -64,7 +64,7 @@ async fn an_http2_stream_with_no_window_releases_its_origin_and_other_streams_go
         |path: &str| Request::builder().uri(format!("https://{}{path}", socket.host())).body(text("")).unwrap();
     let unread = soon(sender.send_request(request("/"))).await.unwrap();
     until("the origin's connection has ended", || ended.load(Ordering::SeqCst)).await;
-    assert!(soon(unread.into_body().collect()).await.is_err(), "the answer must not look whole");
+    assert!(soon(unread.into_body().collect()).await.is_err(), "the response must not look whole");
     let other = soon(sender.send_request(request("/short"))).await.unwrap();
     assert_eq!(soon(other.into_body().collect()).await.unwrap().to_bytes(), "ok");
 }
@@ -84,8 +84,8 @@ async fn a_response_with_nothing_to_send_is_not_timed_out() {
     assert_eq!(world.get(&socket, "/").await.text(), "onetwo");
     let mut sender = world.http2(&socket).await;
     let request = Request::builder().uri(format!("https://{}/", socket.host())).body(text("")).unwrap();
-    let answer = soon(sender.send_request(request)).await.unwrap();
-    assert_eq!(soon(answer.into_body().collect()).await.unwrap().to_bytes(), "onetwo");
+    let response = soon(sender.send_request(request)).await.unwrap();
+    assert_eq!(soon(response.into_body().collect()).await.unwrap().to_bytes(), "onetwo");
 }
 
 #[tokio::test]
@@ -133,11 +133,11 @@ async fn a_body_that_stalls_after_its_response_is_ended() {
     let mut client = world.client(&socket).await;
     let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: 100\r\n\r\nsome", socket.host());
     client.write_all(head.as_bytes()).await.unwrap();
-    assert_eq!(read_answer(&mut client).await.text(), "enough");
+    assert_eq!(read_response(&mut client).await.text(), "enough");
     for _ in 0..8 {
         client.write_all(b"x").await.unwrap();
         tokio::time::sleep(BOUND / 4).await;
-        assert!(!ended.load(Ordering::SeqCst), "one that still comes was ended");
+        assert!(!ended.load(Ordering::SeqCst), "an upload that still arrives was ended");
     }
     until("the request at the origin has ended", || ended.load(Ordering::SeqCst)).await;
 }
@@ -183,9 +183,9 @@ async fn an_unread_http2_upload_gets_its_response_and_may_finish() {
         let taken = Arc::new(AtomicUsize::new(0));
         let body = Counted { pieces: PIECES, taken: taken.clone() }.boxed_unsync();
         let request = Request::post(format!("https://{host}/v1/things")).body(body).unwrap();
-        let answer = soon(sender.send_request(request)).await.unwrap();
-        assert_eq!(answer.status(), status, "{host}");
-        assert!(soon(answer.into_body().collect()).await.is_ok(), "{host}");
+        let response = soon(sender.send_request(request)).await.unwrap();
+        assert_eq!(response.status(), status, "{host}");
+        assert!(soon(response.into_body().collect()).await.is_ok(), "{host}");
         // The response ends before the upload does. The upload still runs to its end.
         until("the upload was not cut off", || taken.load(Ordering::SeqCst) == PIECES * PIECE.len()).await;
     }
@@ -199,9 +199,9 @@ async fn an_endless_unread_http2_upload_is_reset_after_its_response() {
     let taken = Arc::new(AtomicUsize::new(0));
     let body = Counted { pieces: usize::MAX, taken: taken.clone() }.boxed_unsync();
     let request = Request::post("https://api.localhost/v1/things").body(body).unwrap();
-    let answer = soon(sender.send_request(request)).await.unwrap();
-    assert_eq!(answer.status(), 200);
-    assert!(soon(answer.into_body().collect()).await.is_ok());
+    let response = soon(sender.send_request(request)).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(soon(response.into_body().collect()).await.is_ok());
 }
 
 #[tokio::test]

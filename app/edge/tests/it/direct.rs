@@ -24,7 +24,9 @@ use tokio::{
 };
 
 use crate::{
-    flows::{assert_told_the_client, connect, goes_both_ways, resets_pass, resetting_origin, says_back, service},
+    flows::{
+        assert_proxy_headers, connect, echo_with_greeting, goes_both_ways, resets_pass, resetting_origin, service,
+    },
     harness::*,
 };
 
@@ -57,7 +59,7 @@ impl TestSocket {
     }
 }
 
-/// The value of the metric whose line starts with this text.
+/// The value of the metric in the line that starts with this text.
 fn metric(world: &World, line: &str) -> u64 {
     let text = world.edge.metrics_text().unwrap();
     text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)
@@ -155,9 +157,9 @@ async fn networks_outside_the_allow_list_are_not_dialed() {
         let world = world_of(networks).await;
         let mut socket = world.socket();
         socket.direct(&world, &dialed);
-        let answer = world.get(&socket, "/").await;
-        assert_eq!((answer.status, dials(&world, "failed")), (502, 1), "{dialed}: {}", answer.text());
-        assert!(!answer.text().contains("127.0.0.1"), "clients do not learn of addresses: {}", answer.text());
+        let response = world.get(&socket, "/").await;
+        assert_eq!((response.status, dials(&world, "failed")), (502, 1), "{dialed}: {}", response.text());
+        assert!(!response.text().contains("127.0.0.1"), "clients do not learn of addresses: {}", response.text());
     }
     // With no allowed network, the edge dials nothing.
     let world = world_of(&[]).await;
@@ -180,7 +182,7 @@ async fn an_edge_does_not_dial_its_own_addresses() {
     let addr = tcp.assert_type(&world, SocketType::Tcp).await;
     tcp.direct(&world, &addr.to_string());
     let mut client = connect(addr).await;
-    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "it is reset");
+    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "the connection is reset");
     assert_eq!((dials(&world, "failed"), dials(&world, "connected")), (2, 0));
 }
 
@@ -196,10 +198,10 @@ async fn a_killed_origin_fails_no_request() {
         let (host, length) = (socket.host(), body.len());
         let head =
             format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-        let answer = world.raw(&socket, head.as_bytes()).await;
-        assert_eq!((answer.status, answer.text()), (200, "alive"));
+        let response = world.raw(&socket, head.as_bytes()).await;
+        assert_eq!((response.status, response.text()), (200, "alive"));
     }
-    assert_eq!(dials(&world, "refused"), 5, "it is left out after five");
+    assert_eq!(dials(&world, "refused"), 5, "the dead origin is ejected after five failures");
 }
 
 /// An address that neither accepts nor refuses connections: its queue is full while the returned guard lives.
@@ -233,12 +235,12 @@ async fn tcp_passes_both_ways_with_half_closes_and_resets() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    socket.direct(&world, &service(says_back).await.to_string());
+    socket.direct(&world, &service(echo_with_greeting).await.to_string());
     goes_both_ways(addr).await;
-    let (origin, mut tells) = resetting_origin().await;
+    let (origin, mut reports) = resetting_origin().await;
     socket.route.origins.clear();
     socket.direct(&world, &origin.to_string());
-    assert!(resets_pass(addr, &mut tells).await.is_err(), "the origin sees a reset, and no end");
+    assert!(resets_pass(addr, &mut reports).await.is_err(), "the origin sees a reset, and no end");
 }
 
 #[tokio::test]
@@ -246,8 +248,8 @@ async fn the_proxy_protocol_header_comes_first() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    socket.direct(&world, &service(says_back).await.to_string());
-    assert_told_the_client(&world, &mut socket, addr).await;
+    socket.direct(&world, &service(echo_with_greeting).await.to_string());
+    assert_proxy_headers(&world, &mut socket, addr).await;
 }
 
 #[tokio::test]
@@ -270,19 +272,19 @@ async fn datagrams_pass_both_ways() {
     for _ in 0..2 {
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         client.connect(("127.0.0.1", port)).await.unwrap();
-        let mut answer = [0; 64];
-        let heard = async {
+        let mut response = [0; 64];
+        let echoed = async {
             loop {
                 // Ports open a moment after the route, and datagrams may be lost.
                 let _ = client.send(b"hello").await;
-                let hearing = client.recv(&mut answer);
-                if let Ok(Ok(n)) = tokio::time::timeout(Duration::from_millis(100), hearing).await {
+                let receiving = client.recv(&mut response);
+                if let Ok(Ok(n)) = tokio::time::timeout(Duration::from_millis(100), receiving).await {
                     return n;
                 }
             }
         };
-        let n = soon(heard).await;
-        assert_eq!(&answer[..n], b"echo hello");
+        let n = soon(echoed).await;
+        assert_eq!(&response[..n], b"echo hello");
     }
     assert_eq!(peers.lock().unwrap().len(), 2, "each client has a socket of its own");
     // Nothing listens at this address.
@@ -325,8 +327,8 @@ async fn tls_origin(name: &str) -> (SocketAddr, String, Vec<u8>) {
             tokio::spawn(async move {
                 let Ok(tls) = acceptor.accept(tcp).await else { return };
                 let is_h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-                let said = if is_h2 { "two" } else { "one" };
-                let service = service_fn(move |_| async move { Ok::<_, Infallible>(Response::new(text(said))) });
+                let version = if is_h2 { "two" } else { "one" };
+                let service = service_fn(move |_| async move { Ok::<_, Infallible>(Response::new(text(version))) });
                 let (io, executor) = (TokioIo::new(tls), hyper_util::rt::TokioExecutor::new());
                 if is_h2 {
                     let _ = hyper::server::conn::http2::Builder::new(executor).serve_connection(io, service).await;
@@ -399,7 +401,7 @@ async fn direct_origins_are_checked_before_the_first_client() {
     assert!(dials(&world, "refused") <= refused + 10, "only checks go there");
     socket.route.origins.pop();
     world.routes.put(socket.route.clone());
-    until("it is forgotten", || world.directory.health(ill).is_none()).await;
+    until("the directory drops the removed origin", || world.directory.health(ill).is_none()).await;
     world.routes.remove(socket.route.id);
     until("so is the other one", || world.directory.health(well).is_none()).await;
 }

@@ -9,17 +9,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     harness::*,
-    raw_http2::{Outcome::Answer, *},
+    raw_http2::{Outcome::Status, *},
 };
 
 /// More than the edge reads after a response, and more than the buffers on the path hold.
 const LONG_BYTES: usize = 24 * 1024 * 1024;
 
 /// An origin that responds after each request head, and discards the body while it arrives.
-async fn refusing_origin(answer: &'static str) -> SocketAddr {
+async fn refusing_origin(response: &'static str) -> SocketAddr {
     let (addr, _) = raw_origin(move |mut tcp| async move {
         read_head(&mut tcp).await;
-        tcp.write_all(answer.as_bytes()).await.unwrap();
+        tcp.write_all(response.as_bytes()).await.unwrap();
         read_rest(&mut tcp).await;
     })
     .await;
@@ -49,9 +49,9 @@ async fn a_body_after_its_response_leaves_the_connection_usable() {
             for number in 0..3 {
                 let head = format!("POST /{number} HTTP/1.1\r\nHost: {host}\r\n{framing}\r\n\r\n");
                 client.write_all(head.as_bytes()).await.unwrap();
-                let answer = read_answer(&mut client).await;
-                assert_eq!((answer.status, answer.complete), (*status, true), "{host} {framing} {number}");
-                assert_eq!(answer.header("connection"), None, "{host} {framing} {number}");
+                let response = read_response(&mut client).await;
+                assert_eq!((response.status, response.complete), (*status, true), "{host} {framing} {number}");
+                assert_eq!(response.header("connection"), None, "{host} {framing} {number}");
                 for piece in body {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     client.write_all(piece.as_bytes()).await.unwrap();
@@ -74,14 +74,14 @@ async fn a_client_that_sends_a_long_body_first_gets_its_response() {
             client.write_all(head.as_bytes()).await.unwrap();
             soon(client.write_all(&body)).await.unwrap_or_else(|error| panic!("{host} {version}: {error}"));
             soon(client.flush()).await.unwrap();
-            let answer = read_answer(&mut client).await;
-            assert_eq!((answer.status, answer.complete), (*status, true), "{host} {version}");
-            let says_close = answer.header("connection") == Some("close");
+            let response = read_response(&mut client).await;
+            assert_eq!((response.status, response.complete), (*status, true), "{host} {version}");
+            let says_close = response.header("connection") == Some("close");
             // An origin slower than the client responds after the body. The connection may then serve the next request.
             let may_go_on = version == "HTTP/1.1" && *host == socket.host();
             if may_go_on && !says_close {
                 client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
-                assert_eq!(read_answer(&mut client).await.status, *status, "{host}: the next request");
+                assert_eq!(read_response(&mut client).await.status, *status, "{host}: the next request");
                 continue;
             }
             assert!(says_close || version == "HTTP/1.0", "{host}");
@@ -98,14 +98,14 @@ async fn a_long_response_is_whole_for_a_client_that_sends_its_body_first() {
     let (addr, _) = raw_origin(|mut tcp| async move {
         read_head(&mut tcp).await;
         let (mut read, mut write) = tcp.split();
-        let answer = async {
+        let response = async {
             write
                 .write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {ANSWER_BYTES}\r\n\r\n").as_bytes())
                 .await
                 .unwrap();
             write.write_all(&vec![b'a'; ANSWER_BYTES]).await.unwrap();
         };
-        tokio::join!(answer, read_rest(&mut read));
+        tokio::join!(response, read_rest(&mut read));
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
@@ -116,8 +116,8 @@ async fn a_long_response_is_whole_for_a_client_that_sends_its_body_first() {
     soon(client.write_all(&vec![b'x'; LONG_BYTES])).await.unwrap();
     soon(client.flush()).await.unwrap();
     // The end of the body comes late, or never.
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.status, answer.complete, answer.body.len()), (200, true, ANSWER_BYTES));
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.complete, response.body.len()), (200, true, ANSWER_BYTES));
     assert_eq!(soon(client.read(&mut [0])).await.unwrap(), 0, "an orderly end");
 }
 
@@ -130,7 +130,7 @@ async fn bytes_after_a_malformed_discarded_body_are_no_request() {
         let mut client = world.client_with(host, &[b"http/1.1"]).await;
         let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n");
         client.write_all(head.as_bytes()).await.unwrap();
-        assert_eq!(read_answer(&mut client).await.status, *status, "{host}");
+        assert_eq!(read_response(&mut client).await.status, *status, "{host}");
         client.write_all(format!("5\r\nhelloGET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
         assert_eq!(read_rest(&mut client).await, b"", "{host}");
     }
@@ -143,10 +143,10 @@ async fn an_http2_response_without_a_body_ends_at_once() {
     let (mut over_http1, mut over_http2) = (world.socket(), world.socket());
     let _first = world.tunnel(&mut over_http1, refusing_origin("HTTP/1.1 204 No Content\r\n\r\n").await).await;
     let refuses = h2_origin(|_| async {
-        let mut answer = Response::new(text(""));
-        answer.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
-        answer.headers_mut().insert("grpc-status", "7".parse().unwrap());
-        answer
+        let mut response = Response::new(text(""));
+        response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        response.headers_mut().insert("grpc-status", "7".parse().unwrap());
+        response
     });
     let _second = world.tunnel(&mut over_http2, refuses.await).await;
     over_http2.speaks(&world, OriginProtocol::Http2);
@@ -154,15 +154,15 @@ async fn an_http2_response_without_a_body_ends_at_once() {
         let mut client = RawHttp2::open(&world, socket).await;
         client.post(1, "/", &[("content-type", kind), ("te", "trailers")]).await;
         client.send(DATA, 0, 1, b"\0\0\0\0\x02hi").await;
-        assert_eq!(client.outcome(1).await, Answer(status));
-        let frames = client.heard(1).frames;
+        assert_eq!(client.outcome(1).await, Status(status));
+        let frames = client.received(1).frames;
         assert!(matches!(frames[..], [(HEADERS, flags, _)] if flags == END_HEADERS | END_STREAM), "{frames:?}");
         // The client may send for a while, and the connection serves other streams.
         client.send(DATA, 0, 1, &[b'x'; 10_000]).await;
         client.get(3, "/").await;
-        assert_eq!(client.outcome(3).await, Answer(status));
+        assert_eq!(client.outcome(3).await, Status(status));
         client.send(DATA, END_STREAM, 1, b"").await;
         client.all_is_looked_at().await;
-        assert!(matches!(client.heard(1).reset, None | Some(NO_ERROR)), "{:?}", client.heard(1));
+        assert!(matches!(client.received(1).reset, None | Some(NO_ERROR)), "{:?}", client.received(1));
     }
 }

@@ -21,16 +21,16 @@ async fn a_password_is_required_and_is_not_forwarded() {
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
     socket.protect(&world, "ann", "correct horse");
-    let answer = world.get(&socket, "/").await;
-    assert_eq!(answer.status, 401);
-    assert!(answer.header("www-authenticate").unwrap().starts_with("Basic realm="));
+    let response = world.get(&socket, "/").await;
+    assert_eq!(response.status, 401);
+    assert!(response.header("www-authenticate").unwrap().starts_with("Basic realm="));
     let with = |password: &str| {
         let credentials = STANDARD.encode(format!("ann:{password}"));
         format!("GET / HTTP/1.1\r\nHost: {}\r\nAuthorization: Basic {credentials}\r\n\r\n", socket.host())
     };
     let (good, bad) = (with("correct horse"), with("wrong"));
-    let answer = world.raw(&socket, good.as_bytes()).await;
-    assert_eq!((answer.status, answer.text()), (200, "authorized: false"));
+    let response = world.raw(&socket, good.as_bytes()).await;
+    assert_eq!((response.status, response.text()), (200, "authorized: false"));
     for _ in 0..10 {
         assert_eq!(world.raw(&socket, bad.as_bytes()).await.status, 401);
     }
@@ -54,9 +54,9 @@ async fn the_edges_own_host_serves_health_metrics_and_the_api() {
         ("/metrics", 200, "sallyport_edge_tunnels_up 1"),
     ] {
         client.write_all(format!("GET {path} HTTP/1.1\r\nHost: API.localhost\r\n\r\n").as_bytes()).await.unwrap();
-        let answer = read_answer(&mut client).await;
-        assert_eq!(answer.status, status, "{path}");
-        assert!(answer.text().contains(wanted), "{path}: {}", answer.text());
+        let response = read_response(&mut client).await;
+        assert_eq!(response.status, status, "{path}");
+        assert!(response.text().contains(wanted), "{path}: {}", response.text());
     }
 }
 
@@ -66,13 +66,13 @@ async fn plain_http_redirects_to_https_for_known_names_only() {
     let ask = async |request: &str| {
         let mut tcp = TcpStream::connect(world.plain_addr).await.unwrap();
         tcp.write_all(request.as_bytes()).await.unwrap();
-        read_answer(&mut tcp).await
+        read_response(&mut tcp).await
     };
-    let answer = ask("GET /a?b=c HTTP/1.1\r\nHost: Calm-Bay-1000.localhost:8080\r\n\r\n").await;
-    assert_eq!(answer.status, 308);
+    let response = ask("GET /a?b=c HTTP/1.1\r\nHost: Calm-Bay-1000.localhost:8080\r\n\r\n").await;
+    assert_eq!(response.status, 308);
     let port = world.addr.port();
     let expected = format!("https://calm-bay-1000.localhost:{port}/a?b=c");
-    assert_eq!(answer.header("location"), Some(expected.as_str()));
+    assert_eq!(response.header("location"), Some(expected.as_str()));
     assert_eq!(ask("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n").await.status, 404);
     assert_eq!(ask("GET / HTTP/1.1\r\n\r\n").await.status, 400);
     assert_eq!(ask("GET / HTTP/1.1\r\nHost: a.localhost\r\nX : y\r\n\r\n").await.status, 400);
@@ -109,8 +109,8 @@ async fn a_connection_accepted_before_shutdown_is_served() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut client = world.client_over(tcp, &socket.host(), &[b"http/1.1"]).await.unwrap();
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.status, answer.text()), (200, "served"));
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.text()), (200, "served"));
     world.stop().await;
 }
 
@@ -148,8 +148,8 @@ async fn shutdown_lets_a_running_request_finish() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert!(!stopping.is_finished());
     release.add_permits(1);
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.status, answer.text(), answer.header("connection")), (200, "finished", Some("close")));
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.text(), response.header("connection")), (200, "finished", Some("close")));
     let report = soon(stopping).await.unwrap();
     assert_eq!((report.finished, report.cut), (1, 0));
     connector.kill();
@@ -195,8 +195,8 @@ async fn the_origin_gets_the_edges_span_as_parent_only_when_traces_are_exported(
     assert_eq!(world.raw(&socket, head.as_bytes()).await.text(), PARENT);
     let traces = sallyport_otlp::Traces::start("http://127.0.0.1:9", "0.0.0", 1.0).unwrap();
     let _here = tracing::subscriber::set_default(tracing_subscriber::registry().with(traces.layer()));
-    let answer = world.raw(&socket, head.as_bytes()).await;
-    assert!(answer.text().starts_with(&PARENT[..36]) && answer.text() != PARENT, "{}", answer.text());
+    let response = world.raw(&socket, head.as_bytes()).await;
+    assert!(response.text().starts_with(&PARENT[..36]) && response.text() != PARENT, "{}", response.text());
 }
 
 /// Measures how long the thread of the edge and the test gets no processor.

@@ -64,8 +64,8 @@ where
     addr
 }
 
-/// Sends a greeting, then after the client's half-close all that came, and a farewell.
-pub(crate) async fn says_back(mut stream: TcpStream) {
+/// An origin that sends a greeting, and after the client's half-close all received bytes and a farewell.
+pub(crate) async fn echo_with_greeting(mut stream: TcpStream) {
     stream.write_all(b"hello ").await.unwrap();
     let mut all = Vec::new();
     stream.read_to_end(&mut all).await.unwrap();
@@ -84,12 +84,13 @@ pub(crate) async fn ask(
     answer
 }
 
-/// Checks the path to a [`says_back`] origin: the origin speaks first, half-closes pass, and long transfers are whole.
+/// Checks the path to an [`echo_with_greeting`] origin: the origin sends first, half-closes pass, and long transfers
+/// are whole.
 pub(crate) async fn goes_both_ways(addr: SocketAddr) {
     let mut client = connect(addr).await;
     let mut word = [0; 6];
     soon(client.read_exact(&mut word)).await.unwrap();
-    assert_eq!(&word, b"hello ", "before the client has said anything");
+    assert_eq!(&word, b"hello ", "before the client has sent anything");
     assert_eq!(ask(client, b"a question").await, b"a question bye");
     let large = vec![7; 3_000_000];
     assert_eq!(ask(connect(addr).await, &large).await.len(), large.len() + 10);
@@ -97,9 +98,9 @@ pub(crate) async fn goes_both_ways(addr: SocketAddr) {
 
 /// An origin that resets its connection when it reads `reset`. Otherwise it reports how the connection ended.
 pub(crate) async fn resetting_origin() -> (SocketAddr, mpsc::UnboundedReceiver<Result<usize, io::ErrorKind>>) {
-    let (told, tells) = mpsc::unbounded_channel();
+    let (report_sender, reports) = mpsc::unbounded_channel();
     let addr = service(move |mut stream| {
-        let told = told.clone();
+        let report_sender = report_sender.clone();
         async move {
             let mut word = [0; 5];
             stream.read_exact(&mut word).await.unwrap();
@@ -107,18 +108,18 @@ pub(crate) async fn resetting_origin() -> (SocketAddr, mpsc::UnboundedReceiver<R
                 stream.set_zero_linger().unwrap();
                 return;
             }
-            let _ = told.send(stream.read(&mut word).await.map_err(|error| error.kind()));
+            let _ = report_sender.send(stream.read(&mut word).await.map_err(|error| error.kind()));
         }
     })
     .await;
-    (addr, tells)
+    (addr, reports)
 }
 
 /// Checks that a reset of a [`resetting_origin`] reaches the client. Returns the origin's report of a reset by the
 /// client.
 pub(crate) async fn resets_pass(
     addr: SocketAddr,
-    tells: &mut mpsc::UnboundedReceiver<Result<usize, io::ErrorKind>>,
+    reports: &mut mpsc::UnboundedReceiver<Result<usize, io::ErrorKind>>,
 ) -> Result<usize, io::ErrorKind> {
     let mut client = connect(addr).await;
     client.write_all(b"reset").await.unwrap();
@@ -130,11 +131,11 @@ pub(crate) async fn resets_pass(
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     client.set_zero_linger().unwrap();
     drop(client);
-    soon(tells.recv()).await.expect("the origin notices that the client is gone")
+    soon(reports.recv()).await.expect("the origin notices that the client is gone")
 }
 
-/// Checks that a [`says_back`] origin gets the client's address in both versions of the PROXY protocol.
-pub(crate) async fn assert_told_the_client(world: &World, socket: &mut TestSocket, addr: SocketAddr) {
+/// Checks that an [`echo_with_greeting`] origin gets the client's address in both versions of the PROXY protocol.
+pub(crate) async fn assert_proxy_headers(world: &World, socket: &mut TestSocket, addr: SocketAddr) {
     socket.set(world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
     let client = connect(addr).await;
     let from = client.local_addr().unwrap();
@@ -147,11 +148,11 @@ pub(crate) async fn assert_told_the_client(world: &World, socket: &mut TestSocke
 }
 
 #[tokio::test]
-async fn a_tcp_socket_passes_half_closes_and_lets_the_origin_speak_first() {
+async fn a_tcp_socket_passes_half_closes_and_lets_the_origin_send_first() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     goes_both_ways(addr).await;
     let metrics = world.edge.metrics_text().unwrap();
     assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="complete"} 2"#), "{metrics}");
@@ -162,9 +163,9 @@ async fn resets_pass_in_both_directions() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let (origin, mut tells) = resetting_origin().await;
+    let (origin, mut reports) = resetting_origin().await;
     let _connector = world.tunnel(&mut socket, origin).await;
-    resets_pass(addr, &mut tells).await.ok();
+    resets_pass(addr, &mut reports).await.ok();
     let metrics = world.edge.metrics_text().unwrap();
     assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="broken"} 1"#), "{metrics}");
 }
@@ -214,7 +215,7 @@ async fn an_origin_reset_after_its_response_counts_as_complete() {
         // A client that still reads sees the reset.
         let end = soon(client.read_to_end(&mut Vec::new())).await;
         assert!(end.is_err(), "{number}: {word} looks complete");
-        until("it is counted", || verdicts(verdict, count)).await;
+        until("the flow is counted", || verdicts(verdict, count)).await;
     }
 }
 
@@ -223,11 +224,11 @@ async fn a_client_reset_after_its_half_close_is_noticed_while_the_origin_is_sile
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let (report_sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |mut stream| {
-        let told = told.clone();
+        let report_sender = report_sender.clone();
         async move {
-            let _ = told.send(stream.read_to_end(&mut Vec::new()).await.map_err(|error| error.kind()));
+            let _ = report_sender.send(stream.read_to_end(&mut Vec::new()).await.map_err(|error| error.kind()));
             std::future::pending::<()>().await;
         }
     })
@@ -236,7 +237,7 @@ async fn a_client_reset_after_its_half_close_is_noticed_while_the_origin_is_sile
     let mut client = connect(addr).await;
     client.write_all(b"a question").await.unwrap();
     client.shutdown().await.unwrap();
-    assert_eq!(soon(tells.recv()).await, Some(Ok(10)));
+    assert_eq!(soon(reports.recv()).await, Some(Ok(10)));
     client.set_zero_linger().unwrap();
     drop(client);
     until("the edge notices", || {
@@ -251,7 +252,7 @@ async fn every_flow_is_reported_to_the_owner_with_its_client_bytes() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let mut connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let mut connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     for version in [ProxyProtocol::Off, ProxyProtocol::V1, ProxyProtocol::V2] {
         socket.set(&world, |settings| settings.proxy_protocol = version);
         let client = connect(addr).await;
@@ -273,7 +274,7 @@ async fn flows_refused_by_access_rules_are_reported_to_the_owner() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let mut connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let mut connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     socket.set(&world, |settings| settings.access.deny = vec!["127.0.0.0/8".to_owned()]);
     let mut client = connect(addr).await;
     let from = client.local_addr().unwrap();
@@ -306,15 +307,15 @@ async fn large_transfers_run_in_both_directions_at_once() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let (report_sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |stream| {
-        let told = told.clone();
-        async move { told.send(exchange(stream, BYTES).await).unwrap() }
+        let report_sender = report_sender.clone();
+        async move { report_sender.send(exchange(stream, BYTES).await).unwrap() }
     })
     .await;
     let _connector = world.tunnel(&mut socket, origin).await;
     assert_eq!(exchange(connect(addr).await, BYTES).await, BYTES);
-    assert_eq!(soon(tells.recv()).await, Some(BYTES));
+    assert_eq!(soon(reports.recv()).await, Some(BYTES));
 }
 
 #[tokio::test]
@@ -339,7 +340,7 @@ async fn a_client_that_stops_reading_applies_backpressure_to_the_origin() {
     let mut before = usize::MAX;
     while before != sent.load(Ordering::SeqCst) || before == 0 {
         before = sent.load(Ordering::SeqCst);
-        assert!(before < 200 << 20, "what nobody reads is kept: {before} bytes");
+        assert!(before < 200 << 20, "unread bytes are kept: {before}");
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
     assert!(before < 64 << 20, "{before} bytes are kept, which is more than the kernel's buffers");
@@ -355,7 +356,7 @@ async fn a_refusing_origin_is_skipped_and_without_origins_the_client_is_reset() 
     client.write_all(b"anybody?").await.unwrap();
     let error = soon(client.read(&mut [0; 1])).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-    let _alive = world.tunnel(&mut socket, service(says_back).await).await;
+    let _alive = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     for _ in 0..6 {
         assert_eq!(ask(connect(addr).await, b"x").await, b"hello x bye");
     }
@@ -381,8 +382,8 @@ async fn the_origin_gets_the_client_address_by_the_proxy_protocol() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
-    assert_told_the_client(&world, &mut socket, addr).await;
+    let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
+    assert_proxy_headers(&world, &mut socket, addr).await;
 }
 
 /// Connects from this local address.
@@ -398,16 +399,16 @@ async fn only_a_trusted_balancer_sets_the_client_address() {
     let world = World::start_with(|config| config.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()]).await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
-    let said = b"PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx";
-    let answer = ask(connect_from([127, 0, 0, 2], addr).await, said).await;
+    let payload = b"PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx";
+    let answer = ask(connect_from([127, 0, 0, 2], addr).await, payload).await;
     assert_eq!(String::from_utf8(answer).unwrap(), "hello PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx bye");
     let mut silent = connect_from([127, 0, 0, 2], addr).await;
     silent.write_all(b"no header at all").await.unwrap();
-    assert!(!matches!(soon(silent.read(&mut [0; 1])).await, Ok(1..)), "it is closed");
+    assert!(!matches!(soon(silent.read(&mut [0; 1])).await, Ok(1..)), "the connection is closed");
     // From any other peer, the header is part of the payload after the true header.
-    let answer = String::from_utf8(ask(connect_from([127, 0, 0, 3], addr).await, said).await).unwrap();
+    let answer = String::from_utf8(ask(connect_from([127, 0, 0, 3], addr).await, payload).await).unwrap();
     assert!(
         answer.starts_with("hello PROXY TCP4 127.0.0.3 ") && answer.contains("\r\nPROXY TCP4 192.0.2.7 "),
         "{answer}"
@@ -419,7 +420,7 @@ async fn a_tls_socket_is_reached_by_its_name_and_its_port() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tls).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     socket.set(&world, |settings| settings.alpn = vec!["postgresql".into()]);
     let by_name = world.client_with(&socket.host(), &[b"h2", b"postgresql"]).await;
     assert_eq!(by_name.get_ref().1.alpn_protocol(), Some(&b"postgresql"[..]));
@@ -442,11 +443,11 @@ async fn with_passthrough_the_origin_holds_the_key() {
     let mut inner = other.socket();
     inner.assert_type(&other, SocketType::Tls).await;
     assert_eq!(inner.host(), socket.host());
-    let _inner = other.tunnel(&mut inner, service(says_back).await).await;
+    let _inner = other.tunnel(&mut inner, service(echo_with_greeting).await).await;
     let _connector = world.tunnel(&mut socket, other.addr).await;
     let client = other.client_at(world.addr, &socket.host(), &[]).await.unwrap();
     assert_eq!(ask(client, b"x").await, b"hello x bye");
-    assert!(world.client_at(world.addr, &socket.host(), &[]).await.is_err(), "it is not this edge's certificate");
+    assert!(world.client_at(world.addr, &socket.host(), &[]).await.is_err(), "the certificate is not of this edge");
 }
 
 #[tokio::test]
@@ -454,7 +455,7 @@ async fn http_by_name_does_not_reach_a_tcp_socket() {
     let world = World::start().await;
     let mut socket = world.socket();
     socket.assert_type(&world, SocketType::Tcp).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     assert_eq!(world.get(&socket, "/").await.status, 404);
 }
 

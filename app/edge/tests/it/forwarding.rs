@@ -52,8 +52,10 @@ fn describe(name: &str, target: &http::Uri, headers: &HeaderMap) -> String {
 
 async fn describing_origin(name: &'static str) -> SocketAddr {
     origin(move |request| {
-        let said = describe(name, request.uri(), request.headers());
-        async move { Response::builder().header("server", "secret").header("x-a", "origin").body(text(said)).unwrap() }
+        let description = describe(name, request.uri(), request.headers());
+        async move {
+            Response::builder().header("server", "secret").header("x-a", "origin").body(text(description)).unwrap()
+        }
     })
     .await
 }
@@ -73,7 +75,7 @@ async fn services_share_a_name_by_path() {
     let _v2 = tunnel_for_path(&world, &mut socket, path("/api/v2", Some("/")), describing_origin("v2").await).await;
     let _docs =
         tunnel_for_path(&world, &mut socket, path("/docs", Some("/x/y")), describing_origin("docs").await).await;
-    for (target, said) in [
+    for (target, description) in [
         ("/", "front / "),
         ("/apis", "front /apis "),
         ("/api", "api /api "),
@@ -86,7 +88,7 @@ async fn services_share_a_name_by_path() {
     ] {
         for _ in 0..3 {
             let answer = world.get(&socket, target).await;
-            assert!(answer.text().starts_with(said), "{target}: {}", answer.text());
+            assert!(answer.text().starts_with(description), "{target}: {}", answer.text());
         }
     }
     let stripped = world.get(&socket, "/api/v2/x").await;
@@ -174,7 +176,7 @@ async fn an_unknown_path_is_404_and_a_path_without_its_tunnel_waits() {
         world.connect(api, origin).await
     };
     let (waited, connector) = tokio::join!(waits, comes);
-    assert_eq!(waited, (200, "api".to_owned()), "it is for its own service, and waits for it");
+    assert_eq!(waited, (200, "api".to_owned()), "the request waits for the tunnel of its own service");
     connector.kill();
     until("its tunnel is down", || world.directory.get(api).is_none()).await;
     let (waited, _back) = tokio::join!(world.get(&socket, "/docs/api/y"), world.connect(api, origin));
@@ -200,7 +202,7 @@ async fn each_path_has_its_own_balancing_and_cookie() {
     socket.route.settings.affinity = Affinity::Cookie;
     world.routes.put(socket.route.clone());
     let (front, api) = (world.get(&socket, "/").await, world.get(&socket, "/api").await);
-    let cookie = |answer: &Answer| answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let cookie = |answer: &HttpResponse| answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
     let cookies = format!("{}; {}", cookie(&front), cookie(&api));
     for _ in 0..4 {
         for (target, first) in [("/", &front), ("/api", &api)] {
@@ -221,8 +223,8 @@ async fn a_host_header_is_rewritten_and_redirects_lead_to_the_public_name() {
     let moving = origin(|request| {
         let host = request.headers()["host"].to_str().unwrap().to_owned();
         let moved = format!("http://{host}/v2/new");
-        let said = describe("moving", request.uri(), request.headers());
-        async move { Response::builder().status(302).header(LOCATION, moved).body(text(said)).unwrap() }
+        let description = describe("moving", request.uri(), request.headers());
+        async move { Response::builder().status(302).header(LOCATION, moved).body(text(description)).unwrap() }
     })
     .await;
     socket.direct(&world, &moving.to_string());
@@ -230,8 +232,8 @@ async fn a_host_header_is_rewritten_and_redirects_lead_to_the_public_name() {
     socket.route.settings.host_header = Some("origin".parse().unwrap());
     world.routes.put(socket.route.clone());
     let answer = world.get(&socket, "/app/x").await;
-    let said = format!("moving /v2/x host={moving} prefix=/app public={}", socket.host());
-    assert!(answer.text().starts_with(&said), "{}", answer.text());
+    let description = format!("moving /v2/x host={moving} prefix=/app public={}", socket.host());
+    assert!(answer.text().starts_with(&description), "{}", answer.text());
     assert_eq!(answer.header("location").unwrap(), format!("https://{}/app/new", socket.host()));
 
     socket.route.settings.host_header = Some("localhost:3000".parse().unwrap());
@@ -242,8 +244,8 @@ async fn a_host_header_is_rewritten_and_redirects_lead_to_the_public_name() {
     let mut grpc = world.socket();
     grpc.speaks(&world, OriginProtocol::Http2);
     let h2 = h2_origin(|request| {
-        let said = describe("h2", request.uri(), request.headers());
-        async move { Response::new(text(said)) }
+        let description = describe("h2", request.uri(), request.headers());
+        async move { Response::new(text(description)) }
     })
     .await;
     let _connector = world.tunnel(&mut grpc, h2).await;
@@ -260,10 +262,10 @@ async fn header_fields_are_set_and_removed_in_both_directions() {
         let mut socket = world.socket();
         socket.speaks(&world, protocol);
         let answer_of = |request: Request<hyper::body::Incoming>| {
-            let said = describe("one", request.uri(), request.headers());
+            let description = describe("one", request.uri(), request.headers());
             async move {
                 let answer = Response::builder().header("server", "secret").header("x-a", "origin");
-                answer.header("set-cookie", "a=1").body(text(said)).unwrap()
+                answer.header("set-cookie", "a=1").body(text(description)).unwrap()
             }
         };
         let origin = match protocol {
@@ -354,11 +356,11 @@ async fn a_path_is_served_by_a_tunnel_at_another_edge() {
     let mut socket = a.world.socket();
     let _front = tunnel_for_path(&a.world, &mut socket, path("/", None), describing_origin("front").await).await;
     let _api = tunnel_for_path(&b.world, &mut socket, path("/api", Some("/")), describing_origin("api").await).await;
-    installation.tell(&[&a, &b]);
+    installation.announce(&[&a, &b]);
     for edge in [&a, &b] {
-        for (target, said) in [("/x", "front /x "), ("/api/x", "api /x ")] {
+        for (target, description) in [("/x", "front /x "), ("/api/x", "api /x ")] {
             let answer = edge.world.get(&socket, target).await;
-            assert!(answer.text().starts_with(said), "{target}: {}", answer.text());
+            assert!(answer.text().starts_with(description), "{target}: {}", answer.text());
         }
     }
     // The connector reports its dial address to the edge that holds its tunnel. That edge reports the address to the
@@ -372,7 +374,7 @@ async fn a_path_is_served_by_a_tunnel_at_another_edge() {
 }
 
 /// The response of an origin to plain HTTP.
-async fn get_over_plain_http(world: &World, origin: SocketAddr) -> Answer {
+async fn get_over_plain_http(world: &World, origin: SocketAddr) -> HttpResponse {
     let mut socket = world.socket();
     let _connector = world.tunnel(&mut socket, origin).await;
     world.get(&socket, "/").await
@@ -386,10 +388,10 @@ async fn an_origin_that_expects_tls_is_reported_as_such() {
         let _ = tcp.write_all(&[21, 3, 1, 0, 2, 2, 70]).await;
     })
     .await;
-    let (says, _) = raw_origin(|mut tcp: TcpStream| async move {
+    let (complains, _) = raw_origin(|mut tcp: TcpStream| async move {
         let _ = tcp.read(&mut [0; 4_096]).await;
-        let said = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-        let _ = tcp.write_all(said).await;
+        let error = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+        let _ = tcp.write_all(error).await;
     })
     .await;
     // A real TLS server, which ends a plain request without an HTTP response.
@@ -404,7 +406,7 @@ async fn an_origin_that_expects_tls_is_reported_as_such() {
         }
     })
     .await;
-    for origin in [alerts, says, silent] {
+    for origin in [alerts, complains, silent] {
         let answer = get_over_plain_http(&world, origin).await;
         assert_eq!(answer.status, 502, "{}", answer.head);
         assert!(answer.text().contains("origin-speaks-tls"), "{}", answer.text());
@@ -416,7 +418,7 @@ async fn an_origin_that_expects_tls_is_reported_as_such() {
     let (rude, asked) = raw_origin(|tcp: TcpStream| async move { drop(tcp) }).await;
     let answer = get_over_plain_http(&world, rude).await;
     assert_eq!((answer.status, answer.text().contains("origin-speaks-tls")), (502, false));
-    assert!(asked.load(std::sync::atomic::Ordering::SeqCst) >= 2, "it was greeted");
+    assert!(asked.load(std::sync::atomic::Ordering::SeqCst) >= 2, "the edge sent a ClientHello");
     let bad =
         origin(|_| async { Response::builder().status(StatusCode::BAD_REQUEST).body(text("no such thing")).unwrap() })
             .await;
@@ -424,7 +426,7 @@ async fn an_origin_that_expects_tls_is_reported_as_such() {
     let mut https = world.socket();
     https.route.socket_type = SocketType::Https;
     world.routes.put(https.route.clone());
-    let _connector = world.tunnel(&mut https, says).await;
+    let _connector = world.tunnel(&mut https, complains).await;
     assert_eq!(world.get(&https, "/").await.status, 400, "behind https it is the service's own answer");
 }
 

@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
-    flows::{ask, connect, connect_from, says_back, service},
+    flows::{ask, connect, connect_from, echo_with_greeting, service},
     harness::*,
 };
 
@@ -52,7 +52,7 @@ where
 async fn tls_socket(world: &World) -> (TestSocket, SocketAddr, Connector) {
     let mut socket = world.socket();
     let addr = socket.assert_type(world, SocketType::Tls).await;
-    let connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     drop(connect(addr).await);
     (socket, addr, connector)
 }
@@ -169,13 +169,13 @@ async fn http_works_over_tls_1_2_and_1_3() {
             for _ in 0..2 {
                 client.write_all(head.as_bytes()).await.unwrap();
                 client.flush().await.unwrap();
-                assert_eq!(read_answer(&mut client).await.text(), "hello");
+                assert_eq!(read_response(&mut client).await.text(), "hello");
                 if version.version == ProtocolVersion::TLSv1_3 {
                     client.get_mut().1.refresh_traffic_keys().unwrap();
                 }
             }
             client.shutdown().await.unwrap();
-            assert_eq!(read_rest(&mut client).await, b"", "it ends in good order");
+            assert_eq!(read_rest(&mut client).await, b"", "the connection ends in order");
         }
     }
 }
@@ -197,7 +197,7 @@ async fn a_ticket_resumes_its_own_socket_only() {
             soon(client.read_exact(&mut [0; 6])).await.unwrap();
         }
         let error = handshake(remembering, &socket.host(), connect(other_addr).await).await.unwrap_err();
-        assert!(error.to_string().contains("certificate"), "the other socket shows who it is: {error}");
+        assert!(error.to_string().contains("certificate"), "the other socket presents its own certificate: {error}");
     }
 }
 
@@ -246,10 +246,10 @@ async fn http_clients_reach_the_origin_of_a_tls_socket() {
     socket.assert_type(&world, SocketType::Tls).await;
     let origin = origin(|_| async { Response::new(text("over the tls socket")) }).await;
     let _connector = world.tunnel(&mut socket, origin).await;
-    let answer = world.get(&socket, "/").await;
-    assert_eq!((answer.status, answer.text()), (200, "over the tls socket"));
+    let response = world.get(&socket, "/").await;
+    assert_eq!((response.status, response.text()), (200, "over the tls socket"));
     let client = world.client_with(&socket.host(), &[b"h2", b"http/1.1"]).await;
-    assert_eq!(client.get_ref().1.alpn_protocol(), None, "the edge does not say what the origin speaks");
+    assert_eq!(client.get_ref().1.alpn_protocol(), None, "the edge does not negotiate for the origin");
 }
 
 #[tokio::test]
@@ -263,14 +263,14 @@ async fn a_proxy_protocol_header_may_precede_the_client_hello() {
     let mut trusted = connect_from([127, 0, 0, 2], world.addr).await;
     trusted.write_all(header).await.unwrap();
     let client = handshake(tls.clone(), &socket.host(), trusted).await.unwrap();
-    let answer = String::from_utf8(ask(client, b"x").await).unwrap();
-    assert_eq!(answer, "hello PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx bye");
+    let response = String::from_utf8(ask(client, b"x").await).unwrap();
+    assert_eq!(response, "hello PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx bye");
 
     // From any other peer, the header is invalid TLS, and the connection ends with an alert.
     let mut stranger = connect_from([127, 0, 0, 3], world.addr).await;
     stranger.write_all(header).await.unwrap();
     assert!(handshake(tls, &socket.host(), stranger).await.is_err());
-    until("it is counted", || {
+    until("the failed handshake is counted", || {
         let metrics = world.edge.metrics_text().unwrap();
         metrics.contains(r#"handshakes_failed_total{reason="tls"} 1"#)
     })
@@ -281,9 +281,9 @@ async fn a_proxy_protocol_header_may_precede_the_client_hello() {
 async fn send_plain(addr: SocketAddr, words: &[u8]) -> String {
     let mut client = connect(addr).await;
     client.write_all(words).await.unwrap();
-    let mut answer = Vec::new();
-    soon(client.read_to_end(&mut answer)).await.unwrap_or_else(|error| panic!("{}: {error}", words.escape_ascii()));
-    String::from_utf8_lossy(&answer).into_owned()
+    let mut response = Vec::new();
+    soon(client.read_to_end(&mut response)).await.unwrap_or_else(|error| panic!("{}: {error}", words.escape_ascii()));
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 fn counts(world: &World, reason: &str, count: usize) -> bool {
@@ -300,10 +300,10 @@ async fn plain_http_on_the_tls_port_gets_a_hint_to_use_https() {
     for method in methods {
         let target = if method == "CONNECT" { format!("{host}:443") } else { "/a?b".to_owned() };
         let request = format!("{method} {target} HTTP/1.1\r\nHost: {host}:443\r\nContent-Length: 0\r\n\r\n");
-        let answer = send_plain(world.addr, request.as_bytes()).await;
-        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{method}: {answer}");
-        assert!(answer.contains("\r\nconnection: close\r\n"), "{method}: {answer}");
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let response = send_plain(world.addr, request.as_bytes()).await;
+        assert!(response.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{method}: {response}");
+        assert!(response.contains("\r\nconnection: close\r\n"), "{method}: {response}");
+        let (_, body) = response.split_once("\r\n\r\n").unwrap();
         match method {
             "HEAD" => assert_eq!(body, ""),
             "CONNECT" => assert!(body.starts_with("This port speaks HTTPS: use https://"), "{body}"),
@@ -324,13 +324,13 @@ async fn the_https_hint_contains_no_unknown_host() {
         "GET stranger.example\r\n\r\n",
         "GET / HTTP/1.0\r\n\r\n",
     ] {
-        let answer = send_plain(world.addr, head.as_bytes()).await;
-        assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.0 400 "), "{head}: {answer}");
+        let response = send_plain(world.addr, head.as_bytes()).await;
+        assert!(response.starts_with("HTTP/1.1 400 ") || response.starts_with("HTTP/1.0 400 "), "{head}: {response}");
         assert!(
-            answer.ends_with("\r\n\r\nThis port speaks HTTPS: use https:// in place of http://\n"),
-            "{head}: {answer}"
+            response.ends_with("\r\n\r\nThis port speaks HTTPS: use https:// in place of http://\n"),
+            "{head}: {response}"
         );
-        assert!(!answer.contains("stranger"), "{answer}");
+        assert!(!response.contains("stranger"), "{response}");
     }
 }
 
@@ -344,8 +344,8 @@ async fn plain_http_may_arrive_byte_by_byte() {
         slow.write_all(&[byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
-    let answer = String::from_utf8(read_rest(&mut slow).await).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(&host), "{answer}");
+    let response = String::from_utf8(read_rest(&mut slow).await).unwrap();
+    assert!(response.starts_with("HTTP/1.1 400 ") && response.contains(&host), "{response}");
 }
 
 /// Whether the edge still reads the body after its response. The response is then not lost to a reset.
@@ -353,8 +353,8 @@ async fn reads_after_response(addr: SocketAddr, host: &str, fields: &str, status
     let mut client = connect(addr).await;
     let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\n{fields}Content-Length: 1000000\r\n\r\n");
     client.write_all(head.as_bytes()).await.unwrap();
-    let answer = String::from_utf8(read_rest(&mut client).await).unwrap();
-    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(host), "{answer}");
+    let response = String::from_utf8(read_rest(&mut client).await).unwrap();
+    assert!(response.starts_with(&format!("HTTP/1.1 {status} ")) && response.contains(host), "{response}");
     for _ in 0..20 {
         if client.write_all(&[b'x'; 1_000]).await.is_err() {
             return false;
@@ -393,8 +393,8 @@ async fn a_client_that_half_closes_after_a_plain_request_gets_its_response() {
             let mut client = connect(addr).await;
             client.write_all(request.as_bytes()).await.unwrap();
             client.shutdown().await.unwrap();
-            let answer = String::from_utf8(read_rest(&mut client).await).unwrap();
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            let response = String::from_utf8(read_rest(&mut client).await).unwrap();
+            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
         }
     }
     until("all are counted", || counts(&world, "plain-http", 10)).await;
@@ -408,7 +408,7 @@ async fn only_requests_that_got_the_https_hint_are_counted() {
         client.write_all(words.as_bytes()).await.unwrap();
         client.shutdown().await.unwrap();
         assert_eq!(read_rest(&mut client).await, b"", "{words}");
-        until("it is counted as gone", || counts(&world, "closed", at + 1)).await;
+        until("the handshake counts as closed", || counts(&world, "closed", at + 1)).await;
     }
     assert!(!world.edge.metrics_text().unwrap().contains("plain-http"));
 }
@@ -428,6 +428,6 @@ async fn bytes_that_are_neither_tls_nor_http_get_an_alert() {
         soon(client.read_exact(&mut alert)).await.unwrap();
         assert_eq!((alert[0], &alert[3..6]), (21, &[0, 2, 2][..]), "{words}: {alert:?}");
     }
-    until("they are counted as ever", || counts(&world, "tls", 6)).await;
+    until("the handshakes count as TLS failures", || counts(&world, "tls", 6)).await;
     assert!(!world.edge.metrics_text().unwrap().contains("plain-http"));
 }

@@ -121,13 +121,13 @@ impl World {
         change(&mut config);
         let directory = Directory::default();
         let api = Arc::new(|request: Request<ApiRequestBody>, client: sallyport_model::ClientAddr| {
-            let said = format!("api {} for {}", request.uri().path(), client.0.ip());
+            let body = format!("api {} for {}", request.uri().path(), client.0.ip());
             let reads = request.uri().path() == "/v1/read";
             Box::pin(async move {
                 if reads {
                     let _ = request.into_body().collect().await;
                 }
-                Response::new(text(said))
+                Response::new(text(body))
             }) as BoxFuture<'static, Response<TestBody>>
         });
         let edge = Edge::new(config, routes.clone(), directory.clone(), api);
@@ -214,7 +214,7 @@ impl World {
     async fn try_connect(&self, tunnel: TunnelId, handler: Arc<dyn OriginHandler>) -> Result<Connector, Refusal> {
         let tls = client_config(&Trust::Ca(self.ca.clone()), &[ALPN]).unwrap();
         let dial = Arc::new(TestDial { addr: self.addr, tls: TlsConnector::from(tls) });
-        let (events, mut told) = mpsc::channel(1_024);
+        let (events, mut received_events) = mpsc::channel(1_024);
         let origin = Some("app.internal:3000".parse().unwrap());
         let held = TunnelCredential { tunnel, credential: credential(tunnel), request_log: true, origin };
         let mut id = [0; 16];
@@ -226,7 +226,7 @@ impl World {
             async move { run_connector(config, dial, handler, events, async move { stop.wait().await }).await }
         });
         loop {
-            match soon(told.recv()).await.expect("the connector is there") {
+            match soon(received_events.recv()).await.expect("the connector is there") {
                 ConnectorEvent::Attached { .. } => break,
                 ConnectorEvent::NotAttached { refusal, .. } => return Err(refusal),
                 _ => {}
@@ -234,7 +234,7 @@ impl World {
         }
         let (log_in, log) = mpsc::unbounded_channel();
         tokio::spawn(async move {
-            while let Some(event) = told.recv().await {
+            while let Some(event) = received_events.recv().await {
                 let _ = log_in.send(event);
             }
         });
@@ -270,16 +270,16 @@ impl World {
     }
 
     /// Sends one GET on a connection of its own.
-    pub(crate) async fn get(&self, socket: &TestSocket, path: &str) -> Answer {
+    pub(crate) async fn get(&self, socket: &TestSocket, path: &str) -> HttpResponse {
         let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", socket.host());
         self.raw(socket, head.as_bytes()).await
     }
 
     /// Sends these bytes on a connection of their own, and returns the first response.
-    pub(crate) async fn raw(&self, socket: &TestSocket, bytes: &[u8]) -> Answer {
+    pub(crate) async fn raw(&self, socket: &TestSocket, bytes: &[u8]) -> HttpResponse {
         let mut client = self.client(socket).await;
         client.write_all(bytes).await.unwrap();
-        read_answer(&mut client).await
+        read_response(&mut client).await
     }
 
     /// Opens a client's HTTP/2 connection.
@@ -416,8 +416,8 @@ where
             let handle = handle.clone();
             tokio::spawn(async move {
                 let service = service_fn(move |request| {
-                    let answer = handle(request);
-                    async move { Ok::<_, Infallible>(answer.await) }
+                    let response = handle(request);
+                    async move { Ok::<_, Infallible>(response.await) }
                 });
                 let _ = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(tcp), service)
@@ -442,8 +442,8 @@ where
             let handle = handle.clone();
             tokio::spawn(async move {
                 let service = service_fn(move |request| {
-                    let answer = handle(request);
-                    async move { Ok::<_, Infallible>(answer.await) }
+                    let response = handle(request);
+                    async move { Ok::<_, Infallible>(response.await) }
                 });
                 let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                     .serve_connection(TokioIo::new(tcp), service)
@@ -486,7 +486,7 @@ pub(crate) async fn named_origin(name: &'static str) -> SocketAddr {
 
 /// An HTTP/1.1 response, as a client reads it.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -494,7 +494,7 @@ pub(crate) struct Answer {
     pub(crate) complete: bool,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
@@ -520,19 +520,19 @@ pub(crate) async fn read_head(io: &mut (impl AsyncRead + Unpin)) -> String {
 }
 
 /// Reads one response to a request other than HEAD.
-pub(crate) async fn read_answer(io: &mut (impl AsyncRead + Unpin)) -> Answer {
+pub(crate) async fn read_response(io: &mut (impl AsyncRead + Unpin)) -> HttpResponse {
     let head = read_head(io).await;
     let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let mut answer = Answer { status, head, body: Vec::new(), complete: true };
-    if let Some(length) = answer.header("content-length").map(|length| length.parse::<usize>().unwrap()) {
-        answer.body.resize(length, 0);
-        answer.complete = soon(io.read_exact(&mut answer.body)).await.is_ok();
-    } else if answer.header("transfer-encoding") == Some("chunked") {
-        answer.complete = read_chunks(io, &mut answer.body).await.is_ok();
+    let mut response = HttpResponse { status, head, body: Vec::new(), complete: true };
+    if let Some(length) = response.header("content-length").map(|length| length.parse::<usize>().unwrap()) {
+        response.body.resize(length, 0);
+        response.complete = soon(io.read_exact(&mut response.body)).await.is_ok();
+    } else if response.header("transfer-encoding") == Some("chunked") {
+        response.complete = read_chunks(io, &mut response.body).await.is_ok();
     } else if status >= 200 && status != 204 && status != 304 {
-        answer.complete = soon(io.read_to_end(&mut answer.body)).await.is_ok();
+        response.complete = soon(io.read_to_end(&mut response.body)).await.is_ok();
     }
-    answer
+    response
 }
 
 /// Reads chunks, and appends trailers unchanged.
@@ -592,8 +592,8 @@ pub(crate) async fn is_alone(test: &str) -> bool {
     let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
     alone.args(["--exact", test]).env(ALONE, "1");
     let output = tokio::task::spawn_blocking(move || alone.output()).await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}");
     false
 }
 

@@ -14,7 +14,7 @@ use sallyport_tunnel::ConnectorEvent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    flows::{ask, connect, says_back, service},
+    flows::{ask, connect, echo_with_greeting, service},
     harness::*,
 };
 
@@ -28,7 +28,7 @@ fn http_check() -> Option<HealthCheck> {
     check(Probe::Http { path: "/up?really".into(), status_from: 200, status_to: 299 })
 }
 
-/// The value of the metric whose line starts with this text.
+/// The value of the metric in the line that starts with this text.
 fn metric(world: &World, line: &str) -> Option<u64> {
     let text = world.edge.metrics_text().unwrap();
     text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok())
@@ -47,15 +47,15 @@ async fn switchable_origin(
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = asked.clone();
     let addr = origin(move |request| {
-        let mut answer = Response::new(text(name));
+        let mut response = Response::new(text(name));
         if request.uri().path() == "/up" {
             let host = request.headers()["host"].to_str().unwrap();
             log.lock().unwrap().push(format!("{} {host}", request.uri()));
             if !well.load(Ordering::SeqCst) {
-                *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
             }
         }
-        async move { answer }
+        async move { response }
     })
     .await;
     (addr, asked)
@@ -74,8 +74,8 @@ async fn an_unhealthy_origin_gets_no_requests_until_it_recovers() {
     for _ in 0..10 {
         assert_eq!(world.get(&socket, "/").await.text(), "good");
     }
-    let said = |at: usize| world.directory.health(socket.route.tunnels[at].id);
-    until("both have been checked", || (said(0), said(1)) == (Some(true), Some(false))).await;
+    let health_of = |at: usize| world.directory.health(socket.route.tunnels[at].id);
+    until("both have been checked", || (health_of(0), health_of(1)) == (Some(true), Some(false))).await;
     assert_eq!(asked.lock().unwrap()[0], format!("/up?really {}", socket.host()));
     well.store(true, Ordering::SeqCst);
     until("the sick one is back", || healthy(&world, &socket) == Some(2)).await;
@@ -89,7 +89,7 @@ async fn an_unhealthy_origin_gets_no_requests_until_it_recovers() {
     well.store(false, Ordering::SeqCst);
     until("the sick one is out", || healthy(&world, &socket) == Some(1)).await;
     socket.set(&world, |settings| settings.health_check = None);
-    until("nobody is checked", || healthy(&world, &socket) == Some(2)).await;
+    until("no origin is checked", || healthy(&world, &socket) == Some(2)).await;
 }
 
 #[tokio::test]
@@ -100,16 +100,16 @@ async fn without_a_healthy_origin_clients_get_503_at_once() {
     let (sick, _) = switchable_origin("sick", well.clone()).await;
     let _sick = world.tunnel(&mut socket, sick).await;
     socket.set(&world, |settings| settings.health_check = http_check());
-    until("it is out", || healthy(&world, &socket) == Some(0)).await;
+    until("the origin is unhealthy", || healthy(&world, &socket) == Some(0)).await;
     let began = Instant::now();
-    let answer = world.get(&socket, "/").await;
+    let response = world.get(&socket, "/").await;
     assert!(began.elapsed() < Duration::from_secs(4), "nothing is waited for");
-    assert_eq!(answer.status, 503);
-    assert!(answer.text().contains("no-healthy-origin"), "{}", answer.text());
-    assert!(answer.header("retry-after").is_some());
+    assert_eq!(response.status, 503);
+    assert!(response.text().contains("no-healthy-origin"), "{}", response.text());
+    assert!(response.header("retry-after").is_some());
     assert_eq!(metric(&world, r#"sallyport_edge_refusals_total{reason="no-healthy-origin"}"#), Some(1));
     well.store(true, Ordering::SeqCst);
-    until("it is back", || healthy(&world, &socket) == Some(1)).await;
+    until("the origin is healthy again", || healthy(&world, &socket) == Some(1)).await;
     assert_eq!(world.get(&socket, "/").await.text(), "sick");
     socket.set(&world, |settings| settings.health_check = None);
     socket.route.tunnels[0].weight = 0;
@@ -163,7 +163,11 @@ async fn an_origin_that_refuses_repeatedly_is_ejected_without_a_check() {
         assert_eq!(world.get(&socket, "/").await.text(), "good");
     }
     assert_eq!(metric(&world, "sallyport_edge_origin_ejections_total"), Some(1));
-    assert_eq!(metric(&world, "sallyport_edge_retries_total"), Some(5), "it was tried until it was left out");
+    assert_eq!(
+        metric(&world, "sallyport_edge_retries_total"),
+        Some(5),
+        "the bad origin got requests until its ejection"
+    );
     assert_eq!(healthy(&world, &socket), Some(1));
 }
 
@@ -180,7 +184,7 @@ async fn the_last_origin_is_never_ejected() {
     }
     assert_eq!(metric(&world, "sallyport_edge_origin_ejections_total"), Some(0));
     // An ejected origin is used again when it is the only one left.
-    let alive = world.tunnel(&mut socket, service(says_back).await).await;
+    let alive = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     for _ in 0..12 {
         assert_eq!(ask(connect(addr).await, b"x").await, b"hello x bye");
     }
@@ -210,16 +214,16 @@ async fn a_failure_has_a_reason_and_a_time_and_reaches_the_connector() {
     let dead = found(1).failure.unwrap();
     assert_eq!(dead.code, HealthFailureCode::Refused);
     assert!(dead.message.contains("refused"), "{}", dead.message);
-    let mut told = async || loop {
+    let mut next_record = async || loop {
         if let ConnectorEvent::Health(record) = soon(connector.log.recv()).await.unwrap() {
             return record;
         }
     };
-    let record = told().await;
+    let record = next_record().await;
     assert_eq!((record.tunnel, record.health), (socket.route.tunnels[0].id, OriginHealth::Unwell));
     assert_eq!(record.failure, Some(failure));
     well.store(true, Ordering::SeqCst);
-    let record = told().await;
+    let record = next_record().await;
     assert_eq!((record.health, record.failure), (OriginHealth::Well, None));
     assert_eq!(world.directory.failure(socket.route.tunnels[0].id), None);
 }
@@ -231,18 +235,19 @@ async fn a_changed_reason_keeps_the_time_of_the_first_failure() {
     let status = Arc::new(std::sync::atomic::AtomicU16::new(500));
     let asked = status.clone();
     let addr = origin(move |_| {
-        let mut answer = Response::new(text("x"));
-        *answer.status_mut() = StatusCode::from_u16(asked.load(Ordering::SeqCst)).unwrap();
-        async move { answer }
+        let mut response = Response::new(text("x"));
+        *response.status_mut() = StatusCode::from_u16(asked.load(Ordering::SeqCst)).unwrap();
+        async move { response }
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
     socket.set(&world, |settings| settings.health_check = http_check());
     let failure = || world.directory.get(socket.route.tunnels[0].id).unwrap().failure;
-    until("it fails", || failure().is_some()).await;
+    until("the check fails", || failure().is_some()).await;
     let first = failure().unwrap();
     // The second failure comes at least a second later, so a new time would differ.
     status.store(503, Ordering::SeqCst);
-    until("it fails otherwise", || failure().is_some_and(|failure| failure.message.contains("503"))).await;
+    until("the check fails with the new status", || failure().is_some_and(|failure| failure.message.contains("503")))
+        .await;
     assert_eq!(failure().unwrap().since, first.since);
 }

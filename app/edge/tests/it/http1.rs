@@ -17,8 +17,8 @@ async fn requests_on_one_connection_reuse_one_origin_connection() {
         loop {
             let head = read_head(&mut tcp).await;
             let path = head.split(' ').nth(1).unwrap().to_owned();
-            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{path}", path.len());
-            tcp.write_all(answer.as_bytes()).await.unwrap();
+            let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{path}", path.len());
+            tcp.write_all(response.as_bytes()).await.unwrap();
         }
     })
     .await;
@@ -27,9 +27,9 @@ async fn requests_on_one_connection_reuse_one_origin_connection() {
     for number in 0..10 {
         let head = format!("GET /{number}?q HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
         client.write_all(head.as_bytes()).await.unwrap();
-        let answer = read_answer(&mut client).await;
-        assert_eq!((answer.status, answer.text()), (200, &*format!("/{number}?q")));
-        assert_eq!(answer.header("x-request-id").unwrap().len(), 32);
+        let response = read_response(&mut client).await;
+        assert_eq!((response.status, response.text()), (200, &*format!("/{number}?q")));
+        assert_eq!(response.header("x-request-id").unwrap().len(), 32);
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
@@ -55,11 +55,11 @@ async fn an_idle_connection_serves_the_next_request() {
             client.flush().await.unwrap();
             tokio::time::sleep(std::time::Duration::from_millis(50 * round)).await;
         }
-        let answer = read_answer(&mut client).await;
-        assert_eq!((answer.status, answer.text()), (200, &*body));
+        let response = read_response(&mut client).await;
+        assert_eq!((response.status, response.text()), (200, &*body));
     }
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await.unwrap();
-    assert_eq!(read_answer(&mut client).await.status, 400);
+    assert_eq!(read_response(&mut client).await.status, 400);
     assert_eq!(read_rest(&mut client).await, b"");
 }
 
@@ -70,7 +70,7 @@ async fn draining_closes_idle_connections() {
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
     let mut client = world.client(&socket).await;
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
-    assert_eq!(read_answer(&mut client).await.text(), "ok");
+    assert_eq!(read_response(&mut client).await.text(), "ok");
     tokio::time::sleep(std::time::Duration::from_millis(400)).await;
     let report = world.stop().await;
     assert_eq!(report.cut, 0);
@@ -87,8 +87,8 @@ async fn pipelined_requests_are_answered_in_order() {
     let host = socket.host();
     let both = format!("GET /one HTTP/1.1\r\nHost: {host}\r\n\r\nGET /two HTTP/1.1\r\nHost: {host}\r\n\r\n");
     client.write_all(both.as_bytes()).await.unwrap();
-    assert_eq!(read_answer(&mut client).await.text(), "/one");
-    assert_eq!(read_answer(&mut client).await.text(), "/two");
+    assert_eq!(read_response(&mut client).await.text(), "/one");
+    assert_eq!(read_response(&mut client).await.text(), "/two");
 }
 
 #[tokio::test]
@@ -96,17 +96,17 @@ async fn head_range_and_not_modified_pass() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|request| async move {
-        let mut answer = Response::new(text(""));
+        let mut response = Response::new(text(""));
         if request.method() == http::Method::HEAD {
-            answer.headers_mut().insert(header::CONTENT_LENGTH, 12_345.into());
+            response.headers_mut().insert(header::CONTENT_LENGTH, 12_345.into());
         } else if request.headers().contains_key(header::RANGE) {
-            *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
-            answer.headers_mut().insert(header::CONTENT_RANGE, "bytes 1-2/9".parse().unwrap());
-            *answer.body_mut() = text("bc");
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            response.headers_mut().insert(header::CONTENT_RANGE, "bytes 1-2/9".parse().unwrap());
+            *response.body_mut() = text("bc");
         } else {
-            *answer.status_mut() = StatusCode::NOT_MODIFIED;
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
         }
-        answer
+        response
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
@@ -115,7 +115,7 @@ async fn head_range_and_not_modified_pass() {
     client.write_all(format!("HEAD / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
     assert!(read_head(&mut client).await.contains("content-length: 12345\r\n"));
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\nRange: bytes=1-2\r\n\r\n").as_bytes()).await.unwrap();
-    let part = read_answer(&mut client).await;
+    let part = read_response(&mut client).await;
     assert_eq!((part.status, part.text(), part.header("content-range")), (206, "bc", Some("bytes 1-2/9")));
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
     assert!(read_head(&mut client).await.starts_with("HTTP/1.1 304"));
@@ -133,13 +133,13 @@ async fn forwarding_headers_come_from_the_edge_only() {
          Connection: close, x-custom\r\nX-Custom: secret\r\nKeep-Alive: 5\r\nX-Kept: yes\r\n\r\n",
         socket.host()
     );
-    let answer = world.raw(&socket, head.as_bytes()).await;
-    let seen = answer.text();
+    let response = world.raw(&socket, head.as_bytes()).await;
+    let seen = response.text();
     assert!(!seen.contains("6.6.6.6") && !seen.contains("mine") && !seen.contains("gopher"), "{seen}");
     assert!(!seen.contains("secret") && !seen.contains("keep-alive"), "{seen}");
     assert!(seen.contains("\"x-forwarded-for\": \"127.0.0.1\"") && seen.contains("\"x-kept\": \"yes\""), "{seen}");
     assert!(seen.contains("\"x-forwarded-proto\": \"https\""), "{seen}");
-    let id = answer.header("x-request-id").unwrap();
+    let id = response.header("x-request-id").unwrap();
     assert!(seen.contains(id), "{seen}");
     let record = loop {
         if let sallyport_tunnel::ConnectorEvent::Request(record) = soon(connector.log.recv()).await.unwrap() {
@@ -147,7 +147,7 @@ async fn forwarding_headers_come_from_the_edge_only() {
         }
     };
     assert_eq!((record.request_id.as_str(), record.status, record.target.as_str()), (id, 200, "/path"));
-    assert_eq!(record.bytes_out, answer.body.len() as u64);
+    assert_eq!(record.bytes_out, response.body.len() as u64);
 }
 
 /// A repeated burst that is larger than the usual number of idle connections.
@@ -174,13 +174,13 @@ async fn a_repeated_burst_reuses_its_origin_connections() {
     // connections.
     for _ in 0..30 {
         let before = connections.load(Ordering::SeqCst);
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for number in 0..AT_ONCE {
             let request = hyper::Request::get(format!("https://{}/", socket.host())).body(text("")).unwrap();
-            answers.push(tokio::spawn(clients[number % clients.len()].send_request(request)));
+            responses.push(tokio::spawn(clients[number % clients.len()].send_request(request)));
         }
-        for answer in answers {
-            assert_eq!(soon(answer).await.unwrap().unwrap().status(), 204);
+        for response in responses {
+            assert_eq!(soon(response).await.unwrap().unwrap().status(), 204);
         }
         if connections.load(Ordering::SeqCst) == before {
             return;
@@ -204,12 +204,12 @@ async fn websockets_carry_bytes_both_ways_until_one_side_ends() {
                 io.write_all(&buffer[..n].to_ascii_uppercase()).await.unwrap();
             }
         });
-        let mut answer = Response::new(text(""));
-        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        answer.headers_mut().insert(header::CONNECTION, "Upgrade".parse().unwrap());
-        answer.headers_mut().insert(header::UPGRADE, "websocket".parse().unwrap());
-        answer.headers_mut().insert("sec-websocket-accept", "x".parse().unwrap());
-        answer
+        let mut response = Response::new(text(""));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(header::CONNECTION, "Upgrade".parse().unwrap());
+        response.headers_mut().insert(header::UPGRADE, "websocket".parse().unwrap());
+        response.headers_mut().insert("sec-websocket-accept", "x".parse().unwrap());
+        response
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
@@ -220,15 +220,15 @@ async fn websockets_carry_bytes_both_ways_until_one_side_ends() {
         socket.host()
     );
     client.write_all(head.as_bytes()).await.unwrap();
-    let answer = read_head(&mut client).await;
-    assert!(answer.starts_with("HTTP/1.1 101") && answer.contains("upgrade: websocket"), "{answer}");
-    assert!(answer.contains("sec-websocket-accept: x"));
+    let response = read_head(&mut client).await;
+    assert!(response.starts_with("HTTP/1.1 101") && response.contains("upgrade: websocket"), "{response}");
+    assert!(response.contains("sec-websocket-accept: x"));
     let mut welcome = [0; 7];
     soon(client.read_exact(&mut welcome)).await.unwrap();
     assert_eq!(&welcome, b"welcome");
     let mut early = [0; 5];
     soon(client.read_exact(&mut early)).await.unwrap();
-    assert_eq!(&early, b"EARLY", "what came before the answer");
+    assert_eq!(&early, b"EARLY", "bytes that arrived before the response");
     for _ in 0..50 {
         client.write_all(b"GET / HTTP/1.1\r\n\n\0bytes").await.unwrap();
         let mut echo = [0; 23];
@@ -254,8 +254,8 @@ async fn a_declined_websocket_leaves_the_connection_usable() {
         );
         client.write_all(head.as_bytes()).await.unwrap();
         for _ in 0..2 {
-            let answer = read_answer(&mut client).await;
-            assert_eq!((answer.status, answer.text()), (200, "no websockets"));
+            let response = read_response(&mut client).await;
+            assert_eq!((response.status, response.text()), (200, "no websockets"));
         }
     }
 }
@@ -271,11 +271,11 @@ async fn a_connection_with_a_declined_websocket_closes_in_order() {
         format!("GET /ws HTTP/1.1\r\nHost: {host}\r\nConnection: {option}Upgrade\r\nUpgrade: websocket\r\n\r\n")
     };
     let last = format!("GET /last HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    for (requests, answers) in [(ask("close, "), 1), (ask("") + &last, 2), (ask("") + &ask("close, "), 2)] {
+    for (requests, responses) in [(ask("close, "), 1), (ask("") + &last, 2), (ask("") + &ask("close, "), 2)] {
         let mut client = world.client(&socket).await;
         client.write_all(requests.as_bytes()).await.unwrap();
-        for _ in 0..answers {
-            assert_eq!(read_answer(&mut client).await.text(), "no websockets");
+        for _ in 0..responses {
+            assert_eq!(read_response(&mut client).await.text(), "no websockets");
         }
         let ended = soon(client.read(&mut [0])).await;
         assert_eq!(ended.expect("close_notify comes before the end"), 0);
@@ -292,8 +292,8 @@ async fn connection_close_is_answered_and_obeyed() {
         let mut client = world.client(&socket).await;
         let head = [b"GET / HTTP/1.1\r\nHost: ", host.as_bytes(), b"\r\nConnection: ", option, b"\r\n\r\n"];
         client.write_all(&head.concat()).await.unwrap();
-        let answer = read_answer(&mut client).await;
-        assert_eq!((answer.text(), answer.header("connection")), ("ok", Some("close")));
+        let response = read_response(&mut client).await;
+        assert_eq!((response.text(), response.header("connection")), ("ok", Some("close")));
         assert_eq!(soon(client.read(&mut [0])).await.unwrap(), 0);
     }
 }
@@ -322,9 +322,9 @@ async fn http_1_0_clients_and_origins_are_supported() {
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
-    let answer = world.get(&socket, "/").await;
-    assert_eq!((answer.status, answer.text(), answer.complete), (200, "until the end", true));
-    assert!(answer.head.starts_with("HTTP/1.1"));
+    let response = world.get(&socket, "/").await;
+    assert_eq!((response.status, response.text(), response.complete), (200, "until the end", true));
+    assert!(response.head.starts_with("HTTP/1.1"));
     let old = world.raw(&socket, format!("GET / HTTP/1.0\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await;
     assert_eq!((old.status, old.text(), old.header("transfer-encoding")), (200, "until the end", None));
 }
@@ -343,7 +343,7 @@ async fn an_origin_that_closes_idle_connections_fails_no_request() {
     let mut client = world.client(&socket).await;
     for _ in 0..20 {
         client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
-        assert_eq!(read_answer(&mut client).await.status, 200);
+        assert_eq!(read_response(&mut client).await.status, 200);
     }
     assert_eq!(connections.load(Ordering::SeqCst), 20);
 }
@@ -374,10 +374,10 @@ async fn refused_requests_are_reported_to_the_owner_with_the_reason() {
     for _ in 0..asked {
         assert_eq!(world.get(&socket, "/flood").await.status, 403);
     }
-    let (mut told, mut omitted) = (0, 0);
-    while told + omitted < asked {
+    let (mut logged, mut omitted) = (0, 0);
+    while logged + omitted < asked {
         match tokio::time::timeout(std::time::Duration::from_secs(1), seen()).await {
-            Ok(record) => (told, omitted) = (told + 1, omitted + u64::from(record.omitted_before)),
+            Ok(record) => (logged, omitted) = (logged + 1, omitted + u64::from(record.omitted_before)),
             // The next report carries the number of omitted reports.
             Err(_) => {
                 assert_eq!(world.get(&socket, "/last").await.status, 403);
@@ -385,5 +385,5 @@ async fn refused_requests_are_reported_to_the_owner_with_the_reason() {
             }
         }
     }
-    assert!(told <= 200 + 51 * (began.elapsed().as_secs() + 1), "{told} of {asked} were told of");
+    assert!(logged <= 200 + 51 * (began.elapsed().as_secs() + 1), "{logged} of {asked} requests were logged");
 }

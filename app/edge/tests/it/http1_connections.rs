@@ -54,9 +54,9 @@ async fn pipelined_requests_with_bodies_of_all_sizes_are_answered_in_order() {
         sender
     });
     for number in 0..10 * SIZES.len() {
-        let answer = read_answer(&mut client).await;
-        assert_eq!(answer.status, 200, "request {number}");
-        assert!(answer.body == body(number), "request {number}: {} bytes", answer.body.len());
+        let response = read_response(&mut client).await;
+        assert_eq!(response.status, 200, "request {number}");
+        assert!(response.body == body(number), "request {number}: {} bytes", response.body.len());
     }
     sending.await.unwrap();
 }
@@ -69,7 +69,7 @@ async fn a_short_unread_body_keeps_the_connection() {
         let body = "b".repeat(5_000);
         let head = format!("POST / HTTP/1.1\r\nHost: nobody.localhost\r\nContent-Length: {}\r\n\r\n", body.len());
         client.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await.unwrap();
-        assert_eq!(read_answer(&mut client).await.status, 404);
+        assert_eq!(read_response(&mut client).await.status, 404);
     }
 }
 
@@ -79,7 +79,7 @@ async fn a_long_unread_body_closes_the_connection_after_the_response() {
     let mut client = world.client_with("nobody.localhost", &[]).await;
     client.write_all(b"POST / HTTP/1.1\r\nHost: nobody.localhost\r\nContent-Length: 100000000\r\n\r\n").await.unwrap();
     client.write_all(&vec![b'b'; 300_000]).await.unwrap();
-    assert_eq!(read_answer(&mut client).await.status, 404);
+    assert_eq!(read_response(&mut client).await.status, 404);
     assert_eq!(read_rest(&mut client).await, b"", "an orderly end, and no reset");
 }
 
@@ -117,14 +117,14 @@ async fn a_client_that_leaves_before_its_response_releases_the_origin() {
 async fn draining_closes_a_connection_after_its_response() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let (asked, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (asked, response) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let addr = origin({
-        let (asked, answer) = (asked.clone(), answer.clone());
+        let (asked, response) = (asked.clone(), response.clone());
         move |_| {
-            let (asked, answer) = (asked.clone(), answer.clone());
+            let (asked, response) = (asked.clone(), response.clone());
             async move {
                 asked.notify_one();
-                answer.notified().await;
+                response.notified().await;
                 Response::new(text("late"))
             }
         }
@@ -137,9 +137,9 @@ async fn draining_closes_a_connection_after_its_response() {
     let began = Instant::now();
     let stopping = tokio::spawn(world.stop());
     tokio::time::sleep(Duration::from_millis(100)).await;
-    answer.notify_one();
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.text(), answer.header("connection")), ("late", Some("close")));
+    response.notify_one();
+    let response = read_response(&mut client).await;
+    assert_eq!((response.text(), response.header("connection")), ("late", Some("close")));
     assert_eq!(soon(client.read(&mut [0])).await.unwrap(), 0, "an orderly end");
     let report = soon(stopping).await.unwrap();
     assert_eq!(report.cut, 0, "after {:?}", began.elapsed());
@@ -155,13 +155,13 @@ async fn a_response_in_many_chunks_is_whole() {
         loop {
             let head = read_head(&mut tcp).await;
             let count: usize = head.split(' ').nth(1).unwrap()[1..].parse().unwrap();
-            let mut answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+            let mut response = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
             for data in (0..count).map(chunk) {
-                answer.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
-                answer.extend_from_slice(&[&data[..], b"\r\n"].concat());
+                response.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
+                response.extend_from_slice(&[&data[..], b"\r\n"].concat());
             }
-            answer.extend_from_slice(b"0\r\n\r\n");
-            for part in answer.chunks(77_777) {
+            response.extend_from_slice(b"0\r\n\r\n");
+            for part in response.chunks(77_777) {
                 tcp.write_all(part).await.unwrap();
             }
         }
@@ -172,8 +172,8 @@ async fn a_response_in_many_chunks_is_whole() {
     for count in [0, 1, 2, 5, 17, 300] {
         let request = format!("GET /{count} HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
         client.write_all(request.as_bytes()).await.unwrap();
-        let answer = read_answer(&mut client).await;
-        assert!(answer.complete && answer.body == (0..count).flat_map(chunk).collect::<Vec<_>>(), "{count} chunks");
+        let response = read_response(&mut client).await;
+        assert!(response.complete && response.body == (0..count).flat_map(chunk).collect::<Vec<_>>(), "{count} chunks");
     }
 }
 
@@ -191,18 +191,18 @@ impl http_body::Body for Unended {
 
 /// A response with a content length and a body that never ends.
 pub(crate) fn unended(body: &'static [u8]) -> Response<TestBody> {
-    let mut answer =
+    let mut response =
         Response::new(Unended(Some(Bytes::from_static(body))).map_err(|never| match never {}).boxed_unsync());
-    answer.headers_mut().insert(http::header::CONTENT_LENGTH, body.len().into());
-    answer
+    response.headers_mut().insert(http::header::CONTENT_LENGTH, body.len().into());
+    response
 }
 
 /// An HTTP/2 origin that responds at once. The origin reports the bytes it read of the request's body, and whether the
 /// body was whole.
 async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(usize, bool)>) {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (report_sender, reports) = mpsc::unbounded_channel();
     let addr = h2_origin(move |request: Request<Incoming>| {
-        let tell = tell.clone();
+        let report_sender = report_sender.clone();
         async move {
             tokio::spawn(async move {
                 let (mut body, mut bytes) = (request.into_body(), 0);
@@ -213,13 +213,13 @@ async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(us
                         None => break true,
                     }
                 };
-                let _ = tell.send((bytes, is_whole));
+                let _ = report_sender.send((bytes, is_whole));
             });
             Response::new(text(""))
         }
     })
     .await;
-    (addr, told)
+    (addr, reports)
 }
 
 /// A client that has sent two of ten bytes, and already has its response.
@@ -229,7 +229,7 @@ async fn client_with_early_response(world: &World, socket: &TestSocket, option: 
     let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n");
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(b"01").await.unwrap();
-    assert_eq!(read_answer(&mut client).await.status, 200);
+    assert_eq!(read_response(&mut client).await.status, 200);
     client
 }
 
@@ -237,7 +237,7 @@ async fn client_with_early_response(world: &World, socket: &TestSocket, option: 
 async fn an_origin_gets_the_rest_of_a_body_after_the_last_response() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let (addr, mut told) = early_h2_origin().await;
+    let (addr, mut reports) = early_h2_origin().await;
     socket.speaks(&world, OriginProtocol::Http2);
     let _connector = world.tunnel(&mut socket, addr).await;
     for option in ["keep-alive", "close"] {
@@ -246,7 +246,7 @@ async fn an_origin_gets_the_rest_of_a_body_after_the_last_response() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             client.write_all(piece).await.unwrap();
         }
-        assert_eq!(soon(told.recv()).await, Some((10, true)), "{option}");
+        assert_eq!(soon(reports.recv()).await, Some((10, true)), "{option}");
     }
 }
 
@@ -254,12 +254,12 @@ async fn an_origin_gets_the_rest_of_a_body_after_the_last_response() {
 async fn an_origin_sees_a_client_leave_mid_body_after_its_response() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let (addr, mut told) = early_h2_origin().await;
+    let (addr, mut reports) = early_h2_origin().await;
     socket.speaks(&world, OriginProtocol::Http2);
     let _connector = world.tunnel(&mut socket, addr).await;
     for option in ["keep-alive", "close"] {
         drop(client_with_early_response(&world, &socket, option).await);
-        assert_eq!(soon(told.recv()).await, Some((2, false)), "{option}");
+        assert_eq!(soon(reports.recv()).await, Some((2, false)), "{option}");
     }
 }
 
@@ -275,7 +275,7 @@ async fn draining_does_not_wait_for_idle_connections() {
     {
         let mut client = world.client_with(host, &[]).await;
         client.write_all(format!("POST / HTTP/1.1\r\nHost: {host}\r\n{more}").as_bytes()).await.unwrap();
-        assert_eq!(read_answer(&mut client).await.status, status);
+        assert_eq!(read_response(&mut client).await.status, status);
         clients.push(client);
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -300,20 +300,20 @@ async fn draining_ends_idle_connections_and_serves_connections_before_their_firs
     plain.write_all(first.as_bytes()).await.unwrap();
     let mut idle = world.client(&socket).await;
     idle.write_all(request.as_bytes()).await.unwrap();
-    assert_eq!(read_answer(&mut idle).await.status, 200);
+    assert_eq!(read_response(&mut idle).await.status, 200);
     tokio::time::sleep(Duration::from_millis(300)).await;
 
     order.send(Some(tokio::time::Instant::now())).unwrap();
     assert_eq!(soon(read_rest(&mut idle)).await, b"", "an orderly end");
     for (client, what) in [(&mut silent, request.as_str()), (&mut slow, rest)] {
         client.write_all(what.as_bytes()).await.unwrap();
-        let answer = soon(read_answer(client)).await;
-        assert_eq!((answer.status, answer.text()), (200, "here"));
-        assert!(answer.head.contains("connection: close"), "{}", answer.head);
+        let response = soon(read_response(client)).await;
+        assert_eq!((response.status, response.text()), (200, "here"));
+        assert!(response.head.contains("connection: close"), "{}", response.head);
         assert_eq!(soon(read_rest(client)).await, b"", "an orderly end");
     }
     plain.write_all(rest.as_bytes()).await.unwrap();
-    assert_eq!(soon(read_answer(&mut plain)).await.status, 308);
+    assert_eq!(soon(read_response(&mut plain)).await.status, 308);
 }
 
 #[tokio::test]
@@ -327,7 +327,7 @@ async fn a_response_ends_at_its_content_length() {
     let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
     client.write_all(request.repeat(3).as_bytes()).await.unwrap();
     for _ in 0..3 {
-        assert_eq!(soon(read_answer(&mut client)).await.text(), "hello");
+        assert_eq!(soon(read_response(&mut client)).await.text(), "hello");
     }
 }
 
@@ -352,7 +352,7 @@ async fn a_client_is_not_blocked_forever_by_an_origin_that_reads_no_body() {
         sender.write_all(head.as_bytes()).await.unwrap();
         write_lossy(&mut sender, &vec![b'x'; 50_000_000]).await;
     });
-    assert_eq!(read_answer(&mut client).await.status, 200);
+    assert_eq!(read_response(&mut client).await.status, 200);
     assert_eq!(soon(read_rest(&mut client)).await, b"", "an orderly end");
     sending.abort();
 }

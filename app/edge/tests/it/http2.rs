@@ -34,19 +34,19 @@ async fn http2_clients_reach_http1_origins_with_host_and_one_cookie() {
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let mut sender = world.http2(&socket).await;
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for number in 0..20 {
         let mut request = request(&socket, "/", text(format!("body {number}")));
         *request.method_mut() = http::Method::POST;
         request.headers_mut().append("cookie", HeaderValue::from_static("a=1"));
         request.headers_mut().append("cookie", HeaderValue::from_static("b=2"));
-        answers.push(tokio::spawn(sender.send_request(request)));
+        responses.push(tokio::spawn(sender.send_request(request)));
         sender.ready().await.unwrap();
     }
-    for (number, answer) in answers.into_iter().enumerate() {
-        let answer = soon(answer).await.unwrap().unwrap();
-        assert_eq!(answer.version(), Version::HTTP_2);
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+    for (number, response) in responses.into_iter().enumerate() {
+        let response = soon(response).await.unwrap().unwrap();
+        assert_eq!(response.version(), Version::HTTP_2);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(body, format!("{} [\"a=1; b=2\"] body {number}", socket.host()));
     }
 }
@@ -81,9 +81,9 @@ async fn grpc_reaches_an_h2c_origin_with_trailers_both_ways() {
         assert!(request.uri().authority().unwrap().as_str().starts_with("calm-bay-"));
         let collected = request.into_body().collect().await.unwrap();
         assert_eq!(collected.trailers().unwrap()["x-checksum"], "7");
-        let mut answer = Response::new(grpc_response());
-        answer.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
-        answer
+        let mut response = Response::new(grpc_response());
+        response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        response
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
@@ -97,9 +97,9 @@ async fn grpc_reaches_an_h2c_origin_with_trailers_both_ways() {
         *call.method_mut() = http::Method::POST;
         call.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc+proto"));
         call.headers_mut().insert("te", HeaderValue::from_static("trailers"));
-        let answer = soon(sender.send_request(call)).await.unwrap();
-        assert_eq!(answer.headers()["content-type"], "application/grpc");
-        let collected = soon(answer.into_body().collect()).await.unwrap();
+        let response = soon(sender.send_request(call)).await.unwrap();
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        let collected = soon(response.into_body().collect()).await.unwrap();
         assert_eq!(collected.trailers().unwrap()["grpc-status"], "0");
         assert_eq!(collected.to_bytes(), &b"\0\0\0\0\x02ok"[..]);
     }
@@ -114,8 +114,11 @@ async fn a_grpc_call_without_an_origin_gets_a_grpc_status() {
     let mut call = request(&socket, "/pkg.Service/Call", text("x"));
     *call.method_mut() = http::Method::POST;
     call.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
-    let answer = soon(sender.send_request(call)).await.unwrap();
-    assert_eq!((answer.status().as_u16(), &answer.headers()["grpc-status"]), (200, &HeaderValue::from_static("14")));
+    let response = soon(sender.send_request(call)).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["grpc-status"]),
+        (200, &HeaderValue::from_static("14"))
+    );
 }
 
 #[tokio::test]
@@ -131,8 +134,8 @@ async fn http1_clients_reach_http2_origins() {
     .await;
     socket.speaks(&world, OriginProtocol::Http2);
     let _connector = world.tunnel(&mut socket, addr).await;
-    let answer = world.get(&socket, "/one").await;
-    assert_eq!((answer.status, answer.text()), (200, "/one 0"));
+    let response = world.get(&socket, "/one").await;
+    assert_eq!((response.status, response.text()), (200, "/one 0"));
     let head = format!("POST /two HTTP/1.1\r\nHost: {}\r\nContent-Length: 5\r\n\r\nhello", socket.host());
     assert_eq!(world.raw(&socket, head.as_bytes()).await.text(), "/two 5");
 }
@@ -160,12 +163,12 @@ async fn an_early_response_does_not_wait_for_the_end_of_its_request() {
     for _ in 0..20 {
         let mut client = world.client(&socket).await;
         client.write_all(head.as_bytes()).await.unwrap();
-        assert_eq!(read_answer(&mut client).await.text(), "early");
+        assert_eq!(read_response(&mut client).await.text(), "early");
         if answered.lock().unwrap().elapsed() < Duration::from_millis(150) {
             return;
         }
     }
-    panic!("each answer waited");
+    panic!("each response waited");
 }
 
 #[tokio::test]
@@ -194,10 +197,10 @@ async fn an_http2_stream_is_reset_when_its_connector_is_killed() {
     .await;
     let connector = world.tunnel(&mut socket, addr).await;
     let mut sender = world.http2(&socket).await;
-    let mut answer = soon(sender.send_request(request(&socket, "/", text("")))).await.unwrap();
-    assert_eq!(soon(answer.body_mut().frame()).await.unwrap().unwrap().into_data().unwrap(), "some");
+    let mut response = soon(sender.send_request(request(&socket, "/", text("")))).await.unwrap();
+    assert_eq!(soon(response.body_mut().frame()).await.unwrap().unwrap().into_data().unwrap(), "some");
     connector.kill();
-    assert!(soon(answer.into_body().collect()).await.is_err());
+    assert!(soon(response.into_body().collect()).await.is_err());
 }
 
 #[tokio::test]
@@ -238,10 +241,10 @@ async fn a_head_response_of_the_edge_has_no_body() {
         let mut lengths = Vec::new();
         for method in [http::Method::GET, http::Method::HEAD] {
             let request = Request::builder().method(method.clone()).uri(format!("https://{host}{path}"));
-            let answer = soon(sender.send_request(request.body(text("")).unwrap())).await.unwrap();
-            assert_eq!(answer.status(), status, "{host}{path}");
-            lengths.push(answer.headers()["content-length"].clone());
-            let body = soon(answer.into_body().collect()).await.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+            let response = soon(sender.send_request(request.body(text("")).unwrap())).await.unwrap();
+            assert_eq!(response.status(), status, "{host}{path}");
+            lengths.push(response.headers()["content-length"].clone());
+            let body = soon(response.into_body().collect()).await.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
             assert_eq!(body.to_bytes().is_empty(), method == http::Method::HEAD, "{method} {host}{path}");
         }
         assert!(path == "/metrics" || lengths[0] == lengths[1], "the same head: {lengths:?} for {host}{path}");
@@ -280,8 +283,8 @@ async fn short_responses_share_a_connection_under_load() {
     until("legs are there", || gauge(&world, "sallyport_edge_legs_idle") >= 8).await;
     let mut sender = world.http2(&socket).await;
     let mut length = |path: &'static str| {
-        let answer = sender.send_request(request(&socket, path, text("")));
-        async { soon(answer).await.unwrap().into_body().collect().await.unwrap().to_bytes().len() }
+        let response = sender.send_request(request(&socket, path, text("")));
+        async { soon(response).await.unwrap().into_body().collect().await.unwrap().to_bytes().len() }
     };
     let mut held = Vec::new();
     for _ in 0..7 {
@@ -295,9 +298,9 @@ async fn short_responses_share_a_connection_under_load() {
     assert_eq!(length("/long").await, 20_000);
     assert_eq!(length("/").await, 2);
     assert_eq!(gauge(&world, SHARED), 1);
-    assert_eq!(gauge(&world, "sallyport_edge_legs_busy"), 8, "after a long answer it had a leg");
+    assert_eq!(gauge(&world, "sallyport_edge_legs_busy"), 8, "after a long response, it had a leg");
     gate.add_permits(7);
-    for answer in held {
-        assert_eq!(answer.await.unwrap(), 2);
+    for response in held {
+        assert_eq!(response.await.unwrap(), 2);
     }
 }

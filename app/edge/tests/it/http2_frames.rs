@@ -137,19 +137,22 @@ fn out_of_shape(head: &[u8]) -> Vec<Broken> {
 async fn a_frame_error_ends_the_connection_with_its_code() {
     let (world, socket, origin, _connector) = scene().await;
     let head = RawHttp2::connect(&world, &socket.host()).await.head("POST", "/held", &[]);
-    let (mut wrong, mut told) = (Vec::new(), BTreeMap::<u32, u64>::new());
+    let (mut wrong, mut seen_codes) = (Vec::new(), BTreeMap::<u32, u64>::new());
     for (what, frames, codes) in out_of_place(&head).into_iter().chain(out_of_shape(&head)) {
         let mut client = RawHttp2::open(&world, &socket).await;
         client.write(&frames.concat()).await;
         let code = client.end().await;
-        *told.entry(code.unwrap_or(NO_ERROR)).or_default() += 1;
+        *seen_codes.entry(code.unwrap_or(NO_ERROR)).or_default() += 1;
         if !code.is_some_and(|code| codes.contains(&code)) {
             wrong.push((what, code));
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert!([PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR].iter().all(|code| told[code] > 1), "{told:?}");
-    for (code, times) in told {
+    assert!(
+        [PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR].iter().all(|code| seen_codes[code] > 1),
+        "{seen_codes:?}"
+    );
+    for (code, times) in seen_codes {
         until("all are counted", || counted(&world, "connections_failed", code) == times).await;
     }
     let reached = origin.seen();
@@ -189,7 +192,7 @@ async fn frames_that_cross_a_reset_are_ignored() {
     client.send(HEADERS, END_HEADERS | END_STREAM, 1, &block(&[("x-sum", "1")])).await;
     client.send(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()).await;
     client.get(3, "/").await;
-    assert_eq!(client.outcome(3).await, Answer(200));
+    assert_eq!(client.outcome(3).await, Status(200));
 }
 
 #[tokio::test]
@@ -205,7 +208,7 @@ async fn unknown_frames_settings_and_flags_are_ignored() {
     let head = client.head("GET", "/", &[]);
     let unused = 0x80 | 0x40 | 0x10 | 0x2;
     client.send(HEADERS, END_HEADERS | END_STREAM | unused, 0x8000_0001, &head).await;
-    assert_eq!(client.outcome(1).await, Answer(200));
+    assert_eq!(client.outcome(1).await, Status(200));
     client.read_until("settings are taken", |client| client.settings_taken == 1).await;
 }
 
@@ -236,7 +239,7 @@ async fn an_invalid_preface_ends_the_connection() {
         client.write(&[byte]).await;
     }
     client.get(1, "/").await;
-    assert_eq!(client.outcome(1).await, Answer(200));
+    assert_eq!(client.outcome(1).await, Status(200));
     assert_eq!(origin.seen(), ["GET /"]);
 }
 
@@ -254,13 +257,13 @@ async fn a_head_may_be_split_into_continuation_frames() {
         client.send(DATA, 0, stream, b"body").await;
         client.send(HEADERS, END_STREAM, stream, &trailers[..4]).await;
         client.send(CONTINUATION, END_HEADERS, stream, &trailers[4..]).await;
-        assert_eq!(client.outcome(stream).await, Answer(200), "{cuts:?}");
+        assert_eq!(client.outcome(stream).await, Status(200), "{cuts:?}");
     }
     assert_eq!(origin.seen(), ["POST /", "POST / whole, 4 bytes"].repeat(3));
     let parts: Vec<u8> = head.iter().flat_map(|byte| frame(CONTINUATION, 0, 7, &[*byte])).collect();
     let all = [frame(HEADERS, END_STREAM, 7, &[]), parts, frame(CONTINUATION, END_HEADERS, 7, &[])].concat();
     client.write(&all).await;
-    assert_eq!(client.outcome(7).await, Answer(200));
+    assert_eq!(client.outcome(7).await, Status(200));
 }
 
 #[tokio::test]
@@ -268,17 +271,17 @@ async fn responses_use_no_dynamic_table_when_the_client_keeps_none() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|_| async {
-        let mut answer = Response::new(text("ok"));
-        answer.headers_mut().insert("x-long", HeaderValue::from_bytes(&[b'X'; 1_000]).unwrap());
-        answer
+        let mut response = Response::new(text("ok"));
+        response.headers_mut().insert("x-long", HeaderValue::from_bytes(&[b'X'; 1_000]).unwrap());
+        response
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let mut client = RawHttp2::open(&world, &socket).await;
     for stream in [1, 3, 5] {
         client.get(stream, "/").await;
-        assert_eq!(client.outcome(stream).await, Answer(200));
-        let (_, _, length) = client.heard(stream).frames[0];
+        assert_eq!(client.outcome(stream).await, Status(200));
+        let (_, _, length) = client.received(stream).frames[0];
         assert!(length >= 1_000, "{length} bytes on stream {stream}");
     }
 }
@@ -289,13 +292,13 @@ async fn a_client_that_sends_goaway_gets_its_running_responses() {
     let mut client = RawHttp2::open(&world, &socket).await;
     client.get(1, "/held").await;
     client.post(3, "/held", &[]).await;
-    until("they are there", || origin.seen().len() == 2).await;
+    until("both requests are at the origin", || origin.seen().len() == 2).await;
     client.send(GOAWAY, 0, 0, &[0; 8]).await;
     client.all_is_looked_at().await;
     client.send(DATA, END_STREAM, 3, b"the rest").await;
     origin.gate.add_permits(2);
-    assert_eq!(client.outcome(1).await, Answer(200));
-    assert_eq!(client.outcome(3).await, Answer(200));
+    assert_eq!(client.outcome(1).await, Status(200));
+    assert_eq!(client.outcome(3).await, Status(200));
     assert!(origin.seen().contains(&"POST /held whole, 8 bytes".to_owned()));
 }
 
@@ -327,15 +330,15 @@ async fn draining_finishes_open_streams_and_takes_no_new_ones() {
     let mut client = RawHttp2::open(&world, &socket).await;
     client.get(1, "/held").await;
     client.post(3, "/held", &[]).await;
-    until("they are there", || origin.seen().len() == 2).await;
+    until("both requests are at the origin", || origin.seen().len() == 2).await;
     let mut sender = world.http2(&socket).await;
     let request = Request::builder().uri(format!("https://{}/held", socket.host())).body(text("")).unwrap();
     let polite = tokio::spawn(sender.send_request(request));
-    until("it is there", || origin.seen().len() == 3).await;
+    until("the third request is at the origin", || origin.seen().len() == 3).await;
     world.shutdown.trigger();
     // Section 6.8: the first GOAWAY may leave the last stream open. The last GOAWAY names the last stream.
     client
-        .read_until("it says which are the last", |client| {
+        .read_until("the last GOAWAY arrives", |client| {
             client.goaways.last().is_some_and(|(last, code)| *last < 0x7fff_ffff && *code == NO_ERROR)
         })
         .await;
@@ -345,13 +348,13 @@ async fn draining_finishes_open_streams_and_takes_no_new_ones() {
     client.all_is_looked_at().await;
     client.send(DATA, END_STREAM, 3, b"the rest").await;
     origin.gate.add_permits(3);
-    assert_eq!(client.outcome(1).await, Answer(200));
-    assert_eq!(client.outcome(3).await, Answer(200));
+    assert_eq!(client.outcome(1).await, Status(200));
+    assert_eq!(client.outcome(3).await, Status(200));
     client.end().await;
-    assert!(matches!(client.heard(5).reset, None | Some(REFUSED_STREAM)), "{:?}", client.heard(5));
-    assert!(client.heard(5).heads.is_empty());
-    let answer = soon(polite).await.unwrap().unwrap();
-    assert_eq!(soon(answer.into_body().collect()).await.unwrap().to_bytes(), "ok");
+    assert!(matches!(client.received(5).reset, None | Some(REFUSED_STREAM)), "{:?}", client.received(5));
+    assert!(client.received(5).heads.is_empty());
+    let response = soon(polite).await.unwrap().unwrap();
+    assert_eq!(soon(response.into_body().collect()).await.unwrap().to_bytes(), "ok");
     assert!(!origin.seen().contains(&"GET /new".to_owned()));
     let report = world.stop().await;
     assert_eq!(report.cut, 0);

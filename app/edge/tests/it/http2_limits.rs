@@ -36,10 +36,10 @@ async fn an_idle_connection_gets_pings_and_stays_usable() {
     let _connector = world.tunnel(&mut socket, origin.addr).await;
     let mut client = RawHttp2::open(&world, &socket).await;
     for stream in [1, 3] {
-        let asked = client.asked;
-        client.read_until("it is asked", |client| client.asked > asked || client.ended).await;
+        let pings = client.pings;
+        client.read_until("the edge sends a ping", |client| client.pings > pings || client.ended).await;
         client.get(stream, "/").await;
-        assert_eq!(client.outcome(stream).await, Answer(200));
+        assert_eq!(client.outcome(stream).await, Status(200));
     }
 }
 
@@ -48,7 +48,7 @@ async fn still_got(client: &mut RawHttp2, probe: u32, streams: &[u32]) -> usize 
     for stream in [probe, probe + 2] {
         let head = client.head("HEAD", "/", &[]);
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, &head).await;
-        assert_eq!(client.outcome(stream).await, Answer(200));
+        assert_eq!(client.outcome(stream).await, Status(200));
     }
     client.all_is_looked_at().await;
     streams.iter().map(|stream| client.got(*stream)).sum()
@@ -61,7 +61,7 @@ async fn a_response_keeps_to_the_stream_and_connection_windows() {
     let mut client = RawHttp2::open_with(&world, &socket, &[(INITIAL_WINDOW_SIZE, 0)]).await;
     let set = |window: u32| settings(&[(INITIAL_WINDOW_SIZE, window)]);
     client.get(1, &format!("/bytes/{LENGTH}")).await;
-    client.read_until("the head is there", |client| client.heard(1).heads == [Some(200)]).await;
+    client.read_until("the head is there", |client| client.received(1).heads == [Some(200)]).await;
     assert_eq!(still_got(&mut client, 101, &[1]).await, 0);
     client.grant(1, 1).await;
     client.read_until("a byte is there", |client| client.got(1) > 0).await;
@@ -85,8 +85,8 @@ async fn a_response_keeps_to_the_stream_and_connection_windows() {
     client.read_until("more is there", |client| client.got(1) == FIRST_WINDOW).await;
     assert_eq!(still_got(&mut client, 701, &[1]).await, FIRST_WINDOW);
     client.grant(0, 1_000_000).await;
-    assert_eq!(client.outcome(1).await, Answer(200));
-    assert!(client.heard(1).data == pattern(LENGTH), "bytes came wrong");
+    assert_eq!(client.outcome(1).await, Status(200));
+    assert!(client.received(1).data == pattern(LENGTH), "bytes came wrong");
 }
 
 #[tokio::test]
@@ -96,20 +96,20 @@ async fn a_blocked_stream_does_not_block_others() {
     let mut client = RawHttp2::open_with(&world, &socket, &[(INITIAL_WINDOW_SIZE, 1_000)]).await;
     client.grant(0, 10_000_000).await;
     client.get(1, &format!("/bytes/{LENGTH}")).await;
-    client.read_until("it is stuck", |client| client.got(1) == 1_000).await;
+    client.read_until("the window of the first stream is used up", |client| client.got(1) == 1_000).await;
     for stream in [3, 5] {
         client.get(stream, "/bytes/1000").await;
-        assert_eq!(client.outcome(stream).await, Answer(200));
+        assert_eq!(client.outcome(stream).await, Status(200));
         assert_eq!(client.got(stream), 1_000);
     }
     client.get(7, &format!("/bytes/{LENGTH}")).await;
     client.grant(7, 1_000_000).await;
-    assert_eq!(client.outcome(7).await, Answer(200));
-    assert!(client.heard(7).data == pattern(LENGTH), "bytes came wrong");
+    assert_eq!(client.outcome(7).await, Status(200));
+    assert!(client.received(7).data == pattern(LENGTH), "bytes came wrong");
     assert_eq!(still_got(&mut client, 101, &[1]).await, 1_000);
     client.grant(1, 1_000_000).await;
-    assert_eq!(client.outcome(1).await, Answer(200));
-    assert!(client.heard(1).data == pattern(LENGTH), "bytes came wrong");
+    assert_eq!(client.outcome(1).await, Status(200));
+    assert!(client.received(1).data == pattern(LENGTH), "bytes came wrong");
 }
 
 #[tokio::test]
@@ -135,10 +135,10 @@ async fn all_streams_together_keep_to_the_connection_window() {
     assert_eq!(client.got(1), given_up, "nothing comes without a window");
     client.grant(0, rest).await;
     for stream in [3, 5] {
-        assert_eq!(client.outcome(stream).await, Answer(200));
-        assert!(client.heard(stream).data == pattern(LENGTH), "bytes came wrong on {stream}");
+        assert_eq!(client.outcome(stream).await, Status(200));
+        assert!(client.received(stream).data == pattern(LENGTH), "bytes came wrong on {stream}");
     }
-    assert_eq!(client.heard(1).reset, None, "the client ended it");
+    assert_eq!(client.received(1).reset, None, "the client ended it");
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn an_invalid_window_update_is_an_error() {
                 assert_eq!(got, Some(code), "{more} more");
                 client = RawHttp2::open(&world, &socket).await;
             }
-            Answer(status) => panic!("{status} for {more} more"),
+            Status(status) => panic!("{status} for {more} more"),
         }
     }
     // The largest window.
@@ -163,7 +163,7 @@ async fn an_invalid_window_update_is_an_error() {
     client.grant(5, 0x7fff_ffff - 65_535).await;
     client.grant(0, 0x7fff_ffff - 65_535).await;
     origin.gate.add_permits(3);
-    assert_eq!(client.outcome(5).await, Answer(200));
+    assert_eq!(client.outcome(5).await, Status(200));
 }
 
 /// An origin handler that dials the origin after its gate opens. Until then it reads nothing of a body.
@@ -214,7 +214,7 @@ async fn an_unread_upload_is_limited_by_its_window() {
     client.post(1, "/", &[]).await;
     upload(&mut client, 1, window).await;
     client.all_is_looked_at().await;
-    assert_eq!((client.heard(1).granted, client.became(1)), (0, None), "nobody has taken anything");
+    assert_eq!((client.received(1).granted, client.became(1)), (0, None), "the origin has read no bytes");
     upload(&mut client, 1, 1).await;
     let outcome = client.outcome(1).await;
     assert!(matches!(outcome, Reset(FLOW_CONTROL_ERROR) | Ended(Some(FLOW_CONTROL_ERROR))), "{outcome:?}");
@@ -231,7 +231,7 @@ async fn an_unread_upload_is_limited_by_its_window() {
         stream += 2;
     }
     client.all_is_looked_at().await;
-    assert_eq!(client.granted, granted, "nobody has taken anything");
+    assert_eq!(client.granted, granted, "the origin has read no bytes");
     client.post(stream, "/", &[]).await;
     upload(&mut client, stream, 1).await;
     assert_eq!(client.outcome(stream).await, Ended(Some(FLOW_CONTROL_ERROR)));
@@ -243,9 +243,9 @@ async fn an_unread_upload_is_limited_by_its_window() {
     upload(&mut client, 1, window).await;
     client.all_is_looked_at().await;
     gate.add_permits(1_000);
-    client.read_until("more is granted", |client| client.heard(1).granted > 0).await;
+    client.read_until("more is granted", |client| client.received(1).granted > 0).await;
     client.send(DATA, END_STREAM, 1, b"the end").await;
-    assert_eq!(client.outcome(1).await, Answer(200));
+    assert_eq!(client.outcome(1).await, Status(200));
     assert!(origin.seen().contains(&format!("POST / whole, {} bytes", window + 7)), "{:?}", origin.seen());
 }
 
@@ -268,7 +268,7 @@ async fn windows_are_replenished_for_all_received_bytes() {
         let mut sent = 0;
         while sent < LENGTH {
             let room = |client: &RawHttp2| {
-                let of_stream = window + client.heard(stream).granted - sent;
+                let of_stream = window + client.received(stream).granted - sent;
                 of_stream.min(FIRST_WINDOW + client.granted - sent_before - sent) / body.len()
             };
             client.read_until("the windows have room", |client| room(client) > 0).await;
@@ -277,7 +277,7 @@ async fn windows_are_replenished_for_all_received_bytes() {
             sent += count * body.len();
         }
         client.send(DATA, END_STREAM, stream, &[]).await;
-        assert_eq!(client.outcome(stream).await, Answer(200));
+        assert_eq!(client.outcome(stream).await, Status(200));
         let length = sent / body.len() * PIECE;
         assert_eq!(origin.seen().last().unwrap(), &format!("POST / whole, {length} bytes"));
         sent_before += sent;
@@ -298,8 +298,8 @@ async fn long_bodies_pass_both_ways_unchanged() {
     for socket in [one, two] {
         let mut sender = world.http2(&socket).await;
         let request = Request::post(format!("https://{}/", socket.host())).body(text(sent.clone())).unwrap();
-        let answer = soon(sender.send_request(request)).await.unwrap();
-        let (mut body, mut got) = (answer.into_body(), 0);
+        let response = soon(sender.send_request(request)).await.unwrap();
+        let (mut body, mut got) = (response.into_body(), 0);
         while let Some(frame) = soon(body.frame()).await {
             let data = frame.unwrap().into_data().unwrap();
             assert!(sent[got..].starts_with(&data), "bytes came wrong behind {got}");
@@ -326,12 +326,12 @@ async fn streams_beyond_the_limit_are_refused_and_others_go_on() {
     until("the others are there", || origin.seen().len() == most as usize).await;
     origin.gate.add_permits(most as usize);
     for stream in 0..most {
-        assert_eq!(client.outcome(number(stream)).await, Answer(200));
+        assert_eq!(client.outcome(number(stream)).await, Status(200));
     }
     client.get(number(most + 5), "/").await;
-    assert_eq!(client.outcome(number(most + 5)).await, Answer(200));
+    assert_eq!(client.outcome(number(most + 5)).await, Status(200));
     assert_eq!(origin.seen().len(), most as usize + 1);
-    until("they are counted", || counted(&world, "streams_reset", REFUSED_STREAM) == 5).await;
+    until("the refused streams are counted", || counted(&world, "streams_reset", REFUSED_STREAM) == 5).await;
 }
 
 #[tokio::test]
@@ -354,10 +354,10 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_goes_on() {
             let last = if number == parts.len() - 1 { END_HEADERS } else { 0 };
             client.send(kind, ends | last, stream, part).await;
         }
-        assert_eq!(client.outcome(stream).await, Answer(status), "stream {stream}");
+        assert_eq!(client.outcome(stream).await, Status(status), "stream {stream}");
     }
-    let told = String::from_utf8(client.heard(1).data).unwrap();
-    assert!(told.contains("header of the request is too long"), "{told}");
+    let error_page = String::from_utf8(client.received(1).data).unwrap();
+    assert!(error_page.contains("header of the request is too long"), "{error_page}");
     // The body of such a request may follow. A response to HEAD has no body.
     let value = "v".repeat(66_000);
     for (stream, method) in [(7, "POST"), (9, "HEAD")] {
@@ -372,16 +372,16 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_goes_on() {
         if method == "POST" {
             client.send(DATA, END_STREAM, stream, b"body").await;
         }
-        assert_eq!(client.outcome(stream).await, Answer(431), "{method}");
+        assert_eq!(client.outcome(stream).await, Status(431), "{method}");
         assert_eq!(client.got(stream) > 0, method == "POST", "{method}");
     }
     client.get(11, "/").await;
-    assert_eq!(client.outcome(11).await, Answer(200));
+    assert_eq!(client.outcome(11).await, Status(200));
     assert_eq!(origin.seen().len(), 2);
     // Such requests count without a socket, because the edge never reads their host.
     let lines = [r#"edge_refusals_total{reason="malformed"} 4"#, r#"requests_total{socket="none",status="4xx"} 4"#];
     let is_counted = || lines.iter().all(|line| world.edge.metrics_text().unwrap().contains(line));
-    until("they are counted", is_counted).await;
+    until("the refused requests are counted", is_counted).await;
 }
 
 /// A step of a flood that a client repeats, with `number` counting from 0.
@@ -439,7 +439,7 @@ async fn a_flood_from_a_client_that_reads_nothing_costs_little_memory() {
             let (asked, rested) = (origin.seen().len(), resident_bytes());
             number = client.settings[&MAX_CONCURRENT_STREAMS] - 1;
             client.write(&(0..number).flat_map(|number| again(number, &head)).collect::<Vec<_>>()).await;
-            until("they are there", || origin.seen().len() >= asked + number as usize).await;
+            until("the requests are at the origin", || origin.seen().len() >= asked + number as usize).await;
             let each = resident_bytes().saturating_sub(rested) / number as usize;
             assert!(each < MAX_REQUEST_BYTES, "{each} bytes for each of {number} requests");
         }

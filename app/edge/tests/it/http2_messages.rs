@@ -106,12 +106,12 @@ async fn a_malformed_request_resets_its_stream_and_reaches_no_origin() {
     for case in cases {
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, &block(&case)).await;
         let outcome = client.outcome(stream).await;
-        assert!(matches!(outcome, Reset(PROTOCOL_ERROR) | Answer(400 | 501)), "{outcome:?} for {case:?}");
+        assert!(matches!(outcome, Reset(PROTOCOL_ERROR) | Status(400 | 501)), "{outcome:?} for {case:?}");
         resets += u64::from(outcome == Reset(PROTOCOL_ERROR));
         stream += 2;
     }
     client.get(stream, "/well-formed").await;
-    assert_eq!(client.outcome(stream).await, Answer(200), "the connection goes on");
+    assert_eq!(client.outcome(stream).await, Status(200), "the connection goes on");
     assert_eq!(origin.seen(), ["GET /well-formed"]);
     until("all are counted", || counted(&world, "streams_reset", PROTOCOL_ERROR) == resets).await;
     assert!(resets > 1 && counted(&world, "connections_failed", PROTOCOL_ERROR) == 0);
@@ -147,7 +147,7 @@ async fn every_form_of_a_valid_request_reaches_its_origin() {
     let mut stream = 1;
     for (case, seen) in cases {
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, &block(&case)).await;
-        assert_eq!(client.outcome(stream).await, Answer(200), "{case:?}");
+        assert_eq!(client.outcome(stream).await, Status(200), "{case:?}");
         assert_eq!(origin.seen().last().unwrap(), seen, "{case:?}");
         stream += 2;
     }
@@ -169,7 +169,7 @@ async fn heads_and_data_may_have_padding_and_priorities() {
     client.send(DATA, PADDED, 1, b"\x02hel\0\0").await;
     client.send(DATA, PADDED, 1, &[vec![255], b"lo".to_vec(), vec![0; 255]].concat()).await;
     client.send(DATA, PADDED | END_STREAM, 1, &[1, 0]).await;
-    assert_eq!(client.outcome(1).await, Answer(200));
+    assert_eq!(client.outcome(1).await, Status(200));
     assert_eq!(origin.seen(), ["POST /", "POST / whole, 5 bytes"]);
 }
 
@@ -263,10 +263,10 @@ async fn trailers_pass_both_ways_with_http1_and_http2_origins() {
     let echo = |request: Request<hyper::body::Incoming>| async move {
         let collected = request.into_body().collect().await.unwrap();
         let sum = collected.trailers().and_then(|trailers| trailers.get("x-sum")).cloned();
-        let mut answer = Response::new(with_trailer("body", "x-out", "out"));
-        answer.headers_mut().insert("x-seen", sum.unwrap_or(HeaderValue::from_static("none")));
-        answer.headers_mut().insert("trailer", HeaderValue::from_static("x-out"));
-        answer
+        let mut response = Response::new(with_trailer("body", "x-out", "out"));
+        response.headers_mut().insert("x-seen", sum.unwrap_or(HeaderValue::from_static("none")));
+        response.headers_mut().insert("trailer", HeaderValue::from_static("x-out"));
+        response
     };
     let (mut one, mut two) = (world.socket(), world.socket());
     two.speaks(&world, OriginProtocol::Http2);
@@ -278,10 +278,10 @@ async fn trailers_pass_both_ways_with_http1_and_http2_origins() {
         *request.method_mut() = Method::POST;
         request.headers_mut().insert("te", HeaderValue::from_static("trailers"));
         request.headers_mut().insert("trailer", HeaderValue::from_static("x-sum"));
-        let answer = soon(sender.send_request(request)).await.unwrap();
+        let response = soon(sender.send_request(request)).await.unwrap();
         let version = socket.route.origin_protocol;
-        assert_eq!(answer.headers()["x-seen"], "42", "{version:?}");
-        let collected = soon(answer.into_body().collect()).await.unwrap();
+        assert_eq!(response.headers()["x-seen"], "42", "{version:?}");
+        let collected = soon(response.into_body().collect()).await.unwrap();
         assert_eq!(collected.trailers().unwrap()["x-out"], "out", "{version:?}");
         assert_eq!(collected.to_bytes(), "body", "{version:?}");
     }
@@ -294,13 +294,13 @@ async fn a_response_without_content_ends_with_its_head() {
     let (addr, _) = raw_origin(|mut tcp| async move {
         loop {
             let head = read_head(&mut tcp).await;
-            let answer = match head.split(' ').nth(1).unwrap() {
+            let response = match head.split(' ').nth(1).unwrap() {
                 "/204" => "204 No Content\r\n\r\n",
                 "/304" => "304 Not Modified\r\ncontent-length: 7\r\netag: \"x\"\r\n\r\n",
                 "/empty" => "200 OK\r\ncontent-length: 0\r\n\r\n",
                 _ => "200 OK\r\ncontent-length: 7\r\n\r\n",
             };
-            tcp.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
+            tcp.write_all(format!("HTTP/1.1 {response}").as_bytes()).await.unwrap();
         }
     })
     .await;
@@ -316,8 +316,8 @@ async fn a_response_without_content_ends_with_its_head() {
     for (stream, method, path, status, _) in cases {
         let head = client.head(method, path, &[]);
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, &head).await;
-        assert_eq!(client.outcome(stream).await, Answer(status), "{method} {path}");
-        let frames = client.heard(stream).frames;
+        assert_eq!(client.outcome(stream).await, Status(status), "{method} {path}");
+        let frames = client.received(stream).frames;
         let [(HEADERS, flags, _)] = frames[..] else { panic!("{method} {path}: {frames:?}") };
         assert_eq!(flags, END_HEADERS | END_STREAM, "{method} {path}");
     }
@@ -325,10 +325,10 @@ async fn a_response_without_content_ends_with_its_head() {
     for (_, method, path, status, length) in cases {
         let mut request = request(&socket, path, text(""));
         *request.method_mut() = method.parse().unwrap();
-        let answer = soon(sender.send_request(request)).await.unwrap();
-        let said = answer.headers().get("content-length").map(|length| length.to_str().unwrap());
-        assert_eq!((answer.status().as_u16(), said), (status, length), "{method} {path}");
-        assert!(soon(answer.into_body().collect()).await.unwrap().to_bytes().is_empty());
+        let response = soon(sender.send_request(request)).await.unwrap();
+        let content_length = response.headers().get("content-length").map(|length| length.to_str().unwrap());
+        assert_eq!((response.status().as_u16(), content_length), (status, length), "{method} {path}");
+        assert!(soon(response.into_body().collect()).await.unwrap().to_bytes().is_empty());
     }
 }
 
@@ -344,8 +344,8 @@ async fn an_http2_client_may_expect_100_continue() {
         } else {
             tcp.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.unwrap();
             tcp.read_exact(&mut [0; 5]).await.unwrap();
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\nyes";
-            tcp.write_all(answer).await.unwrap();
+            let response = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\nyes";
+            tcp.write_all(response).await.unwrap();
         }
         read_rest(&mut tcp).await;
     })
@@ -354,18 +354,18 @@ async fn an_http2_client_may_expect_100_continue() {
     let mut client = RawHttp2::open(&world, &socket).await;
     let expects = [("content-length", "5"), ("expect", "100-continue")];
     client.post(1, "/wanted", &expects).await;
-    client.read_until("it is told to go on", |client| !client.heard(1).heads.is_empty()).await;
-    assert_eq!(client.heard(1).heads, [Some(100)]);
+    client.read_until("status 100 arrives", |client| !client.received(1).heads.is_empty()).await;
+    assert_eq!(client.received(1).heads, [Some(100)]);
     client.send(DATA, END_STREAM, 1, b"hello").await;
-    assert_eq!(client.outcome(1).await, Answer(200));
-    assert_eq!(client.heard(1).data, b"yes");
-    assert_eq!(client.heard(1).heads, [Some(100), Some(200)]);
+    assert_eq!(client.outcome(1).await, Status(200));
+    assert_eq!(client.received(1).data, b"yes");
+    assert_eq!(client.received(1).heads, [Some(100), Some(200)]);
 
     client.post(3, "/unwanted", &expects).await;
-    client.read_until("the answer is there", |client| client.got(3) == 2).await;
-    assert_eq!(client.heard(3).heads, [Some(417)], "before any of the body was sent");
+    client.read_until("the response is there", |client| client.got(3) == 2).await;
+    assert_eq!(client.received(3).heads, [Some(417)], "before any of the body was sent");
     client.send(DATA, END_STREAM, 3, b"hello").await;
-    assert_eq!(client.outcome(3).await, Answer(417));
+    assert_eq!(client.outcome(3).await, Status(417));
 }
 
 #[tokio::test]
@@ -378,18 +378,18 @@ async fn a_response_of_the_edge_does_not_wait_for_an_unread_body() {
     for stream in [1, 3] {
         client.send(HEADERS, END_HEADERS, stream, &head).await;
         client.send(DATA, 0, stream, &[b'x'; 10_000]).await;
-        client.read_until("the answer is there", |client| client.got(stream) > 0).await;
-        assert_eq!(client.heard(stream).heads, [Some(404)]);
-        assert_eq!(client.heard(stream).reset, None, "it may still be sending");
+        client.read_until("the response is there", |client| client.got(stream) > 0).await;
+        assert_eq!(client.received(stream).heads, [Some(404)]);
+        assert_eq!(client.received(stream).reset, None, "the client may still send");
     }
     // One client ends its body. The other client gets a reset after the whole response.
     client.send(DATA, END_STREAM, 1, &[b'x'; 10_000]).await;
-    assert_eq!(client.outcome(1).await, Answer(404));
-    assert_eq!(client.outcome(3).await, Answer(404));
-    client.read_until("it is told to stop", |client| client.heard(3).reset.is_some()).await;
-    assert_eq!(client.heard(3).reset, Some(NO_ERROR));
+    assert_eq!(client.outcome(1).await, Status(404));
+    assert_eq!(client.outcome(3).await, Status(404));
+    client.read_until("the reset arrives", |client| client.received(3).reset.is_some()).await;
+    assert_eq!(client.received(3).reset, Some(NO_ERROR));
     client.all_is_looked_at().await;
-    assert_eq!(client.heard(1).reset, None);
+    assert_eq!(client.received(1).reset, None);
 }
 
 #[tokio::test]
@@ -397,8 +397,8 @@ async fn header_fields_pass_unchanged_both_ways() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = origin(|request| async move {
-        let mut answer = Response::new(text("ok"));
-        let headers = answer.headers_mut();
+        let mut response = Response::new(text("ok"));
+        let headers = response.headers_mut();
         for value in request.headers().get_all("x-value") {
             headers.append("x-seen", value.clone());
         }
@@ -410,7 +410,7 @@ async fn header_fields_pass_unchanged_both_ways() {
                 headers.append("x-long", HeaderValue::from_bytes(&[b'a' + number % 26; 1_000]).unwrap());
             }
         }
-        answer
+        response
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
@@ -425,8 +425,8 @@ async fn header_fields_pass_unchanged_both_ways() {
         for value in values {
             request.headers_mut().append("x-value", HeaderValue::from_bytes(value).unwrap());
         }
-        let answer = soon(sender.send_request(request)).await.unwrap();
-        let all = |name: &str| answer.headers().get_all(name).iter().map(HeaderValue::as_bytes).collect::<Vec<_>>();
+        let response = soon(sender.send_request(request)).await.unwrap();
+        let all = |name: &str| response.headers().get_all(name).iter().map(HeaderValue::as_bytes).collect::<Vec<_>>();
         assert_eq!(all("x-seen"), values, "{path}");
         assert_eq!(all("set-cookie"), [&b"a=1; Path=/"[..], b"b=2, 3"], "{path}");
         assert_eq!(all("x-empty"), [b""], "{path}");
@@ -437,8 +437,8 @@ async fn header_fields_pass_unchanged_both_ways() {
     // This head is longer than the largest frame the client accepts.
     let mut client = RawHttp2::open(&world, &socket).await;
     client.get(1, "/long").await;
-    assert_eq!(client.outcome(1).await, Answer(200));
-    let kinds: Vec<_> = client.heard(1).frames.iter().map(|(kind, flags, _)| (*kind, flags & END_HEADERS)).collect();
+    assert_eq!(client.outcome(1).await, Status(200));
+    let kinds: Vec<_> = client.received(1).frames.iter().map(|(kind, flags, _)| (*kind, flags & END_HEADERS)).collect();
     assert!(kinds.starts_with(&[(HEADERS, 0), (CONTINUATION, END_HEADERS)]), "{kinds:?}");
 }
 
@@ -486,7 +486,7 @@ async fn a_client_that_cancels_a_request_releases_its_origin() {
         } else {
             client.get(1, "/").await;
         }
-        client.read_until("the answer began", |client| client.got(1) == 4).await;
+        client.read_until("the response began", |client| client.got(1) == 4).await;
         match how {
             Leaves::Resets => client.send(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()).await,
             Leaves::Ends => drop(client),
@@ -507,8 +507,8 @@ async fn a_truncated_response_resets_its_stream() {
     let (addr, _) = raw_origin(|mut tcp| async move {
         let head = read_head(&mut tcp).await;
         let length = if head.contains("/short") { "content-length: 10" } else { "transfer-encoding: chunked" };
-        let answer = format!("HTTP/1.1 200 OK\r\n{length}\r\n\r\n4\r\nsome\r\n");
-        tcp.write_all(answer.as_bytes()).await.unwrap();
+        let response = format!("HTTP/1.1 200 OK\r\n{length}\r\n\r\n4\r\nsome\r\n");
+        tcp.write_all(response.as_bytes()).await.unwrap();
     })
     .await;
     let _connector = world.tunnel(&mut socket, addr).await;
@@ -517,7 +517,7 @@ async fn a_truncated_response_resets_its_stream() {
         client.get(stream, path).await;
         let outcome = client.outcome(stream).await;
         assert!(matches!(outcome, Reset(code) if code != NO_ERROR), "{path}: {outcome:?}");
-        assert_eq!(client.heard(stream).heads, [Some(200)], "{path}");
+        assert_eq!(client.received(stream).heads, [Some(200)], "{path}");
     }
     client.all_is_looked_at().await;
 }

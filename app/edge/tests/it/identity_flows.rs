@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::{
     flows::{connect, service},
     harness::*,
-    identity::{House, asks, now},
+    identity::{IdentityFixture, asks, now},
 };
 
 /// A WebSocket origin that echoes each byte in upper case.
@@ -34,15 +34,15 @@ async fn echoes(client: &mut Client) -> bool {
     client.write_all(b"a").await.is_ok() && soon(client.read_exact(&mut byte)).await.is_ok() && &byte == b"A"
 }
 
-async fn upgraded(house: &House, socket: &TestSocket, lines: &str) -> Client {
-    let mut client = house.world.client(socket).await;
+async fn upgraded(fixture: &IdentityFixture, socket: &TestSocket, lines: &str) -> Client {
+    let mut client = fixture.world.client(socket).await;
     let head = format!(
         "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{lines}\r\n",
         socket.host()
     );
     client.write_all(head.as_bytes()).await.unwrap();
-    let answer = read_head(&mut client).await;
-    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    let response = read_head(&mut client).await;
+    assert!(response.starts_with("HTTP/1.1 101"), "{response}");
     assert!(echoes(&mut client).await);
     client
 }
@@ -51,40 +51,40 @@ pub(crate) fn policy(document: &str) -> Vec<AttachedPolicy> {
     vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".into(), document: document.into() }]
 }
 
-fn revocations(house: &House, count: u32) -> bool {
-    house.world.edge.metrics_text().unwrap().contains(&format!("identity_total{{outcome=\"revoked\"}} {count}"))
+fn revocations(fixture: &IdentityFixture, count: u32) -> bool {
+    fixture.world.edge.metrics_text().unwrap().contains(&format!("identity_total{{outcome=\"revoked\"}} {count}"))
 }
 
 #[tokio::test]
 async fn a_websocket_ends_with_its_login_or_its_permission() {
-    let house = House::start().await;
-    let mut socket = house.world.socket();
-    let _connector = house.world.tunnel(&mut socket, websocket_origin().await).await;
+    let fixture = IdentityFixture::start().await;
+    let mut socket = fixture.world.socket();
+    let _connector = fixture.world.tunnel(&mut socket, websocket_origin().await).await;
     // This WebSocket opened before the socket required a login.
-    let mut open = upgraded(&house, &socket, "").await;
-    socket.set(&house.world, |settings| settings.identity = asks("example.com"));
+    let mut open = upgraded(&fixture, &socket, "").await;
+    socket.set(&fixture.world, |settings| settings.identity = asks("example.com"));
     assert_eq!(read_rest(&mut open).await, b"");
-    let (ann, bob) = (house.login(1, "ann@example.com"), house.login(2, "bob@example.com"));
-    let mut of_ann = upgraded(&house, &socket, &house.cookie(socket.route.id, &ann, now())).await;
-    let mut of_bob = upgraded(&house, &socket, &house.cookie(socket.route.id, &bob, now())).await;
-    house.identities.end_sessions(|session| session.id == ann.id);
+    let (ann, bob) = (fixture.login(1, "ann@example.com"), fixture.login(2, "bob@example.com"));
+    let mut of_ann = upgraded(&fixture, &socket, &fixture.cookie(socket.route.id, &ann, now())).await;
+    let mut of_bob = upgraded(&fixture, &socket, &fixture.cookie(socket.route.id, &bob, now())).await;
+    fixture.identities.end_sessions(|session| session.id == ann.id);
     assert_eq!(read_rest(&mut of_ann).await, b"", "her login was ended");
     assert!(echoes(&mut of_bob).await, "his was not");
     socket.route.policies = policy(r#"{"deny":[{"who":{"emails":["bob@example.com"]}}]}"#);
-    house.world.routes.put(socket.route.clone());
-    assert_eq!(read_rest(&mut of_bob).await, b"", "a policy does not let him in any more");
-    assert!(revocations(&house, 3));
+    fixture.world.routes.put(socket.route.clone());
+    assert_eq!(read_rest(&mut of_bob).await, b"", "a policy denies Bob from now on");
+    assert!(revocations(&fixture, 3));
 }
 
 #[tokio::test]
 async fn a_websocket_ends_when_its_login_expires() {
-    let house = House::start().await;
-    let mut socket = house.world.socket();
-    let _connector = house.world.tunnel(&mut socket, websocket_origin().await).await;
-    socket.set(&house.world, |settings| settings.identity = asks("example.com"));
-    let short = LoginSession { expires_at: now() + 3, ..house.login(1, "ann@example.com") };
-    house.identities.put_session(short.clone());
-    let mut client = upgraded(&house, &socket, &house.cookie(socket.route.id, &short, now())).await;
+    let fixture = IdentityFixture::start().await;
+    let mut socket = fixture.world.socket();
+    let _connector = fixture.world.tunnel(&mut socket, websocket_origin().await).await;
+    socket.set(&fixture.world, |settings| settings.identity = asks("example.com"));
+    let short = LoginSession { expires_at: now() + 3, ..fixture.login(1, "ann@example.com") };
+    fixture.identities.put_session(short.clone());
+    let mut client = upgraded(&fixture, &socket, &fixture.cookie(socket.route.id, &short, now())).await;
     assert_eq!(read_rest(&mut client).await, b"");
 }
 
@@ -103,8 +103,8 @@ impl futures_core::Stream for Endless {
 
 #[tokio::test]
 async fn a_download_and_a_waiting_request_end_with_the_login() {
-    let house = House::start().await;
-    let mut socket = house.world.socket();
+    let fixture = IdentityFixture::start().await;
+    let mut socket = fixture.world.socket();
     let addr = origin(|request| async move {
         if request.uri().path() == "/waits" {
             std::future::pending::<()>().await;
@@ -112,12 +112,12 @@ async fn a_download_and_a_waiting_request_end_with_the_login() {
         let ticks = tokio::time::interval(std::time::Duration::from_millis(20));
         Response::new(StreamBody::new(Endless(ticks)).boxed_unsync())
     });
-    let mut connector = house.world.tunnel(&mut socket, addr.await).await;
-    socket.set(&house.world, |settings| settings.identity = asks("example.com"));
-    let ann = house.login(1, "ann@example.com");
-    let cookie = house.cookie(socket.route.id, &ann, now());
+    let mut connector = fixture.world.tunnel(&mut socket, addr.await).await;
+    socket.set(&fixture.world, |settings| settings.identity = asks("example.com"));
+    let ann = fixture.login(1, "ann@example.com");
+    let cookie = fixture.cookie(socket.route.id, &ann, now());
     let ask = async |path: &str| {
-        let mut client = house.world.client(&socket).await;
+        let mut client = fixture.world.client(&socket).await;
         let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{cookie}\r\n", socket.host());
         client.write_all(head.as_bytes()).await.unwrap();
         client
@@ -126,12 +126,12 @@ async fn a_download_and_a_waiting_request_end_with_the_login() {
     assert!(read_head(&mut download).await.starts_with("HTTP/1.1 200"));
     let mut some = [0; 30];
     soon(download.read_exact(&mut some)).await.unwrap();
-    house.identities.end_sessions(|_| true);
+    fixture.identities.end_sessions(|_| true);
     let rest = read_rest(&mut download).await;
-    assert!(!rest.ends_with(b"0\r\n\r\n"), "it is not taken for complete");
-    let answer = read_answer(&mut waits).await;
-    assert_eq!(answer.status, 403, "{}", answer.head);
-    assert!(revocations(&house, 2));
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "the download does not look complete");
+    let response = read_response(&mut waits).await;
+    assert_eq!(response.status, 403, "{}", response.head);
+    assert!(revocations(&fixture, 2));
     // The record names the person and the rule that gave access.
     let record = loop {
         match soon(connector.log.recv()).await.unwrap() {
@@ -145,16 +145,16 @@ async fn a_download_and_a_waiting_request_end_with_the_login() {
 
 #[tokio::test]
 async fn policies_on_addresses_and_times_apply_without_login() {
-    let house = House::start().await;
-    let mut web = house.world.socket();
-    let _web_connector = house.world.tunnel(&mut web, named_origin("here").await).await;
-    let mut tcp = house.world.socket();
-    let addr = tcp.assert_type(&house.world, SocketType::Tcp).await;
+    let fixture = IdentityFixture::start().await;
+    let mut web = fixture.world.socket();
+    let _web_connector = fixture.world.tunnel(&mut web, named_origin("here").await).await;
+    let mut tcp = fixture.world.socket();
+    let addr = tcp.assert_type(&fixture.world, SocketType::Tcp).await;
     let echo = service(|mut stream| async move {
         let (mut from, mut to) = stream.split();
         let _ = tokio::io::copy(&mut from, &mut to).await;
     });
-    let _tcp_connector = house.world.tunnel(&mut tcp, echo.await).await;
+    let _tcp_connector = fixture.world.tunnel(&mut tcp, echo.await).await;
     let mut client = connect(addr).await;
     client.write_all(b"x").await.unwrap();
     assert_eq!(soon(client.read_u8()).await.unwrap(), b'x');
@@ -167,15 +167,15 @@ async fn policies_on_addresses_and_times_apply_without_login() {
     ] {
         for socket in [&mut web, &mut tcp] {
             socket.route.policies = policy(document);
-            house.world.routes.put(socket.route.clone());
+            fixture.world.routes.put(socket.route.clone());
         }
-        let status = house.world.get(&web, "/").await.status;
+        let status = fixture.world.get(&web, "/").await.status;
         assert_eq!(status, if is_allowed { 200 } else { 403 }, "{document}");
         let mut newcomer = connect(addr).await;
         let _ = newcomer.write_all(b"y").await;
         assert_eq!(soon(newcomer.read_u8()).await.is_ok(), is_allowed, "{document}");
     }
     assert!(soon(client.read_u8()).await.is_err(), "the connection that stood was cut");
-    let metrics = house.world.edge.metrics_text().unwrap();
+    let metrics = fixture.world.edge.metrics_text().unwrap();
     assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="revoked"}"#), "{metrics}");
 }

@@ -14,8 +14,8 @@ use tokio_rustls::TlsConnector;
 use crate::{
     flows::service,
     harness::*,
-    identity::{House, asks, machine, now},
-    identity_tls::{Authority, says},
+    identity::{IdentityFixture, asks, machine, now},
+    identity_tls::{Authority, assert_alert},
 };
 
 const URN: &str = "urn:sallyport:service-token:";
@@ -73,24 +73,30 @@ async fn open(world: &World, config: &Arc<ClientConfig>, name: &str) -> io::Resu
 }
 
 /// The response to a request over a new connection.
-async fn get(world: &World, config: &Arc<ClientConfig>, name: &str, host: &str, more: &str) -> io::Result<Answer> {
+async fn get(
+    world: &World,
+    config: &Arc<ClientConfig>,
+    name: &str,
+    host: &str,
+    more: &str,
+) -> io::Result<HttpResponse> {
     let mut client = open(world, config, name).await?;
     let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n");
     client.write_all(head.as_bytes()).await?;
     // In TLS 1.3 a client sees a refusal only when it reads.
     let mut first = [0];
     client.read_exact(&mut first).await?;
-    Ok(read_answer(&mut (&first[..]).chain(client)).await)
+    Ok(read_response(&mut (&first[..]).chain(client)).await)
 }
 
 #[tokio::test]
 async fn a_token_is_limited_to_its_scope() {
-    let house = House::start().await;
-    let (mut socket, _connector) = house.socket().await;
-    allow_ci(&mut socket, &house.world);
-    let bound = |number, scope| house.identities.put_token(ServiceTokenRoute { scope, ..machine(number) });
+    let fixture = IdentityFixture::start().await;
+    let (mut socket, _connector) = fixture.socket().await;
+    allow_ci(&mut socket, &fixture.world);
+    let bound = |number, scope| fixture.identities.put_token(ServiceTokenRoute { scope, ..machine(number) });
     let free = ServiceTokenScope::default;
-    let own_port = house.world.addr.port();
+    let own_port = fixture.world.addr.port();
     bound(1, ServiceTokenScope { read_only: true, ..free() });
     bound(2, ServiceTokenScope { methods: vec!["POST".into()], paths: vec!["/api".into()], ..free() });
     bound(3, ServiceTokenScope { ports: vec![own_port], types: vec![SocketType::Http], ..free() });
@@ -115,7 +121,7 @@ async fn a_token_is_limited_to_its_scope() {
     ] {
         let lines =
             format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: the secret\r\n{more}", machine(number).id);
-        let mut client = house.world.client(&socket).await;
+        let mut client = fixture.world.client(&socket).await;
         let close = if more == upgrade { "" } else { "Connection: close\r\n" };
         let head = format!("{line} HTTP/1.1\r\nHost: {}\r\n{close}{lines}\r\n", socket.host());
         client.write_all(head.as_bytes()).await.unwrap();
@@ -126,43 +132,43 @@ async fn a_token_is_limited_to_its_scope() {
 
 #[tokio::test]
 async fn a_certificate_grants_access_at_the_host_of_its_handshake() {
-    let house = House::start().await;
+    let fixture = IdentityFixture::start().await;
     let authority = Authority::new("an organisation");
-    let (mut socket, _connector) = house.socket().await;
-    let (mut other, _other_connector) = house.socket().await;
+    let (mut socket, _connector) = fixture.socket().await;
+    let (mut other, _other_connector) = fixture.socket().await;
     for socket in [&mut socket, &mut other] {
         socket.route.client_authority = Some(authority.der.clone());
-        allow_ci(socket, &house.world);
+        allow_ci(socket, &fixture.world);
     }
-    let (world, ci) = (&house.world, certified(1));
+    let (world, ci) = (&fixture.world, certified(1));
     let config = config(world, &authority, &wanted(&ci), &[]);
     // The edge requests no certificate before a machine of the organisation has one.
-    let answer = get(world, &config, &socket.host(), &socket.host(), "").await.unwrap();
-    assert_eq!(answer.status, 401);
-    house.identities.put_token(ci.clone());
+    let response = get(world, &config, &socket.host(), &socket.host(), "").await.unwrap();
+    assert_eq!(response.status, 401);
+    fixture.identities.put_token(ci.clone());
     for _ in 0..2 {
-        let answer = get(world, &config, &socket.host(), &socket.host(), "").await.unwrap();
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        assert!(answer.text().contains("x-auth-name: ci") && answer.text().contains("x-auth-provider: service"));
+        let response = get(world, &config, &socket.host(), &socket.host(), "").await.unwrap();
+        assert_eq!(response.status, 200, "{}", response.text());
+        assert!(response.text().contains("x-auth-name: ci") && response.text().contains("x-auth-provider: service"));
         let client = open(world, &config, &socket.host()).await.unwrap();
-        assert_eq!(client.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "nobody comes in by a ticket");
+        assert_eq!(client.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "a session ticket grants no access");
     }
     // The certificate counts only at the host of the handshake, for any Host field.
     for host in [other.host(), format!("api.{}", "localhost"), "elsewhere.localhost".to_owned()] {
-        let answer = get(world, &config, &socket.host(), &host, "").await.unwrap();
-        assert_eq!(answer.status, 421, "{host}: {}", answer.text());
+        let response = get(world, &config, &socket.host(), &host, "").await.unwrap();
+        assert_eq!(response.status, 421, "{host}: {}", response.text());
     }
-    let answer = get(world, &config, &other.host(), &other.host(), "").await.unwrap();
-    assert_eq!(answer.status, 200);
+    let response = get(world, &config, &other.host(), &other.host(), "").await.unwrap();
+    assert_eq!(response.status, 200);
     // A cross-site request gains nothing from a certificate that the browser presents by itself.
     let cross = format!("Origin: https://{}\r\nUpgrade: websocket\r\n", other.host());
-    let answer = get(world, &config, &socket.host(), &socket.host(), &cross).await.unwrap();
-    assert!(answer.status == 403 || answer.status == 400, "{}", answer.text());
+    let response = get(world, &config, &socket.host(), &socket.host(), &cross).await.unwrap();
+    assert!(response.status == 403 || response.status == 400, "{}", response.text());
     // Token headers take precedence over the certificate, even if they are invalid.
     let bad = format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: no\r\n", ci.id);
     assert_eq!(get(world, &config, &socket.host(), &socket.host(), &bad).await.unwrap().status, 401);
     // Without a certificate, a client still gets 401.
-    let none = house.ask(&socket, "GET /", "").await;
+    let none = fixture.ask(&socket, "GET /", "").await;
     assert_eq!(none.status, 401);
     // HTTP/2 behaves the same, although a client may use one connection for several names.
     let h2 = self::config(world, &authority, &wanted(&ci), &[b"h2"]);
@@ -173,34 +179,34 @@ async fn a_certificate_grants_access_at_the_host_of_its_handshake() {
     tokio::spawn(connection);
     for (host, status) in [(socket.host(), 200), (other.host(), 421), (socket.host(), 200)] {
         let request = Request::get(format!("https://{host}/")).body(Empty::<bytes::Bytes>::new()).unwrap();
-        let answer = soon(sender.send_request(request)).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::from_u16(status).unwrap(), "{host}");
-        answer.into_body().collect().await.unwrap();
+        let response = soon(sender.send_request(request)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::from_u16(status).unwrap(), "{host}");
+        response.into_body().collect().await.unwrap();
     }
     // The connection outlives the token. Requests over it are refused.
-    house.identities.remove_token(ci.id);
+    fixture.identities.remove_token(ci.id);
     let request = Request::get(format!("https://{}/", socket.host())).body(Empty::new()).unwrap();
     assert_eq!(soon(sender.send_request(request)).await.unwrap().status(), StatusCode::UNAUTHORIZED);
-    says(get(world, &config, &socket.host(), &socket.host(), "").await, "AccessDenied");
+    assert_alert(get(world, &config, &socket.host(), &socket.host(), "").await, "AccessDenied");
 }
 
 #[tokio::test]
 async fn invalid_machine_certificates_are_refused() {
-    let house = House::start().await;
+    let fixture = IdentityFixture::start().await;
     let authority = Authority::new("an organisation");
-    let (mut socket, _connector) = house.socket().await;
+    let (mut socket, _connector) = fixture.socket().await;
     socket.route.client_authority = Some(authority.der.clone());
-    allow_ci(&mut socket, &house.world);
-    let world = &house.world;
-    house.identities.put_token(certified(1));
-    house.identities.put_token(ServiceTokenRoute { expires_at: Some(now()), ..certified(2) });
+    allow_ci(&mut socket, &fixture.world);
+    let world = &fixture.world;
+    fixture.identities.put_token(certified(1));
+    fixture.identities.put_token(ServiceTokenRoute { expires_at: Some(now()), ..certified(2) });
     let foreign = AccountId::from_random([9; 16]);
-    house.identities.put_token(ServiceTokenRoute { organisation: foreign, ..certified(3) });
+    fixture.identities.put_token(ServiceTokenRoute { organisation: foreign, ..certified(3) });
     let elsewhere = vec![sallyport_model::SocketId::from_random([77; 16])];
-    house.identities.put_token(ServiceTokenRoute { sockets: elsewhere, ..certified(4) });
+    fixture.identities.put_token(ServiceTokenRoute { sockets: elsewhere, ..certified(4) });
     let refused = async |authority: &Authority, wanted: &Wanted, alert: &str| {
         let config = config(world, authority, wanted, &[]);
-        says(get(world, &config, &socket.host(), &socket.host(), "").await, alert);
+        assert_alert(get(world, &config, &socket.host(), &socket.host(), "").await, alert);
     };
     for (name, alert) in [("another organisation", "UnknownCA"), ("an organisation", "DecryptError")] {
         refused(&Authority::new(name), &wanted(&machine(1)), alert).await;
@@ -227,12 +233,12 @@ async fn invalid_machine_certificates_are_refused() {
     ] {
         refused(&authority, &wanted, alert).await;
     }
-    let metrics = house.world.edge.metrics_text().unwrap();
+    let metrics = fixture.world.edge.metrics_text().unwrap();
     assert!(metrics.contains("identity_total{outcome=\"certificate-refused\"}"), "{metrics}");
     // A socket of another organisation does not request this certificate, and so never receives it.
-    let mut theirs = house.world.socket();
+    let mut theirs = fixture.world.socket();
     theirs.route.account = foreign;
-    let _theirs_connector = house.world.tunnel(&mut theirs, named_origin("theirs").await).await;
+    let _theirs_connector = fixture.world.tunnel(&mut theirs, named_origin("theirs").await).await;
     theirs.set(world, |settings| settings.identity = asks("example.com"));
     let config = config(world, &authority, &good(), &[]);
     assert_eq!(get(world, &config, &theirs.host(), &theirs.host(), "").await.unwrap().status, 401);
@@ -240,35 +246,35 @@ async fn invalid_machine_certificates_are_refused() {
 
 #[tokio::test]
 async fn a_machine_keeps_access_to_a_tls_socket_until_its_token_ends() {
-    let house = House::start().await;
+    let fixture = IdentityFixture::start().await;
     let authority = Authority::new("an organisation");
-    let mut socket = house.world.socket();
-    socket.assert_type(&house.world, SocketType::Tls).await;
+    let mut socket = fixture.world.socket();
+    socket.assert_type(&fixture.world, SocketType::Tls).await;
     let echo = service(|mut stream| async move {
         let (mut from, mut to) = stream.split();
         let _ = tokio::io::copy(&mut from, &mut to).await;
     });
-    let _connector = house.world.tunnel(&mut socket, echo.await).await;
+    let _connector = fixture.world.tunnel(&mut socket, echo.await).await;
     socket.route.client_authority = Some(authority.der.clone());
-    socket.set(&house.world, |settings| settings.identity = asks("example.com"));
-    allow_ci(&mut socket, &house.world);
-    let enter = async |wanted: &Wanted| {
-        let config = config(&house.world, &authority, wanted, &[]);
-        let mut client = open(&house.world, &config, &socket.host()).await?;
+    socket.set(&fixture.world, |settings| settings.identity = asks("example.com"));
+    allow_ci(&mut socket, &fixture.world);
+    let connect_with = async |wanted: &Wanted| {
+        let config = config(&fixture.world, &authority, wanted, &[]);
+        let mut client = open(&fixture.world, &config, &socket.host()).await?;
         client.write_all(b"x").await?;
         soon(client.read_u8()).await?;
         Ok::<_, io::Error>(client)
     };
     let ci = certified(1);
-    says(enter(&wanted(&ci)).await, "AccessDenied");
-    house.identities.put_token(ci.clone());
+    assert_alert(connect_with(&wanted(&ci)).await, "AccessDenied");
+    fixture.identities.put_token(ci.clone());
     let scope = ServiceTokenScope { read_only: true, ..ServiceTokenScope::default() };
-    house.identities.put_token(ServiceTokenRoute { scope, ..certified(2) });
-    house.identities.put_token(ServiceTokenRoute { name: "other".into(), ..certified(3) });
-    let mut client = enter(&wanted(&ci)).await.unwrap();
-    says(enter(&wanted(&machine(2))).await, "AccessDenied");
-    says(enter(&wanted(&machine(3))).await, "AccessDenied");
-    house.identities.remove_token(ci.id);
+    fixture.identities.put_token(ServiceTokenRoute { scope, ..certified(2) });
+    fixture.identities.put_token(ServiceTokenRoute { name: "other".into(), ..certified(3) });
+    let mut client = connect_with(&wanted(&ci)).await.unwrap();
+    assert_alert(connect_with(&wanted(&machine(2))).await, "AccessDenied");
+    assert_alert(connect_with(&wanted(&machine(3))).await, "AccessDenied");
+    fixture.identities.remove_token(ci.id);
     assert!(soon(client.read_u8()).await.is_err(), "what was open is cut");
-    says(enter(&wanted(&ci)).await, "AccessDenied");
+    assert_alert(connect_with(&wanted(&ci)).await, "AccessDenied");
 }

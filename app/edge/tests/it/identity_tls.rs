@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     flows::service,
     harness::*,
-    identity::{House, asks, now},
+    identity::{IdentityFixture, asks, now},
 };
 
 /// The certificate authority of an organisation.
@@ -50,7 +50,7 @@ struct Wanted {
 }
 
 struct Place {
-    house: House,
+    fixture: IdentityFixture,
     socket: TestSocket,
     connector: Connector,
     authority: Authority,
@@ -59,18 +59,18 @@ struct Place {
 impl Place {
     /// Starts a `tls` socket for all of example.com, with an echo origin.
     async fn start() -> Self {
-        let house = House::start().await;
-        let mut socket = house.world.socket();
+        let fixture = IdentityFixture::start().await;
+        let mut socket = fixture.world.socket();
         let authority = Authority::new("an organisation");
-        socket.assert_type(&house.world, SocketType::Tls).await;
+        socket.assert_type(&fixture.world, SocketType::Tls).await;
         let echo = service(|mut stream| async move {
             let (mut from, mut to) = stream.split();
             let _ = tokio::io::copy(&mut from, &mut to).await;
         });
-        let connector = house.world.tunnel(&mut socket, echo.await).await;
+        let connector = fixture.world.tunnel(&mut socket, echo.await).await;
         socket.route.client_authority = Some(authority.der.clone());
-        socket.set(&house.world, |settings| settings.identity = asks("example.com"));
-        Self { house, socket, connector, authority }
+        socket.set(&fixture.world, |settings| settings.identity = asks("example.com"));
+        Self { fixture, socket, connector, authority }
     }
 
     fn wanted(&self, session: &LoginSession) -> Wanted {
@@ -116,12 +116,12 @@ impl Place {
     ) -> rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
-        builder.with_root_certificates(self.house.world.roots())
+        builder.with_root_certificates(self.fixture.world.roots())
     }
 
     /// Opens a connection and echoes a byte over it. In TLS 1.3 a client sees a refusal only when it reads.
-    async fn enter(&self, config: impl Into<Arc<ClientConfig>>) -> io::Result<Client> {
-        let tcp = tokio::net::TcpStream::connect(self.house.world.addr).await?;
+    async fn connect_with(&self, config: impl Into<Arc<ClientConfig>>) -> io::Result<Client> {
+        let tcp = tokio::net::TcpStream::connect(self.fixture.world.addr).await?;
         let name = ServerName::try_from(self.socket.host()).unwrap();
         let mut client = soon(TlsConnector::from(config.into()).connect(name, tcp)).await?;
         client.write_all(b"x").await?;
@@ -133,8 +133,9 @@ impl Place {
 
 const TLS13: &SupportedProtocolVersion = &rustls::version::TLS13;
 
-pub(crate) fn says<T>(result: io::Result<T>, alert: &str) {
-    let Err(error) = result else { panic!("nobody may come in so") };
+/// Checks that the edge closed the connection with this alert.
+pub(crate) fn assert_alert<T>(result: io::Result<T>, alert: &str) {
+    let Err(error) = result else { panic!("the edge accepted the certificate") };
     let error = error.to_string();
     assert!(error.contains(alert), "{alert}: {error}");
 }
@@ -142,13 +143,17 @@ pub(crate) fn says<T>(result: io::Result<T>, alert: &str) {
 #[tokio::test]
 async fn a_certificate_of_this_socket_grants_access_and_is_recorded() {
     let mut place = Place::start().await;
-    let ann = place.house.login(1, "ann@example.com");
+    let ann = place.fixture.login(1, "ann@example.com");
     let wanted = place.wanted(&ann);
     for version in [TLS13, &rustls::version::TLS12] {
         let config = Arc::new(place.client(&place.authority, &wanted, version));
         for _ in 0..3 {
-            let mut client = place.enter(config.clone()).await.unwrap();
-            assert_eq!(client.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "nobody comes in by a ticket");
+            let mut client = place.connect_with(config.clone()).await.unwrap();
+            assert_eq!(
+                client.get_ref().1.handshake_kind(),
+                Some(HandshakeKind::Full),
+                "a session ticket grants no access"
+            );
             client.shutdown().await.unwrap();
             assert_eq!(read_rest(&mut client).await, b"");
         }
@@ -165,14 +170,14 @@ async fn a_certificate_of_this_socket_grants_access_and_is_recorded() {
 #[tokio::test]
 async fn invalid_certificates_are_refused() {
     let mut place = Place::start().await;
-    let ann = place.house.login(1, "ann@example.com");
+    let ann = place.fixture.login(1, "ann@example.com");
     let refused = async |place: &Place, wanted: &Wanted, alert: &str| {
-        says(place.enter(place.client(&place.authority, wanted, TLS13)).await, alert);
+        assert_alert(place.connect_with(place.client(&place.authority, wanted, TLS13)).await, alert);
     };
-    says(place.enter(place.builder(TLS13).with_no_client_auth()).await, "CertificateRequired");
+    assert_alert(place.connect_with(place.builder(TLS13).with_no_client_auth()).await, "CertificateRequired");
     for (name, alert) in [("another organisation", "UnknownCA"), ("an organisation", "DecryptError")] {
         let stranger = Authority::new(name);
-        says(place.enter(place.client(&stranger, &place.wanted(&ann), TLS13)).await, alert);
+        assert_alert(place.connect_with(place.client(&stranger, &place.wanted(&ann), TLS13)).await, alert);
     }
     let good = || place.wanted(&ann);
     let ago = |seconds| OffsetDateTime::now_utc() - Duration::from_secs(seconds);
@@ -192,11 +197,11 @@ async fn invalid_certificates_are_refused() {
     let unknown = crate::identity::session(9, "ann@example.com");
     refused(&place, &place.wanted(&unknown), "AccessDenied").await;
     let foreign = sallyport_model::AccountId::from_random([9; 16]);
-    place.house.identities.put_session(LoginSession { organisation: foreign, ..unknown.clone() });
+    place.fixture.identities.put_session(LoginSession { organisation: foreign, ..unknown.clone() });
     refused(&place, &place.wanted(&unknown), "AccessDenied").await;
-    place.house.identities.put_session(LoginSession { expires_at: now(), ..unknown.clone() });
+    place.fixture.identities.put_session(LoginSession { expires_at: now(), ..unknown.clone() });
     refused(&place, &place.wanted(&unknown), "AccessDenied").await;
-    let eve = place.house.login(3, "eve@evil.test");
+    let eve = place.fixture.login(3, "eve@evil.test");
     refused(&place, &place.wanted(&eve), "AccessDenied").await;
     // Refusals without an identity are recorded a few times for each address. Refusals with an identity are always
     // recorded.
@@ -212,32 +217,33 @@ async fn invalid_certificates_are_refused() {
     };
     assert_eq!(record.identity.as_deref(), Some("eve@evil.test"));
     assert_eq!(strangers, 5, "{rules:?}");
-    assert!(rules.contains("no certificate was shown"), "{rules:?}");
+    assert!(rules.contains("no certificate was presented"), "{rules:?}");
     // Without an authority, every certificate is refused.
     let config = place.client(&place.authority, &place.wanted(&ann), TLS13);
     place.socket.route.client_authority = None;
-    place.house.world.routes.put(place.socket.route.clone());
-    says(place.enter(config).await, "AccessDenied");
+    place.fixture.world.routes.put(place.socket.route.clone());
+    assert_alert(place.connect_with(config).await, "AccessDenied");
 }
 
 #[tokio::test]
 async fn a_flow_ends_with_its_login_or_its_permission() {
     let mut place = Place::start().await;
-    let (ann, bob) = (place.house.login(1, "ann@example.com"), place.house.login(2, "bob@example.com"));
+    let (ann, bob) = (place.fixture.login(1, "ann@example.com"), place.fixture.login(2, "bob@example.com"));
     let config_of = |session| Arc::new(place.client(&place.authority, &place.wanted(session), TLS13));
     let (of_ann, of_bob) = (config_of(&ann), config_of(&bob));
-    let (mut anns, mut bobs) = (place.enter(of_ann.clone()).await.unwrap(), place.enter(of_bob.clone()).await.unwrap());
-    place.house.identities.end_sessions(|session| session.id == ann.id);
+    let (mut anns, mut bobs) =
+        (place.connect_with(of_ann.clone()).await.unwrap(), place.connect_with(of_bob.clone()).await.unwrap());
+    place.fixture.identities.end_sessions(|session| session.id == ann.id);
     assert!(soon(anns.read_u8()).await.is_err());
-    says(place.enter(of_ann).await, "AccessDenied");
+    assert_alert(place.connect_with(of_ann).await, "AccessDenied");
     bobs.write_all(b"y").await.unwrap();
     assert_eq!(soon(bobs.read_u8()).await.unwrap(), b'y', "his goes on");
     let document = r#"{"deny":[{"who":{"emails":["bob@example.com"]}}]}"#.to_owned();
     place.socket.route.policies =
         vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".into(), document }];
-    place.house.world.routes.put(place.socket.route.clone());
+    place.fixture.world.routes.put(place.socket.route.clone());
     assert!(soon(bobs.read_u8()).await.is_err());
-    says(place.enter(of_bob).await, "AccessDenied");
-    let metrics = place.house.world.edge.metrics_text().unwrap();
+    assert_alert(place.connect_with(of_bob).await, "AccessDenied");
+    let metrics = place.fixture.world.edge.metrics_text().unwrap();
     assert!(metrics.contains(r#"flows_total{transport="tls",verdict="revoked"} 2"#), "{metrics}");
 }

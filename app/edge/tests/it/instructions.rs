@@ -64,7 +64,7 @@ fn counted(runtime: &Runtime, done: oneshot::Receiver<()>) {
 }
 
 /// Sends this response after every request head on the connection.
-async fn respond_to_all(mut tcp: TcpStream, answer: Vec<u8>) {
+async fn respond_to_all(mut tcp: TcpStream, response: Vec<u8>) {
     let (mut head, mut filled) = (vec![0; 65_536], 0);
     while let Ok(bytes) = tcp.read(&mut head[filled..]).await {
         if bytes == 0 {
@@ -72,18 +72,18 @@ async fn respond_to_all(mut tcp: TcpStream, answer: Vec<u8>) {
         }
         filled += bytes;
         if head[..filled].ends_with(b"\r\n\r\n") {
-            tcp.write_all(&answer).await.unwrap();
+            tcp.write_all(&response).await.unwrap();
             filled = 0;
         }
     }
 }
 
-/// An HTTP/1.1 response whose body has this many bytes and ends with [`END`].
+/// An HTTP/1.1 response with a body of this many bytes that ends with [`END`].
 fn response_of(body_bytes: usize) -> Vec<u8> {
-    let mut answer =
+    let mut response =
         format!("HTTP/1.1 200 OK\r\nServer: count\r\nContent-Type: text/plain\r\nContent-Length: {body_bytes}\r\n\r\n");
-    answer.push_str(&"x".repeat(body_bytes - END.len()));
-    [answer.as_bytes(), END].concat()
+    response.push_str(&"x".repeat(body_bytes - END.len()));
+    [response.as_bytes(), END].concat()
 }
 
 /// Sends the request, and reads until the end of a response.
@@ -92,7 +92,7 @@ async fn ask(io: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &[u8], buf
     let mut filled = 0;
     while !buffer[..filled].ends_with(END) {
         let bytes = soon(io.read(&mut buffer[filled..])).await.unwrap();
-        assert_ne!(bytes, 0, "the answer broke off");
+        assert_ne!(bytes, 0, "the response broke off");
         filled += bytes;
     }
 }
@@ -135,8 +135,8 @@ fn http2_request() {
         let uri = format!("https://{}/100b", socket.host());
         let mut round = async || {
             let request = Request::get(&uri).body(text("")).unwrap();
-            let answer = soon(client.send_request(request)).await.unwrap();
-            assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), END);
+            let response = soon(client.send_request(request)).await.unwrap();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), END);
         };
         for _ in 0..WARM_UP_ROUNDS {
             round().await;

@@ -13,7 +13,7 @@ use sallyport_model::{Limits, SocketType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    flows::{ask, connect, says_back, service},
+    flows::{ask, connect, echo_with_greeting, service},
     harness::*,
 };
 
@@ -40,15 +40,15 @@ async fn requests_above_the_rate_get_429_with_retry_after() {
     let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
     assert_eq!(world.get(&socket, "/").await.status, 200);
     socket.set(&world, |settings| settings.limits = Limits { requests_per_second: Some(1), ..Limits::default() });
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     // All requests share one connection, because a handshake takes longer than a token needs to refill.
     let mut client = world.client(&socket).await;
     for _ in 0..5 {
         client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
-        answers.push(read_answer(&mut client).await);
+        responses.push(read_response(&mut client).await);
     }
-    assert_eq!(answers[0].status, 200, "one at once is allowed");
-    let refused = answers.iter().find(|answer| answer.status == 429).expect("five within a second are not");
+    assert_eq!(responses[0].status, 200, "one request at once is allowed");
+    let refused = responses.iter().find(|response| response.status == 429).expect("five within a second are not");
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert!(refused.text().contains("no more requests at the moment"), "{}", refused.text());
     socket.set(&world, |settings| settings.limits = Limits::default());
@@ -94,7 +94,7 @@ async fn tcp_connections_above_the_limit_are_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.assert_type(&world, SocketType::Tcp).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     drop(ask(connect(addr).await, b"x").await);
     socket.set(&world, |settings| settings.limits = Limits { max_connections: Some(2), ..Limits::default() });
     let (mut one, mut two, mut three) = (connect(addr).await, connect(addr).await, connect(addr).await);
@@ -105,17 +105,17 @@ async fn tcp_connections_above_the_limit_are_reset() {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     assert!(world.edge.metrics_text().unwrap().contains(r#"flows_total{transport="tcp",verdict="limited"} 1"#));
     drop(one);
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     for _ in 0..200 {
         let mut stream = connect(addr).await;
         stream.write_all(b"x").await.unwrap();
         let _ = stream.shutdown().await;
-        answer.clear();
-        if soon(stream.read_to_end(&mut answer)).await.is_ok() {
+        response.clear();
+        if soon(stream.read_to_end(&mut response)).await.is_ok() {
             break;
         }
     }
-    assert_eq!(answer, b"hello x bye", "a place that was given back is taken again");
+    assert_eq!(response, b"hello x bye", "a place that was given back is taken again");
 }
 
 #[tokio::test]
@@ -137,12 +137,12 @@ async fn bandwidth_is_limited() {
 
     let mut raw = world.socket();
     let addr = raw.assert_type(&world, SocketType::Tcp).await;
-    let _raw = world.tunnel(&mut raw, service(says_back).await).await;
+    let _raw = world.tunnel(&mut raw, service(echo_with_greeting).await).await;
     raw.set(&world, |settings| settings.limits = limits);
     drop(connect(addr).await);
     let began = Instant::now();
-    let answer = ask(connect(addr).await, &vec![7; BODY]).await;
-    assert_eq!(answer.len(), BODY + 10);
+    let response = ask(connect(addr).await, &vec![7; BODY]).await;
+    assert_eq!(response.len(), BODY + 10);
     assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
@@ -161,11 +161,11 @@ async fn websocket_origin() -> std::net::SocketAddr {
             let mut io = hyper_util::rt::TokioIo::new(upgrade.await.unwrap());
             let _ = io.read_to_end(&mut Vec::new()).await;
         });
-        let mut answer = Response::new(text(""));
-        *answer.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
-        answer.headers_mut().insert("connection", "Upgrade".parse().unwrap());
-        answer.headers_mut().insert("upgrade", "websocket".parse().unwrap());
-        answer
+        let mut response = Response::new(text(""));
+        *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert("connection", "Upgrade".parse().unwrap());
+        response.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+        response
     })
     .await
 }
@@ -191,8 +191,8 @@ async fn a_websocket_counts_as_a_connection_until_it_ends() {
                  Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
             );
             client.write_all(head.as_bytes()).await.unwrap();
-            let answer = read_head(&mut client).await;
-            assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+            let response = read_head(&mut client).await;
+            assert!(response.starts_with("HTTP/1.1 101"), "{response}");
             open.push(client);
         }
         for _ in 0..20 {

@@ -44,14 +44,14 @@ async fn request_smuggling_gets_an_error_page_and_ends_the_connection() {
         let mut client = world.client(&socket).await;
         client.write_all(case.as_bytes()).await.unwrap();
         write_lossy(&mut client, smuggled.as_bytes()).await;
-        let answer = read_answer(&mut client).await;
+        let response = read_response(&mut client).await;
         let start: String = case.chars().take(150).collect();
-        assert!(matches!(answer.status, 400 | 414 | 431 | 501 | 505), "{} for {start:?}", answer.status);
-        assert!(answer.text().contains(answer.header("x-request-id").unwrap()), "{start:?}");
-        assert_eq!(answer.header("connection"), Some("close"), "{start:?}");
-        assert_eq!(read_rest(&mut client).await, b"", "something was answered after {start:?}");
+        assert!(matches!(response.status, 400 | 414 | 431 | 501 | 505), "{} for {start:?}", response.status);
+        assert!(response.text().contains(response.header("x-request-id").unwrap()), "{start:?}");
+        assert_eq!(response.header("connection"), Some("close"), "{start:?}");
+        assert_eq!(read_rest(&mut client).await, b"", "the edge sent a second response after {start:?}");
     }
-    assert_eq!(reached.load(Ordering::SeqCst), 0, "something reached the origin");
+    assert_eq!(reached.load(Ordering::SeqCst), 0, "a malformed request reached the origin");
     assert_eq!(world.edge.metrics_text().unwrap().matches("reason=\"malformed\"").count(), 1);
 }
 
@@ -67,8 +67,8 @@ async fn a_body_with_a_malformed_first_chunk_ends_the_connection() {
     let mut client = world.client(&socket).await;
     let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", socket.host());
     client.write_all(format!("{head}zz\r\n").as_bytes()).await.unwrap();
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.status, answer.header("connection")), (400, Some("close")));
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.header("connection")), (400, Some("close")));
     assert_eq!(read_rest(&mut client).await, b"");
 }
 
@@ -97,8 +97,8 @@ async fn a_body_with_a_malformed_later_chunk_is_refused_and_the_origin_sees_no_c
     let start = soon(seen.recv()).await.unwrap();
     assert!(start.starts_with(b"POST / HTTP/1.1\r\n"));
     client.write_all(b"5;\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    let answer = read_answer(&mut client).await;
-    assert_eq!(answer.status, 400, "{answer:?}");
+    let response = read_response(&mut client).await;
+    assert_eq!(response.status, 400, "{response:?}");
     assert_eq!(read_rest(&mut client).await, b"");
     let seen = String::from_utf8(soon(seen.recv()).await.unwrap()).unwrap();
     assert!(!seen.contains("smuggled") && !seen.ends_with("0\r\n\r\n"), "{seen}");
@@ -122,8 +122,8 @@ async fn each_pipelined_request_is_checked() {
     let mut client = world.client(&socket).await;
     let both = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\nGET / HTTP/1.1\r\nHost: {host}\r\nX : y\r\n\r\n");
     client.write_all(both.as_bytes()).await.unwrap();
-    assert_eq!(read_answer(&mut client).await.text(), "ok");
-    assert_eq!(read_answer(&mut client).await.status, 400);
+    assert_eq!(read_response(&mut client).await.text(), "ok");
+    assert_eq!(read_response(&mut client).await.status, 400);
     assert_eq!(read_rest(&mut client).await, b"");
 }
 
@@ -138,10 +138,10 @@ async fn a_slow_head_is_408_and_an_idle_connection_closes() {
     let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
     let mut client = world.client(&socket).await;
     client.write_all(b"GET / HTTP/1.1\r\nHos").await.unwrap();
-    assert_eq!(read_answer(&mut client).await.status, 408);
+    assert_eq!(read_response(&mut client).await.status, 408);
     let mut client = world.client(&socket).await;
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
-    assert_eq!(read_answer(&mut client).await.text(), "ok");
+    assert_eq!(read_response(&mut client).await.text(), "ok");
     assert_eq!(read_rest(&mut client).await, b"");
 }
 

@@ -24,7 +24,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    flows::{ask, connect, says_back, service},
+    flows::{ask, connect, echo_with_greeting, service},
     harness::*,
 };
 
@@ -106,7 +106,7 @@ impl Installation {
     }
 
     /// Announces these edges and their tunnels to all edges.
-    pub(crate) fn tell(&self, edges: &[&MeshEdge]) {
+    pub(crate) fn announce(&self, edges: &[&MeshEdge]) {
         for edge in edges {
             self.apply(DirectoryChange::EdgeCame(edge.card.clone()));
             for presence in edge.world.directory.all() {
@@ -122,11 +122,11 @@ impl Installation {
 
 impl MeshEdge {
     /// Repeats the request until the edge has a route to the socket.
-    pub(crate) async fn get(&self, socket: &TestSocket, path: &str) -> Answer {
+    pub(crate) async fn get(&self, socket: &TestSocket, path: &str) -> HttpResponse {
         loop {
-            let answer = self.world.get(socket, path).await;
-            if answer.status != 503 {
-                return answer;
+            let response = self.world.get(socket, path).await;
+            if response.status != 503 {
+                return response;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -149,16 +149,16 @@ async fn requests_share_one_link_and_reuse_connections() {
     let origin = origin(|request| async move {
         let client = request.headers().get("x-forwarded-for").cloned();
         let body = request.into_body().collect().await.unwrap().to_bytes();
-        let mut answer = Response::new(text(body));
-        answer.headers_mut().insert("x-client", client.unwrap());
-        answer
+        let mut response = Response::new(text(body));
+        response.headers_mut().insert("x-client", client.unwrap());
+        response
     })
     .await;
     let _connector = b.world.tunnel(&mut socket, origin).await;
-    installation.tell(&[&a, &b]);
+    installation.announce(&[&a, &b]);
 
-    let answer = a.get(&socket, "/").await;
-    assert_eq!((answer.status, answer.header("x-client")), (200, Some("127.0.0.1")));
+    let response = a.get(&socket, "/").await;
+    assert_eq!((response.status, response.header("x-client")), (200, Some("127.0.0.1")));
     // A megabyte each way, ten times, on one client connection.
     let mut client = a.world.client(&socket).await;
     let body = vec![b'x'; 1 << 20];
@@ -166,8 +166,8 @@ async fn requests_share_one_link_and_reuse_connections() {
     for _ in 0..10 {
         client.write_all(head.as_bytes()).await.unwrap();
         client.write_all(&body).await.unwrap();
-        let answer = read_answer(&mut client).await;
-        assert!(answer.status == 200 && answer.body == body, "{}", answer.head);
+        let response = read_response(&mut client).await;
+        assert!(response.status == 200 && response.body == body, "{}", response.head);
     }
     let mut many = tokio::task::JoinSet::new();
     let (host, addr) = (socket.host(), a.world.addr);
@@ -181,7 +181,7 @@ async fn requests_share_one_link_and_reuse_connections() {
             let mut client = TlsConnector::from(tls).connect(name, tcp).await.unwrap();
             for _ in 0..4 {
                 client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
-                assert_eq!(read_answer(&mut client).await.status, 200);
+                assert_eq!(read_response(&mut client).await.status, 200);
             }
         });
     }
@@ -211,29 +211,29 @@ async fn flows_half_closes_resets_and_datagrams_pass_unchanged() {
     let (a, b) = (installation.edge(13, "eu"), installation.edge(14, "eu"));
     let mut socket = b.world.socket();
     socket.assert_type(&b.world, SocketType::Tcp).await;
-    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let (report_sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |mut stream| {
-        let told = told.clone();
+        let report_sender = report_sender.clone();
         async move {
             let mut word = [0; 5];
             match stream.read_exact(&mut word).await {
                 Ok(_) if &word == b"reset" => stream.set_zero_linger().unwrap(),
                 Ok(_) if &word == b"hangs" => {
                     stream.write_all(b"yes").await.unwrap();
-                    let _ = told.send(stream.read(&mut word).await.map_err(|e| e.kind()));
+                    let _ = report_sender.send(stream.read(&mut word).await.map_err(|e| e.kind()));
                 }
-                _ => says_back(stream).await,
+                _ => echo_with_greeting(stream).await,
             }
         }
     })
     .await;
     let _connector = b.world.tunnel(&mut socket, origin).await;
-    installation.tell(&[&a, &b]);
+    installation.announce(&[&a, &b]);
     let at = a.port(&socket);
 
     let large = vec![7; 3_000_000];
-    let answer = ask(connect(at).await, &large).await;
-    assert_eq!(answer.len(), large.len() - 5 + 10, "the first five bytes are the word");
+    let response = ask(connect(at).await, &large).await;
+    assert_eq!(response.len(), large.len() - 5 + 10, "the first five bytes are the word");
     // When the origin resets, the edge resets.
     let mut client = connect(at).await;
     client.write_all(b"reset").await.unwrap();
@@ -245,13 +245,13 @@ async fn flows_half_closes_resets_and_datagrams_pass_unchanged() {
     soon(client.read_exact(&mut [0; 3])).await.unwrap();
     client.set_zero_linger().unwrap();
     drop(client);
-    let heard = soon(tells.recv()).await.unwrap();
-    assert!(!matches!(heard, Ok(1..)), "{heard:?}");
+    let received = soon(reports.recv()).await.unwrap();
+    assert!(!matches!(received, Ok(1..)), "{received:?}");
     // Nothing listens at the origin. The flow is refused like a local one.
     let mut refused = b.world.socket();
     refused.assert_type(&b.world, SocketType::Tcp).await;
     let _refused = b.world.tunnel(&mut refused, dead_origin()).await;
-    installation.tell(&[&a, &b]);
+    installation.announce(&[&a, &b]);
     let mut client = connect(a.port(&refused)).await;
     assert!(soon(client.read(&mut [0; 8])).await.is_err());
     until("the flow is counted", || a.metrics().contains(r#"verdict="origin-refused"} 1"#)).await;
@@ -270,21 +270,21 @@ async fn flows_half_closes_resets_and_datagrams_pass_unchanged() {
     udp.route.port = Some(refused.route.port.unwrap());
     b.world.routes.put(udp.route.clone());
     let _udp = b.world.tunnel(&mut udp, echo_at).await;
-    installation.tell(&[&a, &b]);
+    installation.announce(&[&a, &b]);
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     client.connect(a.port(&udp)).await.unwrap();
-    let mut answer = [0; 64];
+    let mut response = [0; 64];
     let asked = async {
         loop {
             let _ = client.send(b"a datagram").await;
-            let heard = tokio::time::timeout(Duration::from_millis(100), client.recv(&mut answer)).await;
-            if let Ok(Ok(n)) = heard {
+            let received = tokio::time::timeout(Duration::from_millis(100), client.recv(&mut response)).await;
+            if let Ok(Ok(n)) = received {
                 return n;
             }
         }
     };
     assert_eq!(soon(asked).await, 10);
-    assert_eq!(&answer[..10], b"a datagram");
+    assert_eq!(&response[..10], b"a datagram");
     // A flow that restarts while the carrier of datagrams connects is counted again.
     let relayed = a.metrics();
     assert!(relayed.contains(r#"sallyport_mesh_relayed_total{direction="out",kind="flow"}"#), "{relayed}");
@@ -308,8 +308,8 @@ async fn a_wrong_directory_entry_gets_an_error_and_no_second_relay() {
     // C has a route to the tunnel, but must not relay a second time.
     assert_eq!(c.get(&socket, "/").await.text(), "here");
     until("A knows a way", || a.metrics().contains("sallyport_edge_origins_healthy")).await;
-    let answer = a.world.get(&socket, "/").await;
-    assert!(answer.status == 502 || answer.status == 503, "{}", answer.head);
+    let response = a.world.get(&socket, "/").await;
+    assert!(response.status == 502 || response.status == 503, "{}", response.head);
     assert!(c.metrics().contains(r#"sallyport_mesh_failures_total{reason="not-here"}"#), "{}", c.metrics());
     assert!(!c.metrics().contains(r#"sallyport_mesh_relayed_total{direction="in""#), "{}", c.metrics());
     // With the correct entry beside the wrong one, requests succeed.
@@ -327,7 +327,7 @@ async fn the_nearest_origins_are_used_first() {
     let here = a.world.tunnel(&mut socket, named_origin("here").await).await;
     let near = b.world.tunnel(&mut socket, named_origin("near").await).await;
     let _far = c.world.tunnel(&mut socket, named_origin("far").await).await;
-    installation.tell(&[&a, &b, &c]);
+    installation.announce(&[&a, &b, &c]);
     let served_by = async |name: &str| {
         until_async(async || a.get(&socket, "/").await.text() == name).await;
         for _ in 0..4 {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::{Response, StatusCode};
-use sallyport_bus::{Answer as Told, Ask, TunnelFigures};
+use sallyport_bus::{Answer as QueryAnswer, Ask, TunnelFigures};
 use sallyport_model::{HealthCheck, OriginHealth, Probe, SocketType, TunnelId};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -26,11 +26,11 @@ use crate::{
 async fn switchable_origin(name: &'static str, well: &Arc<AtomicBool>) -> std::net::SocketAddr {
     let well = well.clone();
     origin(move |_| {
-        let mut answer = Response::new(text(name));
+        let mut response = Response::new(text(name));
         if !well.load(Ordering::SeqCst) {
-            *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         }
-        async move { answer }
+        async move { response }
     })
     .await
 }
@@ -46,7 +46,7 @@ impl MeshEdge {
         self.world.directory.get(tunnel).map(|presence| presence.health)
     }
 
-    /// The value of the metric whose line starts with this text.
+    /// The value of the metric in the line that starts with this text.
     fn counted(&self, line: &str) -> u64 {
         self.metrics().lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)
     }
@@ -54,14 +54,14 @@ impl MeshEdge {
     /// The edge's figures for a tunnel that it holds.
     fn figures_of(&self, socket: &TestSocket, tunnel: TunnelId) -> TunnelFigures {
         let ask = Ask::Tunnels { organisation: socket.route.account, socket: socket.route.id };
-        let Told::Tunnels(held) = self.world.edge.answers().answer(ask) else { panic!("no tunnels") };
+        let QueryAnswer::Tunnels(held) = self.world.edge.answers().answer(ask) else { panic!("no tunnels") };
         held.into_iter().find(|held| held.tunnel == tunnel).unwrap()
     }
 
     /// The number of live requests and flows of this edge at the socket.
     fn live(&self, socket: &TestSocket) -> u64 {
         let ask = Ask::Stats { organisation: socket.route.account, socket: socket.route.id };
-        let Told::Stats(Some(used)) = self.world.edge.answers().answer(ask) else { panic!("no stats") };
+        let QueryAnswer::Stats(Some(used)) = self.world.edge.answers().answer(ask) else { panic!("no stats") };
         used.live
     }
 }
@@ -76,53 +76,54 @@ async fn an_unhealthy_origin_gets_no_requests_from_other_edges() {
     let _two = c.world.tunnel(&mut socket, switchable_origin("two", &moods[1]).await).await;
     let (one, two) = (socket.route.tunnels[0].id, socket.route.tunnels[1].id);
     socket.set(&a.world, |settings| settings.health_check = every_second());
-    installation.tell(&[&a, &b, &c]);
+    installation.announce(&[&a, &b, &c]);
     let healthy = || a.counted(&format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name));
     until("both are known", || healthy() == 2).await;
     let names = async |count: usize| {
         let mut names = Vec::new();
         for _ in 0..count {
-            let answer = a.get(&socket, "/").await;
-            names.push(format!("{} {}", answer.status, answer.text()));
+            let response = a.get(&socket, "/").await;
+            names.push(format!("{} {}", response.status, response.text()));
         }
         names.sort();
         names
     };
     assert_eq!(names(4).await, ["200 one", "200 one", "200 two", "200 two"]);
     moods[0].store(false, Ordering::SeqCst);
-    until("it is found unwell where it is checked", || b.health_of(one) == Some(OriginHealth::Unwell)).await;
+    until("the edge with the tunnel finds the origin unhealthy", || b.health_of(one) == Some(OriginHealth::Unwell))
+        .await;
     // The client's edge has no news yet. The holder refuses its streams, and the requests go to the other origin. The
     // edge sends no request that it cannot repeat over connections idle for more than three seconds.
     tokio::time::sleep(Duration::from_millis(3_100)).await;
     let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", socket.host());
     for _ in 0..2 {
-        let answer = a.world.raw(&socket, head.as_bytes()).await;
-        assert_eq!((answer.status, answer.text()), (200, "two"));
+        let response = a.world.raw(&socket, head.as_bytes()).await;
+        assert_eq!((response.status, response.text()), (200, "two"));
     }
     let refused = b.counted(r#"sallyport_mesh_failures_total{reason="unwell"}"#);
     assert!(refused > 0);
     // After the announcement, the client's edge does not try this origin.
-    installation.tell(&[&b]);
-    until("it is known", || healthy() == 1).await;
+    installation.announce(&[&b]);
+    until("the client's edge knows the health", || healthy() == 1).await;
     assert_eq!(names(10).await, vec!["200 two"; 10]);
     assert_eq!(b.counted(r#"sallyport_mesh_failures_total{reason="unwell"}"#), refused);
     // No origin is healthy, so clients get 503.
     moods[1].store(false, Ordering::SeqCst);
     until("the other one is found unwell", || c.health_of(two) == Some(OriginHealth::Unwell)).await;
-    installation.tell(&[&c]);
+    installation.announce(&[&c]);
     let none = async || {
         loop {
-            let answer = a.world.get(&socket, "/").await;
-            if answer.status == 503 {
-                return answer;
+            let response = a.world.get(&socket, "/").await;
+            if response.status == 503 {
+                return response;
             }
         }
     };
-    let answer = soon(none()).await;
-    assert!(answer.text().contains("no-healthy-origin"), "{}", answer.text());
+    let response = soon(none()).await;
+    assert!(response.text().contains("no-healthy-origin"), "{}", response.text());
     moods[0].store(true, Ordering::SeqCst);
-    until("it is well again", || b.health_of(one) == Some(OriginHealth::Well)).await;
-    installation.tell(&[&b]);
+    until("the origin is healthy again", || b.health_of(one) == Some(OriginHealth::Well)).await;
+    installation.announce(&[&b]);
     assert_eq!(a.get(&socket, "/").await.text(), "one");
 }
 
@@ -134,14 +135,14 @@ async fn an_origin_that_refuses_connections_is_ejected_by_all_edges() {
     let _dead = b.world.tunnel(&mut socket, dead_origin()).await;
     let _good = b.world.tunnel(&mut socket, named_origin("good").await).await;
     let dead = socket.route.tunnels[0].id;
-    installation.tell(&[&a, &b, &c]);
+    installation.announce(&[&a, &b, &c]);
     // Refusals to clients of other edges count at the edge that holds the tunnel.
     for _ in 0..12 {
-        let answer = a.get(&socket, "/").await;
-        assert_eq!((answer.status, answer.text()), (200, "good"));
+        let response = a.get(&socket, "/").await;
+        assert_eq!((response.status, response.text()), (200, "good"));
     }
-    until("it is left out", || b.health_of(dead) == Some(OriginHealth::LeftOut)).await;
-    installation.tell(&[&b]);
+    until("the origin is ejected", || b.health_of(dead) == Some(OriginHealth::LeftOut)).await;
+    installation.announce(&[&b]);
     until("the third edge knows", || {
         c.counted(&format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name)) == 1
     })
@@ -149,7 +150,7 @@ async fn an_origin_that_refuses_connections_is_ejected_by_all_edges() {
     for _ in 0..6 {
         assert_eq!(c.get(&socket, "/").await.text(), "good");
     }
-    assert_eq!(c.counted("sallyport_edge_retries_total"), 0, "it was never asked");
+    assert_eq!(c.counted("sallyport_edge_retries_total"), 0, "the other edge got no request");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,7 +167,7 @@ async fn relayed_requests_and_flows_count_at_the_edge_with_the_tunnel() {
     let mut socket = b.world.socket();
     socket.assert_type(&b.world, SocketType::Tcp).await;
     let _one = b.world.tunnel(&mut socket, named("one").await).await;
-    installation.tell(&[&a, &b]);
+    installation.announce(&[&a, &b]);
     let name = async |edge: &MeshEdge| {
         let mut client = connect(edge.port(&socket)).await;
         let mut name = [0; 3];
@@ -187,15 +188,15 @@ async fn relayed_requests_and_flows_count_at_the_edge_with_the_tunnel() {
         own.push(client);
     }
     drop(relayed);
-    until("they are over", || b.figures_of(&socket, one).live == 0).await;
+    until("the relayed flows are over", || b.figures_of(&socket, one).live == 0).await;
 
     // A request counts until its response, and not while its connection idles.
     let (asked, may_answer) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let (tells, waits) = (asked.clone(), may_answer.clone());
+    let (counter, waits) = (asked.clone(), may_answer.clone());
     let slow = origin(move |_| {
-        let (tells, waits) = (tells.clone(), waits.clone());
+        let (counter, waits) = (counter.clone(), waits.clone());
         async move {
-            tells.add_permits(1);
+            counter.add_permits(1);
             waits.acquire().await.unwrap().forget();
             Response::new(text("done"))
         }
@@ -203,17 +204,17 @@ async fn relayed_requests_and_flows_count_at_the_edge_with_the_tunnel() {
     .await;
     let mut web = b.world.socket();
     let _slow = b.world.tunnel(&mut web, slow).await;
-    installation.tell(&[&b]);
+    installation.announce(&[&b]);
     let tunnel = web.route.tunnels[0].id;
     for _ in 0..2 {
-        let (answer, ()) = tokio::join!(a.get(&web, "/"), async {
+        let (response, ()) = tokio::join!(a.get(&web, "/"), async {
             soon(asked.acquire()).await.unwrap().forget();
             tokio::time::sleep(Duration::from_millis(700)).await;
             assert_eq!(b.figures_of(&web, tunnel).live, 1);
             may_answer.add_permits(1);
         });
-        assert_eq!(answer.text(), "done");
-        until("it counts no more", || b.figures_of(&web, tunnel).live == 0).await;
+        assert_eq!(response.text(), "done");
+        until("the request counts no more", || b.figures_of(&web, tunnel).live == 0).await;
     }
 }
 
@@ -225,14 +226,14 @@ async fn an_edge_does_not_dial_addresses_of_other_edges() {
     web.direct(&b.world, &b.card.addresses[0].to_string());
     let mut tcp = b.world.socket();
     tcp.assert_type(&b.world, SocketType::Tcp).await;
-    installation.tell(&[&a, &b]);
+    installation.announce(&[&a, &b]);
     let failed = |edge: &MeshEdge| edge.counted(r#"sallyport_edge_direct_dials_total{outcome="failed"}"#);
     assert_eq!(a.world.get(&web, "/").await.status, 502);
-    assert_eq!((failed(&a), failed(&b)), (1, 0), "it does not even go there");
+    assert_eq!((failed(&a), failed(&b)), (1, 0), "edge a refuses the address of edge b");
     // Every edge serves the port of a socket.
     tcp.direct(&b.world, &b.port(&tcp).to_string());
     let mut client = connect(a.port(&tcp)).await;
-    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "it is reset");
+    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "the connection is reset");
     // A client that gets a reset at once may have connected twice.
     assert!(failed(&a) >= 2 && failed(&b) == 0);
 }

@@ -27,9 +27,9 @@ async fn origin_of(
             }
             let head = String::from_utf8(head).unwrap();
             let path = head.split(' ').nth(1).unwrap();
-            let (_, answer) = table.iter().find(|(name, _)| *name == path).unwrap();
+            let (_, response) = table.iter().find(|(name, _)| *name == path).unwrap();
             // Sends the response in two pieces. The first piece ends within a line.
-            let (start, rest) = answer.split_at(answer.len() / 2);
+            let (start, rest) = response.split_at(response.len() / 2);
             tcp.write_all(start.as_bytes()).await.unwrap();
             tcp.flush().await.unwrap();
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -62,10 +62,10 @@ async fn ambiguous_responses_are_502_and_close_the_origin_connection() {
     for (path, _) in BAD {
         let (before, is_good) = (connections.load(Ordering::SeqCst), *path == "/good");
         client.write_all(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
-        let answer = read_answer(&mut client).await;
-        assert_eq!(answer.status, if is_good { 200 } else { 502 }, "{path}");
-        assert!(is_good || answer.text().contains("(origin-broken,"), "{path}: {}", answer.text());
-        assert_eq!(connections.load(Ordering::SeqCst), before + 1, "none that answered so is asked again: {path}");
+        let response = read_response(&mut client).await;
+        assert_eq!(response.status, if is_good { 200 } else { 502 }, "{path}");
+        assert!(is_good || response.text().contains("(origin-broken,"), "{path}: {}", response.text());
+        assert_eq!(connections.load(Ordering::SeqCst), before + 1, "the request is not retried: {path}");
     }
 }
 
@@ -82,8 +82,8 @@ async fn malformed_chunks_abort_the_response() {
     let (addr, _) = origin_of(BAD).await;
     let _connector = world.tunnel(&mut socket, addr).await;
     for (path, _) in BAD {
-        let answer = world.get(&socket, path).await;
-        assert_eq!((answer.status, answer.text(), answer.complete), (200, "some", false), "{path}");
+        let response = world.get(&socket, path).await;
+        assert_eq!((response.status, response.text(), response.complete), (200, "some", false), "{path}");
     }
 }
 
@@ -107,8 +107,8 @@ async fn bytes_after_a_response_are_discarded() {
         for (path, text) in [(*path, if *path == "/none" { "" } else { "ok" }), ("/good", "good")] {
             let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
             client.write_all(head.as_bytes()).await.unwrap();
-            let answer = read_answer(&mut client).await;
-            assert_eq!((answer.text(), answer.complete), (text, true), "{path}");
+            let response = read_response(&mut client).await;
+            assert_eq!((response.text(), response.complete), (text, true), "{path}");
         }
     }
 }
@@ -126,8 +126,8 @@ async fn interim_responses_are_not_the_final_response() {
     let mut client = world.client(&socket).await;
     for _ in 0..3 {
         client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
-        let answer = read_answer(&mut client).await;
-        assert_eq!((answer.status, answer.text(), answer.header("link")), (200, "ok", None));
+        let response = read_response(&mut client).await;
+        assert_eq!((response.status, response.text(), response.header("link")), (200, "ok", None));
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
     // An origin that sends only interim responses never sends a final one.
@@ -183,8 +183,8 @@ async fn a_response_may_start_before_the_request_ends() {
     let head = format!("POST /refused HTTP/1.1\r\nHost: {}\r\nContent-Length: 300000\r\n\r\n", socket.host());
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(&[b'x'; 1_000]).await.unwrap();
-    let answer = read_answer(&mut client).await;
-    assert_eq!((answer.status, answer.text()), (413, "no"));
+    let response = read_response(&mut client).await;
+    assert_eq!((response.status, response.text()), (413, "no"));
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_body_of_unknown_length_reaches_the_origin_with_any_method() {
         client.write_all(head.as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         client.write_all(b"0\r\nx-sum: 1\r\n\r\n").await.unwrap();
-        let answer = read_answer(&mut client).await;
-        assert_eq!((answer.status, answer.text()), (200, "ok"), "{method}");
+        let response = read_response(&mut client).await;
+        assert_eq!((response.status, response.text()), (200, "ok"), "{method}");
     }
 }

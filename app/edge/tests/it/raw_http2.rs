@@ -131,7 +131,7 @@ fn status_in(block: &[u8]) -> Option<u16> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A whole response with this status.
-    Answer(u16),
+    Status(u16),
     /// A reset of the stream with this code.
     Reset(u32),
     /// The end of the connection, with the code of GOAWAY if there was one.
@@ -140,7 +140,7 @@ pub(crate) enum Outcome {
 
 /// The data received on one stream.
 #[derive(Default, Clone)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedStream {
     /// The status of each head; `None` for trailers.
     pub(crate) heads: Vec<Option<u16>>,
     pub(crate) data: Vec<u8>,
@@ -154,7 +154,7 @@ pub(crate) struct Heard {
     pub(crate) granted: usize,
 }
 
-impl std::fmt::Debug for Heard {
+impl std::fmt::Debug for ReceivedStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { heads, data, whole, reset, granted, .. } = self;
         write!(f, "{heads:?}, {} bytes, whole: {whole}, reset: {reset:?}, granted: {granted}", data.len())
@@ -164,7 +164,7 @@ impl std::fmt::Debug for Heard {
 pub(crate) struct RawHttp2 {
     io: Client,
     host: String,
-    pub(crate) streams: BTreeMap<u32, Heard>,
+    pub(crate) streams: BTreeMap<u32, ReceivedStream>,
     /// The settings of the edge.
     pub(crate) settings: HashMap<u16, u32>,
     /// The number of SETTINGS that the edge acknowledged.
@@ -173,7 +173,7 @@ pub(crate) struct RawHttp2 {
     pub(crate) goaways: Vec<(u32, u32)>,
     pub(crate) pongs: Vec<Vec<u8>>,
     /// The number of pings from the edge.
-    pub(crate) asked: usize,
+    pub(crate) pings: usize,
     /// The window that the edge granted for the connection by WINDOW_UPDATE, in bytes.
     pub(crate) granted: usize,
     pub(crate) ended: bool,
@@ -192,7 +192,7 @@ impl RawHttp2 {
             settings_taken: 0,
             goaways: Vec::new(),
             pongs: Vec::new(),
-            asked: 0,
+            pings: 0,
             granted: 0,
             ended: false,
         }
@@ -252,24 +252,24 @@ impl RawHttp2 {
     }
 
     /// The data received on this stream.
-    pub(crate) fn heard(&self, stream: u32) -> Heard {
+    pub(crate) fn received(&self, stream: u32) -> ReceivedStream {
         self.streams.get(&stream).cloned().unwrap_or_default()
     }
 
     /// The bytes of content received on this stream.
     pub(crate) fn got(&self, stream: u32) -> usize {
-        self.streams.get(&stream).map_or(0, |heard| heard.data.len())
+        self.streams.get(&stream).map_or(0, |received| received.data.len())
     }
 
     /// The outcome of the request, if it has one.
     pub(crate) fn became(&self, stream: u32) -> Option<Outcome> {
-        let heard = self.streams.get(&stream);
-        if let Some(heard) = heard {
-            let status = heard.heads.iter().flatten().find(|status| **status >= 200);
-            if let (true, Some(status)) = (heard.whole, status) {
-                return Some(Outcome::Answer(*status));
+        let received = self.streams.get(&stream);
+        if let Some(received) = received {
+            let status = received.heads.iter().flatten().find(|status| **status >= 200);
+            if let (true, Some(status)) = (received.whole, status) {
+                return Some(Outcome::Status(*status));
             }
-            if let Some(code) = heard.reset {
+            if let Some(code) = received.reset {
                 return Some(Outcome::Reset(code));
             }
         }
@@ -279,7 +279,7 @@ impl RawHttp2 {
 
     /// Reads until the request has an outcome.
     pub(crate) async fn outcome(&mut self, stream: u32) -> Outcome {
-        self.read_until("something becomes of the request", |client| client.became(stream).is_some()).await;
+        self.read_until("the request has an outcome", |client| client.became(stream).is_some()).await;
         self.became(stream).unwrap()
     }
 
@@ -341,28 +341,28 @@ impl RawHttp2 {
             }
             PING if flags & ACK != 0 => self.pongs.push(payload),
             PING => {
-                self.asked += 1;
+                self.pings += 1;
                 self.send(PING, ACK, 0, &payload).await;
             }
             GOAWAY => self.goaways.push((number(0), number(4))),
             WINDOW_UPDATE if stream == 0 => self.granted += number(0) as usize,
             _ => {
-                let heard = self.streams.entry(stream).or_default();
-                heard.frames.push((kind, flags, payload.len()));
-                assert!(heard.reset.is_none(), "something came on stream {stream} after its reset: {kind}");
+                let received = self.streams.entry(stream).or_default();
+                received.frames.push((kind, flags, payload.len()));
+                assert!(received.reset.is_none(), "a frame arrived on stream {stream} after its reset: {kind}");
                 match kind {
                     DATA | HEADERS => {
-                        assert!(!heard.whole, "something came on stream {stream} after its end: {kind}");
-                        heard.whole = flags & END_STREAM != 0;
+                        assert!(!received.whole, "a frame arrived on stream {stream} after its end: {kind}");
+                        received.whole = flags & END_STREAM != 0;
                         if kind == HEADERS {
-                            heard.heads.push(status_in(&payload));
+                            received.heads.push(status_in(&payload));
                         } else {
-                            heard.data.extend(payload);
+                            received.data.extend(payload);
                         }
                     }
                     CONTINUATION => {}
-                    WINDOW_UPDATE => heard.granted += number(0) as usize,
-                    RST_STREAM => heard.reset = Some(number(0)),
+                    WINDOW_UPDATE => received.granted += number(0) as usize,
+                    RST_STREAM => received.reset = Some(number(0)),
                     _ => panic!("a frame of kind {kind} on stream {stream}"),
                 }
             }
@@ -381,7 +381,7 @@ pub(crate) fn counted(world: &World, what: &str, code: u32) -> u64 {
         REFUSED_STREAM => "REFUSED_STREAM",
         COMPRESSION_ERROR => "COMPRESSION_ERROR",
         ENHANCE_YOUR_CALM => "ENHANCE_YOUR_CALM",
-        other => panic!("{other} is told to nobody who broke a rule"),
+        other => panic!("the edge sends {other} for no protocol error"),
     };
     let line = format!("sallyport_edge_http2_{what}_total{{code=\"{name}\"}} ");
     let metrics = world.edge.metrics_text().unwrap();

@@ -27,7 +27,7 @@ use tokio::{
 use crate::{
     flows::service,
     harness::*,
-    identity::{House, asks, now},
+    identity::{IdentityFixture, asks, now},
 };
 
 /// A guard that reports on drop that a request has ended at the origin.
@@ -70,7 +70,7 @@ async fn serve_http1(mut tcp: TcpStream, words: UnboundedSender<String>) {
 
 /// A body that never ends.
 struct Endless(
-    #[expect(dead_code, reason = "it says its word when it is dropped")] Option<Word>,
+    #[expect(dead_code, reason = "a drop sends the word")] Option<Word>,
     tokio::time::Interval,
     usize,
     Arc<AtomicUsize>,
@@ -103,7 +103,7 @@ impl futures_core::Stream for Endless {
 }
 
 struct Scene {
-    house: House,
+    fixture: IdentityFixture,
     socket: TestSocket,
     grpc: TestSocket,
     _connectors: [Connector; 2],
@@ -112,17 +112,17 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
-        let house = House::start().await;
-        let (mut socket, mut grpc) = (house.world.socket(), house.world.socket());
-        let (said, words) = unbounded_channel();
-        let of_http1 = said.clone();
+        let fixture = IdentityFixture::start().await;
+        let (mut socket, mut grpc) = (fixture.world.socket(), fixture.world.socket());
+        let (word_sender, words) = unbounded_channel();
+        let of_http1 = word_sender.clone();
         let http1 = service(move |tcp| serve_http1(tcp, of_http1.clone())).await;
         let http2 = h2_origin(move |request: Request<hyper::body::Incoming>| {
-            let said = said.clone();
+            let word_sender = word_sender.clone();
             async move {
                 let path = request.uri().path().to_owned();
                 let mut body = request.into_body();
-                let word = Word(said, path.clone());
+                let word = Word(word_sender, path.clone());
                 tokio::spawn(async move {
                     if path == "/grpc/unread" {
                         // This request's body stays unread.
@@ -130,14 +130,14 @@ impl Scene {
                     }
                     while let Some(Ok(_)) = body.frame().await {}
                 });
-                let mut answer = Response::new(Endless::body(Some(word), 20, 5));
-                answer.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
-                answer
+                let mut response = Response::new(Endless::body(Some(word), 20, 5));
+                response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+                response
             }
         })
         .await;
-        let connectors = [house.world.tunnel(&mut socket, http1).await, house.world.tunnel(&mut grpc, http2).await];
-        Self { house, socket, grpc, _connectors: connectors, words }
+        let connectors = [fixture.world.tunnel(&mut socket, http1).await, fixture.world.tunnel(&mut grpc, http2).await];
+        Self { fixture, socket, grpc, _connectors: connectors, words }
     }
 
     /// Opens all requests and connections. Each has a task that ends when its client has seen the end.
@@ -156,7 +156,7 @@ impl Scene {
     }
 
     async fn over_http1(&self, path: &'static str, cookie: &str) -> JoinHandle<()> {
-        let mut client = self.house.world.client(&self.socket).await;
+        let mut client = self.fixture.world.client(&self.socket).await;
         let (method, more) = match path {
             "/upload/1" => ("POST", "Transfer-Encoding: chunked\r\n"),
             "/websocket/1" => ("GET", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
@@ -168,8 +168,8 @@ impl Scene {
             client.write_all(b"2\r\nhi\r\n").await.unwrap();
         }
         if ["/events/1", "/websocket/1", "/firehose/1"].contains(&path) {
-            let answer = read_head(&mut client).await;
-            assert!(answer.starts_with("HTTP/1.1 200") || answer.starts_with("HTTP/1.1 101"), "{answer}");
+            let response = read_head(&mut client).await;
+            assert!(response.starts_with("HTTP/1.1 200") || response.starts_with("HTTP/1.1 101"), "{response}");
         }
         tokio::spawn(async move {
             if path == "/firehose/1" {
@@ -178,7 +178,7 @@ impl Scene {
                 return;
             }
             if ["/waits/1", "/upload/1"].contains(&path) {
-                assert_eq!(read_answer(&mut client).await.status, 403, "{path}");
+                assert_eq!(read_response(&mut client).await.status, 403, "{path}");
                 return;
             }
             let rest = read_rest(&mut client).await;
@@ -187,7 +187,7 @@ impl Scene {
     }
 
     async fn over_http2(&self, socket: &TestSocket, path: &'static str, cookie: &str) -> JoinHandle<()> {
-        let tls = self.house.world.client_with(&socket.host(), &[b"h2"]).await;
+        let tls = self.fixture.world.client_with(&socket.host(), &[b"h2"]).await;
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         let window = if path == "/window-0/2" { 0 } else { 65_535 };
         builder.initial_stream_window_size(window).initial_connection_window_size(65_535);
@@ -206,17 +206,17 @@ impl Scene {
         if let Some(cookie) = cookie.trim_end().strip_prefix("Cookie: ") {
             request.headers_mut().insert("cookie", cookie.parse().unwrap());
         }
-        let answer = sender.send_request(request);
+        let response = sender.send_request(request);
         let (begun, begins) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(async move {
             let _sender = sender;
             if path.starts_with("/waits") || path.starts_with("/upload") {
                 let _ = begun.send(());
-                assert_eq!(answer.await.unwrap().status(), 403, "{path}");
+                assert_eq!(response.await.unwrap().status(), 403, "{path}");
                 return;
             }
-            let mut answer = answer.await.unwrap();
-            assert_eq!(answer.status(), 200, "{path}");
+            let mut response = response.await.unwrap();
+            assert_eq!(response.status(), 200, "{path}");
             if path == "/firehose/2" {
                 let _ = begun.send(());
                 // The client reads nothing while its stream is open.
@@ -225,7 +225,7 @@ impl Scene {
             }
             let _ = begun.send(());
             loop {
-                match answer.frame().await {
+                match response.frame().await {
                     Some(Ok(_)) => {}
                     Some(Err(_)) => return,
                     None => panic!("{path} is not taken for complete"),
@@ -249,7 +249,7 @@ impl Scene {
         let mut waited: BTreeSet<String> = open.iter().map(|(path, _)| path.clone()).collect();
         while !waited.is_empty() {
             let word = tokio::time::timeout(PATIENCE, self.words.recv()).await;
-            let word = word.unwrap_or_else(|_| panic!("the origins of these heard of no end: {waited:?}")).unwrap();
+            let word = word.unwrap_or_else(|_| panic!("the origins of these requests saw no end: {waited:?}")).unwrap();
             waited.remove(&word);
         }
         for (path, task) in open {
@@ -263,23 +263,23 @@ impl Scene {
 }
 
 fn cookies(scene: &Scene, session: &LoginSession) -> [String; 2] {
-    [&scene.socket, &scene.grpc].map(|socket| scene.house.cookie(socket.route.id, session, now()))
+    [&scene.socket, &scene.grpc].map(|socket| scene.fixture.cookie(socket.route.id, session, now()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_open_requests_and_connections_end_with_the_login() {
     let mut scene = Scene::start().await;
     for socket in [&mut scene.socket, &mut scene.grpc] {
-        socket.set(&scene.house.world, |settings| settings.identity = asks("example.com"));
+        socket.set(&scene.fixture.world, |settings| settings.identity = asks("example.com"));
     }
-    let ann = scene.house.login(1, "ann@example.com");
+    let ann = scene.fixture.login(1, "ann@example.com");
     let [first, second] = cookies(&scene, &ann);
     let open = scene.open_all([&first, &second]).await;
     let number = open.len();
-    scene.house.identities.end_sessions(|_| true);
+    scene.fixture.identities.end_sessions(|_| true);
     scene.all_end(open).await;
     let revoked = format!("identity_total{{outcome=\"revoked\"}} {number}");
-    until("all are counted", || scene.house.world.edge.metrics_text().unwrap().contains(&revoked)).await;
+    until("all are counted", || scene.fixture.world.edge.metrics_text().unwrap().contains(&revoked)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -287,7 +287,7 @@ async fn requests_from_before_a_login_was_required_end() {
     let mut scene = Scene::start().await;
     let open = scene.open_all(["", ""]).await;
     for socket in [&mut scene.socket, &mut scene.grpc] {
-        socket.set(&scene.house.world, |settings| settings.identity = asks("example.com"));
+        socket.set(&scene.fixture.world, |settings| settings.identity = asks("example.com"));
     }
     scene.all_end(open).await;
 }
@@ -295,8 +295,8 @@ async fn requests_from_before_a_login_was_required_end() {
 #[tokio::test]
 async fn requests_that_a_new_policy_allows_go_on() {
     let mut scene = Scene::start().await;
-    let mut client = scene.house.world.client(&scene.socket).await;
-    let mut other = scene.house.world.client(&scene.socket).await;
+    let mut client = scene.fixture.world.client(&scene.socket).await;
+    let mut other = scene.fixture.world.client(&scene.socket).await;
     for (client, path) in [(&mut client, "/events/kept"), (&mut other, "/events/denied")] {
         let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", scene.socket.host());
         client.write_all(head.as_bytes()).await.unwrap();
@@ -305,14 +305,14 @@ async fn requests_that_a_new_policy_allows_go_on() {
     scene.socket.route.policies = crate::identity_flows::policy(
         r#"{"allow":[{"where":["127.0.0.0/8"]}],"deny":[{"what":{"paths":["/events/denied"]}}]}"#,
     );
-    scene.house.world.routes.put(scene.socket.route.clone());
+    scene.fixture.world.routes.put(scene.socket.route.clone());
     assert_eq!(soon(scene.words.recv()).await.unwrap(), "/events/denied");
     read_rest(&mut other).await;
     let mut chunk = [0; 7];
     soon(client.read_exact(&mut chunk)).await.unwrap();
     let kept = tokio::time::timeout(std::time::Duration::from_millis(300), client.read_u8()).await;
-    assert!(kept.is_err(), "it goes on");
+    assert!(kept.is_err(), "the stream without a revocation goes on");
     // The edge refuses CONNECT, so no CONNECT tunnel needs to be cut.
     let connect = format!("CONNECT {}:443 HTTP/1.1\r\nHost: {0}:443\r\n\r\n", scene.socket.host());
-    assert_eq!(scene.house.world.raw(&scene.socket, connect.as_bytes()).await.status, 501);
+    assert_eq!(scene.fixture.world.raw(&scene.socket, connect.as_bytes()).await.status, 501);
 }

@@ -100,7 +100,7 @@ impl TestSocket {
 struct UdpClient(UdpSocket);
 
 impl UdpClient {
-    /// A client whose socket receives datagrams only from this address of the edge.
+    /// A client with a socket that receives datagrams only from this address of the edge.
     async fn new(at: SocketAddr) -> Self {
         let socket = UdpSocket::bind(if at.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }).await.unwrap();
         socket.connect(at).await.unwrap();
@@ -319,7 +319,7 @@ async fn an_unproven_client_gets_a_limited_amount() {
     let client = UdpClient::new(at(port)).await;
     assert_eq!(client.ask(b"?").await.len(), 50_000);
     let dropped = || world.edge.metrics_text().unwrap().contains(r#"datagrams_dropped_total{reason="amplification"}"#);
-    until("something is not sent to one who has not shown where it is", dropped).await;
+    until("datagrams to the unvalidated address are dropped", dropped).await;
 }
 
 #[tokio::test]
@@ -357,7 +357,7 @@ async fn the_amplification_limit_covers_all_flows_of_an_address() {
     for client in &clients {
         client.0.send(b"?").await.unwrap();
     }
-    until("something is not sent", || {
+    until("datagrams are dropped", || {
         world.edge.metrics_text().unwrap().contains(r#"datagrams_dropped_total{reason="amplification"}"#)
     })
     .await;

@@ -58,7 +58,7 @@ pub(crate) async fn serve(
     loop {
         let closing = async {
             if is_new {
-                server.state.phase.unasked_ends(&mut phase).await
+                server.state.phase.idle_must_close(&mut phase).await
             } else {
                 phase::reached(&mut phase, Phase::Closing).await
             }

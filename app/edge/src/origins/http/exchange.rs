@@ -239,7 +239,7 @@ async fn wait_accepted_h1(connection: &mut H1Connection, timeouts: OriginTimeout
     check_accepted(&establishment, accepted.await)
 }
 
-/// Like [`wait_accepted_h1`], for a connection whose task reads.
+/// Like [`wait_accepted_h1`], for a connection with a task that reads.
 async fn wait_accepted_h2(place: &H2Place, timeouts: OriginTimeouts) -> Result<(), Failure> {
     let establishment = place.establishment();
     check_accepted(establishment, tokio::time::timeout(timeouts.connect, establishment.wait()).await)

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::origins::transport::OriginTransport;
 
 const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
-/// The host for an origin whose address is unknown: behind a stock ssh client.
+/// The host for an origin with an unknown address: behind a stock ssh client.
 const UNKNOWN_ORIGIN: &str = "localhost";
 
 /// The origins of a socket that serve the same paths. Selection, balancing, affinity and waiting stay within one group.

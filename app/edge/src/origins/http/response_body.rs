@@ -80,7 +80,7 @@ impl Download {
     /// The body that this connection carries.
     pub(crate) fn new(carrier: ResponseCarrier, origin: InFlight) -> Self {
         if carrier.size_hint().lower() > MAX_SHORT_ANSWER_BYTES {
-            origin.origin().answers_long();
+            origin.origin().record_long_response();
         }
         let is_over = carrier.is_end_stream();
         let (carrier, origin) = (Some(carrier), Some(origin));
@@ -133,13 +133,13 @@ impl Download {
         }
     }
 
-    /// Counts bytes, and tells the origin's statistics when the response is long.
+    /// Counts bytes, and updates the origin's statistics when the response is long.
     fn record_received(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if self.bytes > MAX_SHORT_ANSWER_BYTES
             && let Some(origin) = &self.origin
         {
-            origin.origin().answers_long();
+            origin.origin().record_long_response();
         }
     }
 
@@ -148,7 +148,7 @@ impl Download {
         if let Some(origin) = &origin
             && self.bytes <= MAX_SHORT_ANSWER_BYTES
         {
-            origin.origin().answered_short();
+            origin.origin().record_short_response();
         }
         if let (Some(ResponseCarrier::H1(connection)), Some(origin)) = (self.carrier.take(), origin) {
             origin.origin().put_back(connection);

@@ -55,7 +55,7 @@ pub(crate) enum Holder {
     /// Another edge.
     Edge(EdgeId),
     /// No holder: this edge dials the origin itself.
-    Nobody,
+    Direct,
 }
 
 /// The transport to one origin.
@@ -142,7 +142,7 @@ impl OriginTransport {
             Self::Tunnel(handle) => Holder::Session(handle.session()),
             Self::Ssh(transport) => transport.holder(),
             Self::Remote(transport) => Holder::Edge(transport.edge()),
-            Self::Direct(_) => Holder::Nobody,
+            Self::Direct(_) => Holder::Direct,
         }
     }
 
@@ -182,8 +182,8 @@ impl OriginTransport {
     }
 
     /// Whether another edge's reports about the origin may be outdated, because the bus is away.
-    pub(crate) fn is_hearsay(&self) -> bool {
-        matches!(self, Self::Remote(transport) if transport.is_hearsay())
+    pub(crate) fn may_be_outdated(&self) -> bool {
+        matches!(self, Self::Remote(transport) if transport.may_be_outdated())
     }
 
     /// Whether new streams can be opened.
@@ -225,7 +225,7 @@ impl OriginTransport {
         }
     }
 
-    /// Opens a datagram flow to the origin, whose answers go to `sink`. Does not wait.
+    /// Opens a datagram flow to the origin. The datagrams of the origin go to `sink`. Does not wait.
     ///
     /// # Errors
     /// The transport takes no (more) flows, or not yet; ssh carries none.
@@ -477,7 +477,7 @@ impl OriginStream {
         }
     }
 
-    /// Sets the client in whose share of the tunnel the stream counts; `None` while the stream is idle.
+    /// Sets the client that the stream counts for in the shares of the tunnel; `None` while the stream is idle.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         match self {
             Self::Tunnel(stream) => stream.set_client(client),

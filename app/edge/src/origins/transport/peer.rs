@@ -15,7 +15,7 @@ use sallyport_model::{EdgeId, EdgeName};
 use sallyport_tunnel::{EdgeLink, SessionId};
 
 /// For how long an unreachable edge is avoided if another one will do.
-const MAX_DOUBT: Duration = Duration::from_secs(10);
+const FAILURE_TTL: Duration = Duration::from_secs(10);
 
 /// Another edge.
 pub(crate) struct Peer {
@@ -66,7 +66,7 @@ impl Peer {
     }
 
     /// Sets the card of the edge.
-    pub(crate) fn says(&self, card: &Arc<EdgeCard>) {
+    pub(crate) fn set_card(&self, card: &Arc<EdgeCard>) {
         let is_known = *self.card.read() == *card;
         if !is_known {
             *self.card.write() = card.clone();
@@ -120,13 +120,13 @@ impl Peer {
     }
 
     /// Why the edge could not be reached, if that was tried at this time or later.
-    pub(crate) fn failed_since(&self, asked: Instant) -> Option<Arc<str>> {
-        self.state().failed.as_ref().filter(|failed| failed.last >= asked).map(|failed| failed.why.clone())
+    pub(crate) fn failed_since(&self, at: Instant) -> Option<Arc<str>> {
+        self.state().failed.as_ref().filter(|failed| failed.last >= at).map(|failed| failed.why.clone())
     }
 
     /// For how long the edge has been unreachable, if that was tried lately.
     pub(crate) fn unreached_for(&self) -> Option<Duration> {
-        let failed = self.state().failed.clone().filter(|failed| failed.last.elapsed() < MAX_DOUBT)?;
+        let failed = self.state().failed.clone().filter(|failed| failed.last.elapsed() < FAILURE_TTL)?;
         Some(failed.since.elapsed())
     }
 

@@ -1,4 +1,4 @@
-//! The transport to an origin whose tunnel is attached to another edge.
+//! The transport to an origin behind a tunnel that is attached to another edge.
 
 use std::{
     future::Future,
@@ -89,7 +89,7 @@ impl RemoteTransport {
     }
 
     /// Whether the reports about the tunnel may be outdated, because no edge has reported lately.
-    pub(crate) fn is_hearsay(&self) -> bool {
+    pub(crate) fn may_be_outdated(&self) -> bool {
         self.mesh.upgrade().is_none_or(|mesh| mesh.fleet().stale_since().is_some())
     }
 
@@ -181,7 +181,7 @@ impl RemoteTransport {
 
 type Linking = Pin<Box<dyn Future<Output = Result<TunnelStream, OpenFailure>> + Send>>;
 
-/// A stream whose link is being made.
+/// A stream over a link that is being made.
 pub(crate) struct LinkingStream {
     establishment: Establishment,
     state: LinkingState,

@@ -27,7 +27,7 @@ pub(crate) async fn start(stream: SshStream, protocol: StreamProtocol) -> io::Re
     TlsConnector::from(config(protocol)).connect(name, stream).await
 }
 
-/// One configuration for each protocol, made once. Accepts any certificate whose key the service holds.
+/// One configuration for each protocol, made once. Accepts any certificate if the service holds its key.
 fn config(protocol: StreamProtocol) -> Arc<ClientConfig> {
     static CONFIGS: [OnceLock<Arc<ClientConfig>>; 3] = [const { OnceLock::new() }; 3];
     let (place, alpn): (_, &[&[u8]]) = match protocol {

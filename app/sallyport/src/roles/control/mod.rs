@@ -180,7 +180,7 @@ async fn serve(
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
     api::stop_waiting_at(daemon.shutdown.clone(), &control);
     let health = (nats.clone(), bus.fleet.clone(), stream.clone());
-    edge.tell_health(Arc::new(move || format!("{}{}", bus_health(&health.0, &health.1), health.2.health())));
+    edge.set_health_notes(Arc::new(move || format!("{}{}", bus_health(&health.0, &health.1), health.2.health())));
     let bus = BusMetrics { nats, fleet: bus.fleet, followed: None, published: Some(published.stats) };
     let (process, bus) = (ProcessMetrics::new(certificates.clone()), Some(bus));
     Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: Some(&stream), process, bus }.publish();

@@ -28,7 +28,7 @@ impl Health {
     /// Publishes the health through the edge.
     pub(super) fn publish(self, edge: &Edge) {
         let config = self.config.clone();
-        edge.tell_health(Arc::new(move || self.notes()));
+        edge.set_health_notes(Arc::new(move || self.notes()));
         edge.ask_readiness(
             "this edge knows no configuration yet",
             Arc::new(move || {

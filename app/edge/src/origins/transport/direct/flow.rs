@@ -42,7 +42,7 @@ struct Waiting {
 }
 
 impl DirectTransport {
-    /// Opens a flow, whose answers go to `sink`. Does not wait for the origin.
+    /// Opens a flow. The datagrams of the origin go to `sink`. Does not wait for the origin.
     ///
     /// # Errors
     /// The origin was removed, or has [`MAX_FLOWS_PER_ORIGIN`].

@@ -1,4 +1,4 @@
-//! TLS to a direct origin, whose certificate is always verified.
+//! TLS to a direct origin. The edge always verifies the certificate of the origin.
 
 use std::{
     fmt, io,
