@@ -73,11 +73,11 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<()> {
     let mut counted = Counts { toolchain, cases: count_all(&cases)? };
     let again = if options.accept { AGAIN_TO_ACCEPT } else { AGAIN_WHERE_ABOVE };
     for _ in 0..again {
-        let is_doubtful = |case: &&Case| {
+        let is_recounted = |case: &&Case| {
             case.name.starts_with("edge_") && (options.accept || is_above(&accepted, &counted, &case.name))
         };
-        let doubtful: Vec<&Case> = cases.iter().filter(is_doubtful).collect();
-        for (name, count) in count_all(&doubtful)? {
+        let recounted: Vec<&Case> = cases.iter().filter(is_recounted).collect();
+        for (name, count) in count_all(&recounted)? {
             counted.cases.entry(name).and_modify(|lowest| *lowest = count.min(*lowest));
         }
     }

@@ -29,7 +29,7 @@ pub(crate) trait LegHome: Send + Sync + 'static {
     fn take_back(self: Arc<Self>, leg: Leg);
 
     /// Whether a leg with a queued terminal frame is accepted: the home then sends that frame soon.
-    fn sends_last_words(&self) -> bool {
+    fn sends_terminal_frames(&self) -> bool {
         false
     }
 }
@@ -276,7 +276,7 @@ impl LegStream {
             if let Err(error) = ended {
                 return Poll::Ready(Err(self.lose(&error)));
             }
-            if self.home.sends_last_words() && self.settle_when(Leg::is_over) {
+            if self.home.sends_terminal_frames() && self.settle_when(Leg::is_over) {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -20,7 +20,7 @@ use super::AccessRevalidation;
 use crate::{access::Access, origins::pool::SocketPool, util::wake_gated::WakeGated};
 
 /// How long a revoked client has to take the page that says so.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// Resolves when the request is revoked.
 pub(crate) type Over = WakeGated<()>;
@@ -63,8 +63,8 @@ impl RevocationCheck {
     }
 
     /// Revoked, with time left for the page that says so.
-    pub(crate) fn last_words() -> Self {
-        Self::Stands(WakeGated::new(tokio::time::sleep(LAST_WORDS)))
+    pub(crate) fn grace() -> Self {
+        Self::Stands(WakeGated::new(tokio::time::sleep(GRACE_PERIOD)))
     }
 
     /// Ready when the request is revoked. For a request that waits: it starts the evaluation of an unchecked request.

@@ -254,7 +254,7 @@ impl RequestContext {
         }
         ready!(self.revocation.poll_over(cx));
         self.end = End::Revoked;
-        self.revocation = RevocationCheck::last_words();
+        self.revocation = RevocationCheck::grace();
         Poll::Ready(())
     }
 

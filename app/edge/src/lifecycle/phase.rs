@@ -64,14 +64,14 @@ impl Phases {
 
     /// Resolves when a connection without a request should close. At a drain, such a connection joins the new cohort
     /// instead.
-    pub(crate) async fn unasked_ends(&self, phase: &mut watch::Receiver<Phase>) {
+    pub(crate) async fn closing_before_request(&self, phase: &mut watch::Receiver<Phase>) {
         loop {
             reached(phase, Phase::Closing).await;
-            let of_those_to_come = self.subscribe();
-            if *of_those_to_come.borrow() >= Phase::Closing {
+            let of_new = self.subscribe();
+            if *of_new.borrow() >= Phase::Closing {
                 return;
             }
-            *phase = of_those_to_come;
+            *phase = of_new;
         }
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     async fn who_asked_for_nothing_yet_stays_while_others_that_come_are_served() {
         let phases = Phases::new();
         let mut phase = phases.subscribe();
-        let mut ends = std::pin::pin!(phases.unasked_ends(&mut phase));
+        let mut ends = std::pin::pin!(phases.closing_before_request(&mut phase));
         for _ in 0..2 {
             phases.turn(Phase::Closing);
             phases.turned(Phase::Cut);

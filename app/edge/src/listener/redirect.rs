@@ -71,7 +71,7 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> b
     let mut phase = edge.state.phase.subscribe();
     tokio::select! {
         is_answered = h1::respond_once(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
-        () = edge.state.phase.unasked_ends(&mut phase) => false,
+        () = edge.state.phase.closing_before_request(&mut phase) => false,
     }
 }
 

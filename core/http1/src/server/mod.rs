@@ -51,7 +51,7 @@ const MAX_AWAITED_REST_BYTES: u64 = 1024 * 1024;
 
 /// Bounds on a request's head that a program may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct Config {
     /// The longest head, in bytes. A longer one gets status 431.
     pub max_head_bytes: usize,
     /// The longest target, in bytes. A longer one gets status 414.
@@ -60,7 +60,7 @@ pub struct Limits {
     pub max_header_count: usize,
 }
 
-impl Default for Limits {
+impl Default for Config {
     fn default() -> Self {
         Self { max_head_bytes: MAX_HEAD_BYTES, max_target_bytes: MAX_TARGET_BYTES, max_header_count: MAX_HEADER_COUNT }
     }
@@ -102,7 +102,7 @@ pub struct ShortBody;
 /// One connection of a client.
 #[derive(Default)]
 pub struct Server {
-    limits: Limits,
+    config: Config,
     /// Bytes of the client that were not taken yet.
     input: BytesMut,
     receive: Receive,
@@ -155,8 +155,8 @@ enum Respond {
 impl Server {
     /// A new connection.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
-        Self { limits, ..Self::default() }
+    pub fn new(config: Config) -> Self {
+        Self { config, ..Self::default() }
     }
 
     // ---- what comes from the client
@@ -206,7 +206,7 @@ impl Server {
     /// Reads on in the head that came. Returns whether it is whole.
     fn read_head(&mut self) -> Result<bool, RequestRefusal> {
         // An idle connection allocates nothing.
-        if self.input.is_empty() { Ok(false) } else { busy(&mut self.busy).head.advance(&self.input, &self.limits) }
+        if self.input.is_empty() { Ok(false) } else { busy(&mut self.busy).head.advance(&self.input, &self.config) }
     }
 
     /// Reads on in the bytes that came. Returns whether [`Server::poll_request`] has a request or a refusal.
@@ -239,7 +239,7 @@ impl Server {
 
     fn take_head(&mut self) -> Result<NewRequest, RequestRefusal> {
         let Busy { head: decoder, room, .. } = busy(&mut self.busy);
-        decoder.advance(&self.input, &self.limits)?;
+        decoder.advance(&self.input, &self.config)?;
         let (Some(line), spans) = decoder.parts() else { return Err(RequestRefusal::RequestLine) };
         let bytes = self.input.split_to(decoder.bytes()).freeze();
         let head = request::build(&bytes, line, spans, std::mem::take(room))?;
@@ -334,7 +334,7 @@ impl Server {
     }
 
     /// Lets no request follow the one under way: where the next one begins is not certain, or it is not wanted.
-    pub fn set_last(&mut self) {
+    pub fn disable_keep_alive(&mut self) {
         self.is_last = true;
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use sallyport_http2::{Config, NewRequest, Read, Room, Server, Signal, StreamId};
+use sallyport_http2::{Config, NewRequest, Piece, Room, Server, Signal, StreamId};
 
 const CONFIG: Config = Config {
     max_concurrent_streams: 10,
@@ -53,8 +53,8 @@ pub(crate) fn frames_input(data: &[u8]) {
     }
     server.abandon();
     for stream in serving {
-        server.leave_upload(stream);
-        server.leave_answer(stream);
+        server.release_body(stream);
+        server.release_response(stream);
     }
     assert!(server.is_idle() || server.is_over(), "what nobody serves is gone");
 }
@@ -64,24 +64,24 @@ fn act(action: u8, server: &mut Server<Nobody>, serving: &mut Vec<StreamId>, tak
     match action {
         0xf0 => {
             let waiting = server.output().len();
-            server.written(waiting);
+            server.mark_written(waiting);
         }
-        0xf1 => server.written(server.output().len().min(1)),
+        0xf1 => server.mark_written(server.output().len().min(1)),
         0xf2 => server.rest(),
         0xf3 => server.ping(),
-        0xf4 => server.shut_down(),
+        0xf4 => server.graceful_shutdown(),
         0xf5 => server.forget_ended(),
         0xf6..=0xf9 => {
             for stream in serving.iter() {
-                while let Read::Data(data) = server.read(*stream) {
+                while let Piece::Data(data) = server.poll_body(*stream) {
                     *taken += data.len();
                 }
             }
         }
         0xfa | 0xfb => {
             if let Some(stream) = serving.pop() {
-                server.leave_upload(stream);
-                server.leave_answer(stream);
+                server.release_body(stream);
+                server.release_response(stream);
             }
         }
         _ => {
@@ -94,8 +94,8 @@ fn act(action: u8, server: &mut Server<Nobody>, serving: &mut Vec<StreamId>, tak
                 if room > 0 {
                     server.send_data(stream, Bytes::from(vec![9; room]), true);
                 }
-                server.leave_upload(stream);
-                server.leave_answer(stream);
+                server.release_body(stream);
+                server.release_response(stream);
             }
         }
     }

@@ -42,7 +42,7 @@ fn who_gives_up_all_that_it_begins_is_sent_away() {
             respond(&mut tested, 2 * number + 1, b"");
         } else {
             tested.send(&frame(RST_STREAM, 0, 2 * number + 1, &8_u32.to_be_bytes()));
-            tested.server.leave_answer(2 * number + 1);
+            tested.server.release_response(2 * number + 1);
         }
         tested.frames();
     }
@@ -60,7 +60,7 @@ fn who_gives_up_what_is_answered_already_may() {
         tested.server.send_data(stream, Bytes::from_static(b"an event"), false);
         tested.frames();
         tested.send(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
-        tested.server.leave_answer(stream);
+        tested.server.release_response(stream);
         assert_eq!(tested.server.failure(), None);
     }
 }
@@ -109,15 +109,15 @@ fn heads_wait_while_the_client_takes_nothing() {
         tested.get(stream);
         tested.request();
     }
-    assert!(tested.server.may_begin(1));
+    assert!(tested.server.may_send_head(1));
     tested.server.send_head(1, StatusCode::OK, &HeaderMap::new(), false);
     while let Room::Bytes(bytes) = tested.server.room(1) {
         tested.server.send_data(1, Bytes::from(vec![1; bytes]), false);
     }
     let calls = tested.server.writer(3).unwrap().clone();
-    assert!(!tested.server.may_begin(3) && !tested.server.may_begin(3));
+    assert!(!tested.server.may_send_head(3) && !tested.server.may_send_head(3));
     tested.frames();
-    assert_eq!((calls.take(), tested.server.may_begin(3)), (1, true));
+    assert_eq!((calls.take(), tested.server.may_send_head(3)), (1, true));
 }
 
 #[test]

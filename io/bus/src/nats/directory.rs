@@ -32,8 +32,8 @@ const LIST_TIME: Duration = Duration::from_secs(2);
 const MAX_SILENT: Duration = Duration::from_millis(2_500);
 /// Interval at which such an edge checks the tunnels it holds.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Timeout of the last message.
-const LAST_WORD_TIME: Duration = Duration::from_secs(1);
+/// Timeout of the message that announces the end of this edge.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The role of this machine in the directory.
 #[derive(Debug, Clone)]
@@ -229,7 +229,7 @@ impl Part {
                     self.note_stale();
                 }
                 () = self.ending() => {
-                    self.say_last_word(nats).await;
+                    self.announce_end(nats).await;
                     return Ok(());
                 }
             }
@@ -273,17 +273,17 @@ impl Part {
         }
     }
 
-    async fn say_last_word(&mut self, nats: &Nats) {
+    async fn announce_end(&mut self, nats: &Nats) {
         let Some(own) = &mut self.edge else { return };
         own.silent_until = None;
         own.holder.handle_end(Instant::now());
         let mut writes = JoinSet::new();
-        let farewell = async {
+        let announced = async {
             self.write(nats, &mut writes, true).await?;
             while writes.join_next().await.is_some() {}
             Ok::<_, String>(())
         };
-        if !matches!(tokio::time::timeout(LAST_WORD_TIME, farewell).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(END_TIMEOUT, announced).await, Ok(Ok(()))) {
             debug!("the end of this edge could not be announced: its lease expires");
         }
     }

@@ -38,7 +38,7 @@ const REATTACH_AFTER: Duration = Duration::from_secs(5);
 /// The same delay if the edge does not know the tunnel, while other edges do.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Time that one of several edges has to learn of a tunnel before its "unknown tunnel" is believed.
-const HEARSAY_TIME: Duration = Duration::from_secs(3);
+const CONFIRMATION_TIME: Duration = Duration::from_secs(3);
 /// Period in which attachment is retried soon after an edge reported that the tunnel may still be on its way to the
 /// edge.
 const ON_ITS_WAY_TIME: Duration = Duration::from_secs(6);
@@ -96,7 +96,7 @@ struct Live {
 
 /// The answers of edges about a tunnel that none of them attached.
 #[derive(Default)]
-struct Doubt {
+struct RefusalRecord {
     since: Option<Instant>,
     by: HashSet<Option<EdgeName>>,
 }
@@ -137,7 +137,7 @@ pub(super) struct Supervisor {
     posts: BTreeMap<u64, SessionSlot>,
     /// Sessions that are going away or were given up, until their streams are done.
     retiring: Vec<Live>,
-    doubts: HashMap<TunnelId, Doubt>,
+    refusals: HashMap<TunnelId, RefusalRecord>,
     tasks: JoinSet<()>,
     news_in: mpsc::Sender<(u64, SessionEvent)>,
     next_number: u64,
@@ -157,7 +157,7 @@ impl Supervisor {
             dial,
             posts: BTreeMap::new(),
             retiring: Vec::new(),
-            doubts: HashMap::new(),
+            refusals: HashMap::new(),
             tasks: JoinSet::new(),
             news_in: mpsc::channel(MAX_QUEUED_NEWS).0,
             next_number: 0,
@@ -275,7 +275,7 @@ impl Supervisor {
             }
             TunnelChange::LetGo(tunnel) => {
                 self.tunnels.retain(|known| known.tunnel != tunnel);
-                self.doubts.remove(&tunnel);
+                self.refusals.remove(&tunnel);
                 for live in lives {
                     live.attached.remove(&tunnel);
                     live.session.mux.detach(tunnel, "shutting-down", "the connector no longer serves the tunnel");
@@ -319,7 +319,7 @@ impl Supervisor {
                 live.refused.remove(&tunnel);
                 live.was_attached = true;
                 let edge = post.edge.clone();
-                self.doubts.remove(&tunnel);
+                self.refusals.remove(&tunnel);
                 self.look_whether_holding(number);
                 self.release_retiring();
                 self.tell(ConnectorEvent::Attached { tunnel, url, edge });
@@ -394,17 +394,18 @@ impl Supervisor {
         // One of several edges may not have learned of the tunnel yet. The answer is believed after a while, or when
         // another edge confirms it.
         let edge = post.edge.clone();
-        let is_hearsay = edge.is_some() && refusal.code != "no-datagrams";
-        let doubt = self.doubts.entry(tunnel).or_default();
-        let since = *doubt.since.get_or_insert_with(Instant::now);
+        let is_unconfirmed = edge.is_some() && refusal.code != "no-datagrams";
+        let record = self.refusals.entry(tunnel).or_default();
+        let since = *record.since.get_or_insert_with(Instant::now);
         if !refusal.retry {
-            doubt.by.insert(edge);
+            record.by.insert(edge);
         }
         let is_on_its_way = refusal.code == NOT_YET_KNOWN && since.elapsed() < ON_ITS_WAY_TIME;
-        let is_new = is_on_its_way || (!refusal.retry && since.elapsed() < HEARSAY_TIME);
+        let is_new = is_on_its_way || (!refusal.retry && since.elapsed() < CONFIRMATION_TIME);
         let at = Instant::now() + if is_new { LOOK_AGAIN_AFTER } else { REATTACH_AFTER };
         post.attach_at = Some(post.attach_at.map_or(at, |known| known.min(at)));
-        let is_believed = !is_hearsay || (since.elapsed() >= HEARSAY_TIME && (doubt.by.len() > 1 || !has_others));
+        let is_believed =
+            !is_unconfirmed || (since.elapsed() >= CONFIRMATION_TIME && (record.by.len() > 1 || !has_others));
         let is_first = since.elapsed() < LOOK_AGAIN_AFTER / 2;
         if refusal.retry || is_held_elsewhere || !is_believed {
             if (is_first || (refusal.retry && !is_on_its_way)) && !is_held_elsewhere {
@@ -419,7 +420,7 @@ impl Supervisor {
     /// Gives a tunnel up at all edges. The last one ends the connector.
     fn give_up(&mut self, tunnel: TunnelId, error: ConnectorError) -> Result<(), ConnectorError> {
         self.tunnels.retain(|wanted| wanted.tunnel != tunnel);
-        self.doubts.remove(&tunnel);
+        self.refusals.remove(&tunnel);
         for live in self.posts.values_mut().filter_map(|post| post.live.as_mut()) {
             if live.attached.remove(&tunnel) {
                 live.session.mux.detach(tunnel, "shutting-down", "the connector may no longer hold the tunnel");

@@ -137,8 +137,8 @@ impl TunnelHandle {
     /// Whether the connector was probed because a stream waits for its answer, and has been silent for a second.
     /// Another tunnel should be preferred if there is one.
     #[must_use]
-    pub fn is_doubtful(&self) -> bool {
-        self.inner.session.mux.is_doubtful()
+    pub fn is_unresponsive(&self) -> bool {
+        self.inner.session.mux.is_unresponsive()
     }
 
     /// Number of running streams of this tunnel.
