@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_exist_pass_and_others_are_told() {
+    fn names_that_exist_pass_and_others_are_reported() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let code = code();
         for good in [

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_difference_is_told() {
+    fn the_first_difference_is_reported() {
         assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
         assert_eq!(first_difference("a\nb\n", "a\nc\n"), Some((2, ("b", "c"))));
         assert_eq!(first_difference("a\n", "a\nb\n"), Some((2, ("the end", "b"))));

@@ -12,7 +12,7 @@
 //!   its edge (its *epoch*), and each [`Lease`] a beat: older entries than the known ones change nothing.
 //! - A lease has the number of the edge's tunnels and a digest. A reader that differs in two consecutive beats requests
 //!   all entries of that edge ([`Reader::poll_ask`]). So no loss is permanent.
-//! - An edge whose lease was not renewed for [`TERM`] is gone, with its tunnels. Clocks of machines are never compared:
+//! - An edge that did not renew its lease for [`TERM`] is gone, with its tunnels. Clocks of machines are never compared:
 //!   a term counts from the receipt of the beat, by the reader's monotonic clock.
 //! - When an edge starts a later run (another process takes over on its machine), its tunnels count as held until its
 //!   lease says otherwise, at most for [`TERM`]: connectors reconnect within moments.

@@ -234,7 +234,7 @@ impl ProviderConfig {
         self.check_ca()
     }
 
-    /// A local provider contacts nobody, so connection settings are invalid.
+    /// A local provider contacts no other machine, so connection settings are invalid.
     fn check_local(&self) -> Result<(), ProviderConfigError> {
         let leave_out = "a provider of kind local asks nobody: leave it out";
         let there = [

@@ -1,4 +1,4 @@
-//! The client authority of an organisation, whose certificates admit persons' programs and machines to sockets.
+//! The client authority of an organisation. Its certificates admit persons' programs and machines to sockets.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,

@@ -118,7 +118,7 @@ impl LegStream {
         }
     }
 
-    /// Sets the client whose share the stream counts in.
+    /// Sets the client to which the stream is counted.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         if let Some(count) = &mut self.count {
             count.set_client(client);
@@ -500,7 +500,7 @@ mod tests {
         // The peer reads no further than the opening.
         assert!(matches!(poll_fn(|cx| far.poll_next(cx)).await, Ok(LegEvent::Open(_))));
         if failed {
-            far.send_failed(&OpenFailure::new(FailureReason::Refused, "nobody")).unwrap();
+            far.send_failed(&OpenFailure::new(FailureReason::Refused, "refused")).unwrap();
         } else {
             far.send_reset(ResetCode::OriginReset).unwrap();
         }

@@ -446,7 +446,7 @@ impl MuxStream {
         Self { mux, id, establishment, read_ended: false, finished: false, count }
     }
 
-    /// Sets the client whose share the stream counts in.
+    /// Sets the client to which the stream is counted.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         if let Some(count) = &mut self.count {
             count.set_client(client);

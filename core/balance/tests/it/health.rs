@@ -64,7 +64,7 @@ fn the_first_check_decides_and_then_it_takes_several() {
     }
     let down = HealthEvent::Down { why: CheckFailure::Connect, failures: 3 };
     assert_eq!(origin.check(Err(CheckFailure::Connect), millis(5)), Some(down));
-    assert_eq!(origin.check(Err(CheckFailure::Connect), millis(5)), None, "told once");
+    assert_eq!(origin.check(Err(CheckFailure::Connect), millis(5)), None, "reported once");
     assert_eq!(origin.state.last_failure(), Some(CheckFailure::Connect));
 
     let mut well = Checked::new(config());

@@ -1,20 +1,20 @@
 //! HTTP/1.1 with a client, as a server: one connection.
 //!
-//! Servers of HTTP are lenient where a front door must not be: they take a bare line feed for a line end, and choose
-//! between lengths that contradict each other. A client that finds two servers with different readings smuggles requests
-//! past the first one. [`Server`] therefore reads by the letter of RFC 9112, and refuses what has two meanings.
+//! Many HTTP servers are lenient: they take a bare line feed for a line end, and choose between contradictory lengths. A
+//! client that finds two servers with different readings smuggles requests past the first one. [`Server`] therefore
+//! follows RFC 9112 strictly, and refuses bytes that have two meanings.
 //!
 //! ```text
-//!  bytes of the client ──> handle_input ──> poll_request ──> send_head ──> send_data ... finish ──> output
-//!                                           poll_body ...
+//!  client's bytes ──> handle_input ──> poll_request ──> send_head ──> send_data ... finish ──> output
+//!                                      poll_body ...
 //! ```
 //!
-//! A head is read once, line by line as it comes, and a byte is never looked at twice. A refused head comes out of
-//! [`Server::poll_request`] as an error in the place of a request, and is answered like one. Nothing behind it is read.
+//! A head is read once, line by line as it arrives. For a refused head, [`Server::poll_request`] returns an error in the
+//! place of a request. The caller responds to both alike. Nothing behind a refused head is read.
 //! The bytes behind a request wait until its response is finished: after `101 Switching Protocols` they belong to the
 //! other protocol ([`Server::into_unread`]).
 //!
-//! The driver reads no more than [`Server::wants_input`] allows. That bounds what the server holds: one head, and one read.
+//! The driver reads no more than [`Server::wants_input`] allows. That bounds the server's memory: one head, and one read.
 
 mod head;
 mod output;
@@ -193,8 +193,8 @@ impl Server {
         }
     }
 
-    /// Whether more bytes of the client are of use: not behind a refusal, and not behind a whole head whose turn has not
-    /// come.
+    /// Whether to read more bytes of the client: not behind a refusal, and not behind a complete head that waits for the
+    /// response before it.
     pub fn wants_input(&mut self) -> bool {
         match (&self.receive, &self.respond) {
             (Receive::RefusedHead(_) | Receive::RefusedBody(_), _) | (_, Respond::Switched | Respond::Over) => false,
@@ -292,8 +292,8 @@ impl Server {
         }
     }
 
-    /// Refuses the client's bytes from here on: no request follows. Between requests the refusal takes the place of the next
-    /// one.
+    /// Refuses the client's bytes from here on: no request follows. Between requests the refusal takes the place of the
+    /// next request.
     pub fn refuse(&mut self, refusal: RequestRefusal) {
         self.is_last = true;
         match (&self.receive, &self.respond) {
@@ -333,7 +333,7 @@ impl Server {
         }
     }
 
-    /// Lets no request follow the one under way: where the next one begins is not certain, or it is not wanted.
+    /// Makes the current request the last one: where the next request begins is uncertain, or no other is wanted.
     pub fn disable_keep_alive(&mut self) {
         self.is_last = true;
     }

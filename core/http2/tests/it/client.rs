@@ -162,7 +162,7 @@ impl Tested {
     pub(crate) fn fails(&mut self, code: ErrorCode) {
         assert_eq!(self.server.failure(), Some(code));
         assert!(self.server.is_over());
-        assert_eq!(self.server.faults().pop(), Some((Fault::Connection(code), 1)), "the last thing that is told");
+        assert_eq!(self.server.faults().pop(), Some((Fault::Connection(code), 1)), "the last reported error");
         let last = self.frames().pop().expect("a last frame");
         assert_eq!((last.kind, &last.payload[4..]), (GOAWAY, &code.0.to_be_bytes()[..]));
     }

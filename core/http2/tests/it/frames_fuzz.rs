@@ -20,16 +20,16 @@ const ACTIONS: u8 = 0xf0;
 
 /// Ignores notifications: everything is checked after each step.
 #[derive(Debug, Default)]
-struct Nobody;
+struct NoSignal;
 
-impl Signal for Nobody {
+impl Signal for NoSignal {
     fn signal(&mut self) {}
 }
 
 /// Checks one connection: pieces of input, and actions in between.
 pub(crate) fn frames_input(data: &[u8]) {
     let mut data = &data[..data.len().min(MAX_INPUT)];
-    let mut server: Server<Nobody> = Server::new(CONFIG);
+    let mut server: Server<NoSignal> = Server::new(CONFIG);
     server.handle_input(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     let (mut serving, mut came, mut taken) = (Vec::new(), 0_usize, 0_usize);
     while let Some((first, rest)) = data.split_first() {
@@ -56,11 +56,11 @@ pub(crate) fn frames_input(data: &[u8]) {
         server.release_body(stream);
         server.release_response(stream);
     }
-    assert!(server.is_idle() || server.is_over(), "what nobody serves is gone");
+    assert!(server.is_idle() || server.is_over(), "streams without a reader and a writer are gone");
 }
 
 /// One action of a reader or responder, or of the connection.
-fn act(action: u8, server: &mut Server<Nobody>, serving: &mut Vec<StreamId>, taken: &mut usize) {
+fn act(action: u8, server: &mut Server<NoSignal>, serving: &mut Vec<StreamId>, taken: &mut usize) {
     match action {
         0xf0 => {
             let waiting = server.output().len();

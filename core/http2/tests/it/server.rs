@@ -141,7 +141,7 @@ fn small_pieces_of_a_body_are_gathered() {
 }
 
 #[test]
-fn who_sends_more_than_its_window_is_stopped() {
+fn a_client_that_sends_more_than_its_window_is_stopped() {
     let mut tested = Tested::new();
     for stream in [1, 3, 5] {
         tested.post(stream, &[]);
@@ -599,7 +599,7 @@ fn an_answer_may_end_before_its_request() {
     tested.send(&frame(DATA, 0, 1, &[0; 10_000]));
     respond(&mut tested, 1, b"no");
     let kinds: Vec<_> = tested.frames().iter().map(|frame| frame.kind).collect();
-    assert_eq!(kinds, [HEADERS, DATA], "while somebody still takes the body");
+    assert_eq!(kinds, [HEADERS, DATA], "while the body is still read");
     tested.server.release_body(1);
     tested.resets(1, ErrorCode::NO_ERROR);
     assert!(tested.server.is_idle());
@@ -644,7 +644,7 @@ fn a_connection_ends_after_what_the_client_had_sent() {
 }
 
 #[test]
-fn a_client_that_does_not_say_that_it_knows_is_not_waited_for() {
+fn a_client_that_does_not_acknowledge_the_shutdown_is_not_waited_for() {
     let mut tested = Tested::new();
     tested.server.graceful_shutdown();
     assert!(!tested.server.is_over());
@@ -675,7 +675,7 @@ fn pings_and_settings_are_answered() {
     let mut tested = Tested::new();
     tested.send(&frame(PING, 0, 0, b"12345678"));
     tested.send(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0, 0, 99, 0, 0, 0, 0]));
-    tested.send(&frame(0xbe, 0xff, 7, b"of a kind that nobody knows"));
+    tested.send(&frame(0xbe, 0xff, 7, b"of an unknown kind"));
     let ack = |kind, payload: &[u8]| Frame { kind, flags: ACK, stream: 0, payload: payload.to_vec() };
     assert_eq!(tested.frames(), [ack(PING, b"12345678"), ack(SETTINGS, &[])]);
 }

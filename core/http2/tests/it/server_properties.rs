@@ -99,6 +99,6 @@ proptest! {
         }
         tested.frames();
         prop_assert!(tested.server.is_idle());
-        prop_assert_eq!(unread, 0, "what came was given out, or told of");
+        prop_assert_eq!(unread, 0, "received bytes were returned, or counted");
     }
 }

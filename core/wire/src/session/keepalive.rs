@@ -10,8 +10,8 @@ const MIN_RTT_PERIOD: Duration = Duration::from_secs(30);
 const MAX_RTT: Duration = Duration::from_secs(60);
 /// Interval of probes while a user waits for the peer.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// A peer that was heard within this time is not probed.
-const HEARD_LATELY: Duration = Duration::from_millis(500);
+/// A peer that sent bytes within this time is not probed.
+const RECENT_INPUT: Duration = Duration::from_millis(500);
 
 /// The PINGs of one end: they detect a dead peer and measure the round trip.
 #[derive(Debug)]
@@ -62,9 +62,9 @@ impl Keepalive {
     }
 
     /// Probes the peer because a user waits for it: at once, and then every second until input arrives or the peer
-    /// counts as dead. Without effect if the peer was heard just now, or is being probed.
+    /// counts as dead. Without effect if the peer sent bytes just now, or is being probed.
     pub(crate) fn check_liveness(&mut self, now: Instant) {
-        if self.is_checking || (self.unanswered == 0 && now < self.quiet_since + HEARD_LATELY) {
+        if self.is_checking || (self.unanswered == 0 && now < self.quiet_since + RECENT_INPUT) {
             return;
         }
         self.is_checking = true;

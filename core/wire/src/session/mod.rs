@@ -293,7 +293,7 @@ impl Session {
     }
 
     /// Probes the peer because a stream's user waits for it. An unresponsive peer is dead after as many seconds as
-    /// PINGs may go unanswered, or sooner with a shorter keepalive. A peer that was heard within the last half second
+    /// PINGs may go unanswered, or sooner with a shorter keepalive. A peer that sent bytes within the last half second
     /// is not probed.
     pub fn check_liveness(&mut self, now: Instant) {
         if self.phase == Phase::Up {

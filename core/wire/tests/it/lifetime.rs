@@ -110,7 +110,7 @@ fn a_peer_that_does_not_answer_is_probed_at_once_and_dead_within_seconds() {
         assert!(!pair.edge.session.is_unresponsive());
     }
     let (due, _) = pair.edge.session.poll_timeout().unwrap();
-    assert!(due > pair.now + secs(5), "whoever has answered is not asked again at once");
+    assert!(due > pair.now + secs(5), "a peer that answered is not probed again at once");
     pair.run_for(secs(2));
     pair.cut(true, true);
     pair.edge.session.check_liveness(pair.now);
@@ -118,12 +118,12 @@ fn a_peer_that_does_not_answer_is_probed_at_once_and_dead_within_seconds() {
     pair.edge.session.check_liveness(pair.now);
     assert!(!pair.edge.session.is_unresponsive());
     pair.run_for(Duration::from_millis(200));
-    assert!(pair.edge.session.is_unresponsive(), "it was asked a second ago");
+    assert!(pair.edge.session.is_unresponsive(), "it was probed a second ago");
     pair.run_for(Duration::from_millis(1_800));
     assert!(!pair.edge.events.contains(&down));
     pair.run_for(Duration::from_millis(200));
-    assert!(pair.edge.events.contains(&down), "three seconds after the first question");
-    assert!(!pair.connector.session.is_closing(), "nobody waited for the edge");
+    assert!(pair.edge.events.contains(&down), "three seconds after the first probe");
+    assert!(!pair.connector.session.is_closing(), "no stream waited for the edge");
 }
 
 #[test]
@@ -132,14 +132,14 @@ fn received_bytes_end_the_check_and_recent_bytes_save_the_probe() {
     let mut edge = Session::edge(SessionConfig::default(), [1; 16], [2; 32], now);
     let mut connector = Session::connector(hello(), SessionConfig::default(), now);
     edge.check_liveness(now + secs(1));
-    assert!(!edge.wants_transmit(), "before the greeting nobody is asked");
+    assert!(!edge.wants_transmit(), "before the greeting there is no probe");
     exchange(&mut edge, &mut connector, now);
     connector.attach(attach());
     exchange(&mut edge, &mut connector, now);
     edge.accept_attach(tunnel(), "https://wandering-shape-7752.localhost".to_owned());
     exchange(&mut edge, &mut connector, now);
     edge.check_liveness(now + Duration::from_millis(400));
-    assert!(!edge.wants_transmit(), "heard just now");
+    assert!(!edge.wants_transmit(), "input arrived just now");
     edge.check_liveness(now + secs(1));
     assert!(edge.wants_transmit());
     assert_eq!(edge.poll_timeout(), Some((now + secs(2), TimeoutReason::Keepalive)));
@@ -345,7 +345,7 @@ fn legs_are_asked_for_and_requests_logged_where_there_is_room() {
     let long = RequestRecord { target: "x".repeat(20_000), ..record.clone() };
     assert!(!pair.edge.session.send_request_log(&long));
     pair.edge.session.detach(tunnel(), "deleted", "the tunnel was deleted");
-    assert!(!pair.edge.session.send_request_log(&record), "nobody asked for it any more");
+    assert!(!pair.edge.session.send_request_log(&record), "it is no longer requested");
 }
 
 #[test]

@@ -112,7 +112,7 @@ proptest! {
         }
         for id in ids {
             if matches!(&pair.user(id).end, Some(Err(StreamError::Failed(failure))) if failure.message.contains("busy")) {
-                // Too many streams whose origins had not read to their end.
+                // Too many streams that their origins had not read to the end.
                 continue;
             }
             let (user, origin) = (pair.user(id), pair.origin(id));

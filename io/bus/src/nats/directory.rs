@@ -334,7 +334,7 @@ impl Part {
         let read = if entry.key.starts_with("edge.") {
             Lease::from_bytes(&entry.value).map(|lease| {
                 if is_live {
-                    self.fleet.record_heard(lease.card.edge, now);
+                    self.fleet.record_seen(lease.card.edge, now);
                 }
                 self.reader.handle_lease(lease, is_live, now)
             })

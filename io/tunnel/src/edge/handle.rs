@@ -168,7 +168,7 @@ impl TunnelHandle {
         self.open_as(open, Establishment::default())
     }
 
-    /// Like [`Self::open`], with an [`Establishment`] that somebody already waits for.
+    /// Like [`Self::open`], with an [`Establishment`] that a task already waits for.
     ///
     /// # Errors
     /// As [`Self::open`]; `establishment` stays unset then.
@@ -275,7 +275,7 @@ impl TunnelHandle {
             FlowOpenError::TooMany => OpenFlowError::TooManyFlows,
             FlowOpenError::NotEdge => OpenFlowError::NotUsable,
             FlowOpenError::Exhausted => {
-                // The connector opens another connection, whose flow ids start anew.
+                // The connector opens another connection, on which flow ids start anew.
                 leg.end();
                 OpenFlowError::NotReady
             }

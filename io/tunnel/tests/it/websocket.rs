@@ -133,7 +133,7 @@ async fn messages_are_bytes_however_they_are_cut() {
         frame(0x02, b"two, "),
         frame(0x89, b"ping"),
         frame(0x80, b"three"),
-        frame(0x8a, b"a pong that nobody asked for"),
+        frame(0x8a, b"a pong without a ping"),
         frame(0x88, &1_000_u16.to_be_bytes()),
     ];
     let (read, answer) = fed(frames.concat()).await;
