@@ -270,8 +270,8 @@ fn compare(accepted: &Counts, counted: &Counts, core_only: bool) -> (String, Vec
         table += &format!("  {name:32} {now:>10} {percent:>+8.1} %\n");
         if is_above(accepted, counted, name) {
             findings.push(format!(
-                "{name}: {now} instructions, {percent:.1} % more than the {before} that were accepted; make it cheaper, \
-                 or, where it is worth that, run `make instructions-accept`"
+                "{name}: {now} instructions, {percent:.1} % more than the {before} that were accepted; make it \
+                 cheaper, or, where it is worth that, run `make instructions-accept`"
             ));
         } else if now * 100 < before * (100 - MAX_GROWTH_PERCENT) {
             table += "    cheaper than before: `make instructions-accept` keeps it so\n";
@@ -324,7 +324,13 @@ mod tests {
     fn the_program_is_that_of_the_package_or_of_the_folders_tests() {
         let line = |name: &str, kind: &str, folder: &str| {
             format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/w/{folder}/Cargo.toml","target":{{"name":"{name}","kind":["{kind}"]}},"executable":"/t/{folder}/{name}"}}"#
+                concat!(
+                    r#"{{"reason":"compiler-artifact","manifest_path":"/w/{folder}/Cargo.toml","#,
+                    r#""target":{{"name":"{name}","kind":["{kind}"]}},"executable":"/t/{folder}/{name}"}}"#
+                ),
+                folder = folder,
+                name = name,
+                kind = kind
             )
         };
         let messages = [

@@ -345,7 +345,8 @@ mod tests {
 
     #[test]
     fn a_clock_in_core_is_found_with_its_line() {
-        let source = "use std::time::Instant;\nfn f() -> Instant {\n    Instant::now()\n}\n#[cfg(test)] mod tests { fn g() { Instant::now(); } }";
+        let source = "use std::time::Instant;\nfn f() -> Instant {\n    Instant::now()\n}\n\
+                      #[cfg(test)] mod tests { fn g() { Instant::now(); } }";
         let uses = source::uses(source.parse().unwrap());
         let found = check_paths(Path::new("core/wire/src/session.rs"), &uses.paths);
         assert_eq!(found, ["core/wire/src/session.rs:3: Instant::now in core/: time is an argument in core/"]);

@@ -24,7 +24,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             let place = file.strip_prefix(root).unwrap_or(&file).display().to_string();
             findings.extend(found.into_iter().map(|Finding { name, line }| {
                 format!(
-                    "{place}:{line}: {name} returns no bool: a setter is set_, record_ or mark_, and a getter says what it gets"
+                    "{place}:{line}: {name} returns no bool: a setter is set_, record_ or mark_, and a getter says \
+                     what it gets"
                 )
             }));
         }

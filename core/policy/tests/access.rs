@@ -164,7 +164,11 @@ fn asn() -> impl Strategy<Value = Asn> {
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
-    prop_oneof![6 => network().prop_map(Rule::Network), 1 => country().prop_map(Rule::Country), 1 => asn().prop_map(Rule::Asn)]
+    prop_oneof![
+        6 => network().prop_map(Rule::Network),
+        1 => country().prop_map(Rule::Country),
+        1 => asn().prop_map(Rule::Asn),
+    ]
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {

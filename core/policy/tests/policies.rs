@@ -102,7 +102,10 @@ fn the_sockets_own_lists_let_in_and_a_denial_of_any_policy_wins() {
         let question = Question { person: Some(PersonView { email, domain, ..ANN }), ..unidentified() };
         assert!(!own(&[]).decide(&question).allowed, "{email}");
     }
-    let deny = json!({"deny": [{"who": {"anyone": true}, "what": {"paths": ["/a"]}}, {"name": "bad", "who": {"emails": ["Ann@Example.com"]}}]});
+    let deny = json!({"deny": [
+        {"who": {"anyone": true}, "what": {"paths": ["/a"]}},
+        {"name": "bad", "who": {"emails": ["Ann@Example.com"]}},
+    ]});
     let allow = json!({"allow": [{"who": {"anyone": true}}]});
     let both = own(&[("all", allow), ("blocked", deny)]);
     let decision = both.decide(&ann());
@@ -297,16 +300,22 @@ fn unsatisfiable_rules_are_refused_in_one_sentence() {
         // 1 January 2030 is a Tuesday.
         (
             "none of its weekly windows",
-            allow(
-                json!({"when": {"not_before": "2030-01-01T00:00:00Z", "not_after": "2030-01-03T00:00:00Z", "time_zone": "UTC", "weekly": [{"days": ["thu"]}]}}),
-            ),
+            allow(json!({"when": {
+                "not_before": "2030-01-01T00:00:00Z",
+                "not_after": "2030-01-03T00:00:00Z",
+                "time_zone": "UTC",
+                "weekly": [{"days": ["thu"]}],
+            }})),
         ),
         // The hour that the clocks skip.
         (
             "none of its weekly windows",
-            allow(
-                json!({"when": {"not_before": "2027-03-26T12:00:00Z", "not_after": "2027-03-30T12:00:00Z", "time_zone": "Europe/Zurich", "weekly": [{"days": ["sun"], "from": "02:00", "to": "03:00"}]}}),
-            ),
+            allow(json!({"when": {
+                "not_before": "2027-03-26T12:00:00Z",
+                "not_after": "2027-03-30T12:00:00Z",
+                "time_zone": "Europe/Zurich",
+                "weekly": [{"days": ["sun"], "from": "02:00", "to": "03:00"}],
+            }})),
         ),
         ("0 is not a port", allow(json!({"what": {"ports": [0]}}))),
         ("is not an HTTP method", allow(json!({"what": {"methods": ["GET /"]}}))),
@@ -321,26 +330,34 @@ fn unsatisfiable_rules_are_refused_in_one_sentence() {
         ),
         (
             "denies everybody that it allows",
-            refused(
-                json!({"allow": [{"who": {"groups": ["a", "b"]}, "where": ["10.1.0.0/16"]}], "deny": [{"who": {"groups": ["b"]}}, {"who": {"groups": ["a"]}, "where": ["10.0.0.0/8"]}]}),
-            ),
+            refused(json!({
+                "allow": [{"who": {"groups": ["a", "b"]}, "where": ["10.1.0.0/16"]}],
+                "deny": [{"who": {"groups": ["b"]}}, {"who": {"groups": ["a"]}, "where": ["10.0.0.0/8"]}],
+            })),
         ),
         ("denies everybody that it allows", refused(json!({"deny": [{"who": {"anyone": true}}]}))),
         ("denies everybody that it allows", refused(json!({"deny": [{"where": ["0.0.0.0/0", "::/0"]}]}))),
         (
             "denies everybody that it allows",
-            refused(
-                json!({"allow": [{"what": {"paths": ["/a/b"], "methods": ["GET"]}}], "deny": [{"what": {"paths": ["/a"]}}]}),
-            ),
+            refused(json!({
+                "allow": [{"what": {"paths": ["/a/b"], "methods": ["GET"]}}],
+                "deny": [{"what": {"paths": ["/a"]}}],
+            })),
         ),
     ] {
         assert!(found.contains(says) && !found.contains('\n'), "{says}: {found}");
     }
     for value in [
         json!({"deny": [{"where": ["country:CH"]}]}),
-        json!({"allow": [{"who": {"emails": ["a@x.org"]}}, {"who": {"emails": ["b@x.org"]}}], "deny": [{"who": {"emails": ["a@x.org"]}}]}),
+        json!({
+            "allow": [{"who": {"emails": ["a@x.org"]}}, {"who": {"emails": ["b@x.org"]}}],
+            "deny": [{"who": {"emails": ["a@x.org"]}}],
+        }),
         json!({"allow": [{"who": {"groups": ["a"]}}], "deny": [{"who": {"groups": ["a"]}, "where": ["::/0"]}]}),
-        json!({"allow": [{"when": {"time_zone": "UTC", "weekly": [{}]}}], "deny": [{"when": {"time_zone": "UTC", "weekly": [{"days": ["mon"]}]}}]}),
+        json!({
+            "allow": [{"when": {"time_zone": "UTC", "weekly": [{}]}}],
+            "deny": [{"when": {"time_zone": "UTC", "weekly": [{"days": ["mon"]}]}}],
+        }),
         json!({"allow": [{"what": {"methods": ["GET", "POST"]}}], "deny": [{"what": {"methods": ["POST"]}}]}),
     ] {
         let document = document(&value);
@@ -415,7 +432,8 @@ fn rule() -> impl Strategy<Value = Value> {
         put("what", "ports", json!(what.2));
         if let Some((from, hours)) = when {
             let clock = |hour: u32| format!("{:02}:00", hour % 24);
-            rule["when"] = json!({"time_zone": "UTC", "weekly": [{"days": ["mon", "sun"], "from": clock(from), "to": clock(from + hours)}]});
+            let window = json!({"days": ["mon", "sun"], "from": clock(from), "to": clock(from + hours)});
+            rule["when"] = json!({"time_zone": "UTC", "weekly": [window]});
         }
         if let Some(places) = places {
             rule["where"] = json!(places);
@@ -489,7 +507,9 @@ proptest! {
         stated in any::<bool>(),
         person in option::of((select(&EMAILS[..]), subsequence(&GROUPS, 0..3), select(&["corp", "home"][..]))),
         service in option::weighted(0.3, select(&["ci", "cd"][..])),
-        place in (select(&ADDRESSES[..]), option::of(select(&["CH", "DE"][..])), option::of(select(&[64_500_u32, 1][..]))),
+        place in (
+            select(&ADDRESSES[..]), option::of(select(&["CH", "DE"][..])), option::of(select(&[64_500_u32, 1][..])),
+        ),
         what in (select(&METHODS[..]), select(&["/", "/a", "/a/b/", "/x/b", "/ab"][..]), select(&[443_u16, 5432][..])),
         hour in 0_i64..(7 * 24),
     ) {
@@ -497,7 +517,10 @@ proptest! {
             .map(|(n, (allow, deny))| (format!("p{n}"), json!({"allow": allow, "deny": deny}))).collect();
         let named: Vec<(&str, Value)> = policies.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let compiled = compiled(&named, &inline.0, &inline.1, identity);
-        let groups: Vec<String> = person.as_ref().map(|(_, groups, _)| groups.iter().map(|g| (*g).to_owned()).collect()).unwrap_or_default();
+        let groups: Vec<String> = person
+            .as_ref()
+            .map(|(_, groups, _)| groups.iter().map(|g| (*g).to_owned()).collect())
+            .unwrap_or_default();
         let question = Question {
             now_unix: 1_800_000_000 + hour * 3_600,
             address: place.0.parse().unwrap(),
@@ -517,7 +540,9 @@ proptest! {
         };
         let denied = found(|document| &document.deny, true);
         let allowed = found(|document| document.allow.as_deref().unwrap_or_default(), false);
-        let own = question.person.is_some_and(|person| inline.0.contains(&person.email) || inline.1.contains(&person.domain));
+        let own = question
+            .person
+            .is_some_and(|person| inline.0.contains(&person.email) || inline.1.contains(&person.domain));
         let is_unidentified = identity && question.person.is_none() && question.service.is_none();
         let asks = identity || !documents.is_empty();
         let decision = compiled.decide(&question);
@@ -529,15 +554,18 @@ proptest! {
     fn a_policy_refused_for_its_denials_admits_no_subject(
         allow in vec(rule(), 1..3), deny in vec(rule(), 1..3),
         email in select(&EMAILS[..]), groups in subsequence(&GROUPS, 0..3),
-        address in select(&ADDRESSES[..]), method in select(&METHODS[..]), path in select(&PATHS[..]), hour in 0_i64..168,
+        address in select(&ADDRESSES[..]), method in select(&METHODS[..]), path in select(&PATHS[..]),
+        hour in 0_i64..168,
     ) {
         let value = json!({"allow": allow, "deny": deny});
         if let Err(DocumentError::AllowsNobody { .. }) = document(&value).check(1_800_000_000) {
             let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
-            let person = PersonView { email, domain: email.split_once('@').unwrap().1, groups: &groups, groups_stated: true, provider: "corp" };
+            let domain = email.split_once('@').unwrap().1;
+            let person = PersonView { email, domain, groups: &groups, groups_stated: true, provider: "corp" };
             let question = Question {
                 now_unix: 1_800_000_000 + hour * 3_600, address: address.parse().unwrap(), person: Some(person),
-                country: "CH".parse().ok(), asn: Asn::new(64_500), method: Some(method), path: Some(path), ..unidentified()
+                country: "CH".parse().ok(), asn: Asn::new(64_500), method: Some(method), path: Some(path),
+                ..unidentified()
             };
             prop_assert!(!set(&[("p", value)]).decide(&question).allowed);
         }
@@ -546,7 +574,8 @@ proptest! {
     #[test]
     fn no_text_is_too_strange(text in ".{0,200}", path in "[/a.%2fe;\\\\]{0,20}") {
         drop(Document::parse(&text));
-        let policy = set(&[("p", json!({"allow": [{"what": {"paths": ["/a/*"]}}], "deny": [{"what": {"paths": ["/e"]}}]}))]);
+        let document = json!({"allow": [{"what": {"paths": ["/a/*"]}}], "deny": [{"what": {"paths": ["/e"]}}]});
+        let policy = set(&[("p", document)]);
         let _ = policy.decide(&Question { path: Some(&path), ..unidentified() });
     }
 }

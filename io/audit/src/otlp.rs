@@ -139,7 +139,10 @@ impl OtlpCarrier {
 
     fn tell(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::warn!(target = %self.target, why, "the audit log cannot be sent to the collector: trying again later");
+            tracing::warn!(
+                target = %self.target, why,
+                "the audit log cannot be sent to the collector: trying again later"
+            );
         }
     }
 

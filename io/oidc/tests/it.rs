@@ -40,7 +40,11 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, issuer: &str) 
     let request = String::from_utf8(request).unwrap();
     let body = if request.contains("openid-configuration") {
         format!(
-            r#"{{"issuer":"{issuer}","authorization_endpoint":"{issuer}/a","token_endpoint":"{issuer}/t","jwks_uri":"{issuer}/k"}}"#
+            concat!(
+                r#"{{"issuer":"{issuer}","authorization_endpoint":"{issuer}/a","token_endpoint":"{issuer}/t","#,
+                r#""jwks_uri":"{issuer}/k"}}"#
+            ),
+            issuer = issuer
         )
     } else {
         KEY.to_owned()

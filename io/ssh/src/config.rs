@@ -19,8 +19,8 @@ pub struct SshConfig {
     pub host_keys: Vec<PrivateKey>,
     /// Banner that clients display before the login.
     pub banner: Option<String>,
-    /// Hint for clients after all their keys were refused. It is sent as keyboard-interactive instructions without a prompt
-    /// (RFC 4256 section 3.2), followed by the refusal; clients that log in never see it.
+    /// Hint for clients after all their keys were refused. It is sent as keyboard-interactive instructions without a
+    /// prompt (RFC 4256 section 3.2), followed by the refusal; clients that log in never see it.
     pub login_hint: Option<String>,
     /// Lines at the start of every shell.
     pub greeting: Vec<String>,

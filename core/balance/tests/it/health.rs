@@ -151,7 +151,9 @@ proptest! {
 
     /// After the first check, the health changes exactly after as many consecutive checks as the threshold.
     #[test]
-    fn opinions_change_at_their_thresholds(outcomes in vec(any::<bool>(), 1..60), rise in 1u32..=10, fall in 1u32..=10) {
+    fn opinions_change_at_their_thresholds(
+        outcomes in vec(any::<bool>(), 1..60), rise in 1u32..=10, fall in 1u32..=10
+    ) {
         let config = HealthConfig { healthy_threshold: rise, unhealthy_threshold: fall, ..config() };
         let mut origin = Checked::new(config);
         let (mut is_up, mut against) = (outcomes[0], 0);

@@ -179,7 +179,9 @@ proptest! {
     }
 
     #[test]
-    fn no_less_loaded_origin_is_passed_over(loads in vec(0u32..5, 1..10), usable in vec(any::<bool>(), 10), turns in 1usize..20) {
+    fn no_less_loaded_origin_is_passed_over(
+        loads in vec(0u32..5, 1..10), usable in vec(any::<bool>(), 10), turns in 1usize..20
+    ) {
         let mut rotation = Rotation::new();
         let pool: Vec<_> = loads.iter().zip(0..).map(|(load, key)| Origin { key, load: *load }).collect();
         let may = |origin: &Origin| usable[origin.key as usize];

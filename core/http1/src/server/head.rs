@@ -247,8 +247,8 @@ impl RequestLine {
             b"HTTP/1.1" => false,
             b"HTTP/1.0" => true,
             //= RFC 9110 section 2.5
-            //# the recipient SHOULD process the message as if it was in the highest minor version within that major version
-            //# to which the recipient is conformant
+            //# the recipient SHOULD process the message as if it was in the highest minor version within that major
+            //# version to which the recipient is conformant
             [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => false,
             [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
                 return Err(RequestRefusal::Version);

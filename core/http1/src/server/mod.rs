@@ -1,7 +1,7 @@
 //! HTTP/1.1 with a client, as a server: one connection.
 //!
-//! Many HTTP servers are lenient: they take a bare line feed for a line end, and choose between contradictory lengths. A
-//! client that finds two servers with different readings smuggles requests past the first one. [`Server`] therefore
+//! Many HTTP servers are lenient: they take a bare line feed for a line end, and choose between contradictory lengths.
+//! A client that finds two servers with different readings smuggles requests past the first one. [`Server`] therefore
 //! follows RFC 9112 strictly, and refuses bytes that have two meanings.
 //!
 //! ```text
@@ -9,12 +9,13 @@
 //!                                      poll_body ...
 //! ```
 //!
-//! A head is read once, line by line as it arrives. For a refused head, [`Server::poll_request`] returns an error in the
-//! place of a request. The caller responds to both alike. Nothing behind a refused head is read.
-//! The bytes behind a request wait until its response is finished: after `101 Switching Protocols` they belong to the
-//! other protocol ([`Server::into_unread`]).
+//! A head is read once, line by line as it arrives. For a refused head, [`Server::poll_request`] returns an error in
+//! the place of a request. The caller responds to both alike. Nothing behind a refused head is read. The bytes behind a
+//! request wait until its response is finished: after `101 Switching Protocols` they belong to the other protocol
+//! ([`Server::into_unread`]).
 //!
-//! The driver reads no more than [`Server::wants_input`] allows. That bounds the server's memory: one head, and one read.
+//! The driver reads no more than [`Server::wants_input`] allows. That bounds the server's memory: one head, and one
+//! read.
 
 mod head;
 mod output;
@@ -193,8 +194,8 @@ impl Server {
         }
     }
 
-    /// Whether to read more bytes of the client: not behind a refusal, and not behind a complete head that waits for the
-    /// response before it.
+    /// Whether to read more bytes of the client: not behind a refusal, and not behind a complete head that waits for
+    /// the response before it.
     pub fn wants_input(&mut self) -> bool {
         match (&self.receive, &self.respond) {
             (Receive::RefusedHead(_) | Receive::RefusedBody(_), _) | (_, Respond::Switched | Respond::Over) => false,

@@ -79,7 +79,8 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;x\r\na\r\nB\r\n01234567890\r\n0\r\nX: y\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;x\r\na\r\n\
+         B\r\n01234567890\r\n0\r\nX: y\r\n\r\n",
     ];
     prop_oneof![
         6 => select(words).prop_map(|text| text.as_bytes().to_vec()),

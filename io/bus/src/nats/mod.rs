@@ -340,7 +340,8 @@ fn auth(credentials: &BusCredentials) -> Auth {
 fn tell_refusal(link: &watch::Sender<Link>) {
     if link.send_if_modified(|link| !link.is_up && !std::mem::replace(&mut link.is_refused, true)) {
         warn!(
-            "the bus refuses the credentials: serving the known configuration; correct the credentials of the bus or of this machine"
+            "the bus refuses the credentials: serving the known configuration; correct the credentials of the bus or \
+             of this machine"
         );
     }
 }

@@ -532,7 +532,8 @@ macro_rules! integers {
             where
                 I: ColumnIndex<SqliteRow> + ColumnIndex<PgRow>,
             {
-                <Option<i64>>::get(row, column)?.map($how).transpose().map_err(|error| sqlx::Error::Decode(Box::new(error)))
+                let value = <Option<i64>>::get(row, column)?;
+                value.map($how).transpose().map_err(|error| sqlx::Error::Decode(Box::new(error)))
             }
         }
         impl<'r> Column<'r> for $of {

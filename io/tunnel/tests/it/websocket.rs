@@ -217,7 +217,8 @@ async fn a_failed_handshake_is_a_clear_error() {
         ("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", "status 403"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "status 200"),
         (
-            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: x\r\n\r\n",
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+             sec-websocket-accept: x\r\n\r\n",
             "WebSocket handshake with",
         ),
         ("SSH-2.0-OpenSSH_10\r\n\r\n", "WebSocket handshake with"),
