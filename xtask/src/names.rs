@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             }));
         }
     }
-    crate::report("names", &format!("{functions} functions say whether where they are called is_ or has_"), &findings)
+    crate::report("names", &format!("{functions} functions named is_ or has_ return a bool"), &findings)
 }
 
 /// The findings in this source, and how many functions have such a name.

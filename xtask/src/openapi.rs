@@ -20,11 +20,11 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let committed = std::fs::read_to_string(root.join(FILE)).with_context(|| format!("reading {FILE}"))?;
     if let Some((line, (old, new))) = first_difference(&committed, &generated) {
         bail!(
-            "openapi: {FILE} differs from the code at line {line}: it says {old:?}, the code {new:?}; run \
+            "openapi: {FILE} differs from the code at line {line}: the file has {old:?}, the code {new:?}; run \
              `cargo xtask openapi` and commit the result"
         );
     }
-    println!("openapi: {FILE} is what the code says");
+    println!("openapi: {FILE} agrees with the code");
     Ok(())
 }
 

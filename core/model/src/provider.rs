@@ -236,7 +236,7 @@ impl ProviderConfig {
 
     /// A local provider contacts no other machine, so connection settings are invalid.
     fn check_local(&self) -> Result<(), ProviderConfigError> {
-        let leave_out = "a provider of kind local asks nobody: leave it out";
+        let leave_out = "a provider of kind local contacts no other machine: leave it out";
         let there = [
             ("issuer", self.issuer.is_some()),
             ("tenant", self.tenant.is_some()),

@@ -241,7 +241,7 @@ impl Handler {
             Shown::Sha1(key) => {
                 if !std::mem::replace(&mut self.has_refused_sha1, true) {
                     count(&stats.sha1_refused);
-                    self.tell_of_sha1(&login.user, key);
+                    self.log_sha1_refusal(&login.user, key);
                 }
                 false
             }
@@ -249,7 +249,7 @@ impl Handler {
         }
     }
 
-    fn tell_of_sha1(&self, user: &str, key: &PublicKey) {
+    fn log_sha1_refusal(&self, user: &str, key: &PublicKey) {
         self.server.gate.refused_sha1(user, key, self.connection.peer());
     }
 

@@ -165,8 +165,8 @@ impl Mux {
         self.act(|session| session.ask_for_legs(count));
     }
 
-    pub(crate) fn tell_edges(&self, neighbours: &Neighbours) {
-        self.act(|session| session.tell_edges(neighbours));
+    pub(crate) fn announce_edges(&self, neighbours: &Neighbours) {
+        self.act(|session| session.announce_edges(neighbours));
     }
 
     pub(crate) fn go_away(&self, code: &str, message: &str) {

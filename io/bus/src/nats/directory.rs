@@ -194,11 +194,11 @@ impl Part {
         let mut next_echo = Instant::now();
         loop {
             self.write(nats, &mut writes, followed.is_complete).await?;
-            self.tell_fleet(&store).await;
+            self.update_fleet(&store).await;
             let now = Instant::now();
             if now >= next_echo {
                 next_echo = now + BEAT;
-                self.say_echo(nats, &mut writes).await?;
+                self.write_echo(nats, &mut writes).await?;
             }
             let wake = self.wake(now, next_echo);
             tokio::select! {
@@ -266,7 +266,7 @@ impl Part {
     }
 
     /// Writes the message that a control waits to receive itself.
-    async fn say_echo(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
+    async fn write_echo(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
         match &self.echo {
             Some(key) => send(nats, key, Vec::new(), None, writes).await,
             None => Ok(()),
@@ -359,7 +359,7 @@ impl Part {
     }
 
     /// Applies the changes to the fleet, and requests missing listings.
-    async fn tell_fleet(&mut self, store: &Store) {
+    async fn update_fleet(&mut self, store: &Store) {
         while let Some(change) = self.reader.poll_change() {
             match &change {
                 sallyport_directory::Change::EdgeCame(card) => {

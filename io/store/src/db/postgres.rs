@@ -219,7 +219,7 @@ async fn migrate(writer: &DbPool, address: &PostgresAddress) -> Result<(), Store
     if found < migrations::newest() {
         write.commit().await?;
     }
-    migrations::tell(found);
+    migrations::log_migration(found);
     Ok(())
 }
 

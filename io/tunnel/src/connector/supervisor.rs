@@ -61,7 +61,7 @@ pub(super) struct ConnectorContext {
 
 impl ConnectorContext {
     /// Sends an event of a request or a flow, unless the room is needed for more important events.
-    pub(super) fn tell_logged(&self, event: ConnectorEvent) {
+    pub(super) fn emit_logged(&self, event: ConnectorEvent) {
         if self.events.capacity() > self.events.max_capacity() / 4 {
             let _ = self.events.try_send(event);
         }
@@ -205,7 +205,7 @@ impl Supervisor {
     }
 
     /// Sends an event without waiting: a consumer that does not read must not keep the connector from stopping.
-    fn tell(&self, event: ConnectorEvent) {
+    fn emit(&self, event: ConnectorEvent) {
         if self.shared.events.try_send(event).is_err() {
             debug!("an event was dropped: the consumer does not read");
         }
@@ -223,7 +223,7 @@ impl Supervisor {
                 live.session.mux.detach(*tunnel, "moved", "the connector holds the tunnel at other edges");
             }
             self.retiring.push(live);
-            self.tell(ConnectorEvent::Left { edge });
+            self.emit(ConnectorEvent::Left { edge });
             self.release_retiring();
         }
     }
@@ -231,7 +231,7 @@ impl Supervisor {
     fn start(&mut self, number: u64, target: &Target) {
         self.collect_finished();
         let edge = target.edge().cloned();
-        self.tell(ConnectorEvent::Connecting { edge: edge.clone() });
+        self.emit(ConnectorEvent::Connecting { edge: edge.clone() });
         let dial = match target {
             Target::Given => Some(self.dial.clone()),
             Target::Edge(place) => self.dial.other(place),
@@ -322,7 +322,7 @@ impl Supervisor {
                 self.refusals.remove(&tunnel);
                 self.look_whether_holding(number);
                 self.release_retiring();
-                self.tell(ConnectorEvent::Attached { tunnel, url, edge });
+                self.emit(ConnectorEvent::Attached { tunnel, url, edge });
             }
             (SessionEvent::NotAttached { tunnel, refusal }, Some(live)) => {
                 live.refused.insert(tunnel);
@@ -332,7 +332,7 @@ impl Supervisor {
             (SessionEvent::Detached { tunnel, code, message }, Some(live)) => {
                 live.attached.remove(&tunnel);
                 let event = ConnectorEvent::Detached { tunnel, code: code.clone(), message: message.clone() };
-                self.tell(event);
+                self.emit(event);
                 self.give_up(tunnel, ConnectorError::Detached { code, message })?;
             }
             (SessionEvent::GoAway { message }, Some(_)) => self.on_go_away(number, message),
@@ -367,7 +367,7 @@ impl Supervisor {
             return;
         }
         self.places.handle_edges(number, edges, leave);
-        self.tell(ConnectorEvent::Connected { edge: edge.clone(), region, rtt, transport });
+        self.emit(ConnectorEvent::Connected { edge: edge.clone(), region, rtt, transport });
         let Some(post) = self.posts.get_mut(&number) else { return };
         post.edge = edge;
         let Some(live) = &mut post.live else { return };
@@ -409,11 +409,11 @@ impl Supervisor {
         let is_first = since.elapsed() < LOOK_AGAIN_AFTER / 2;
         if refusal.retry || is_held_elsewhere || !is_believed {
             if (is_first || (refusal.retry && !is_on_its_way)) && !is_held_elsewhere {
-                self.tell(ConnectorEvent::NotAttached { tunnel, refusal: Refusal { retry: true, ..refusal } });
+                self.emit(ConnectorEvent::NotAttached { tunnel, refusal: Refusal { retry: true, ..refusal } });
             }
             return Ok(());
         }
-        self.tell(ConnectorEvent::NotAttached { tunnel, refusal: refusal.clone() });
+        self.emit(ConnectorEvent::NotAttached { tunnel, refusal: refusal.clone() });
         self.give_up(tunnel, ConnectorError::Refused(refusal))
     }
 
@@ -435,12 +435,12 @@ impl Supervisor {
         let edge = self.posts.remove(&number).and_then(|post| post.edge);
         let is_held = |post: &&SessionSlot| post.live.as_ref().is_some_and(|live| !live.attached.is_empty());
         let held_by = self.posts.values().filter(is_held).count();
-        self.tell(ConnectorEvent::Disconnected { edge, reason, held_by });
+        self.emit(ConnectorEvent::Disconnected { edge, reason, held_by });
         self.dial_and_release();
         if self.posts.is_empty()
             && let Some(at) = self.places.poll_timeout(now())
         {
-            self.tell(ConnectorEvent::Retrying { after: at.saturating_duration_since(now()) });
+            self.emit(ConnectorEvent::Retrying { after: at.saturating_duration_since(now()) });
         }
     }
 
@@ -449,7 +449,7 @@ impl Supervisor {
         // The edge may still be listening. Only a session that worked justifies an immediate retry.
         self.places.handle_gone_away(number, live.was_attached, now(), random());
         self.retiring.push(live);
-        self.tell(ConnectorEvent::GoingAway { edge, message });
+        self.emit(ConnectorEvent::GoingAway { edge, message });
         self.release_retiring();
     }
 
