@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: links and names of code in the pages must exist.
+//! `cargo xtask docs`: links and names of code in the pages must exist, and comments name types in backticks.
 
 use std::{
     collections::HashSet,
@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::{
+    comments,
     source::{self, Definitions},
     workspace,
 };
@@ -60,6 +61,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         }
     }
     findings.extend(check_tests(root)?);
+    findings.extend(comments::check(root)?);
     crate::report("docs", &format!("{} pages point at things that are there", pages.len()), &findings)
 }
 
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_exist_pass_and_others_are_told() {
+    fn names_that_exist_pass_and_others_are_reported() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let code = code();
         for good in [

@@ -73,11 +73,11 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<()> {
     let mut counted = Counts { toolchain, cases: count_all(&cases)? };
     let again = if options.accept { AGAIN_TO_ACCEPT } else { AGAIN_WHERE_ABOVE };
     for _ in 0..again {
-        let is_doubtful = |case: &&Case| {
+        let is_recounted = |case: &&Case| {
             case.name.starts_with("edge_") && (options.accept || is_above(&accepted, &counted, &case.name))
         };
-        let doubtful: Vec<&Case> = cases.iter().filter(is_doubtful).collect();
-        for (name, count) in count_all(&doubtful)? {
+        let recounted: Vec<&Case> = cases.iter().filter(is_recounted).collect();
+        for (name, count) in count_all(&recounted)? {
             counted.cases.entry(name).and_modify(|lowest| *lowest = count.min(*lowest));
         }
     }
@@ -270,8 +270,8 @@ fn compare(accepted: &Counts, counted: &Counts, core_only: bool) -> (String, Vec
         table += &format!("  {name:32} {now:>10} {percent:>+8.1} %\n");
         if is_above(accepted, counted, name) {
             findings.push(format!(
-                "{name}: {now} instructions, {percent:.1} % more than the {before} that were accepted; make it cheaper, \
-                 or, where it is worth that, run `make instructions-accept`"
+                "{name}: {now} instructions, {percent:.1} % more than the {before} that were accepted; make it \
+                 cheaper, or, where it is worth that, run `make instructions-accept`"
             ));
         } else if now * 100 < before * (100 - MAX_GROWTH_PERCENT) {
             table += "    cheaper than before: `make instructions-accept` keeps it so\n";
@@ -324,7 +324,13 @@ mod tests {
     fn the_program_is_that_of_the_package_or_of_the_folders_tests() {
         let line = |name: &str, kind: &str, folder: &str| {
             format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/w/{folder}/Cargo.toml","target":{{"name":"{name}","kind":["{kind}"]}},"executable":"/t/{folder}/{name}"}}"#
+                concat!(
+                    r#"{{"reason":"compiler-artifact","manifest_path":"/w/{folder}/Cargo.toml","#,
+                    r#""target":{{"name":"{name}","kind":["{kind}"]}},"executable":"/t/{folder}/{name}"}}"#
+                ),
+                folder = folder,
+                name = name,
+                kind = kind
             )
         };
         let messages = [

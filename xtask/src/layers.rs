@@ -96,7 +96,7 @@ const IMPURE: &[(&str, &str)] = &[
     ("sqlx", "the database belongs in io/store"),
     ("tokio", "core/ has no runtime: state machines take input and time as arguments, and io/ drives them"),
     ("tokio-rustls", "TLS connections belong in io/"),
-    ("tracing", "core/ returns what happened; who calls it says so"),
+    ("tracing", "core/ returns what happened; its caller logs that"),
 ];
 
 /// Features by which an allowed package would reach outside.
@@ -126,7 +126,7 @@ const FORBIDDEN_PATHS: &[(&[&str], &str)] = &[
     (&["std", "net", "UdpSocket"], "sockets belong in io/"),
     (&["std", "os"], "the kernel belongs in io/"),
     (&["std", "process"], "processes belong in io/ and app/"),
-    (&["std", "thread"], "core/ has no threads: who calls it decides where it runs"),
+    (&["std", "thread"], "core/ has no threads: its caller decides where it runs"),
     (&["Instant", "now"], CLOCK),
     (&["SystemTime", "now"], CLOCK),
     (&["UNIX_EPOCH", "elapsed"], CLOCK),
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_house_in_order_passes() {
-        let house = [
+        let graph = [
             package("model", "core/model", &[("serde", None, &[]), ("proptest", Some("dev"), &[])]),
             package("store", "io/store", &[("model", None, &[]), ("sqlx", None, &[])]),
             package("api", "api", &[("model", None, &[]), ("utoipa", None, &[])]),
@@ -295,7 +295,7 @@ mod tests {
             package("sallyport", "app/sallyport", &[("control", None, &[])]),
             package("xtask", "xtask", &[("anyhow", None, &[])]),
         ];
-        assert_eq!(findings(&house), Vec::<String>::new());
+        assert_eq!(findings(&graph), Vec::<String>::new());
     }
 
     #[test]
@@ -312,14 +312,14 @@ mod tests {
             ("elsewhere/x", "model", "a package stands in"),
         ];
         for (folder, on, reason) in cases {
-            let house = [
+            let graph = [
                 package("model", "core/model", &[]),
                 package("store", "io/store", &[]),
                 package("edge", "app/edge", &[]),
                 package("lab", "app/lab", &[]),
                 package("subject", folder, &[(on, None, &[])]),
             ];
-            let found = findings(&house);
+            let found = findings(&graph);
             assert!(found.len() == 1 && found[0].contains(reason), "{folder} on {on}: {found:?}");
         }
     }
@@ -345,7 +345,8 @@ mod tests {
 
     #[test]
     fn a_clock_in_core_is_found_with_its_line() {
-        let source = "use std::time::Instant;\nfn f() -> Instant {\n    Instant::now()\n}\n#[cfg(test)] mod tests { fn g() { Instant::now(); } }";
+        let source = "use std::time::Instant;\nfn f() -> Instant {\n    Instant::now()\n}\n\
+                      #[cfg(test)] mod tests { fn g() { Instant::now(); } }";
         let uses = source::uses(source.parse().unwrap());
         let found = check_paths(Path::new("core/wire/src/session.rs"), &uses.paths);
         assert_eq!(found, ["core/wire/src/session.rs:3: Instant::now in core/: time is an argument in core/"]);

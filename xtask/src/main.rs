@@ -4,6 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 
+mod comments;
 mod docs;
 mod instructions;
 mod layers;
@@ -20,8 +21,9 @@ usage: cargo xtask <what>
                      that the rooms inside a crate do not use one another in a circle
   names              check that functions called is_ or has_ return a bool
   openapi [--check]  write api/openapi.json from the code, or only compare it
-  docs               check links, the book's table of contents, and that every file and function that
-                     docs/life-of-a-request.md and ARCHITECTURE.md name is there
+  docs               check links, the book's table of contents, that every file and function that
+                     docs/life-of-a-request.md and ARCHITECTURE.md name is there, and that comments
+                     name types in backticks
   instructions [--accept] [--core]
                      count the instructions of the hot paths under callgrind, and compare them with
                      bench/instructions/counts.json, or write them there; --core leaves the edge out

@@ -24,12 +24,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             let place = file.strip_prefix(root).unwrap_or(&file).display().to_string();
             findings.extend(found.into_iter().map(|Finding { name, line }| {
                 format!(
-                    "{place}:{line}: {name} returns no bool: a setter is set_, record_ or mark_, and a getter says what it gets"
+                    "{place}:{line}: {name} returns no bool: a setter is set_, record_ or mark_, and a getter says \
+                     what it gets"
                 )
             }));
         }
     }
-    crate::report("names", &format!("{functions} functions say whether where they are called is_ or has_"), &findings)
+    crate::report("names", &format!("{functions} functions named is_ or has_ return a bool"), &findings)
 }
 
 /// The findings in this source, and how many functions have such a name.

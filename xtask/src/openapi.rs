@@ -20,10 +20,11 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let committed = std::fs::read_to_string(root.join(FILE)).with_context(|| format!("reading {FILE}"))?;
     if let Some((line, (old, new))) = first_difference(&committed, &generated) {
         bail!(
-            "openapi: {FILE} differs from the code at line {line}: it says {old:?}, the code {new:?}; run `cargo xtask openapi` and commit the result"
+            "openapi: {FILE} differs from the code at line {line}: the file has {old:?}, the code {new:?}; run \
+             `cargo xtask openapi` and commit the result"
         );
     }
-    println!("openapi: {FILE} is what the code says");
+    println!("openapi: {FILE} agrees with the code");
     Ok(())
 }
 
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_difference_is_told() {
+    fn the_first_difference_is_reported() {
         assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
         assert_eq!(first_difference("a\nb\n", "a\nc\n"), Some((2, ("b", "c"))));
         assert_eq!(first_difference("a\n", "a\nb\n"), Some((2, ("the end", "b"))));

@@ -287,7 +287,9 @@ mod tests {
 
     #[test]
     fn what_is_for_tests_does_not_count() {
-        let source = "#[cfg(test)]\nmod tests { use std::fs; }\n#[cfg(test)] mod more; #[cfg(test)] #[path = \"a/b.rs\"] mod far;\n#[test] fn t() { std::env::var(\"A\"); }\nfn f() { std::thread::yield_now() }";
+        let source = "#[cfg(test)]\nmod tests { use std::fs; }\n\
+                      #[cfg(test)] mod more; #[cfg(test)] #[path = \"a/b.rs\"] mod far;\n\
+                      #[test] fn t() { std::env::var(\"A\"); }\nfn f() { std::thread::yield_now() }";
         let found = uses(source.parse().unwrap());
         let paths: Vec<_> = found.paths.iter().map(|path| path.segments.join("::")).collect();
         assert!(!paths.iter().any(|path| path.contains("fs") || path.contains("env")), "{paths:?}");
@@ -302,10 +304,12 @@ mod tests {
     #[test]
     fn definitions_know_their_owner() {
         let mut definitions = Definitions::default();
-        let source = "pub enum Verdict { Allow, Deny(u8) } impl<T: Copy> Serve<T> for Edge<T> where T: Send { pub(crate) async fn serve(&self) {} } fn free() {} struct Unit; trait Door: Send { fn open(&self); }";
+        let source = "pub enum Verdict { Allow, Deny(u8) } \
+                      impl<T: Copy> Serve<T> for Edge<T> where T: Send { pub(crate) async fn serve(&self) {} } \
+                      fn free() {} struct Unit; trait Gate: Send { fn open(&self); }";
         definitions.add(source.parse().unwrap());
         let member = |owner: &str, name: &str| definitions.members.contains(&(owner.to_owned(), name.to_owned()));
-        assert!(member("Verdict", "Allow") && member("Edge", "serve") && member("Door", "open"));
+        assert!(member("Verdict", "Allow") && member("Edge", "serve") && member("Gate", "open"));
         assert!(!member("Serve", "serve"));
         assert!(definitions.names.contains("free") && definitions.names.contains("Unit"));
     }

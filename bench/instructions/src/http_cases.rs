@@ -13,7 +13,7 @@ use sallyport_http::{
 use sallyport_http1::{
     Piece,
     client::{RequestBody, encode_request},
-    server::{Limits, ResponseHead, Server},
+    server::{Config, ResponseHead, Server},
 };
 
 use crate::Case;
@@ -80,20 +80,20 @@ fn serve(server: &mut Server, bytes: &[u8], fields: &HeaderMap) {
 
 /// A browser's request.
 fn http1_request() -> Box<dyn FnMut()> {
-    let (mut server, head, fields) = (Server::new(Limits::default()), browser_head(), HeaderMap::new());
+    let (mut server, head, fields) = (Server::new(Config::default()), browser_head(), HeaderMap::new());
     Box::new(move || serve(&mut server, &head, &fields))
 }
 
 /// The request of a load generator.
 fn http1_small_request() -> Box<dyn FnMut()> {
-    let (mut server, fields) = (Server::new(Limits::default()), HeaderMap::new());
+    let (mut server, fields) = (Server::new(Config::default()), HeaderMap::new());
     let head = format!("GET /100b HTTP/1.1\r\nHost: {HOST}\r\n\r\n").into_bytes();
     Box::new(move || serve(&mut server, &head, &fields))
 }
 
 /// An upload of 64 KiB in chunks of 8 KiB.
 fn http1_chunked() -> Box<dyn FnMut()> {
-    let (mut server, fields) = (Server::new(Limits::default()), HeaderMap::new());
+    let (mut server, fields) = (Server::new(Config::default()), HeaderMap::new());
     let mut bytes = format!("POST /upload HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
     for _ in 0..8 {
         bytes.extend_from_slice(b"2000\r\n");

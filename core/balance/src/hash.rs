@@ -11,7 +11,7 @@ use siphasher::{
 pub type OriginId = [u8; 16];
 
 /// The key of all hashes in this crate: SipHash-2-4 (Aumasson and Bernstein, 2012), a pseudorandom function. Without
-/// the key nobody can aim at an origin or forge a cookie. The key must stay the same as long as clients shall keep
+/// the key no client can aim at an origin or forge a cookie. The key must stay the same as long as clients shall keep
 /// their origins, and on every edge that serves the socket.
 #[derive(Clone)]
 pub struct HashKey([u8; 16]);

@@ -1,19 +1,19 @@
 //! The directory: which edge holds which tunnel, as all edges and controls learn it. Also [`config`], the replication
 //! of the configuration from control to the edges.
 //!
-//! Each edge writes two kinds of entries into a shared bucket: a [`Lease`], renewed every [`BEAT`], and a [`TunnelEntry`] for
-//! each tunnel that comes or goes. [`Holder`] decides what one edge writes and when; [`Reader`] derives the state from
-//! received entries. Both are sans-IO state machines: events go in by `handle_…` with the current time, and actions
-//! come out by `poll_…`.
+//! Each edge writes two kinds of entries into a shared bucket: a [`Lease`], renewed every [`BEAT`], and a
+//! [`TunnelEntry`] for each tunnel that is attached or detached. [`Holder`] decides what one edge writes and when;
+//! [`Reader`] derives the state from received entries. Both are sans-IO state machines: `handle_…` takes events with
+//! the current time, and `poll_…` returns actions.
 //!
 //! Assumptions and guarantees:
 //!
-//! - Messages may be lost, duplicated, delayed and reordered. Each [`TunnelEntry`] has a version that grows within one run of
-//!   its edge (its *epoch*), and each [`Lease`] a beat: older entries than the known ones change nothing.
+//! - Messages may be lost, duplicated, delayed and reordered. Each [`TunnelEntry`] has a version that grows within one
+//!   run of its edge (its *epoch*), and each [`Lease`] a beat: older entries than the known ones change nothing.
 //! - A lease has the number of the edge's tunnels and a digest. A reader that differs in two consecutive beats requests
 //!   all entries of that edge ([`Reader::poll_ask`]). So no loss is permanent.
-//! - An edge whose lease was not renewed for [`TERM`] is gone, with its tunnels. Clocks of machines are never compared:
-//!   a term counts from the receipt of the beat, by the reader's monotonic clock.
+//! - An edge that did not renew its lease for [`TERM`] is gone, with its tunnels. Clocks of machines are never
+//!   compared: a term counts from the receipt of the beat, by the reader's monotonic clock.
 //! - When an edge starts a later run (another process takes over on its machine), its tunnels count as held until its
 //!   lease says otherwise, at most for [`TERM`]: connectors reconnect within moments.
 //! - An entry that was read from the bucket, and not received when it was written, may be years old. The edge counts as

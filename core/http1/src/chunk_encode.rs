@@ -75,7 +75,8 @@ pub fn write_last_chunk(out: &mut BytesMut, trailers: Option<&HeaderMap>, announ
     out.put_slice(b"\r\n");
 }
 
-/// Whether a trailer section may have the field: one that frames, routes or authenticates a message belongs in the head.
+/// Whether a trailer section may have the field: a field that frames, routes or authenticates a message belongs in the
+/// head.
 fn may_be_trailer(name: &HeaderName) -> bool {
     const NEVER: [HeaderName; 12] = [
         AUTHORIZATION,

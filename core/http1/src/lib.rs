@@ -1,4 +1,4 @@
-//! HTTP/1.1 on the wire (RFC 9112), as pure state machines: bytes come in, requests, responses and bytes come out.
+//! HTTP/1.1 on the wire (RFC 9112), as sans-IO state machines between bytes and messages.
 //!
 //! [`Server`](server::Server) is one connection of a client. It reads each request head once, by the letter of the RFC,
 //! and refuses a request that has two meanings. [`client`] writes requests to an origin and reads its responses.

@@ -462,7 +462,7 @@ impl<S: Signal> Server<S> {
             Ok(_) => return Ok(()),
             Err(_) => ErrorCode::FRAME_SIZE_ERROR,
         };
-        if self.is_gone(id) {
+        if self.is_reset(id) {
             return Err(code);
         }
         self.stream_error(id, code);

@@ -47,7 +47,7 @@ impl Output {
     }
 
     /// Records that bytes were written.
-    pub fn written(&mut self, mut bytes: usize) {
+    pub fn mark_written(&mut self, mut bytes: usize) {
         while let Some(first) = self.pieces.front_mut().filter(|_| bytes > 0) {
             let part = bytes.min(first.len());
             first.advance(part);
@@ -138,7 +138,7 @@ mod tests {
             output
                 .data(FrameHead { length: 1_000, kind: kind::DATA, flags: 0, stream: 1 }, Bytes::from(vec![1; 1_000]));
             if output.len() > 5_000 {
-                output.written(output.len() - 4_000);
+                output.mark_written(output.len() - 4_000);
             }
         }
         assert!(output.tail.capacity() < 64 * 1024, "{} bytes", output.tail.capacity());
@@ -156,9 +156,9 @@ mod tests {
         assert_eq!(output.slices(&mut slices), 3);
         let lengths: Vec<_> = slices.iter().map(|slice| slice.len()).collect();
         assert_eq!(lengths, [28, 5_000, 68, 0, 0, 0, 0, 0]);
-        output.written(28 + 4_999);
+        output.mark_written(28 + 4_999);
         assert_eq!(output.len(), 1 + 68);
-        output.written(2);
+        output.mark_written(2);
         assert_eq!((output.len(), output.pieces.len()), (67, 0));
     }
 }

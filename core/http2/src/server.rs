@@ -72,7 +72,7 @@ pub(crate) enum Going {
     /// It does not end.
     No,
     /// A first GOAWAY was sent; requests in flight are still accepted.
-    Told,
+    Announced,
     /// Requests with a greater id are refused.
     After(StreamId),
     /// The connection failed.
@@ -200,8 +200,8 @@ impl<S: Signal> Server<S> {
     }
 
     /// Records that bytes of the output were written.
-    pub fn written(&mut self, bytes: usize) {
-        self.output.written(bytes);
+    pub fn mark_written(&mut self, bytes: usize) {
+        self.output.mark_written(bytes);
         self.call_heads();
         self.pass_turn();
     }
@@ -209,7 +209,7 @@ impl<S: Signal> Server<S> {
     /// The next new request.
     pub fn poll_request(&mut self) -> Option<NewRequest> {
         while let Some(request) = self.requests.pop_front() {
-            if !self.is_gone(request.stream) {
+            if !self.is_reset(request.stream) {
                 return Some(request);
             }
             if let Some(mut stream) = self.streams.remove(&request.stream) {
@@ -222,7 +222,7 @@ impl<S: Signal> Server<S> {
     }
 
     /// Bytes of bodies received since the last call, for requests returned by [`Server::poll_request`]. Each byte is
-    /// returned by [`Server::read`], or counted by [`Server::leave_upload`].
+    /// returned by [`Server::poll_body`], or counted by [`Server::release_body`].
     pub fn received(&mut self) -> usize {
         std::mem::take(&mut self.received)
     }
@@ -249,7 +249,7 @@ impl<S: Signal> Server<S> {
         match self.going {
             Going::Failed(_) => true,
             Going::After(_) => self.is_idle(),
-            Going::Told | Going::No => self.client_goes && self.is_idle(),
+            Going::Announced | Going::No => self.client_goes && self.is_idle(),
         }
     }
 
@@ -268,14 +268,14 @@ impl<S: Signal> Server<S> {
 
     /// Announces the end with GOAWAY, and ends the connection after the requests that the client made before it knew
     /// (RFC 9113 section 6.8). A second call no longer waits for the client's acknowledgement.
-    pub fn shut_down(&mut self) {
+    pub fn graceful_shutdown(&mut self) {
         match self.going {
             Going::No => {
-                self.going = Going::Told;
+                self.going = Going::Announced;
                 self.go_away(MAX_WINDOW_BYTES as StreamId, ErrorCode::NO_ERROR);
                 self.control(kind::PING, 0, 0, &PING_GOING);
             }
-            Going::Told => self.take_no_more(),
+            Going::Announced => self.take_no_more(),
             Going::After(_) | Going::Failed(_) => {}
         }
     }
@@ -312,7 +312,7 @@ impl<S: Signal> Server<S> {
 
     /// Handles the answer to the PING after the first GOAWAY: all earlier frames of the client have arrived.
     pub(crate) fn pong(&mut self, payload: &[u8]) {
-        if self.going == Going::Told && payload == PING_GOING {
+        if self.going == Going::Announced && payload == PING_GOING {
             self.take_no_more();
         }
     }
@@ -389,7 +389,7 @@ impl<S: Signal> Server<S> {
             //= RFC 9113 section 8.1
             //# A server can send a complete response prior to the client sending an entire request [...] by sending a
             //# RST_STREAM frame with an error code of NO_ERROR after sending a complete response
-            let code = if stream.is_answered { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
+            let code = if stream.has_response_ended { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
             self.reset_stream(id, code);
         }
         if let Some(mut stream) = self.streams.remove(&id) {

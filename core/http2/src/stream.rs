@@ -20,7 +20,7 @@ pub(crate) struct Stream<S> {
     /// Whether the head of the response was sent.
     pub(crate) has_head: bool,
     /// Whether the end of the response was sent.
-    pub(crate) is_answered: bool,
+    pub(crate) has_response_ended: bool,
     /// Whether the responder still uses the stream.
     pub(crate) has_writer: bool,
     /// Whether it waits for its turn to send.
@@ -113,7 +113,7 @@ impl<S: Signal> Stream<S> {
             upload,
             send_window,
             has_head: false,
-            is_answered: false,
+            has_response_ended: false,
             has_writer: true,
             is_queued: false,
             reset: None,
@@ -133,6 +133,6 @@ impl<S: Signal> Stream<S> {
 
     /// Whether the stream counts as open: neither side has ended it.
     pub(crate) fn is_open(&self) -> bool {
-        self.reset.is_none() && !(self.is_answered && self.upload.is_over)
+        self.reset.is_none() && !(self.has_response_ended && self.upload.is_over)
     }
 }

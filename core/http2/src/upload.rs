@@ -11,15 +11,15 @@ use crate::{
 
 /// The next part of a request's body.
 #[derive(Debug)]
-pub enum Read {
+pub enum Piece {
     /// Data.
     Data(Bytes),
     /// Trailers, which end the body.
     Trailers(HeaderMap),
     /// The end of the body.
     End,
-    /// Nothing before [`Server::reader`] is signalled.
-    Later,
+    /// More bytes have to come first: [`Server::reader`] is signalled then.
+    Missing,
     /// The stream was reset.
     Failed(ErrorCode),
 }
@@ -31,42 +31,42 @@ impl<S: Signal> Server<S> {
     }
 
     /// Takes the next part of the request's body.
-    pub fn read(&mut self, id: StreamId) -> Read {
-        let Some(stream) = self.streams.get_mut(&id) else { return Read::Failed(ErrorCode::CANCEL) };
+    pub fn poll_body(&mut self, id: StreamId) -> Piece {
+        let Some(stream) = self.streams.get_mut(&id) else { return Piece::Failed(ErrorCode::CANCEL) };
         if let Some(code) = stream.reset {
-            return Read::Failed(code);
+            return Piece::Failed(code);
         }
         let upload = &mut stream.upload;
         if let Some(piece) = upload.pop() {
             self.stream_was_taken(id, piece.len());
             self.was_taken(piece.len());
-            return Read::Data(piece);
+            return Piece::Data(piece);
         }
         if let Some(trailers) = upload.trailers.take() {
-            return Read::Trailers(trailers);
+            return Piece::Trailers(trailers);
         }
         if upload.is_over {
-            return Read::End;
+            return Piece::End;
         }
         if std::mem::take(&mut upload.expects) && !stream.has_head {
             self.send_continue(id);
         }
-        Read::Later
+        Piece::Missing
     }
 
     /// Whether the whole body was read.
-    pub fn is_read(&self, id: StreamId) -> bool {
+    pub fn is_body_over(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.reset.is_none() && stream.upload.is_drained())
     }
 
     /// Bytes of the body still to come or to be read, if its length was declared.
-    pub fn unread_bytes(&self, id: StreamId) -> Option<u64> {
+    pub fn body_bytes_left(&self, id: StreamId) -> Option<u64> {
         let upload = &self.streams.get(&id)?.upload;
         Some(upload.left? + upload.waiting() as u64)
     }
 
     /// Releases the body; returns the number of received bytes that were not read.
-    pub fn leave_upload(&mut self, id: StreamId) -> usize {
+    pub fn release_body(&mut self, id: StreamId) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         stream.upload.has_reader = false;
         let unread = stream.upload.clear();
@@ -81,7 +81,7 @@ impl<S: Signal> Server<S> {
         let upload = &mut stream.upload;
         // A window has at most 31 bits.
         upload.taken += bytes as u32;
-        if is_worth_telling(upload.taken, upload.window) && !upload.is_over {
+        if should_grant(upload.taken, upload.window) && !upload.is_over {
             let more = std::mem::take(&mut upload.taken);
             upload.window += i64::from(more);
             self.control(kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes());
@@ -91,7 +91,7 @@ impl<S: Signal> Server<S> {
     /// Records bytes read from the connection.
     pub(crate) fn was_taken(&mut self, bytes: usize) {
         self.taken += bytes as u32;
-        if is_worth_telling(self.taken, self.window) {
+        if should_grant(self.taken, self.window) {
             let more = std::mem::take(&mut self.taken);
             self.window += i64::from(more);
             self.control(kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
@@ -101,6 +101,6 @@ impl<S: Signal> Server<S> {
 
 /// Whether to grant window now: if the amount is half of the remaining window, so that grants are rare while there is
 /// room, and immediate when there is none.
-fn is_worth_telling(taken: u32, window: i64) -> bool {
+fn should_grant(taken: u32, window: i64) -> bool {
     taken > 0 && i64::from(taken) * 2 >= window
 }

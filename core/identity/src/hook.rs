@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 
-/// The value of the header `Sallyport-Signature`: `t=SECONDS,v1=HEX`, of which `HEX` is the HMAC-SHA-256 (RFC 2104) of the
-/// seconds since 1970, a dot and the body.
+/// The value of the header `Sallyport-Signature`: `t=SECONDS,v1=HEX`, of which `HEX` is the HMAC-SHA-256 (RFC 2104) of
+/// the seconds since 1970, a dot and the body.
 #[must_use]
 pub fn hook_signature(secret: &[u8], at: i64, body: &[u8]) -> String {
     let signed = [at.to_string().as_bytes(), b".", body].concat();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_to_another_host() {
+    fn no_browser_is_sent_to_another_host() {
         for good in ["/", "/a?b=c&d=%2F", "/a//b", "/?next=https://evil.test/"] {
             assert_eq!(safe_return_to(good), good);
         }

@@ -36,8 +36,8 @@ pub enum PersonError {
     TooManyGroups,
     /// The groups are too long to be sent to origins completely.
     #[error(
-        "the groups that the provider gave have more than {MAX_HEADER_GROUPS_BYTES} bytes together: let it give those that \
-         matter here"
+        "the groups that the provider gave have more than {MAX_HEADER_GROUPS_BYTES} bytes together: let it give those \
+         that matter here"
     )]
     GroupsTooLong,
     /// The provider has the groups but does not send them.

@@ -9,8 +9,8 @@ use crate::EdgeId;
 /// The text is not a name of an edge or a region.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no name of {what}: use 1 to 32 lower-case letters, digits and hyphens, beginning with a letter and ending \
-     with a letter or a digit"
+    "{text:?} is no name of {what}: use 1 to 32 lower-case letters, digits and hyphens, beginning with a letter and \
+     ending with a letter or a digit"
 )]
 pub struct EdgeNameError {
     /// The text, cut to 64 characters.

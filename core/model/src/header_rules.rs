@@ -30,8 +30,8 @@ pub enum HostHeader {
 /// The text is not a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no host: expected a name or an address with or without a port, such as localhost:3000, or {ORIGIN} for the \
-     address at which the service is dialed"
+    "{0:?} is no host: expected a name or an address with or without a port, such as localhost:3000, or {ORIGIN} for \
+     the address at which the service is dialed"
 )]
 pub struct HostHeaderError(pub String);
 
@@ -136,8 +136,8 @@ pub enum HeaderRulesError {
     },
     /// The value is malformed.
     #[error(
-        "the value of the header field {0} is not one line of at most {MAX_HEADER_VALUE_BYTES} printable ASCII characters \
-         without blanks at its ends"
+        "the value of the header field {0} is not one line of at most {MAX_HEADER_VALUE_BYTES} printable ASCII \
+         characters without blanks at its ends"
     )]
     Value(String),
     /// There are too many fields.

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_is_bounded_and_steers_no_terminal() {
+    fn foreign_messages_are_bounded_and_contain_no_control_characters() {
         let failure = HealthFailure::new(HealthFailureCode::Tls, &format!("a\n\u{1b}[2J{}", "ü".repeat(500)), 7);
         assert!(failure.message.starts_with("a  [2Jü") && failure.message.len() <= MAX_HEALTH_MESSAGE_BYTES);
         let long = format!(r#"{{"code":"of-tomorrow","message":"\n{}","since":7}}"#, "x".repeat(9_999));

@@ -341,7 +341,7 @@ impl ServiceTokenScope {
     }
 }
 
-/// The identity settings of a socket: with them, nobody is admitted without an identity.
+/// The identity settings of a socket: with them, no client is admitted without an identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdentitySettings {

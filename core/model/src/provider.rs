@@ -188,8 +188,8 @@ impl ProviderConfig {
         match (&self.tenant, kind) {
             (Some(tenant), ProviderKind::Microsoft) if uuid::Uuid::try_parse(tenant).is_ok() => {}
             (_, ProviderKind::Microsoft) => {
-                let reason = "the id of one tenant is needed, such as 8eaef023-2b34-4da1-9baa-8bc8c9d6a490: with `common` \
-                              anybody's tenant could vouch for anybody";
+                let reason = "the id of one tenant is needed, such as 8eaef023-2b34-4da1-9baa-8bc8c9d6a490: with \
+                              `common` anybody's tenant could vouch for anybody";
                 return wrong("tenant", reason);
             }
             (Some(_), _) => return wrong("tenant", "only a provider of kind microsoft has one: leave it out"),
@@ -227,16 +227,16 @@ impl ProviderConfig {
             return wrong("check_minutes", format!("give at most {MAX_CHECK_MINUTES} minutes; 0: never"));
         }
         if kind == ProviderKind::Facebook && !self.trust_email {
-            let reason = "facebook does not say whether an address is verified: say that its addresses are to be believed \
-                          (trust_email), or use another provider";
+            let reason = "facebook does not say whether an address is verified: say that its addresses are to be \
+                          believed (trust_email), or use another provider";
             return wrong("trust_email", reason);
         }
         self.check_ca()
     }
 
-    /// A local provider contacts nobody, so connection settings are invalid.
+    /// A local provider contacts no other machine, so connection settings are invalid.
     fn check_local(&self) -> Result<(), ProviderConfigError> {
-        let leave_out = "a provider of kind local asks nobody: leave it out";
+        let leave_out = "a provider of kind local contacts no other machine: leave it out";
         let there = [
             ("issuer", self.issuer.is_some()),
             ("tenant", self.tenant.is_some()),

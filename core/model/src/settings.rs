@@ -212,8 +212,8 @@ pub enum SettingError {
     Path,
     /// A queue without a limit.
     #[error(
-        "a queue is for what is beyond a bound: bound the connections at a time or the requests per second too, or leave \
-         the queue out"
+        "a queue is for what is beyond a bound: bound the connections at a time or the requests per second too, or \
+         leave the queue out"
     )]
     QueueWithoutBound,
     /// The protocols are too many or too long.
@@ -232,7 +232,8 @@ pub enum SettingError {
     TooManyRules,
     /// Too many addresses, domains or providers.
     #[error(
-        "a socket names at most {MAX_IDENTITY_ENTRIES} e-mail addresses, {MAX_IDENTITY_ENTRIES} domains and {MAX_IDENTITY_ENTRIES} providers: put more into a policy"
+        "a socket names at most {MAX_IDENTITY_ENTRIES} e-mail addresses, {MAX_IDENTITY_ENTRIES} domains and \
+         {MAX_IDENTITY_ENTRIES} providers: put more into a policy"
     )]
     TooManyIdentities,
     /// Too many regions.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::{AccountId, SocketId, TunnelId};
 
 /// Advice for the owner of an RSA key.
-pub const SHA1_REFUSED: &str = "clients that sign with RSA and SHA-1 (ssh-rsa, such as mysocketctl of February 2021) are not \
-    let in with this key: use a newer client, or an Ed25519 or ECDSA key";
+pub const SHA1_REFUSED: &str = "clients that sign with RSA and SHA-1 (ssh-rsa, such as mysocketctl of February 2021) \
+    are not admitted with this key: use a newer client, or an Ed25519 or ECDSA key";
 
 /// Public keys with which ssh clients log in to an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

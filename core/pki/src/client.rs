@@ -1,4 +1,4 @@
-//! The client authority of an organisation, whose certificates admit persons' programs and machines to sockets.
+//! The client authority of an organisation. Its certificates admit persons' programs and machines to sockets.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -53,7 +53,8 @@ pub struct ClientRequest {
 pub enum RequestError {
     /// No single valid PEM block of this kind, or too long.
     #[error(
-        "the text is not a single certificate request in PEM (BEGIN CERTIFICATE REQUEST) of at most {MAX_REQUEST_BYTES} bytes"
+        "the text is not a single certificate request in PEM (BEGIN CERTIFICATE REQUEST) of at most \
+         {MAX_REQUEST_BYTES} bytes"
     )]
     NotPem,
     /// The DER inside is broken.
@@ -61,7 +62,8 @@ pub enum RequestError {
     Damaged,
     /// The key is of an unsupported kind.
     #[error(
-        "the key of the request is of an unsupported kind: use RSA of {MIN_RSA_BITS} to {MAX_RSA_BITS} bits, P-256, P-384 or Ed25519"
+        "the key of the request is of an unsupported kind: use RSA of {MIN_RSA_BITS} to {MAX_RSA_BITS} bits, P-256, \
+         P-384 or Ed25519"
     )]
     Key,
     /// The signature algorithm is not supported.

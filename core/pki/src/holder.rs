@@ -78,7 +78,8 @@ fn once(place: &mut Option<String>, text: &str) -> Option<()> {
 /// purpose.
 fn is_for_clients(certificate: &X509Certificate<'_>) -> bool {
     certificate.iter_extensions().any(|extension| {
-        matches!(extension.parsed_extension(), ParsedExtension::ExtendedKeyUsage(usage) if usage.client_auth && !usage.any)
+        let ParsedExtension::ExtendedKeyUsage(usage) = extension.parsed_extension() else { return false };
+        usage.client_auth && !usage.any
     })
 }
 

@@ -1,4 +1,4 @@
-//! Checks of rules that could never apply to anybody.
+//! Checks for rules that can never apply.
 
 use std::cell::Cell;
 
@@ -252,10 +252,10 @@ fn names(list: &'static str, entries: &Option<Vec<String>>) -> Result<(), Flaw> 
 }
 
 impl Document {
-    /// Checks that somebody remains who is allowed and not denied.
-    pub(crate) fn check_that_somebody_is_left(&self) -> Result<(), DocumentError> {
-        // A rule that denies everybody is useless in any policy.
-        let everybody = PolicyRule::default();
+    /// Checks that the rules do not deny every client that they allow.
+    pub(crate) fn check_not_all_denied(&self) -> Result<(), DocumentError> {
+        // A rule that denies every client is useless in any policy.
+        let unconditional = PolicyRule::default();
         let denies: Vec<PolicyRule> = self.deny.iter().map(plain).collect();
         // The budget bounds the work, because authors of rules choose the length of lists.
         let budget = Cell::new(MAX_COVER_STEPS);
@@ -267,7 +267,7 @@ impl Document {
             })
         };
         let deny_name = |at: usize| self.deny[at].called(Effect::Deny, at + 1);
-        if let Some(at) = covering(&everybody) {
+        if let Some(at) = covering(&unconditional) {
             return Err(DocumentError::AllowsNobody { deny: deny_name(at), allow: "everybody".to_owned() });
         }
         let mut first = None;
@@ -291,7 +291,7 @@ impl Document {
     }
 }
 
-/// Whether the rule has no conditions, so that it applies to everybody.
+/// Whether the rule has no conditions, so that it applies to every client.
 fn plain(rule: &PolicyRule) -> PolicyRule {
     let mut rule = rule.clone();
     rule.from = rule.from.filter(|from| !Ranges::new(networks(from)).cover_everything());

@@ -127,7 +127,7 @@ impl Compiled {
     /// because conditions about the identity cannot be evaluated.
     pub(crate) fn denies_all_strangers(&self) -> bool {
         let is_bound = self.ports.is_some() || self.from.is_some() || self.when.is_some();
-        self.effect == Effect::Deny && !self.who.is_anybody() && !is_bound && !self.is_about_requests()
+        self.effect == Effect::Deny && !self.who.is_unconditional() && !is_bound && !self.is_about_requests()
     }
 
     /// Methods are case-sensitive (RFC 9110 section 9.1), but some programs ignore the case: a denied method is denied
@@ -169,7 +169,7 @@ impl Persons {
         }
     }
 
-    pub(crate) fn is_anybody(&self) -> bool {
+    pub(crate) fn is_unconditional(&self) -> bool {
         self.services.is_none() && !self.are_people()
     }
 

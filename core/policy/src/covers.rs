@@ -6,10 +6,10 @@ use crate::{PolicyRule, Rule, What, When, Who, ranges::Ranges, rule::networks, t
 
 /// Whether `outer` matches every flow that `inner` matches.
 pub(crate) fn covers(outer: &PolicyRule, inner: &PolicyRule) -> bool {
-    let nobody = Who::default();
+    let unrestricted = Who::default();
     let nothing = What::default();
     let always = When::default();
-    who(outer.who.as_ref().unwrap_or(&nobody), inner.who.as_ref().unwrap_or(&nobody))
+    who(outer.who.as_ref().unwrap_or(&unrestricted), inner.who.as_ref().unwrap_or(&unrestricted))
         && places(outer.from.as_deref(), inner.from.as_deref())
         && what(outer.what.as_ref().unwrap_or(&nothing), inner.what.as_ref().unwrap_or(&nothing))
         && when(outer.when.as_ref().unwrap_or(&always), inner.when.as_ref().unwrap_or(&always))

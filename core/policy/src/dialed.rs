@@ -50,9 +50,9 @@ impl DialedNetworks {
             IpAddr::V6(six) => embedded(six).map(IpAddr::V4),
             IpAddr::V4(_) => None,
         };
-        !is_nobody(address)
+        !is_unassigned(address)
             && self.is_named(address)
-            && leads_on.is_none_or(|four| !is_nobody(four) && self.is_named(four))
+            && leads_on.is_none_or(|four| !is_unassigned(four) && self.is_named(four))
     }
 
     fn is_named(&self, address: IpAddr) -> bool {
@@ -64,7 +64,7 @@ impl DialedNetworks {
 
 /// Whether the address belongs to no machine: unspecified (which some systems take for themselves), multicast, or
 /// reserved.
-fn is_nobody(address: IpAddr) -> bool {
+fn is_unassigned(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => four.octets()[0] == 0 || four.octets()[0] >= 224,
         IpAddr::V6(six) => six.is_unspecified() || six.is_multicast(),

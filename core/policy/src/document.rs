@@ -35,7 +35,7 @@ pub const MAX_METHOD_BYTES: usize = 32;
 /// }
 /// ```
 ///
-/// Deny wins over allow. A document without `allow` only denies, and admits nobody by itself.
+/// Deny wins over allow. A document without `allow` only denies, and admits no client by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
@@ -322,14 +322,14 @@ impl Document {
     /// Checks that the document may be stored at this time.
     ///
     /// # Errors
-    /// As [`Document::parse`]; also if a rule has expired already, or nobody could be admitted by what it allows.
+    /// As [`Document::parse`]; also if a rule has expired already, or its allow rules can admit no client.
     pub fn check(&self, now_unix: i64) -> Result<(), DocumentError> {
         self.check_shape()?;
         for (effect, number, rule) in self.rules() {
             rule.check_times(now_unix)
                 .map_err(|flaw| DocumentError::Rule { rule: rule.called(effect, number), flaw })?;
         }
-        self.check_that_somebody_is_left()
+        self.check_not_all_denied()
     }
 
     /// The document as normalised JSON, equal for equal rules.
@@ -375,7 +375,7 @@ impl PolicyRule {
 
     /// Whether the rule has conditions about the identity.
     #[must_use]
-    pub fn names_somebody(&self) -> bool {
+    pub fn has_identity_conditions(&self) -> bool {
         self.who.as_ref().is_some_and(|who| !who.anyone)
     }
 

@@ -3,7 +3,7 @@
 //! Two languages, the second built on the first:
 //!
 //! - An [`AccessList`] allows or denies networks, countries and autonomous systems. [`AccessList::compile`] checks it
-//!   and returns a [`CompiledList`], whose [`decide`](CompiledList::decide) answers for one client.
+//!   and returns a [`CompiledList`]. Its [`decide`](CompiledList::decide) answers for one client.
 //! - A policy is a [`Document`] of rules: who, from where, when and what. [`PolicySet::compile`] compiles the policies
 //!   of one socket to a [`PolicySet`], whose [`decide`](PolicySet::decide) answers a [`Question`] and names the rule
 //!   that decided.

@@ -101,7 +101,7 @@ pub enum DecidedBy<'a> {
     NoIdentity,
     /// The socket has no requirements.
     NothingAsked,
-    /// A policy cannot be read, so everybody is refused.
+    /// A policy cannot be read, so every client is denied.
     Unreadable,
 }
 
@@ -211,13 +211,13 @@ pub struct PolicySet {
     has_times: bool,
 }
 
-const NOBODY: Decision<'static> = Decision { allowed: false, by: DecidedBy::Unreadable };
+const DENIED: Decision<'static> = Decision { allowed: false, by: DecidedBy::Unreadable };
 
 impl PolicySet {
     /// Compiles policies, given by name and document. Expired rules are included, and never match.
     ///
     /// # Errors
-    /// A document cannot be read. The caller must then refuse everybody: see [`PolicySet::nobody`].
+    /// A document cannot be read. The caller must then deny every client: see [`PolicySet::deny_all`].
     pub fn compile<N: AsRef<str>, D: AsRef<str>>(
         policies: &[(N, D)],
         inline: &InlineAllow<'_>,
@@ -272,9 +272,9 @@ impl PolicySet {
         Self::compile(&policies, &inline, identity.is_some())
     }
 
-    /// The set that refuses everybody, for sockets with unreadable policies.
+    /// The set that denies every client, for sockets with unreadable policies.
     #[must_use]
-    pub fn nobody() -> Self {
+    pub fn deny_all() -> Self {
         let none = || Box::new([]) as Box<[Compiled]>;
         let (emails, domains) = (Box::new([]), Box::new([]));
         let (deny, allow) = (none(), none());
@@ -284,7 +284,7 @@ impl PolicySet {
             emails,
             domains,
             identity_required: false,
-            otherwise: NOBODY,
+            otherwise: DENIED,
             has_paths: false,
             has_requests: false,
             has_times: false,
@@ -362,21 +362,21 @@ impl PolicySet {
         self.places().any(Matcher::needs_asn)
     }
 
-    /// Whether everybody is admitted: no login and no policies.
+    /// Whether every client is admitted: no login and no policies.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.otherwise.allowed && self.deny.is_empty()
     }
 
-    /// Whether anybody can be admitted. Without a login all clients are unknown, so only rules without identity
-    /// conditions allow, and a rule that denies somebody may deny everybody.
+    /// Whether any client can be admitted. Without a login all clients are unknown, so only rules without identity
+    /// conditions allow, and a rule that denies one person may deny every client.
     #[must_use]
-    pub fn lets_somebody_in(&self) -> bool {
+    pub fn can_admit(&self) -> bool {
         if !self.identity_required && self.deny.iter().any(Compiled::denies_all_strangers) {
             return false;
         }
         let inline = self.identity_required && !(self.emails.is_empty() && self.domains.is_empty());
-        let by_rule = self.allow.iter().any(|rule| self.identity_required || rule.who.is_anybody());
+        let by_rule = self.allow.iter().any(|rule| self.identity_required || rule.who.is_unconditional());
         self.otherwise.allowed || inline || by_rule
     }
 

@@ -65,7 +65,7 @@ fn the_narrowest_network_is_named() {
 }
 
 #[test]
-fn who_is_not_known_is_not_allowed_and_is_denied() {
+fn a_client_of_an_unknown_country_is_not_allowed_and_is_denied() {
     let allows = compiled(&["country:CH", "asn:64500"], &[]);
     assert!(allows.needs_country() && allows.needs_asn());
     assert!(decide(&allows, "192.0.2.1", "CH", 0).allowed);
@@ -98,9 +98,13 @@ fn an_unsatisfiable_list_is_refused() {
     assert_eq!(error(&[], &["0.0.0.0/0", "::/0"]), AccessError::DeniesEveryone);
     assert_eq!(error(&[], &["0.0.0.0/1", "128.0.0.0/1", "8000::/1", "::/1"]), AccessError::DeniesEveryone);
     assert_eq!(error(&["country:CH"], &["0.0.0.0/0", "::/0"]), AccessError::DeniesEveryone);
-    let nobody = error(&["10.1.0.0/16", "country:CH", "asn:1"], &["10.0.0.0/8", "country:CH", "asn:1", "country:DE"]);
-    assert_eq!(nobody, AccessError::AllowsNobody { rule: "10.1.0.0/16".parse().unwrap() });
-    assert!(nobody.to_string().contains("nobody could use the socket: 10.1.0.0/16 is allowed and denied"), "{nobody}");
+    let denied_all =
+        error(&["10.1.0.0/16", "country:CH", "asn:1"], &["10.0.0.0/8", "country:CH", "asn:1", "country:DE"]);
+    assert_eq!(denied_all, AccessError::AllowsNobody { rule: "10.1.0.0/16".parse().unwrap() });
+    assert!(
+        denied_all.to_string().contains("nobody could use the socket: 10.1.0.0/16 is allowed and denied"),
+        "{denied_all}"
+    );
     assert!(matches!(error(&["10.0.0.0/8"], &["10.0.0.0/9", "10.128.0.0/9"]), AccessError::AllowsNobody { .. }));
     assert!(matches!(error(&["::ffff:10.0.0.0/104"], &["0.0.0.0/0"]), AccessError::AllowsNobody { .. }));
 
@@ -160,7 +164,11 @@ fn asn() -> impl Strategy<Value = Asn> {
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
-    prop_oneof![6 => network().prop_map(Rule::Network), 1 => country().prop_map(Rule::Country), 1 => asn().prop_map(Rule::Asn)]
+    prop_oneof![
+        6 => network().prop_map(Rule::Network),
+        1 => country().prop_map(Rule::Country),
+        1 => asn().prop_map(Rule::Asn),
+    ]
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {
@@ -243,8 +251,8 @@ proptest! {
         let every = (0u32..4_096).map(|low| IpAddr::from(Ipv4Addr::from(low | 0xffff_f000)))
             .chain((0u128..4_096).map(|low| IpAddr::from(Ipv6Addr::from(low | (u128::MAX << 12)))));
         let any = |rules: &[Rule], address| rules.iter().any(|rule| matches(rule, address, None, None));
-        let somebody = every.into_iter().any(|address| any(&list.allow, address) && !any(&list.deny, address));
-        prop_assert_eq!(list.compile().is_ok(), somebody);
+        let is_usable = every.into_iter().any(|address| any(&list.allow, address) && !any(&list.deny, address));
+        prop_assert_eq!(list.compile().is_ok(), is_usable);
     }
 
     #[test]

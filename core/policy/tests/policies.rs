@@ -32,7 +32,7 @@ fn compiled(policies: &[(&str, Value)], emails: &[&str], domains: &[&str], ident
     PolicySet::compile(&policies, &InlineAllow { emails: &emails, domains: &domains }, identity).unwrap()
 }
 
-fn anybody() -> Question<'static> {
+fn unidentified() -> Question<'static> {
     Question {
         now_unix: 1_800_000_000,
         address: IpAddr::from([192, 0, 2, 1]),
@@ -50,7 +50,7 @@ const ANN: PersonView<'static> =
     PersonView { email: "ann@example.com", domain: "example.com", groups: &[], groups_stated: true, provider: "corp" };
 
 fn ann() -> Question<'static> {
-    Question { person: Some(ANN), ..anybody() }
+    Question { person: Some(ANN), ..unidentified() }
 }
 
 #[test]
@@ -70,18 +70,18 @@ fn a_document_allows_people_unless_it_admits_machines_only_or_no_subject() {
 }
 
 #[test]
-fn who_is_not_mentioned_stays_outside_and_an_open_socket_is_open() {
-    assert!(set(&[]).decide(&anybody()).allowed && set(&[]).is_open());
-    assert_eq!(set(&[]).decide(&anybody()).by, DecidedBy::NothingAsked);
+fn a_client_that_no_rule_allows_is_denied_and_an_open_socket_admits_all() {
+    assert!(set(&[]).decide(&unidentified()).allowed && set(&[]).is_open());
+    assert_eq!(set(&[]).decide(&unidentified()).by, DecidedBy::NothingAsked);
     let identity = compiled(&[], &[], &[], true);
-    assert_eq!(identity.decide(&anybody()).by, DecidedBy::NoIdentity);
+    assert_eq!(identity.decide(&unidentified()).by, DecidedBy::NoIdentity);
     assert_eq!(identity.decide(&ann()).by, DecidedBy::NoRule);
-    assert!(!identity.decide(&ann()).allowed && !identity.lets_somebody_in() && !identity.is_open());
+    assert!(!identity.decide(&ann()).allowed && !identity.can_admit() && !identity.is_open());
 
     let policy = set(&[("staff", json!({"allow": [{"who": {"email_domains": ["example.com"]}}]}))]);
-    assert!(!policy.decide(&anybody()).allowed && policy.decide(&ann()).allowed);
-    assert!(!policy.lets_somebody_in(), "without a login nobody has an address");
-    let service = Question { service: Some("ci"), ..anybody() };
+    assert!(!policy.decide(&unidentified()).allowed && policy.decide(&ann()).allowed);
+    assert!(!policy.can_admit(), "without a login no client has an address");
+    let service = Question { service: Some("ci"), ..unidentified() };
     assert!(!policy.decide(&service).allowed);
     let tokens = compiled(&[("t", json!({"allow": [{"who": {"service_tokens": ["ci"]}}]}))], &[], &[], true);
     assert!(tokens.decide(&service).allowed && !tokens.decide(&ann()).allowed);
@@ -93,23 +93,26 @@ fn the_sockets_own_lists_let_in_and_a_denial_of_any_policy_wins() {
     let own = |policies: &[(&str, Value)]| compiled(policies, &["bob@other.org"], &["example.com"], true);
     let bob = PersonView { email: "bob@other.org", domain: "other.org", ..ANN };
     assert_eq!(own(&[]).decide(&ann()).by, DecidedBy::Domains);
-    assert_eq!(own(&[]).decide(&Question { person: Some(bob), ..anybody() }).by, DecidedBy::Addresses);
+    assert_eq!(own(&[]).decide(&Question { person: Some(bob), ..unidentified() }).by, DecidedBy::Addresses);
     for (email, domain) in [
         ("eve@sub.example.com", "sub.example.com"),
         ("eve@notexample.com", "notexample.com"),
         ("x@other.org", "other.org"),
     ] {
-        let question = Question { person: Some(PersonView { email, domain, ..ANN }), ..anybody() };
+        let question = Question { person: Some(PersonView { email, domain, ..ANN }), ..unidentified() };
         assert!(!own(&[]).decide(&question).allowed, "{email}");
     }
-    let deny = json!({"deny": [{"who": {"anyone": true}, "what": {"paths": ["/a"]}}, {"name": "bad", "who": {"emails": ["Ann@Example.com"]}}]});
+    let deny = json!({"deny": [
+        {"who": {"anyone": true}, "what": {"paths": ["/a"]}},
+        {"name": "bad", "who": {"emails": ["Ann@Example.com"]}},
+    ]});
     let allow = json!({"allow": [{"who": {"anyone": true}}]});
     let both = own(&[("all", allow), ("blocked", deny)]);
     let decision = both.decide(&ann());
     assert!(!decision.allowed);
     assert_eq!(decision.by, DecidedBy::Rule { policy: "blocked", rule: "deny rule 2 (\"bad\")", unjudged: None });
     assert_eq!(decision.by.to_string(), "policy \"blocked\", deny rule 2 (\"bad\")");
-    assert!(both.decide(&Question { person: Some(bob), ..anybody() }).allowed);
+    assert!(both.decide(&Question { person: Some(bob), ..unidentified() }).allowed);
 }
 
 #[test]
@@ -117,16 +120,16 @@ fn what_cannot_be_judged_is_denied_and_allowed_by_nothing() {
     let anyone = || json!({"who": {"anyone": true}});
     let denies = |rule: Value| set(&[("p", json!({"allow": [anyone()], "deny": [rule]}))]);
     let allows = |rule: Value| set(&[("p", json!({"allow": [rule]}))]);
-    let silent = Question { person: Some(PersonView { groups_stated: false, ..ANN }), ..anybody() };
+    let silent = Question { person: Some(PersonView { groups_stated: false, ..ANN }), ..unidentified() };
     let below_http = Question { method: None, path: None, ..ann() };
-    let service = Question { service: Some("cd"), ..anybody() };
+    let service = Question { service: Some("cd"), ..unidentified() };
     let abroad = Question { country: "DE".parse().ok(), asn: Asn::new(1), ..ann() };
     for (rule, unknown, known) in [
         (json!({"who": {"groups": ["leavers"]}}), &silent, &ann()),
-        (json!({"who": {"emails": ["bob@example.com"]}}), &anybody(), &ann()),
-        (json!({"who": {"service_tokens": ["ci"]}}), &anybody(), &service),
-        (json!({"who": {"service_tokens": ["ci"]}}), &anybody(), &ann()),
-        (json!({"who": {"emails": ["bob@example.com"]}}), &anybody(), &service),
+        (json!({"who": {"emails": ["bob@example.com"]}}), &unidentified(), &ann()),
+        (json!({"who": {"service_tokens": ["ci"]}}), &unidentified(), &service),
+        (json!({"who": {"service_tokens": ["ci"]}}), &unidentified(), &ann()),
+        (json!({"who": {"emails": ["bob@example.com"]}}), &unidentified(), &service),
         (json!({"what": {"paths": ["/admin"]}}), &below_http, &ann()),
         (json!({"what": {"methods": ["DELETE"]}}), &below_http, &ann()),
         (json!({"where": ["country:CH"]}), &ann(), &abroad),
@@ -151,16 +154,16 @@ fn what_cannot_be_judged_is_denied_and_allowed_by_nothing() {
     let staff = json!({"who": {"groups": ["staff"], "email_domains": ["other.org"]}});
     assert!(denies(staff).decide(&silent).allowed, "of another domain, whatever the groups");
     let stranger = denies(json!({"who": {"emails": ["bob@example.com"]}}));
-    assert!(!stranger.lets_somebody_in(), "without a login everybody may be the one who is denied");
+    assert!(!stranger.can_admit(), "without a login any client may be the denied person");
     let partly = denies(json!({"who": {"emails": ["bob@example.com"]}, "where": ["10.0.0.0/8"]}));
-    assert!(partly.lets_somebody_in());
+    assert!(partly.can_admit());
 }
 
 #[test]
 fn a_denied_path_has_no_other_spelling() {
     let policy =
         set(&[("p", json!({"allow": [{"who": {"anyone": true}}], "deny": [{"what": {"paths": ["/admin"]}}]}))]);
-    let decide = |path| policy.decide(&Question { path: Some(path), ..anybody() }).allowed;
+    let decide = |path| policy.decide(&Question { path: Some(path), ..unidentified() }).allowed;
     for path in [
         "/admin",
         "/admin/",
@@ -185,13 +188,17 @@ fn a_denied_path_has_no_other_spelling() {
         assert!(decide(path), "{path}");
     }
     let only = set(&[("p", json!({"allow": [{"what": {"paths": ["/public"], "methods": ["get"]}}]}))]);
-    let decide = |method, path| only.decide(&Question { path: Some(path), method: Some(method), ..anybody() }).allowed;
+    let decide =
+        |method, path| only.decide(&Question { path: Some(path), method: Some(method), ..unidentified() }).allowed;
     assert!(decide("GET", "/public/x") && decide("HEAD", "/public"));
     for path in ["/public/../admin", "/PUBLIC", "/public//x", "/public%2f..%2fadmin", "/other"] {
         assert!(!decide("GET", path), "{path}");
     }
     assert!(!decide("POST", "/public") && !decide("get", "/public"));
-    assert!(!only.decide(&Question { path: None, method: None, ..anybody() }).allowed, "below HTTP there is no path");
+    assert!(
+        !only.decide(&Question { path: None, method: None, ..unidentified() }).allowed,
+        "below HTTP there is no path"
+    );
 }
 
 #[test]
@@ -199,7 +206,7 @@ fn windows_are_on_the_clocks_of_their_zone_through_every_change() {
     let at = |text: &str| text.parse::<sallyport_policy::Moment>().unwrap().unix();
     let open = |weekly: Value, zone: &str, time: &str| {
         let policy = json!({"allow": [{"when": {"weekly": weekly, "time_zone": zone}}]});
-        set(&[("w", policy)]).decide(&Question { now_unix: at(time), ..anybody() }).allowed
+        set(&[("w", policy)]).decide(&Question { now_unix: at(time), ..unidentified() }).allowed
     };
     let work = || json!([{"days": ["mon", "Tuesday"], "from": "09:00", "to": "17:30"}]);
     // Monday, 23 March 2026 in winter time, and Monday, 30 March 2026 in summer time.
@@ -243,7 +250,7 @@ fn moments_bound_a_rule_and_times_are_known_to_be_there() {
     let policy =
         json!({"allow": [{"when": {"not_before": "2027-01-15T08:00:00Z", "not_after": "2027-01-15T10:00:00+01:00"}}]});
     let policy = set(&[("p", policy)]);
-    let decide = |now_unix| policy.decide(&Question { now_unix, ..anybody() }).allowed;
+    let decide = |now_unix| policy.decide(&Question { now_unix, ..unidentified() }).allowed;
     assert!(policy.has_times() && !set(&[]).has_times());
     assert!(!decide(1_799_999_999) && decide(1_800_000_000) && decide(1_800_003_599) && !decide(1_800_003_600));
     assert!(!decide(i64::MAX) && !decide(i64::MIN));
@@ -293,16 +300,22 @@ fn unsatisfiable_rules_are_refused_in_one_sentence() {
         // 1 January 2030 is a Tuesday.
         (
             "none of its weekly windows",
-            allow(
-                json!({"when": {"not_before": "2030-01-01T00:00:00Z", "not_after": "2030-01-03T00:00:00Z", "time_zone": "UTC", "weekly": [{"days": ["thu"]}]}}),
-            ),
+            allow(json!({"when": {
+                "not_before": "2030-01-01T00:00:00Z",
+                "not_after": "2030-01-03T00:00:00Z",
+                "time_zone": "UTC",
+                "weekly": [{"days": ["thu"]}],
+            }})),
         ),
         // The hour that the clocks skip.
         (
             "none of its weekly windows",
-            allow(
-                json!({"when": {"not_before": "2027-03-26T12:00:00Z", "not_after": "2027-03-30T12:00:00Z", "time_zone": "Europe/Zurich", "weekly": [{"days": ["sun"], "from": "02:00", "to": "03:00"}]}}),
-            ),
+            allow(json!({"when": {
+                "not_before": "2027-03-26T12:00:00Z",
+                "not_after": "2027-03-30T12:00:00Z",
+                "time_zone": "Europe/Zurich",
+                "weekly": [{"days": ["sun"], "from": "02:00", "to": "03:00"}],
+            }})),
         ),
         ("0 is not a port", allow(json!({"what": {"ports": [0]}}))),
         ("is not an HTTP method", allow(json!({"what": {"methods": ["GET /"]}}))),
@@ -317,26 +330,34 @@ fn unsatisfiable_rules_are_refused_in_one_sentence() {
         ),
         (
             "denies everybody that it allows",
-            refused(
-                json!({"allow": [{"who": {"groups": ["a", "b"]}, "where": ["10.1.0.0/16"]}], "deny": [{"who": {"groups": ["b"]}}, {"who": {"groups": ["a"]}, "where": ["10.0.0.0/8"]}]}),
-            ),
+            refused(json!({
+                "allow": [{"who": {"groups": ["a", "b"]}, "where": ["10.1.0.0/16"]}],
+                "deny": [{"who": {"groups": ["b"]}}, {"who": {"groups": ["a"]}, "where": ["10.0.0.0/8"]}],
+            })),
         ),
         ("denies everybody that it allows", refused(json!({"deny": [{"who": {"anyone": true}}]}))),
         ("denies everybody that it allows", refused(json!({"deny": [{"where": ["0.0.0.0/0", "::/0"]}]}))),
         (
             "denies everybody that it allows",
-            refused(
-                json!({"allow": [{"what": {"paths": ["/a/b"], "methods": ["GET"]}}], "deny": [{"what": {"paths": ["/a"]}}]}),
-            ),
+            refused(json!({
+                "allow": [{"what": {"paths": ["/a/b"], "methods": ["GET"]}}],
+                "deny": [{"what": {"paths": ["/a"]}}],
+            })),
         ),
     ] {
         assert!(found.contains(says) && !found.contains('\n'), "{says}: {found}");
     }
     for value in [
         json!({"deny": [{"where": ["country:CH"]}]}),
-        json!({"allow": [{"who": {"emails": ["a@x.org"]}}, {"who": {"emails": ["b@x.org"]}}], "deny": [{"who": {"emails": ["a@x.org"]}}]}),
+        json!({
+            "allow": [{"who": {"emails": ["a@x.org"]}}, {"who": {"emails": ["b@x.org"]}}],
+            "deny": [{"who": {"emails": ["a@x.org"]}}],
+        }),
         json!({"allow": [{"who": {"groups": ["a"]}}], "deny": [{"who": {"groups": ["a"]}, "where": ["::/0"]}]}),
-        json!({"allow": [{"when": {"time_zone": "UTC", "weekly": [{}]}}], "deny": [{"when": {"time_zone": "UTC", "weekly": [{"days": ["mon"]}]}}]}),
+        json!({
+            "allow": [{"when": {"time_zone": "UTC", "weekly": [{}]}}],
+            "deny": [{"when": {"time_zone": "UTC", "weekly": [{"days": ["mon"]}]}}],
+        }),
         json!({"allow": [{"what": {"methods": ["GET", "POST"]}}], "deny": [{"what": {"methods": ["POST"]}}]}),
     ] {
         let document = document(&value);
@@ -366,12 +387,12 @@ fn documents_have_bounds_and_what_ran_out_is_still_read() {
     });
     assert!(document(&value).check(0).is_ok());
     let past = json!({"allow": [{"when": {"not_after": "2020-01-01T00:00:00Z"}}]});
-    assert!(!set(&[("old", past)]).decide(&anybody()).allowed);
+    assert!(!set(&[("old", past)]).decide(&unidentified()).allowed);
     let broken = PolicySet::compile(&[("x", "{")], &InlineAllow::default(), false).unwrap_err();
     assert!(broken.to_string().starts_with("policy \"x\": the policy cannot be read"), "{broken}");
-    assert_eq!(PolicySet::nobody().decide(&ann()).by, DecidedBy::Unreadable);
-    assert!(!PolicySet::nobody().decide(&ann()).allowed && !PolicySet::nobody().is_open());
-    assert!(!PolicySet::nobody().lets_somebody_in());
+    assert_eq!(PolicySet::deny_all().decide(&ann()).by, DecidedBy::Unreadable);
+    assert!(!PolicySet::deny_all().decide(&ann()).allowed && !PolicySet::deny_all().is_open());
+    assert!(!PolicySet::deny_all().can_admit());
 }
 
 // --- beside a plain evaluation -------------------------------------------------------------------------------------
@@ -411,7 +432,8 @@ fn rule() -> impl Strategy<Value = Value> {
         put("what", "ports", json!(what.2));
         if let Some((from, hours)) = when {
             let clock = |hour: u32| format!("{:02}:00", hour % 24);
-            rule["when"] = json!({"time_zone": "UTC", "weekly": [{"days": ["mon", "sun"], "from": clock(from), "to": clock(from + hours)}]});
+            let window = json!({"days": ["mon", "sun"], "from": clock(from), "to": clock(from + hours)});
+            rule["when"] = json!({"time_zone": "UTC", "weekly": [window]});
         }
         if let Some(places) = places {
             rule["where"] = json!(places);
@@ -420,11 +442,11 @@ fn rule() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether the rule matches, condition by condition, as documented; `doubt` is the result for unknown facts.
-fn means(rule: &PolicyRule, question: &Question<'_>, doubt: bool) -> bool {
+/// Whether the rule matches, condition by condition, as documented; `if_unknown` is the result for unknown facts.
+fn means(rule: &PolicyRule, question: &Question<'_>, if_unknown: bool) -> bool {
     let who = rule.who.clone().unwrap_or_default();
     let what = rule.what.clone().unwrap_or_default();
-    let names_somebody = emails_or_more(&who) || who.service_tokens.is_some();
+    let has_identity_conditions = emails_or_more(&who) || who.service_tokens.is_some();
     let person = question.person;
     let of = |list: &Option<Vec<String>>, value: Option<&str>| {
         list.as_ref().is_none_or(|list| value.is_some_and(|value| list.iter().any(|entry| entry == value)))
@@ -433,15 +455,15 @@ fn means(rule: &PolicyRule, question: &Question<'_>, doubt: bool) -> bool {
     let domains = who.email_domains.map(|list| list.iter().map(|domain| domain.as_str().to_owned()).collect());
     let providers = who.providers.map(|list| list.iter().map(|provider| provider.to_string()).collect());
     let in_group = |list: &Vec<String>| {
-        let doubt = doubt && person.is_some_and(|person| !person.groups_stated);
-        person.is_some_and(|person| person.groups.iter().any(|group| list.contains(group))) || doubt
+        let if_unknown = if_unknown && person.is_some_and(|person| !person.groups_stated);
+        person.is_some_and(|person| person.groups.iter().any(|group| list.contains(group))) || if_unknown
     };
     let is_private = ["10.0.0.1", "10.1.0.1", "::1"].contains(&question.address.to_string().as_str());
-    let doubt_of_place = doubt && !is_private;
+    let if_unknown_place = if_unknown && !is_private;
     let place = |rule: &Rule| match rule {
         Rule::Network(network) => network.contains(question.address),
-        Rule::Country(country) => question.country.map_or(doubt_of_place, |found| found == *country),
-        Rule::Asn(asn) => question.asn.map_or(doubt_of_place, |found| found == *asn),
+        Rule::Country(country) => question.country.map_or(if_unknown_place, |found| found == *country),
+        Rule::Asn(asn) => question.asn.map_or(if_unknown_place, |found| found == *asn),
     };
     let is_stranger = person.is_none() && question.service.is_none();
     let beneath = |pattern: &str| {
@@ -462,7 +484,7 @@ fn means(rule: &PolicyRule, question: &Question<'_>, doubt: bool) -> bool {
         && of(&providers, person.map(|person| person.provider))
         && of(&who.service_tokens, question.service)
         && who.groups.as_ref().is_none_or(in_group);
-    (if is_stranger && names_somebody { doubt } else { is_meant })
+    (if is_stranger && has_identity_conditions { if_unknown } else { is_meant })
         && rule.from.as_ref().is_none_or(|rules| rules.iter().any(place))
         && of(&what.methods, question.method)
         && what.paths.as_ref().is_none_or(|paths| paths.iter().any(|path| beneath(path.as_str())))
@@ -485,7 +507,9 @@ proptest! {
         stated in any::<bool>(),
         person in option::of((select(&EMAILS[..]), subsequence(&GROUPS, 0..3), select(&["corp", "home"][..]))),
         service in option::weighted(0.3, select(&["ci", "cd"][..])),
-        place in (select(&ADDRESSES[..]), option::of(select(&["CH", "DE"][..])), option::of(select(&[64_500_u32, 1][..]))),
+        place in (
+            select(&ADDRESSES[..]), option::of(select(&["CH", "DE"][..])), option::of(select(&[64_500_u32, 1][..])),
+        ),
         what in (select(&METHODS[..]), select(&["/", "/a", "/a/b/", "/x/b", "/ab"][..]), select(&[443_u16, 5432][..])),
         hour in 0_i64..(7 * 24),
     ) {
@@ -493,7 +517,10 @@ proptest! {
             .map(|(n, (allow, deny))| (format!("p{n}"), json!({"allow": allow, "deny": deny}))).collect();
         let named: Vec<(&str, Value)> = policies.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let compiled = compiled(&named, &inline.0, &inline.1, identity);
-        let groups: Vec<String> = person.as_ref().map(|(_, groups, _)| groups.iter().map(|g| (*g).to_owned()).collect()).unwrap_or_default();
+        let groups: Vec<String> = person
+            .as_ref()
+            .map(|(_, groups, _)| groups.iter().map(|g| (*g).to_owned()).collect())
+            .unwrap_or_default();
         let question = Question {
             now_unix: 1_800_000_000 + hour * 3_600,
             address: place.0.parse().unwrap(),
@@ -508,32 +535,37 @@ proptest! {
             port: what.2,
         };
         let documents: Vec<Document> = policies.iter().map(|(_, value)| document(value)).collect();
-        let found = |list: fn(&Document) -> &[PolicyRule], doubt: bool| {
-            documents.iter().any(|document| list(document).iter().any(|rule| means(rule, &question, doubt)))
+        let found = |list: fn(&Document) -> &[PolicyRule], if_unknown: bool| {
+            documents.iter().any(|document| list(document).iter().any(|rule| means(rule, &question, if_unknown)))
         };
         let denied = found(|document| &document.deny, true);
         let allowed = found(|document| document.allow.as_deref().unwrap_or_default(), false);
-        let own = question.person.is_some_and(|person| inline.0.contains(&person.email) || inline.1.contains(&person.domain));
-        let nobody = identity && question.person.is_none() && question.service.is_none();
+        let own = question
+            .person
+            .is_some_and(|person| inline.0.contains(&person.email) || inline.1.contains(&person.domain));
+        let is_unidentified = identity && question.person.is_none() && question.service.is_none();
         let asks = identity || !documents.is_empty();
         let decision = compiled.decide(&question);
-        prop_assert_eq!(decision.allowed, !nobody && !denied && (own || allowed || !asks), "{:?}", decision);
-        prop_assert!(!decision.allowed || compiled.lets_somebody_in() || !identity);
+        prop_assert_eq!(decision.allowed, !is_unidentified && !denied && (own || allowed || !asks), "{:?}", decision);
+        prop_assert!(!decision.allowed || compiled.can_admit() || !identity);
     }
 
     #[test]
     fn a_policy_refused_for_its_denials_admits_no_subject(
         allow in vec(rule(), 1..3), deny in vec(rule(), 1..3),
         email in select(&EMAILS[..]), groups in subsequence(&GROUPS, 0..3),
-        address in select(&ADDRESSES[..]), method in select(&METHODS[..]), path in select(&PATHS[..]), hour in 0_i64..168,
+        address in select(&ADDRESSES[..]), method in select(&METHODS[..]), path in select(&PATHS[..]),
+        hour in 0_i64..168,
     ) {
         let value = json!({"allow": allow, "deny": deny});
         if let Err(DocumentError::AllowsNobody { .. }) = document(&value).check(1_800_000_000) {
             let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
-            let person = PersonView { email, domain: email.split_once('@').unwrap().1, groups: &groups, groups_stated: true, provider: "corp" };
+            let domain = email.split_once('@').unwrap().1;
+            let person = PersonView { email, domain, groups: &groups, groups_stated: true, provider: "corp" };
             let question = Question {
                 now_unix: 1_800_000_000 + hour * 3_600, address: address.parse().unwrap(), person: Some(person),
-                country: "CH".parse().ok(), asn: Asn::new(64_500), method: Some(method), path: Some(path), ..anybody()
+                country: "CH".parse().ok(), asn: Asn::new(64_500), method: Some(method), path: Some(path),
+                ..unidentified()
             };
             prop_assert!(!set(&[("p", value)]).decide(&question).allowed);
         }
@@ -542,7 +574,8 @@ proptest! {
     #[test]
     fn no_text_is_too_strange(text in ".{0,200}", path in "[/a.%2fe;\\\\]{0,20}") {
         drop(Document::parse(&text));
-        let policy = set(&[("p", json!({"allow": [{"what": {"paths": ["/a/*"]}}], "deny": [{"what": {"paths": ["/e"]}}]}))]);
-        let _ = policy.decide(&Question { path: Some(&path), ..anybody() });
+        let document = json!({"allow": [{"what": {"paths": ["/a/*"]}}], "deny": [{"what": {"paths": ["/e"]}}]});
+        let policy = set(&[("p", document)]);
+        let _ = policy.decide(&Question { path: Some(&path), ..unidentified() });
     }
 }

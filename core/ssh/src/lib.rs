@@ -6,7 +6,11 @@
 //! ```
 //! # use std::{sync::Arc, time::Instant};
 //! # use sallyport_ssh_proto::{Answer, Config, Event, Server};
-//! # fn drive(server: &mut Server, received: &mut Vec<u8>, written: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+//! # fn drive(
+//! #     server: &mut Server,
+//! #     received: &mut Vec<u8>,
+//! #     written: &mut Vec<u8>,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! let done = server.handle_input(received, Instant::now())?;
 //! received.drain(..done);
 //! while let Some(event) = server.poll_event() {

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_is_asked_within_a_second_and_then_ever_less_often() {
+    fn an_awaited_peer_is_probed_within_a_second_and_then_ever_less_often() {
         assert_eq!(asks(Awaited::opening(), None), [500, 1_500, 3_500, 7_500, 15_500]);
         let mut awaited = Awaited::default();
         assert_eq!(asks(awaited, None), Vec::<u64>::new());

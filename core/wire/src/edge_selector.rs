@@ -22,7 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(3);
 pub const AVOIDED: Duration = Duration::from_secs(30);
 /// Number of slots beyond the wanted ones: slow attempts, and the replacement of another slot.
 const MAX_MORE_POSTS: usize = 3;
-/// Number of edges whose addresses and attempts are remembered.
+/// Bound on the edges of which addresses and attempts are remembered.
 const MAX_REMEMBERED: usize = 256;
 
 /// The target of an attempt.

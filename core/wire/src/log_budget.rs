@@ -1,6 +1,6 @@
 //! Rate limits of request records.
 //!
-//! Nobody reads thousands of lines a second, and sending them would cost as much as serving the requests.
+//! Thousands of lines a second are too many to read, and sending them would cost as much as serving the requests.
 
 use std::time::{Duration, Instant};
 
@@ -156,9 +156,13 @@ mod tests {
         let (mut own, mut common) = (LogBudget::new(start), LogBudget::new(start));
         let (mut here, mut elsewhere) = (LogShare::default(), LogShare::default());
         while common.take(start).is_some() {}
-        assert_eq!(here.take([&mut own, &mut common], start), Some(0), "the first is told of whatever others took");
+        assert_eq!(
+            here.take([&mut own, &mut common], start),
+            Some(0),
+            "the first report counts lines that others took"
+        );
         assert_eq!(here.take([&mut own, &mut common], start), None);
-        assert_eq!(own.tokens, MAX_LOGGED_BURST, "nothing was taken for what was not told of");
+        assert_eq!(own.tokens, MAX_LOGGED_BURST, "nothing was taken for lines that were not reported");
         let earned = start + Duration::from_millis(500);
         let sent = (0..100).filter_map(|_| here.take([&mut own, &mut common], earned)).collect::<Vec<_>>();
         assert_eq!(sent.len(), LOGGED_PER_SECOND as usize / 2);

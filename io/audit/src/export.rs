@@ -149,7 +149,10 @@ impl Carrier for SyslogCarrier {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.is_failing, true) {
-                        tracing::warn!(target = %self.target, %error, "the audit log cannot be sent to the syslog server: trying again later");
+                        tracing::warn!(
+                            target = %self.target, %error,
+                            "the audit log cannot be sent to the syslog server: trying again later"
+                        );
                     }
                     return sent;
                 }

@@ -114,12 +114,12 @@ impl Carrier for OtlpCarrier {
                 lines.len()
             }
             Outcome::Refused(why) => {
-                self.tell(&why);
+                self.log_failure(&why);
                 self.counters.lost.inc_by(count);
                 lines.len()
             }
             Outcome::Later(why) => {
-                self.tell(&why);
+                self.log_failure(&why);
                 0
             }
         }
@@ -137,9 +137,12 @@ impl OtlpCarrier {
         Self { target, counters, is_failing: false }
     }
 
-    fn tell(&mut self, why: &str) {
+    fn log_failure(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::warn!(target = %self.target, why, "the audit log cannot be sent to the collector: trying again later");
+            tracing::warn!(
+                target = %self.target, why,
+                "the audit log cannot be sent to the collector: trying again later"
+            );
         }
     }
 

@@ -36,7 +36,10 @@ pub(crate) fn recover(dir: &Path, key: &[u8; 32]) -> Result<Recovered, AuditErro
         }
     };
     if head.is_none() && !segments.is_empty() {
-        tracing::warn!(dir = %dir.display(), "the audit log has no valid head: a truncation of its end cannot be detected");
+        tracing::warn!(
+            dir = %dir.display(),
+            "the audit log has no valid head: a truncation of its end cannot be detected"
+        );
         gaps.push(gap("no-head", None, None));
     }
     let is_known = head.is_some();

@@ -103,7 +103,10 @@ impl Left {
     /// Removes the spool, whose events are in the log now.
     pub(crate) fn remove(self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "cannot remove a spool of events that are in the audit log already");
+            tracing::warn!(
+                %error, path = %self.path.display(),
+                "cannot remove a spool of events that are in the audit log already"
+            );
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct Writer {
     current: Option<Current>,
     gaps: Vec<AuditGap>,
     /// Lost events that a gap in the log has recorded.
-    told_lost: u64,
+    recorded_lost: u64,
     is_failing: bool,
     is_dirty: bool,
     looked: Instant,
@@ -101,7 +101,7 @@ impl Writer {
             mode: Mode::Log,
             current,
             gaps: recovered.gaps,
-            told_lost: 0,
+            recorded_lost: 0,
             is_failing: false,
             is_dirty: true,
             looked: Instant::now(),
@@ -112,7 +112,7 @@ impl Writer {
 
     /// Writes until all senders are dropped.
     pub(crate) fn run(mut self, receiver: &Receiver<Message>) {
-        self.tell_gaps();
+        self.record_gaps();
         loop {
             self.look_after();
             let mut batch = Vec::new();
@@ -146,7 +146,7 @@ impl Writer {
                 return;
             }
             Message::Flush(done) => {
-                self.tell_gaps();
+                self.record_gaps();
                 self.sync();
                 done
             }
@@ -171,7 +171,7 @@ impl Writer {
         }
         match &mut self.mode {
             Mode::Log => {
-                self.tell_gaps();
+                self.record_gaps();
                 self.append(events);
             }
             Mode::Closed => self.lose(events.len() as u64),
@@ -190,7 +190,7 @@ impl Writer {
         if !matches!(self.mode, Mode::Log) {
             return None;
         }
-        self.tell_gaps();
+        self.record_gaps();
         let is_written = self.write(events);
         self.sync();
         is_written.then(|| self.shared.head().seq)
@@ -201,16 +201,16 @@ impl Writer {
     }
 
     /// Records missing events before the next ones.
-    fn tell_gaps(&mut self) {
+    fn record_gaps(&mut self) {
         if !matches!(self.mode, Mode::Log) {
             return;
         }
         let lost = self.shared.counters.lost.get();
-        if lost > self.told_lost {
+        if lost > self.recorded_lost {
             let reason = if self.is_failing { "write-error" } else { "overflow" };
-            let gap = AuditGap { reason: reason.to_owned(), events: Some(lost - self.told_lost), bytes: None };
+            let gap = AuditGap { reason: reason.to_owned(), events: Some(lost - self.recorded_lost), bytes: None };
             if self.write(&[AuditEvent::gap(OffsetDateTime::now_utc(), None, gap)]) {
-                self.told_lost = lost;
+                self.recorded_lost = lost;
             }
         }
         while let Some(gap) = self.gaps.first().cloned() {
@@ -224,8 +224,8 @@ impl Writer {
     fn append(&mut self, events: Vec<AuditEvent>) {
         let count = events.len() as u64;
         // Lost events must be recorded first: nothing may follow without it.
-        let is_told = self.shared.counters.lost.get() == self.told_lost && self.gaps.is_empty();
-        if is_told && self.write(&events) {
+        let is_recorded = self.shared.counters.lost.get() == self.recorded_lost && self.gaps.is_empty();
+        if is_recorded && self.write(&events) {
             return;
         }
         self.lose(count);
@@ -325,7 +325,7 @@ impl Writer {
         }
         if self.looked.elapsed() >= SYNC_EVERY {
             self.looked = Instant::now();
-            self.tell_gaps();
+            self.record_gaps();
             self.sync();
         }
         if self.taken_in.is_none_or(|taken_in| taken_in.elapsed() >= TAKE_IN_EVERY) {
@@ -347,7 +347,7 @@ impl Writer {
             if !is_whole {
                 self.gaps.push(AuditGap { reason: "spool".to_owned(), events: None, bytes: None });
             }
-            self.tell_gaps();
+            self.record_gaps();
             let mut is_written = true;
             for batch in events.chunks(MAX_BATCH_EVENTS) {
                 is_written &= is_written && self.write(batch);
@@ -411,7 +411,7 @@ impl Writer {
     fn end(&mut self) {
         if matches!(self.mode, Mode::Log) {
             self.take_in_spools();
-            self.tell_gaps();
+            self.record_gaps();
             self.sync();
             self.current = None;
             self.shippings.drain(..).for_each(|shipping| shipping.end());

@@ -14,8 +14,8 @@ use tokio::sync::{broadcast, watch};
 
 use crate::{Directory, MAX_QUEUED_CHANGES, Orders};
 
-/// Number of edges whose last sign of life is remembered.
-const MAX_HEARD_EDGES: usize = 4_096;
+/// Bound on the edges of which the last sign of life is remembered.
+const MAX_SEEN_EDGES: usize = 4_096;
 
 /// A live edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ struct FleetMap {
     holders: HashMap<TunnelId, Vec<EdgeId>>,
     stale_since: Option<Instant>,
     /// Time of the last sign of life of each edge, including edges that left.
-    heard: HashMap<EdgeId, Instant>,
+    last_seen: HashMap<EdgeId, Instant>,
 }
 
 /// A change of the fleet; [`Fleet`] has the new state.
@@ -158,15 +158,15 @@ impl Fleet {
 
     /// Time of the last sign of life of the edge, if any arrived at this machine.
     #[must_use]
-    pub fn last_heard(&self, id: EdgeId) -> Option<Instant> {
-        self.read().heard.get(&id).copied()
+    pub fn last_seen(&self, id: EdgeId) -> Option<Instant> {
+        self.read().last_seen.get(&id).copied()
     }
 
     /// Records a sign of life of the edge.
-    pub(crate) fn record_heard(&self, id: EdgeId, now: Instant) {
+    pub(crate) fn record_seen(&self, id: EdgeId, now: Instant) {
         let mut map = self.map.write();
-        if map.heard.len() < MAX_HEARD_EDGES || map.heard.contains_key(&id) {
-            map.heard.insert(id, now);
+        if map.last_seen.len() < MAX_SEEN_EDGES || map.last_seen.contains_key(&id) {
+            map.last_seen.insert(id, now);
         }
     }
 

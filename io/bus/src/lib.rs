@@ -113,7 +113,7 @@ impl Routes {
             }
             maps.by_name.insert(route.name.clone(), route.id);
         }
-        self.shared.hints.tell(ConfigKey::Route(route.id));
+        self.shared.hints.notify(ConfigKey::Route(route.id));
         let _ = self.shared.changes.send(RouteChange::Changed(route));
     }
 
@@ -126,13 +126,13 @@ impl Routes {
                 maps.by_name.remove(&former.name);
             }
         }
-        self.shared.hints.tell(ConfigKey::Route(id));
+        self.shared.hints.notify(ConfigKey::Route(id));
         let _ = self.shared.changes.send(RouteChange::Removed(id));
     }
 
     /// Notifies subscribers of the unchanged route, which check again whether everything is up to date.
     pub fn notify_again(&self, id: SocketId) {
-        self.shared.hints.tell(ConfigKey::Route(id));
+        self.shared.hints.notify(ConfigKey::Route(id));
     }
 
     /// Number of changes. A result obtained after reading the version is valid while the version stays the same.
@@ -336,7 +336,7 @@ impl Default for Hints {
 }
 
 impl Hints {
-    fn tell(&self, key: ConfigKey) {
+    fn notify(&self, key: ConfigKey) {
         // There may be no receiver.
         let _ = self.0.send(key);
     }
@@ -354,14 +354,14 @@ impl SshLogins {
         let (account, login) = (login.account, Arc::new(login));
         self.by_account.write().insert(account, login);
         self.changed.send_replace(());
-        self.hints.tell(ConfigKey::SshLogin(account));
+        self.hints.notify(ConfigKey::SshLogin(account));
     }
 
     /// Removes the account's keys.
     pub fn remove(&self, account: AccountId) {
         self.by_account.write().remove(&account);
         self.changed.send_replace(());
-        self.hints.tell(ConfigKey::SshLogin(account));
+        self.hints.notify(ConfigKey::SshLogin(account));
     }
 
     /// Changes after each change of any account's keys from now on.
@@ -400,7 +400,7 @@ impl Identities {
     pub fn put_session(&self, session: LoginSession) {
         let id = session.id;
         self.sessions.write().insert(id, Arc::new(session));
-        self.hints.tell(ConfigKey::Session(id));
+        self.hints.notify(ConfigKey::Session(id));
     }
 
     /// Every login session, in no order.
@@ -421,16 +421,16 @@ impl Identities {
         let ended: Vec<_> = sessions.extract_if(|_, session| is_over(session)).map(|(id, _)| id).collect();
         drop(sessions);
         if !ended.is_empty() {
-            self.tell();
+            self.notify();
         }
-        ended.iter().for_each(|id| self.hints.tell(ConfigKey::Session(*id)));
+        ended.iter().for_each(|id| self.hints.notify(ConfigKey::Session(*id)));
         ended.len()
     }
 
     /// Ends these login sessions, known here or not: another control may have started them.
     pub fn end_these(&self, ids: &[LoginSessionId]) {
         self.end_sessions(|session| ids.contains(&session.id));
-        ids.iter().for_each(|id| self.hints.tell(ConfigKey::Session(*id)));
+        ids.iter().for_each(|id| self.hints.notify(ConfigKey::Session(*id)));
     }
 
     /// Adds or changes a service token.
@@ -442,15 +442,15 @@ impl Identities {
             *last = until.max(*last);
         }
         self.tokens.write().insert(id, Arc::new(token));
-        self.tell();
-        self.hints.tell(ConfigKey::Token(id));
+        self.notify();
+        self.hints.notify(ConfigKey::Token(id));
     }
 
     /// Revokes a service token.
     pub fn remove_token(&self, id: ServiceTokenId) {
         self.tokens.write().remove(&id);
-        self.tell();
-        self.hints.tell(ConfigKey::Token(id));
+        self.notify();
+        self.hints.notify(ConfigKey::Token(id));
     }
 
     /// Revokes every service token for which `is_over` holds.
@@ -459,9 +459,9 @@ impl Identities {
         let ended: Vec<_> = tokens.extract_if(|_, token| is_over(token)).map(|(id, _)| id).collect();
         drop(tokens);
         if !ended.is_empty() {
-            self.tell();
+            self.notify();
         }
-        ended.iter().for_each(|id| self.hints.tell(ConfigKey::Token(*id)));
+        ended.iter().for_each(|id| self.hints.notify(ConfigKey::Token(*id)));
     }
 
     /// The service token with this id; the caller checks secret and expiry.
@@ -484,7 +484,7 @@ impl Identities {
         self.changed.subscribe()
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 }

@@ -33,13 +33,13 @@ impl Orders {
     pub fn put(&self, orders: EdgeOrders) {
         let edge = orders.edge;
         self.by_edge.write().insert(edge, orders);
-        self.tell(edge);
+        self.notify(edge);
     }
 
     /// Removes the orders for an edge.
     pub fn remove(&self, edge: EdgeId) {
         self.by_edge.write().remove(&edge);
-        self.tell(edge);
+        self.notify(edge);
     }
 
     /// Replaces all orders by those of the store: the edges of the installation, and no others. Subscribers are not
@@ -56,9 +56,9 @@ impl Orders {
         self.changed.send_replace(());
     }
 
-    fn tell(&self, edge: EdgeId) {
+    fn notify(&self, edge: EdgeId) {
         self.changed.send_replace(());
-        self.hints.tell(ConfigKey::Edge(edge));
+        self.hints.notify(ConfigKey::Edge(edge));
     }
 
     /// The orders for the edge.

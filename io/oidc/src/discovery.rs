@@ -79,13 +79,13 @@ impl Discovery {
     }
 
     /// The summary of a test.
-    pub(crate) fn found(&self, keys: usize) -> Found {
+    pub(crate) fn metadata(&self, keys: usize) -> ProviderMetadata {
         let scopes = self.scopes_supported.as_ref();
-        Found {
+        ProviderMetadata {
             issuer: self.issuer.clone(),
             authorization_endpoint: self.authorization_endpoint.clone(),
             keys,
-            tells_of_logouts: self.backchannel_logout_supported,
+            sends_logout_tokens: self.backchannel_logout_supported,
             introspects: self.introspection_endpoint.is_some(),
             has_offline_access: scopes.is_some_and(|scopes| scopes.iter().any(|scope| scope == "offline_access")),
         }
@@ -99,7 +99,7 @@ impl Discovery {
 
 /// The result of testing a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ProviderMetadata {
     /// Its issuer; empty for providers without OpenID Connect.
     pub issuer: String,
     /// URL of the login.
@@ -107,7 +107,7 @@ pub struct Found {
     /// Number of usable signing keys.
     pub keys: usize,
     /// Whether it sends logout tokens.
-    pub tells_of_logouts: bool,
+    pub sends_logout_tokens: bool,
     /// Whether tokens can be introspected.
     pub introspects: bool,
     /// Whether it supports the scope `offline_access`, which some require for refresh tokens.

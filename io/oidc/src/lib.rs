@@ -14,10 +14,10 @@ mod providers;
 mod query;
 mod revalidation;
 
-pub use discovery::Found;
+pub use discovery::ProviderMetadata;
 pub use error::OidcError;
 pub use hook::{HookCall, HookError, MAX_HOOK_TRIES};
 pub use http::{CALL_TIMEOUT, MAX_ANSWER_BYTES, Reach};
-pub use providers::{Asks, Begin, Finish, MAX_CACHED_PROVIDERS, Providers};
+pub use providers::{AuthorizationRequest, AuthorizationResponse, MAX_CACHED_PROVIDERS, Prompt, Providers};
 pub use query::with_query;
 pub use revalidation::{CompletedLogin, LoginCheck, LogoutError, MAX_STORED_TOKEN_BYTES, ProviderTokens};

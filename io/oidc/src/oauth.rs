@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    Asks, Begin, Finish, OidcError,
+    AuthorizationRequest, AuthorizationResponse, OidcError, Prompt,
     discovery::ClientAuth,
     error::harmless,
     http::{Answer, Call, Http},
@@ -53,13 +53,13 @@ pub(crate) async fn exchange(
     http: &Http,
     client: ClientOf<'_>,
     endpoint: &str,
-    finish: &Finish<'_>,
+    response: &AuthorizationResponse<'_>,
 ) -> Result<Tokens, OidcError> {
     let parameters = vec![
         ("grant_type", "authorization_code"),
-        ("code", finish.code),
-        ("redirect_uri", finish.redirect_uri),
-        ("code_verifier", finish.verifier),
+        ("code", response.code),
+        ("redirect_uri", response.redirect_uri),
+        ("code_verifier", response.verifier),
     ];
     tokens(post(http, client, endpoint, "the exchange of its code", parameters).await?)
 }
@@ -150,19 +150,19 @@ fn places(config: &ProviderConfig) -> (String, String, String) {
 }
 
 /// The login URL of a provider without OpenID Connect.
-pub(crate) fn begin(config: &ProviderConfig, begin: &Begin<'_>) -> String {
+pub(crate) fn begin(config: &ProviderConfig, request: &AuthorizationRequest<'_>) -> String {
     let usual = if config.kind == ProviderKind::Github { "read:user user:email" } else { "email public_profile" };
     let scope = std::iter::once(usual).chain(config.scopes.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
     let mut parameters = vec![
         ("response_type", "code"),
         ("client_id", config.client_id.as_str()),
-        ("redirect_uri", begin.redirect_uri),
+        ("redirect_uri", request.redirect_uri),
         ("scope", &scope),
-        ("state", begin.state),
-        ("code_challenge", begin.challenge),
+        ("state", request.state),
+        ("code_challenge", request.challenge),
         ("code_challenge_method", "S256"),
     ];
-    if begin.asks != Asks::IfUnknown {
+    if request.prompt != Prompt::IfNeeded {
         parameters.push(match config.kind {
             ProviderKind::Github => ("prompt", "select_account"),
             _ => ("auth_type", "reauthenticate"),
@@ -176,10 +176,10 @@ pub(crate) async fn finish(
     http: &Http,
     config: &ProviderConfig,
     secret: &str,
-    finish: &Finish<'_>,
+    response: &AuthorizationResponse<'_>,
 ) -> Result<Claims, OidcError> {
     let (_, endpoint, api) = places(config);
-    let tokens = exchange(http, ClientOf { config, secret, auth: ClientAuth::Post }, &endpoint, finish).await?;
+    let tokens = exchange(http, ClientOf { config, secret, auth: ClientAuth::Post }, &endpoint, response).await?;
     let token = tokens.access_token.ok_or_else(|| OidcError::Answer {
         host: api.clone(),
         to: "the exchange of its code",

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     OidcError, Reach,
-    discovery::{CachedProvider, Discovery, Found},
+    discovery::{CachedProvider, Discovery, ProviderMetadata},
     http::{Call, Http, check_url},
     oauth::{self, ClientOf},
     query::with_query,
@@ -23,9 +23,9 @@ use crate::{
 /// Bound on cached providers; others are fetched each time.
 pub const MAX_CACHED_PROVIDERS: usize = 1_024;
 
-/// The start of a login.
+/// The parameters of an authorization request (RFC 6749 section 4.1.1), which starts a login.
 #[derive(Debug, Clone, Copy)]
-pub struct Begin<'a> {
+pub struct AuthorizationRequest<'a> {
     /// URL that the browser returns to.
     pub redirect_uri: &'a str,
     /// The `state` that the browser returns.
@@ -35,23 +35,23 @@ pub struct Begin<'a> {
     /// SHA-256 of the verifier, in base64url (RFC 7636 section 4.2).
     pub challenge: &'a str,
     /// Whether the provider asks the person.
-    pub asks: Asks,
+    pub prompt: Prompt,
 }
 
 /// Whether a provider asks for the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
+pub enum Prompt {
     /// Only if the person is not logged in there.
-    IfUnknown,
+    IfNeeded,
     /// In any case: the person has logged out here.
     Always,
     /// The person wants to log in as another identity.
-    ForAnother,
+    SelectAccount,
 }
 
-/// The return of a login.
+/// The parameters of an authorization response (RFC 6749 section 4.1.2), and what the start of the login stored.
 #[derive(Debug, Clone, Copy)]
-pub struct Finish<'a> {
+pub struct AuthorizationResponse<'a> {
     /// As at the start.
     pub redirect_uri: &'a str,
     /// The authorization code.
@@ -84,14 +84,14 @@ impl Providers {
     ///
     /// # Errors
     /// The provider cannot be reached, or its discovery document is invalid.
-    pub async fn begin(&self, config: &ProviderConfig, begin: Begin<'_>) -> Result<String, OidcError> {
+    pub async fn begin(&self, config: &ProviderConfig, request: AuthorizationRequest<'_>) -> Result<String, OidcError> {
         match config.kind {
-            ProviderKind::Github | ProviderKind::Facebook => Ok(oauth::begin(config, &begin)),
+            ProviderKind::Github | ProviderKind::Facebook => Ok(oauth::begin(config, &request)),
             ProviderKind::Local => Err(OidcError::NotAsked),
             ProviderKind::Oidc | ProviderKind::Google | ProviderKind::Microsoft => {
                 let cached = self.cached(config);
                 let discovery = cached.lock().await.discovery(&self.http, config).await?;
-                Ok(authorization_url(config, &discovery, &begin))
+                Ok(authorization_url(config, &discovery, &request))
             }
         }
     }
@@ -105,12 +105,12 @@ impl Providers {
         config: &ProviderConfig,
         name: &ProviderName,
         secret: &str,
-        finish: Finish<'_>,
+        response: AuthorizationResponse<'_>,
     ) -> Result<CompletedLogin, OidcError> {
         let (claims, tokens) = match config.kind {
             ProviderKind::Local => return Err(OidcError::NotAsked),
-            kind if kind.is_oidc() => self.finish_oidc(config, secret, &finish).await?,
-            _ => (oauth::finish(&self.http, config, secret, &finish).await?, ProviderTokens::default()),
+            kind if kind.is_oidc() => self.finish_oidc(config, secret, &response).await?,
+            _ => (oauth::finish(&self.http, config, secret, &response).await?, ProviderTokens::default()),
         };
         Ok(CompletedLogin { person: person(config, name, &claims)?, sid: session_of(&claims)?, tokens })
     }
@@ -119,18 +119,18 @@ impl Providers {
     ///
     /// # Errors
     /// The reason why it cannot be used.
-    pub async fn look(&self, config: &ProviderConfig) -> Result<Found, OidcError> {
+    pub async fn test(&self, config: &ProviderConfig) -> Result<ProviderMetadata, OidcError> {
         if config.kind == ProviderKind::Local {
             return Err(OidcError::NotAsked);
         }
         if !config.kind.is_oidc() {
             let authorization_endpoint = oauth::authorization_endpoint(config);
             check_url(&authorization_endpoint)?;
-            return Ok(Found {
+            return Ok(ProviderMetadata {
                 issuer: String::new(),
                 authorization_endpoint,
                 keys: 0,
-                tells_of_logouts: false,
+                sends_logout_tokens: false,
                 introspects: false,
                 has_offline_access: false,
             });
@@ -141,21 +141,21 @@ impl Providers {
         if keys == 0 {
             return Err(OidcError::Config("the provider has no signing keys".to_owned()));
         }
-        let found = discovery.found(keys);
+        let metadata = discovery.metadata(keys);
         *self.cached(config).lock().await = fresh;
-        Ok(found)
+        Ok(metadata)
     }
 
     async fn finish_oidc(
         &self,
         config: &ProviderConfig,
         secret: &str,
-        finish: &Finish<'_>,
+        response: &AuthorizationResponse<'_>,
     ) -> Result<(Claims, ProviderTokens), OidcError> {
         let cached = self.cached(config);
         let discovery = cached.lock().await.discovery(&self.http, config).await?;
         let issuer = config.oidc_issuer().unwrap_or_default();
-        let is_issuer = match finish.issuer {
+        let is_issuer = match response.issuer {
             Some(returned) => returned == issuer,
             None => !discovery.authorization_response_iss_parameter_supported,
         };
@@ -163,9 +163,9 @@ impl Providers {
             return Err(IdTokenError::Claim("iss").into());
         }
         let client = ClientOf { config, secret, auth: discovery.client_auth() };
-        let tokens = oauth::exchange(&self.http, client, &discovery.token_endpoint, finish).await?;
+        let tokens = oauth::exchange(&self.http, client, &discovery.token_endpoint, response).await?;
         let token = tokens.id_token.clone().ok_or(IdTokenError::Malformed)?;
-        let claims = self.id_claims(config, &token, Some(finish.nonce), finish.now).await?;
+        let claims = self.id_claims(config, &token, Some(response.nonce), response.now).await?;
         // Userinfo may lack the claims of the session.
         let sid = claims.get("sid").cloned();
         let access_token = tokens.access_token.clone();
@@ -174,7 +174,7 @@ impl Providers {
             Some(sid) => claims.insert("sid".to_owned(), sid),
             None => claims.remove("sid"),
         };
-        Ok((claims, ProviderTokens::of(tokens, finish.now)))
+        Ok((claims, ProviderTokens::of(tokens, response.now)))
     }
 
     /// The claims of an ID token that this provider has signed.
@@ -250,7 +250,7 @@ impl Providers {
     }
 }
 
-fn authorization_url(config: &ProviderConfig, discovery: &Discovery, begin: &Begin<'_>) -> String {
+fn authorization_url(config: &ProviderConfig, discovery: &Discovery, request: &AuthorizationRequest<'_>) -> String {
     let mut scopes = vec!["openid", "email", "profile"];
     // If groups are configured, their usual scope is requested if the provider supports it.
     if config.kind == ProviderKind::Oidc && config.groups_claim.is_some() && discovery.may_have_scope("groups") {
@@ -265,17 +265,17 @@ fn authorization_url(config: &ProviderConfig, discovery: &Discovery, begin: &Beg
     let mut parameters = vec![
         ("response_type", "code"),
         ("client_id", config.client_id.as_str()),
-        ("redirect_uri", begin.redirect_uri),
+        ("redirect_uri", request.redirect_uri),
         ("scope", &scope),
-        ("state", begin.state),
-        ("nonce", begin.nonce),
-        ("code_challenge", begin.challenge),
+        ("state", request.state),
+        ("nonce", request.nonce),
+        ("code_challenge", request.challenge),
         ("code_challenge_method", "S256"),
     ];
-    match begin.asks {
-        Asks::IfUnknown => {}
-        Asks::Always => parameters.push(("prompt", Discovery::login_prompt(config.kind))),
-        Asks::ForAnother => parameters.push(("prompt", discovery.switch_prompt(config.kind))),
+    match request.prompt {
+        Prompt::IfNeeded => {}
+        Prompt::Always => parameters.push(("prompt", Discovery::login_prompt(config.kind))),
+        Prompt::SelectAccount => parameters.push(("prompt", discovery.switch_prompt(config.kind))),
     }
     with_query(&discovery.authorization_endpoint, &parameters)
 }

@@ -40,7 +40,11 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, issuer: &str) 
     let request = String::from_utf8(request).unwrap();
     let body = if request.contains("openid-configuration") {
         format!(
-            r#"{{"issuer":"{issuer}","authorization_endpoint":"{issuer}/a","token_endpoint":"{issuer}/t","jwks_uri":"{issuer}/k"}}"#
+            concat!(
+                r#"{{"issuer":"{issuer}","authorization_endpoint":"{issuer}/a","token_endpoint":"{issuer}/t","#,
+                r#""jwks_uri":"{issuer}/k"}}"#
+            ),
+            issuer = issuer
         )
     } else {
         KEY.to_owned()
@@ -70,22 +74,26 @@ async fn a_provider_with_an_authority_of_its_own_is_believed_by_that_alone() {
     });
     let anywhere = Providers::new(Reach::Anywhere, "tests");
     let by_pem = ProviderConfig { ca_pem: Some(pem), ..config(&issuer) };
-    let found = anywhere.look(&by_pem).await.unwrap();
-    assert_eq!((found.issuer, found.keys), (issuer.clone(), 1), "a shared secret is no key, nor is what is not known");
+    let metadata = anywhere.test(&by_pem).await.unwrap();
+    assert_eq!(
+        (metadata.issuer, metadata.keys),
+        (issuer.clone(), 1),
+        "a shared secret is no key, nor is what is not known"
+    );
 
     let other = tempfile::tempdir().unwrap();
     let other = LocalCa::open_or_create(other.path(), "localhost").unwrap().root_pem().to_owned();
     for ca_pem in [None, Some(other)] {
-        let refused = anywhere.look(&ProviderConfig { ca_pem, ..config(&issuer) }).await.unwrap_err();
+        let refused = anywhere.test(&ProviderConfig { ca_pem, ..config(&issuer) }).await.unwrap_err();
         let is_told = matches!(&refused, OidcError::Unreachable { reason, .. } if reason.contains("certificate"))
             || matches!(&refused, OidcError::Config(reason) if reason.contains("root certificates"));
         assert!(is_told, "{refused}");
     }
     let broken = ProviderConfig { ca_pem: Some("-----BEGIN CERTIFICATE-----\nx".to_owned()), ..config(&issuer) };
-    assert!(matches!(anywhere.look(&broken).await, Err(OidcError::Config(_))));
+    assert!(matches!(anywhere.test(&broken).await, Err(OidcError::Config(_))));
 
     let public = Providers::new(Reach::Public, "tests");
-    assert_eq!(public.look(&by_pem).await.unwrap_err(), OidcError::Private { host: "id.localhost".to_owned() });
+    assert_eq!(public.test(&by_pem).await.unwrap_err(), OidcError::Private { host: "id.localhost".to_owned() });
 }
 
 #[tokio::test]
@@ -115,21 +123,21 @@ async fn answers_are_bounded_and_silence_ends() {
         }
     });
     let providers = Providers::new(Reach::Anywhere, "tests");
-    let refused = providers.look(&config(&issuer)).await.unwrap_err();
+    let refused = providers.test(&config(&issuer)).await.unwrap_err();
     assert!(
         matches!(&refused, OidcError::Answer { reason, .. } if reason.contains(&MAX_ANSWER_BYTES.to_string())),
         "{refused}"
     );
     // Many logins during an outage do not each wait for the provider.
-    let begin = sallyport_oidc::Begin {
+    let request = sallyport_oidc::AuthorizationRequest {
         redirect_uri: "https://l/",
         state: "s",
         nonce: "n",
         challenge: "c",
-        asks: sallyport_oidc::Asks::IfUnknown,
+        prompt: sallyport_oidc::Prompt::IfNeeded,
     };
     for _ in 0..20 {
-        assert!(providers.begin(&config(&issuer), begin).await.is_err());
+        assert!(providers.begin(&config(&issuer), request).await.is_err());
     }
     assert!(served.load(std::sync::atomic::Ordering::SeqCst) <= 10, "it is left alone for a while");
 }

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_carries_little_looks_at_no_clock() {
+    fn a_task_that_carries_few_bytes_reads_no_clock() {
         let mut weight = Weight::default();
         for _ in 0..LOOK_BYTES / 2 - 1 {
             assert!(!weight.judge(2, || panic!("it is no time to look")));

@@ -44,7 +44,7 @@ thread_local! {
     static HERE: Cell<u16> = const { Cell::new(0) };
 }
 
-/// Identifies the shard of a thread, so that resources watched in different shards can be told apart.
+/// Identifies the shard of a thread, so that resources watched in different shards can be distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ShardId(u16);
 
@@ -336,6 +336,6 @@ mod tests {
         shards.clone().spawn_unwatched(far.into_std().unwrap(), answer);
         drop(shards);
         let read = tokio::time::timeout(Duration::from_secs(20), near.read_u8()).await.unwrap();
-        assert!(read.is_err(), "nobody is there to answer any more");
+        assert!(read.is_err(), "there is no task to answer any more");
     }
 }

@@ -19,12 +19,12 @@ pub struct SshConfig {
     pub host_keys: Vec<PrivateKey>,
     /// Banner that clients display before the login.
     pub banner: Option<String>,
-    /// Hint for clients whose keys were all refused. It is sent as keyboard-interactive instructions without a prompt
-    /// (RFC 4256 section 3.2), followed by the refusal; clients that log in never see it.
+    /// Hint for clients after all their keys were refused. It is sent as keyboard-interactive instructions without a
+    /// prompt (RFC 4256 section 3.2), followed by the refusal; clients that log in never see it.
     pub login_hint: Option<String>,
     /// Lines at the start of every shell.
     pub greeting: Vec<String>,
-    /// Whether clients whose keys were refused may log in without one
+    /// Whether clients may log in without a key after their keys were refused
     /// ([`Credential::Guest`](crate::Credential::Guest)).
     pub guests: bool,
     /// Time of silence after which a client is probed.

@@ -198,13 +198,14 @@ impl Inner {
         let _ = self.login.set(Login { user: user.to_owned(), name });
     }
 
-    /// Marks the connection as logged in and calls `tell`; false, without the call, if the connection is over already.
-    pub(crate) fn logged_in(&self, tell: impl FnOnce()) -> bool {
+    /// Marks the connection as logged in and calls `on_login`; false, without the call, if the connection
+    /// is over already.
+    pub(crate) fn logged_in(&self, on_login: impl FnOnce()) -> bool {
         let mut life = lock(&self.life);
         if *life == Life::New {
             *life = Life::LoggedIn;
             self.has_logged_in.store(true, Ordering::Release);
-            tell();
+            on_login();
         }
         let is_logged_in = *life == Life::LoggedIn;
         drop(life);

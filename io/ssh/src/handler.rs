@@ -28,7 +28,8 @@ use crate::{
 
 /// The longest address of a forward, in bytes: the longest domain name (RFC 1035 section 2.3.4).
 const MAX_ADDRESS_BYTES: usize = 255;
-const NO_COMMANDS: &str = "this server runs no commands and transfers no files: it takes ssh -R only, for example ssh -R 80:localhost:8000\r\n";
+const NO_COMMANDS: &str = "this server runs no commands and transfers no files: it takes ssh -R only, for example \
+    ssh -R 80:localhost:8000\r\n";
 /// Line in the shell of a client without a forward request.
 const NO_FORWARD: &str = "nothing is forwarded yet: ask for it with -R, for example -R 80:localhost:8000";
 
@@ -240,7 +241,7 @@ impl Handler {
             Shown::Sha1(key) => {
                 if !std::mem::replace(&mut self.has_refused_sha1, true) {
                     count(&stats.sha1_refused);
-                    self.tell_of_sha1(&login.user, key);
+                    self.log_sha1_refusal(&login.user, key);
                 }
                 false
             }
@@ -248,7 +249,7 @@ impl Handler {
         }
     }
 
-    fn tell_of_sha1(&self, user: &str, key: &PublicKey) {
+    fn log_sha1_refusal(&self, user: &str, key: &PublicKey) {
         self.server.gate.refused_sha1(user, key, self.connection.peer());
     }
 

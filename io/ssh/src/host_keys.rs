@@ -46,7 +46,10 @@ pub enum HostKeyError {
         source: io::Error,
     },
     /// The key file has open permissions.
-    #[error("{} is open to other users (mode {mode:04o}): run chmod 600 on it, or replace it if someone read it", path.display())]
+    #[error(
+        "{} is open to other users (mode {mode:04o}): run chmod 600 on it, or replace it if someone read it",
+        path.display()
+    )]
     Open {
         /// The file.
         path: PathBuf,
@@ -55,8 +58,8 @@ pub enum HostKeyError {
     },
     /// The file is no unencrypted key of the right kind in OpenSSH's format.
     #[error(
-        "{} is no usable {wanted} key: {reason}; restore it from a backup, or remove it to make a new one (clients must \
-         then trust a host key anew)",
+        "{} is no usable {wanted} key: {reason}; restore it from a backup, or remove it to make a new one (clients \
+         must then trust a host key anew)",
         path.display()
     )]
     Key {

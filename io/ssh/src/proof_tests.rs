@@ -21,7 +21,7 @@ use sallyport_ssh_proto::{
 };
 use signature::Signer as _;
 
-const MESSAGE: &[u8] = b"what was said";
+const MESSAGE: &[u8] = b"what was signed";
 const CURVES: [EcdsaCurve; 3] = [EcdsaCurve::NistP256, EcdsaCurve::NistP384, EcdsaCurve::NistP521];
 
 fn new_key(algorithm: Algorithm) -> PrivateKey {
@@ -31,7 +31,7 @@ fn new_key(algorithm: Algorithm) -> PrivateKey {
 /// Checks that `signature` verifies for `MESSAGE` and `key`, and that altered ones do not.
 fn check(key: &KeyData, other: &KeyData, signature: &Signature) {
     assert!(proof::is_signed(key, MESSAGE, signature), "{key:?}");
-    assert!(!proof::is_signed(key, b"what was not said", signature), "{key:?}");
+    assert!(!proof::is_signed(key, b"what was not signed", signature), "{key:?}");
     assert!(!proof::is_signed(other, MESSAGE, signature), "{key:?}");
     for at in [0, signature.as_bytes().len() / 2, signature.as_bytes().len() - 1] {
         let mut blob = signature.as_bytes().to_vec();

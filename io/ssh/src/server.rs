@@ -208,7 +208,11 @@ impl ServerState {
                     if connection.forward_count() > 0 || *connection.streams.borrow() > 0 {
                         idle_since = Instant::now();
                     } else if idle_since.elapsed() >= self.config.idle {
-                        connection.ask_to_end("ended: there was no forward; use ssh -R 80:localhost:8000, for example", 1, Duration::ZERO);
+                        connection.ask_to_end(
+                            "ended: there was no forward; use ssh -R 80:localhost:8000, for example",
+                            1,
+                            Duration::ZERO,
+                        );
                     }
                 }
             }

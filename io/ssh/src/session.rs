@@ -228,7 +228,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 
     /// Writes the last output and lets the client read it: closing a connection with unread input would discard it.
-    fn poll_last_words(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_final_output(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write(cx))?;
         if let Some(closing) = self.closing.as_mut().filter(|closing| !closing.is_shut) {
             ready!(self.transport.poll_shutdown(cx))?;
@@ -258,7 +258,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Session<S> {
         let is_late = self.closing.as_mut().is_some_and(|closing| closing.until.as_mut().poll(cx).is_ready());
         if !is_late {
             // The connection is over, whether the output was read or not.
-            let _ = ready!(self.poll_last_words(cx));
+            let _ = ready!(self.poll_final_output(cx));
         }
         let error = self.closing.as_ref().and_then(|closing| closing.error);
         Poll::Ready(error.map_or(Ok(()), |error| Err(error.into())))

@@ -86,7 +86,8 @@ pub struct BrowserChange {
 /// `certutil` is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "browsers have certificate stores of their own, and the program that changes them is missing: install {CERTUTIL_PACKAGE}"
+    "browsers have certificate stores of their own, and the program that changes them is missing: install \
+     {CERTUTIL_PACKAGE}"
 )]
 pub struct NoCertutil;
 

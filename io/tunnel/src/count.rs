@@ -71,7 +71,7 @@ impl StreamCount {
 }
 
 impl StreamCount {
-    /// Sets the client whose share the stream counts in; `None` while the stream is idle.
+    /// Sets the client to which the stream is counted; `None` while the stream is idle.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         if let Some(share) = &mut self.share {
             share.set_client(client);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_answer_reaches_everybody_and_stands() {
+    async fn the_first_answer_reaches_every_waiter_and_stands() {
         let establishment = Establishment::default();
         assert_eq!(establishment.peek(), None);
         let waiting = tokio::spawn({

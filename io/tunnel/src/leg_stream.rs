@@ -29,7 +29,7 @@ pub(crate) trait LegHome: Send + Sync + 'static {
     fn take_back(self: Arc<Self>, leg: Leg);
 
     /// Whether a leg with a queued terminal frame is accepted: the home then sends that frame soon.
-    fn sends_last_words(&self) -> bool {
+    fn sends_terminal_frames(&self) -> bool {
         false
     }
 }
@@ -118,7 +118,7 @@ impl LegStream {
         }
     }
 
-    /// Sets the client whose share the stream counts in.
+    /// Sets the client to which the stream is counted.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         if let Some(count) = &mut self.count {
             count.set_client(client);
@@ -276,7 +276,7 @@ impl LegStream {
             if let Err(error) = ended {
                 return Poll::Ready(Err(self.lose(&error)));
             }
-            if self.home.sends_last_words() && self.settle_when(Leg::is_over) {
+            if self.home.sends_terminal_frames() && self.settle_when(Leg::is_over) {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -500,7 +500,7 @@ mod tests {
         // The peer reads no further than the opening.
         assert!(matches!(poll_fn(|cx| far.poll_next(cx)).await, Ok(LegEvent::Open(_))));
         if failed {
-            far.send_failed(&OpenFailure::new(FailureReason::Refused, "nobody")).unwrap();
+            far.send_failed(&OpenFailure::new(FailureReason::Refused, "refused")).unwrap();
         } else {
             far.send_reset(ResetCode::OriginReset).unwrap();
         }

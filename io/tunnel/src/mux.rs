@@ -43,7 +43,7 @@ pub(crate) struct Mux {
     /// Whether the state holds a new shard for the driver.
     is_called: AtomicBool,
     /// Copy of the session's flag.
-    is_doubtful: AtomicBool,
+    is_unresponsive: AtomicBool,
 }
 
 struct State {
@@ -119,7 +119,7 @@ impl Mux {
         Arc::new(Self {
             state: Mutex::new(state),
             is_called: AtomicBool::new(false),
-            is_doubtful: AtomicBool::new(false),
+            is_unresponsive: AtomicBool::new(false),
         })
     }
 
@@ -165,8 +165,8 @@ impl Mux {
         self.act(|session| session.ask_for_legs(count));
     }
 
-    pub(crate) fn tell_edges(&self, neighbours: &Neighbours) {
-        self.act(|session| session.tell_edges(neighbours));
+    pub(crate) fn announce_edges(&self, neighbours: &Neighbours) {
+        self.act(|session| session.announce_edges(neighbours));
     }
 
     pub(crate) fn go_away(&self, code: &str, message: &str) {
@@ -301,23 +301,23 @@ impl Mux {
     pub(crate) fn handle_input(&self, bytes: &[u8]) -> Result<(), sallyport_wire::Violation> {
         let mut state = self.lock();
         let taken = state.session.handle_input(bytes, now());
-        if self.is_doubtful() {
-            self.is_doubtful.store(state.session.is_doubtful(), Ordering::Relaxed);
+        if self.is_unresponsive() {
+            self.is_unresponsive.store(state.session.is_unresponsive(), Ordering::Relaxed);
         }
         taken
     }
 
     /// Probes the peer because a stream waits for its answer.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn check_liveness(&self) {
         let mut state = self.lock();
-        state.session.doubt(now());
+        state.session.check_liveness(now());
         // Also while the carrier accepts no data, because deadlines are earlier from now on.
         state.call_driver();
     }
 
     /// Whether the peer was probed a second ago and has been silent since.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.is_doubtful.load(Ordering::Relaxed)
+    pub(crate) fn is_unresponsive(&self) -> bool {
+        self.is_unresponsive.load(Ordering::Relaxed)
     }
 
     pub(crate) fn handle_timeout(&self) {
@@ -325,7 +325,7 @@ impl Mux {
         let now = now();
         if state.session.poll_timeout().is_some_and(|(at, _)| at <= now) {
             state.session.handle_timeout(now);
-            self.is_doubtful.store(state.session.is_doubtful(), Ordering::Relaxed);
+            self.is_unresponsive.store(state.session.is_unresponsive(), Ordering::Relaxed);
         }
     }
 
@@ -446,7 +446,7 @@ impl MuxStream {
         Self { mux, id, establishment, read_ended: false, finished: false, count }
     }
 
-    /// Sets the client whose share the stream counts in.
+    /// Sets the client to which the stream is counted.
     pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
         if let Some(count) = &mut self.count {
             count.set_client(client);

@@ -18,9 +18,9 @@ use crate::{leg::Leg, leg_stream::LegHome, life::LegRegistry, mux::now};
 const REQUEST_FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 /// Delay of a stream's terminal frame, which may travel with the opening of the next stream on its leg. Consecutive
 /// streams save a packet each; no peer waits for the frame, because the peer has sent its own.
-const LAST_WORD_TIME: Duration = Duration::from_millis(1);
+const TERMINAL_FRAME_DELAY: Duration = Duration::from_millis(1);
 /// Timeout of sending a terminal frame that does not leave at once.
-const LAST_WORD_SEND_TIME: Duration = Duration::from_secs(2);
+const TERMINAL_FRAME_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The legs of one session at the edge.
 pub(crate) struct LegPool {
@@ -122,7 +122,7 @@ impl LegPool {
         let ask = if died > 0 { inner.demand.on_leg_lost(open_total - excess, requested, now) } else { 0 };
         inner.ask(ask, now);
         drop(inner);
-        say_last_words(&mut gone);
+        flush_terminal_frames(&mut gone);
         ask
     }
 
@@ -134,13 +134,13 @@ impl LegPool {
             self.registry.end_all();
         }
         let mut idle = std::mem::take(&mut self.lock().idle);
-        say_last_words(&mut idle);
+        flush_terminal_frames(&mut idle);
         drop(idle);
     }
 
-    /// After [`LAST_WORD_TIME`], sends the terminal frames that did not travel with an opening.
-    async fn send_last_words(self: Arc<Self>) {
-        tokio::time::sleep(LAST_WORD_TIME).await;
+    /// After [`TERMINAL_FRAME_DELAY`], sends the terminal frames that did not travel with an opening.
+    async fn send_terminal_frames(self: Arc<Self>) {
+        tokio::time::sleep(TERMINAL_FRAME_DELAY).await;
         let mut slow = Vec::new();
         let mut inner = self.lock();
         inner.is_sending = false;
@@ -155,7 +155,7 @@ impl LegPool {
         for mut leg in slow {
             let pool = self.clone();
             tokio::spawn(async move {
-                let sent = tokio::time::timeout(LAST_WORD_SEND_TIME, poll_fn(|cx| leg.poll_flush(cx))).await;
+                let sent = tokio::time::timeout(TERMINAL_FRAME_TIMEOUT, poll_fn(|cx| leg.poll_flush(cx))).await;
                 if let Ok(Ok(())) = sent {
                     pool.take_back(leg);
                 }
@@ -165,7 +165,7 @@ impl LegPool {
 }
 
 /// Sends the queued terminal frames of these legs as far as possible without waiting.
-fn say_last_words(legs: &mut [Leg]) {
+fn flush_terminal_frames(legs: &mut [Leg]) {
     for leg in legs {
         // The leg is closed in any case, which also ends the stream.
         drop(leg.flush_now());
@@ -197,7 +197,7 @@ impl LegHome for LegPool {
         // Checked under the lock, which `close` takes after ending the registry.
         if self.registry.is_over() {
             drop(inner);
-            say_last_words(std::slice::from_mut(&mut leg));
+            flush_terminal_frames(std::slice::from_mut(&mut leg));
             return;
         }
         inner.idle.push(leg);
@@ -205,11 +205,11 @@ impl LegHome for LegPool {
         if has_unsent && !inner.is_sending && Handle::try_current().is_ok() {
             inner.is_sending = true;
             drop(inner);
-            spawn_near(self.send_last_words());
+            spawn_near(self.send_terminal_frames());
         }
     }
 
-    fn sends_last_words(&self) -> bool {
+    fn sends_terminal_frames(&self) -> bool {
         true
     }
 }

@@ -51,7 +51,7 @@ impl TunnelStream {
         self
     }
 
-    /// Sets the client whose share the stream counts in; `None` while the stream is idle.
+    /// Sets the client to which the stream is counted; `None` while the stream is idle.
     pub fn set_client(&mut self, client: Option<SocketAddr>) {
         match &mut self.inner {
             Inner::Leg(stream) => stream.set_client(client),

@@ -66,7 +66,7 @@ impl Watch {
                 return;
             }
             if self.awaited.looked() {
-                self.mux.doubt();
+                self.mux.check_liveness();
             }
             match self.awaited.look_after() {
                 Some(after) => alarm.sleep.as_mut().reset(Instant::now() + after),

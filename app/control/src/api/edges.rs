@@ -62,7 +62,7 @@ fn to_api(app: &App, edge: StoredEdge, figures: Option<(EdgeFigures, Duration)>)
     let seen = app.fleet.edge(edge.id);
     let (figures, took) = figures.unzip();
     let figures = figures.as_ref();
-    let heard = app.fleet.last_heard(edge.id).map(|at| Instant::now().saturating_duration_since(at).as_secs());
+    let heard = app.fleet.last_seen(edge.id).map(|at| Instant::now().saturating_duration_since(at).as_secs());
     let state = match &seen {
         _ if app.fleet.stale_since().is_some() => EdgeState::Unknown,
         Some(seen) if seen.card.state == Serving::Draining => EdgeState::Draining,

@@ -118,7 +118,7 @@ impl App {
 fn policies_of(route: &SocketRoute) -> PolicySet {
     PolicySet::of_route(route).unwrap_or_else(|error| {
         tracing::error!(socket = %route.id, %error, "a policy cannot be read: nobody is let in");
-        PolicySet::nobody()
+        PolicySet::deny_all()
     })
 }
 

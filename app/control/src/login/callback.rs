@@ -9,7 +9,7 @@ use axum::{
 use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, Purpose};
 use sallyport_model::{AccountId, ProviderName};
-use sallyport_oidc::{Finish, OidcError};
+use sallyport_oidc::{AuthorizationResponse, OidcError};
 use sallyport_store::LogoutSubject;
 use subtle::ConstantTimeEq as _;
 
@@ -125,7 +125,7 @@ async fn come_back(
         .next("Tell whoever runs the service.")
         .inside("the secret of a provider was sealed with another key: `sallyport provider edit` sets it again")
     })?;
-    let finish = Finish {
+    let authorization = AuthorizationResponse {
         redirect_uri: &app.redirect_uri(organisation, &name),
         code,
         issuer: parameters.get("iss").map(String::as_str),
@@ -133,7 +133,7 @@ async fn come_back(
         nonce: &login.nonce_text(),
         now: now.unix_seconds,
     };
-    let finished = app.providers.finish(&provider.config, &name, &secret, finish).await.map_err(|error| {
+    let finished = app.providers.finish(&provider.config, &name, &secret, authorization).await.map_err(|error| {
         if let OidcError::Person(refused) = &error {
             app.audit_login(organisation, "", name.as_str(), Some(&refused.to_string()));
         }

@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use sallyport_http::page::Escaped;
 use sallyport_identity::{LoginRequest, Purpose, safe_return_to, validate_session};
 use sallyport_model::{AccountId, IdentitySettings, ProviderId, ProviderKind};
-use sallyport_oidc::{Asks, Begin, OidcError, with_query};
+use sallyport_oidc::{AuthorizationRequest, OidcError, Prompt, with_query};
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -160,14 +160,14 @@ pub(super) async fn start(
             if wanted.is_some() || !(request.switch || (has_logged_out && one.config.kind != ProviderKind::Local)) =>
         {
             let provider = one.clone();
-            let asks = match (request.switch, has_logged_out) {
-                (true, _) => Asks::ForAnother,
-                (false, true) => Asks::Always,
-                (false, false) => Asks::IfUnknown,
+            let prompt = match (request.switch, has_logged_out) {
+                (true, _) => Prompt::SelectAccount,
+                (false, true) => Prompt::Always,
+                (false, false) => Prompt::IfNeeded,
             };
             match provider.config.kind {
                 ProviderKind::Local => app.begin_local(&headers, &provider, request),
-                _ => app.send_to(&headers, &service, provider, request, asks).await,
+                _ => app.send_to(&headers, &service, provider, request, prompt).await,
             }
         }
         several => Ok(chooser(&service, sealed, several, has_logged_out && !request.switch)),
@@ -270,7 +270,7 @@ impl App {
         service: &str,
         provider: StoredProvider,
         request: LoginRequest,
-        asks: Asks,
+        prompt: Prompt,
     ) -> Result<Response, LoginError> {
         let organisation = provider.organisation;
         let login = ProviderLogin {
@@ -284,14 +284,15 @@ impl App {
         };
         let (state, nonce) = (login.state_text(), login.nonce_text());
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(login.verifier_text()));
-        let begin = Begin {
+        let authorization = AuthorizationRequest {
             redirect_uri: &self.redirect_uri(organisation, &provider.name),
             state: &state,
             nonce: &nonce,
             challenge: &challenge,
-            asks,
+            prompt,
         };
-        let to = self.providers.begin(&provider.config, begin).await.map_err(|error| failed(&error, service))?;
+        let to =
+            self.providers.begin(&provider.config, authorization).await.map_err(|error| failed(&error, service))?;
         let mut response = see_other(&to)?;
         make_room(headers, &mut response);
         let sealed = self.seal(Purpose::ProviderLogin, &login)?;

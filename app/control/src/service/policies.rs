@@ -176,12 +176,12 @@ impl App {
         let (mut opened, mut closed) = (Vec::new(), Vec::new());
         for (before, after) in before.iter().zip(after).filter(|(before, after)| before.policies != after.policies) {
             check_bounds(&after.policies)?;
-            let set = |route| PolicySet::of_route(route).unwrap_or_else(|_| PolicySet::nobody());
+            let set = |route| PolicySet::of_route(route).unwrap_or_else(|_| PolicySet::deny_all());
             let (was, is) = (set(before), set(after));
             if is.is_open() && !was.is_open() && after.basic_auth.is_none() {
                 opened.push(self.dns_name(&after.name));
             }
-            if !is.lets_somebody_in() && was.lets_somebody_in() {
+            if !is.can_admit() && was.can_admit() {
                 closed.push(self.dns_name(&after.name));
             }
         }
@@ -224,7 +224,7 @@ impl App {
             http = socket.socket_type.is_http();
             port = socket.port.filter(|_| socket.socket_type != SocketType::Tls).unwrap_or(self.config.public_port);
             let route = self.store.route(socket.id).await?.ok_or_else(|| ApiError::not_found("socket"))?;
-            PolicySet::of_route(&route).unwrap_or_else(|_| PolicySet::nobody())
+            PolicySet::of_route(&route).unwrap_or_else(|_| PolicySet::deny_all())
         } else if let Some(policy) = &test.policy {
             let policy = self.find_policy(organisation, policy).await?;
             alone(policy.name.as_str(), &policy.document)?
@@ -343,7 +343,7 @@ pub(super) fn check_that_somebody_enters(
 ) -> Result<(), ApiError> {
     check_bounds(policies)?;
     let set = PolicySet::of(policies, identity).map_err(|error| ApiError::field("policies", error))?;
-    if set.lets_somebody_in() {
+    if set.can_admit() {
         return Ok(());
     }
     let names = policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>().join(", ");

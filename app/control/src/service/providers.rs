@@ -7,7 +7,7 @@ use sallyport_model::{
     AccountId, MAX_CLIENT_SECRET_BYTES, MIN_HOOK_SECRET_BYTES, PersonEmail, ProviderConfig, ProviderConfigError,
     ProviderId, ProviderKind, ProviderName, SocketRoute, SocketSettings,
 };
-use sallyport_oidc::Found;
+use sallyport_oidc::ProviderMetadata;
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 use serde::{Deserialize, Serialize};
 
@@ -253,7 +253,7 @@ impl App {
             let (works, detail) = self.test_local(provider).await;
             return ProviderFound { works, detail, authorization_endpoint: None, keys: None };
         }
-        match self.providers.look(config).await {
+        match self.providers.test(config).await {
             Ok(found) => ProviderFound {
                 works: true,
                 detail: if found.issuer.is_empty() {
@@ -294,8 +294,8 @@ impl App {
 }
 
 /// How logins end here after their end at the provider, in words.
-fn can_end(found: &Found, config: &ProviderConfig) -> String {
-    let tells = if found.tells_of_logouts { "tells of logouts" } else { "does not say that it tells of logouts" };
+fn can_end(found: &ProviderMetadata, config: &ProviderConfig) -> String {
+    let tells = if found.sends_logout_tokens { "tells of logouts" } else { "does not say that it tells of logouts" };
     let asked = match config.check_seconds() {
         None => "logins are not checked there".to_owned(),
         Some(seconds) => {

@@ -298,7 +298,7 @@ async fn an_account_that_is_refused_may_be_another() {
 }
 
 #[tokio::test]
-async fn every_group_counts_or_nobody_comes_in() {
+async fn every_group_counts_or_the_login_is_refused() {
     let claims = json!({"groups": ["eng", "r&d, special", "CN=leavers,OU=x"]});
     let (shop, fake, _) = Shop::with(json!({"groups_claim": "groups"}), claims, json!({})).await;
     let session = shop.in_browser(&mut Browser::default(), &fake).await;

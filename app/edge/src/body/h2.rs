@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::{Mutex, MutexGuard};
-use sallyport_http2::{Config, ErrorCode, Read, Server, Signal, StreamId};
+use sallyport_http2::{Config, ErrorCode, Piece, Server, Signal, StreamId};
 
 use super::{upload::BoxError, upload_meter::UploadMeter};
 
@@ -97,18 +97,18 @@ impl Body for Http2Body {
         }
         let stream = self.stream;
         let read = self.shared.with(|server| {
-            let read = server.read(stream);
-            if let (Read::Later, Some(reader)) = (&read, server.reader(stream)) {
+            let read = server.poll_body(stream);
+            if let (Piece::Missing, Some(reader)) = (&read, server.reader(stream)) {
                 reader.wait(cx);
             }
             read
         });
         Poll::Ready(match read {
-            Read::Data(data) => Some(Ok(Frame::data(data))),
-            Read::Trailers(fields) => Some(Ok(Frame::trailers(fields))),
-            Read::End => None,
-            Read::Later => return Poll::Pending,
-            Read::Failed(code) => {
+            Piece::Data(data) => Some(Ok(Frame::data(data))),
+            Piece::Trailers(fields) => Some(Ok(Frame::trailers(fields))),
+            Piece::End => None,
+            Piece::Missing => return Poll::Pending,
+            Piece::Failed(code) => {
                 self.has_failed = true;
                 Some(Err(stream_error(code)))
             }
@@ -116,17 +116,17 @@ impl Body for Http2Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.has_failed || self.shared.lock().server.is_read(self.stream)
+        self.has_failed || self.shared.lock().server.is_body_over(self.stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.shared.lock().server.unread_bytes(self.stream).map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.shared.lock().server.body_bytes_left(self.stream).map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
 impl Drop for Http2Body {
     fn drop(&mut self) {
-        let unread = self.shared.with(|server| server.leave_upload(self.stream));
+        let unread = self.shared.with(|server| server.release_body(self.stream));
         if let Some(meter) = &self.meter {
             meter.record_taken(unread);
         }

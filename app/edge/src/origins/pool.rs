@@ -588,7 +588,7 @@ impl SocketPool {
         let usable = |o: &Arc<Origin>| o.health_state().group() == group && o.is_usable() && tried.may_try(&o.number());
         // A failed origin is better than none.
         let Chosen { origin, why } = choice
-            .make(rotation, |o| usable(o) && !o.health_state().is_ejected() && !o.handle().is_doubtful())
+            .make(rotation, |o| usable(o) && !o.health_state().is_ejected() && !o.handle().is_unresponsive())
             .or_else(|| choice.make(rotation, usable))?;
         tried.record(origin.number());
         if let Some(why) = why {

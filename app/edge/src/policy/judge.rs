@@ -59,7 +59,7 @@ impl Judge {
             Err(error) => error.to_string(),
         };
         tracing::warn!(socket = %route.id, reason, "the policies of a socket cannot be evaluated: no client is admitted");
-        Some(Self { policies: PolicySet::nobody(), asks, socket_type: route.socket_type })
+        Some(Self { policies: PolicySet::deny_all(), asks, socket_type: route.socket_type })
     }
 
     /// The identity setting; `None` if the socket does not identify clients.

@@ -200,7 +200,7 @@ fn serve(dice: &mut Dice, kind: Kind, is_careless: bool, tally: &mut Tally) {
             Next::OtherOrigin => {}
             Next::Nothing => {
                 let is_certain = received == Received::Nothing && is_whole;
-                assert!(!is_certain, "what has reached nobody is tried elsewhere");
+                assert!(!is_certain, "a request that reached no origin is tried elsewhere");
                 break false;
             }
         }

@@ -79,7 +79,7 @@ fn half_of_the_origins_stay_and_the_last_one_does() {
 }
 
 #[test]
-fn who_finds_no_room_is_ejected_when_there_is() {
+fn a_failing_origin_beyond_the_bound_is_ejected_once_the_bound_allows_it() {
     let (mut state, config, clock) = (EjectionState::new(), config(), Clock::new());
     let full = PoolCount { origins: 4, ejected: 2 };
     for _ in 0..9 {

@@ -64,7 +64,7 @@ fn the_first_check_decides_and_then_it_takes_several() {
     }
     let down = HealthEvent::Down { why: CheckFailure::Connect, failures: 3 };
     assert_eq!(origin.check(Err(CheckFailure::Connect), millis(5)), Some(down));
-    assert_eq!(origin.check(Err(CheckFailure::Connect), millis(5)), None, "told once");
+    assert_eq!(origin.check(Err(CheckFailure::Connect), millis(5)), None, "reported once");
     assert_eq!(origin.state.last_failure(), Some(CheckFailure::Connect));
 
     let mut well = Checked::new(config());
@@ -151,7 +151,9 @@ proptest! {
 
     /// After the first check, the health changes exactly after as many consecutive checks as the threshold.
     #[test]
-    fn opinions_change_at_their_thresholds(outcomes in vec(any::<bool>(), 1..60), rise in 1u32..=10, fall in 1u32..=10) {
+    fn opinions_change_at_their_thresholds(
+        outcomes in vec(any::<bool>(), 1..60), rise in 1u32..=10, fall in 1u32..=10
+    ) {
         let config = HealthConfig { healthy_threshold: rise, unhealthy_threshold: fall, ..config() };
         let mut origin = Checked::new(config);
         let (mut is_up, mut against) = (outcomes[0], 0);

@@ -83,7 +83,7 @@ fn some_wait_for_the_rate_and_the_rest_is_refused() {
     assert_eq!(bucket.reserve(1, clock.0, secs(5), 3), Outcome::Refuse { retry_after: millis(400) }, "too many");
     assert_eq!(bucket.reserve(1, clock.0, millis(399), 9), Outcome::Refuse { retry_after: millis(400) }, "too long");
     assert_eq!(bucket.reserve(1, clock.0, millis(400), 9), Outcome::Wait(clock.0 + millis(400)));
-    assert_eq!(bucket.take(1, clock.0), Err(millis(500)), "nobody overtakes");
+    assert_eq!(bucket.take(1, clock.0), Err(millis(500)), "no later request overtakes");
     let mut slow = self::bucket(1, 1, &clock);
     assert_eq!(slow.charge(70, clock.0), secs(69));
     assert_eq!(slow.reserve(1, clock.0, secs(1_000), 1_000), Outcome::Refuse { retry_after: secs(70) }, "{MAX_WAIT:?}");
@@ -123,7 +123,7 @@ fn places_then_the_queue_then_no() {
 }
 
 #[test]
-fn who_waited_too_long_is_out() {
+fn a_request_that_waited_too_long_is_refused() {
     let (mut queue, mut clock) = (queue(1, 5), Clock::new());
     assert_eq!(queue.arrive(clock.0), Outcome::Admit);
     let first = waits(&mut queue, &clock);
@@ -134,7 +134,7 @@ fn who_waited_too_long_is_out() {
     clock.0 = first.until;
     assert_eq!(queue.leave(clock.0), Some(second), "the first one's time is up");
     assert_eq!(queue.leave(clock.0), None);
-    assert_eq!(queue.arrive(clock.0), Outcome::Admit, "it is in nobody's way");
+    assert_eq!(queue.arrive(clock.0), Outcome::Admit, "no other request waits");
     assert_eq!(queue.handle_timeout(clock.0), Some(first));
     assert_eq!(queue.handle_timeout(clock.0), None);
     assert_eq!((queue.poll_timeout(), queue.waiting()), (None, 0));

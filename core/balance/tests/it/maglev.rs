@@ -111,11 +111,11 @@ fn the_order_does_not_matter_and_twice_is_once() {
     assert!((0..SLOTS).all(|slot| table.lookup(slot) == other.lookup(slot)));
     let foreign = Maglev::new(&HashKey::new([0; 16]), &given).unwrap();
     let same = (0..SLOTS).filter(|slot| table.lookup(*slot) == foreign.lookup(*slot)).count();
-    assert!(same < LARGE_TABLE_SLOTS / 2, "without the secret nobody knows the table: {same} alike");
+    assert!(same < LARGE_TABLE_SLOTS / 2, "without the secret the table cannot be predicted: {same} alike");
 }
 
 #[test]
-fn who_loses_an_origin_is_shared_out() {
+fn the_slots_of_a_lost_origin_are_shared_out() {
     let table = table(&[1; 5]);
     let gone = id(2);
     let mut moved: HashMap<OriginId, usize> = HashMap::new();
@@ -126,7 +126,7 @@ fn who_loses_an_origin_is_shared_out() {
         if before == gone {
             *moved.entry(now).or_default() += 1;
         } else {
-            assert_eq!(now, before, "nobody else moves");
+            assert_eq!(now, before, "no other slot moves");
         }
     }
     assert_eq!(moved.len(), 4);

@@ -91,7 +91,9 @@ fn any_group() -> impl Strategy<Value = Group> {
 
 proptest! {
     #[test]
-    fn a_flow_is_served_by_a_group_that_can_whenever_there_is_one(groups in vec(any_group(), 0..8), roll in any::<u64>()) {
+    fn a_flow_is_served_by_a_group_that_can_whenever_there_is_one(
+        groups in vec(any_group(), 0..8), roll in any::<u64>()
+    ) {
         let can = groups.iter().any(|group| group.is_usable);
         match choose(&groups, roll) {
             Some(place) => {

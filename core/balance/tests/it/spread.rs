@@ -108,7 +108,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 #[test]
-fn who_is_asked_does_not_grow_with_the_number_while_somebody_is_idle() {
+fn the_number_of_checked_origins_does_not_grow_with_the_pool_while_an_origin_is_idle() {
     for count in [1, 64, 1_000] {
         let (mut rotation, pool, asked) = (Rotation::new(), origins(count), std::cell::Cell::new(0));
         for turn in 0..3 * count {
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn who_stays_is_served_evenly_whoever_comes_and_goes(events in vec(event(), 0..300)) {
+    fn origins_that_stay_get_even_shares_while_others_come_and_go(events in vec(event(), 0..300)) {
         let mut rotation = Rotation::new();
         let mut pool = origins(3);
         let stays: Vec<u32> = pool.iter().map(|origin| origin.key).collect();
@@ -179,7 +179,9 @@ proptest! {
     }
 
     #[test]
-    fn no_less_loaded_origin_is_passed_over(loads in vec(0u32..5, 1..10), usable in vec(any::<bool>(), 10), turns in 1usize..20) {
+    fn no_less_loaded_origin_is_passed_over(
+        loads in vec(0u32..5, 1..10), usable in vec(any::<bool>(), 10), turns in 1usize..20
+    ) {
         let mut rotation = Rotation::new();
         let pool: Vec<_> = loads.iter().zip(0..).map(|(load, key)| Origin { key, load: *load }).collect();
         let may = |origin: &Origin| usable[origin.key as usize];

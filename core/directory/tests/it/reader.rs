@@ -45,7 +45,7 @@ fn a_tunnel_is_known_once_written_and_gone_when_its_lease_expires() {
     let edge = card(1).edge;
     assert_eq!(changes(&mut reader), [Change::EdgeCame(card(1)), Change::TunnelCame(edge, presence(1, 0))]);
     assert_eq!(reader.edges().next().unwrap().tunnels, 1);
-    // Another edge is heard, this one is not.
+    // Beats of another edge arrive, those of this edge do not.
     for second in 1..5 {
         reader.handle_delivery(now + s(second));
         reader.handle_timeout(now + s(second));
@@ -223,7 +223,7 @@ fn an_edge_that_is_emptied_says_so_at_once_and_keeps_its_tunnels() {
     assert_eq!(changes(&mut reader), [Change::EdgeCame(draining.clone())]);
     assert_eq!(reader.tunnels(draining.edge).count(), 1);
     holder.handle_card(draining, now);
-    assert!(write(&mut holder, now).0.is_empty(), "what it has said it says no second time before its next beat");
+    assert!(write(&mut holder, now).0.is_empty(), "an entry is not written a second time before the next beat");
 }
 
 #[test]

@@ -74,9 +74,9 @@ fn something_happens(world: &mut World) {
 fn no_ghosts(world: &World) {
     let delay = Duration::from_millis(world.weather.most_delay_ms);
     for listener in &world.listeners {
-        let hears = listener.has_bus && listener.reader.stale_since(world.now).is_none();
+        let is_connected = listener.has_bus && listener.reader.stale_since(world.now).is_none();
         // A reader that was without the bus gives each edge one more term.
-        if !hears || world.now < listener.since + TERM + STEP {
+        if !is_connected || world.now < listener.since + TERM + STEP {
             continue;
         }
         for (at, node) in world.nodes.iter().enumerate() {
@@ -88,7 +88,7 @@ fn no_ghosts(world: &World) {
 }
 
 #[test]
-fn after_any_storm_everybody_knows_everything() {
+fn after_any_loss_of_messages_every_edge_knows_every_tunnel() {
     each_schedule(1, |seed| {
         let mut world = World::new(seed, 3, 3, begin());
         world.weather = Weather {
@@ -115,7 +115,7 @@ fn after_any_storm_everybody_knows_everything() {
 }
 
 #[test]
-fn a_living_tunnel_is_known_to_all_who_hear_within_the_time_that_messages_take() {
+fn a_live_tunnel_is_known_to_all_connected_edges_within_the_time_that_messages_take() {
     each_schedule(1, |seed| {
         let mut world = World::new(seed, 3, 3, begin());
         let most_delay_ms = world.dice.below(200);

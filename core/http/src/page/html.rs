@@ -26,7 +26,8 @@ footer{color:var(--soft);font-size:.85rem}footer code{padding:0;background:none}
 /// The style of forms and buttons.
 pub const FORM_STYLE: &str = "\
 h2{margin:1.75rem 0 .5rem;padding-top:1.25rem;border-top:1px solid var(--line);font-size:1.1rem;line-height:1.3}\
-form{margin:1rem 0}.acts form,form>:last-child{margin-bottom:0}.acts form{margin:0}label{display:block;margin:.75rem 0}ul{margin:.6rem 0;padding-left:1.2rem}\
+form{margin:1rem 0}.acts form,form>:last-child{margin-bottom:0}.acts form{margin:0}label{display:block;margin:.75rem 0}\
+ul{margin:.6rem 0;padding-left:1.2rem}\
 input{font:inherit;display:block;box-sizing:border-box;width:100%;margin-top:.2rem;padding:.5rem .65rem;\
 border:1px solid var(--edge);border-radius:8px;background:var(--card);color:var(--ink)}input[type=hidden]{display:none}\
 .acts{display:flex;flex-wrap:wrap;gap:.6rem;margin:1.1rem 0}\

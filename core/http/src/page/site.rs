@@ -13,12 +13,13 @@ pub const MAX_SITE_ICON_BYTES: usize = 8 * 1024;
 const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// The default mark, an open gate, in the colours of the page.
-const GATE: &str = "<svg class=\"mark\" viewBox=\"0 0 32 32\" aria-hidden=\"true\"><rect width=\"32\" height=\"32\" rx=\"7\"/>\
+const GATE: &str = "<svg class=\"mark\" viewBox=\"0 0 32 32\" aria-hidden=\"true\">\
+    <rect width=\"32\" height=\"32\" rx=\"7\"/>\
                     <path d=\"M8 26V15a8 8 0 0 1 16 0v11h-4V15a4 4 0 0 0-8 0v11z\"/></svg>";
 /// The default mark in a tab, with its own colours.
-const GATE_FILE: &[u8] = b"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 32 32\"><rect width=\"32\" height=\"32\" \
-                           rx=\"7\" fill=\"#a34a24\"/><path fill=\"#fff\" d=\"M8 26V15a8 8 0 0 1 16 0v11h-4V15a4 4 0 0 0-8 \
-                           0v11z\"/></svg>";
+const GATE_FILE: &[u8] = b"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 32 32\"><rect width=\"32\" \
+                           height=\"32\" rx=\"7\" fill=\"#a34a24\"/><path fill=\"#fff\" d=\"M8 26V15a8 8 0 0 1 16 \
+                           0v11h-4V15a4 4 0 0 0-8 0v11z\"/></svg>";
 
 /// The name and the mark of the installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +37,8 @@ pub enum SiteError {
     Name,
     /// The mark is too large for a page.
     #[error(
-        "the mark has {0} bytes, and {MAX_SITE_ICON_BYTES} are the most: an SVG picture or a PNG picture of 64 by 64 pixels fits"
+        "the mark has {0} bytes, and {MAX_SITE_ICON_BYTES} are the most: an SVG picture or a PNG picture of 64 by 64 \
+         pixels fits"
     )]
     TooLarge(usize),
     /// The mark is neither a PNG nor an SVG picture.

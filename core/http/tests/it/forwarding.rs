@@ -400,7 +400,9 @@ fn grpc_is_recognised_by_its_content_type() {
 proptest! {
     #[test]
     fn no_spelling_of_a_reserved_name_reaches_an_origin(
-        start in prop::sample::select(vec!["x-forwarded-", "x-auth-", "x-sallyport-", "sallyport-token-", "forwarded", "x-real-ip", "x-request-id"]),
+        start in prop::sample::select(vec![
+            "x-forwarded-", "x-auth-", "x-sallyport-", "sallyport-token-", "forwarded", "x-real-ip", "x-request-id",
+        ]),
         rest in "[a-z0-9]{1,6}",
         seed in vec((any::<bool>(), prop::sample::select(vec!['-', '_', '.', '~', '!'])), 32),
     ) {

@@ -12,7 +12,7 @@ mod request_encode;
 mod response_decode;
 
 pub use request_encode::{RequestBody, encode_request};
-pub use response_decode::{MAX_RESPONSE_FIELDS, MAX_RESPONSE_HEAD_BYTES, Response, ResponseHead, decode_response};
+pub use response_decode::{MAX_RESPONSE_FIELDS, MAX_RESPONSE_HEAD_BYTES, ReceivedHead, Response, decode_response};
 
 use crate::chunked::ChunkError;
 

@@ -34,7 +34,7 @@ pub struct Response {
 
 /// A decoded head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResponseHead {
+pub enum ReceivedHead {
     /// An informational response, such as `100 Continue` (RFC 9110 section 15.2). Another head follows.
     Informational(StatusCode),
     /// The final response.
@@ -54,7 +54,7 @@ pub fn decode_response(
     searched: &mut usize,
     method: &Method,
     fields: &mut HeaderMap,
-) -> Result<Option<ResponseHead>, ResponseError> {
+) -> Result<Option<ReceivedHead>, ResponseError> {
     if *searched == 0 {
         let blank = buf.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
         buf.advance(blank);
@@ -75,7 +75,7 @@ pub fn decode_response(
 }
 
 /// Parses a complete head.
-fn read_head(bytes: &Bytes, method: &Method, fields: &mut HeaderMap) -> Result<ResponseHead, ResponseError> {
+fn read_head(bytes: &Bytes, method: &Method, fields: &mut HeaderMap) -> Result<ReceivedHead, ResponseError> {
     let mut room = [const { MaybeUninit::uninit() }; MAX_RESPONSE_FIELDS];
     let mut head = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, &mut room);
@@ -86,7 +86,7 @@ fn read_head(bytes: &Bytes, method: &Method, fields: &mut HeaderMap) -> Result<R
     }
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(ResponseError::NotHttp)?;
     if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(ResponseHead::Informational(status));
+        return Ok(ReceivedHead::Informational(status));
     }
     fields.clear();
     fields.reserve(head.headers.len());
@@ -103,7 +103,7 @@ fn read_head(bytes: &Bytes, method: &Method, fields: &mut HeaderMap) -> Result<R
     let keeps_connection = status != StatusCode::SWITCHING_PROTOCOLS
         && framing != Framing::UntilClose
         && keeps_connection(fields, is_http10);
-    Ok(ResponseHead::Final(Response { status, framing, keeps_connection }))
+    Ok(ReceivedHead::Final(Response { status, framing, keeps_connection }))
 }
 
 /// The framing of the body (RFC 9112 section 6.3).

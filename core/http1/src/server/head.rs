@@ -11,7 +11,7 @@ use sallyport_http::{
 };
 
 use super::{
-    Limits, misplaced,
+    Config, misplaced,
     request::{FieldSpan, RequestLine},
 };
 use crate::{body::Framing, limits::MAX_METHOD_BYTES};
@@ -91,17 +91,17 @@ impl HeadDecoder {
     ///
     /// # Errors
     /// The head is refused. Each further call says so again.
-    pub(super) fn advance(&mut self, held: &[u8], limits: &Limits) -> Result<bool, RequestRefusal> {
+    pub(super) fn advance(&mut self, held: &[u8], config: &Config) -> Result<bool, RequestRefusal> {
         if self.outcome.is_none() {
-            self.outcome = self.read_lines(held, limits).transpose();
+            self.outcome = self.read_lines(held, config).transpose();
         }
         self.outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
     }
 
     /// Reads the lines that are whole; `None` while the last one is missing.
-    fn read_lines(&mut self, held: &[u8], limits: &Limits) -> Result<Option<()>, RequestRefusal> {
+    fn read_lines(&mut self, held: &[u8], config: &Config) -> Result<Option<()>, RequestRefusal> {
         loop {
-            let (bound, too_long) = self.line_bound(limits);
+            let (bound, too_long) = self.line_bound(config);
             let end = held.len().min(bound);
             let unread = held.get(self.scanned..end).unwrap_or_default();
             self.scanned += plain_run(unread);
@@ -122,43 +122,43 @@ impl HeadDecoder {
             let line = self.line_start..self.scanned;
             self.scanned += 2;
             self.line_start = self.scanned;
-            if self.take_line(held, line, limits)? {
+            if self.take_line(held, line, config)? {
                 return self.check_whole(held).map(Some);
             }
         }
     }
 
     /// Where the line under way must have ended, with its line end, and the refusal if it has not.
-    fn line_bound(&self, limits: &Limits) -> (usize, RequestRefusal) {
+    fn line_bound(&self, config: &Config) -> (usize, RequestRefusal) {
         if self.line.is_some() {
-            return (limits.max_head_bytes, RequestRefusal::HeadLong);
+            return (config.max_head_bytes, RequestRefusal::HeadLong);
         }
         // A method, a target and a version with their spaces and line end.
-        let line_bytes = MAX_METHOD_BYTES + 1 + limits.max_target_bytes + 1 + "HTTP/1.1\r\n".len();
+        let line_bytes = MAX_METHOD_BYTES + 1 + config.max_target_bytes + 1 + "HTTP/1.1\r\n".len();
         let bound = self.line_start + line_bytes;
-        if bound < limits.max_head_bytes {
+        if bound < config.max_head_bytes {
             (bound, RequestRefusal::TargetLong)
         } else {
-            (limits.max_head_bytes, RequestRefusal::HeadLong)
+            (config.max_head_bytes, RequestRefusal::HeadLong)
         }
     }
 
     /// Takes a line without its end; true for the empty line that ends the head.
-    fn take_line(&mut self, held: &[u8], line: Range<usize>, limits: &Limits) -> Result<bool, RequestRefusal> {
+    fn take_line(&mut self, held: &[u8], line: Range<usize>, config: &Config) -> Result<bool, RequestRefusal> {
         match (&self.line, line.is_empty()) {
             //= RFC 9112 section 2.2
             //# a server that is expecting to receive and parse a request-line SHOULD ignore at least one empty line
             (None, true) if !self.after_blank_line => self.after_blank_line = true,
-            (None, _) => self.line = Some(RequestLine::parse(held, line, limits)?),
+            (None, _) => self.line = Some(RequestLine::parse(held, line, config)?),
             (Some(_), true) => return Ok(true),
-            (Some(_), false) => self.take_field(held, line, limits)?,
+            (Some(_), false) => self.take_field(held, line, config)?,
         }
         Ok(false)
     }
 
-    fn take_field(&mut self, held: &[u8], line: Range<usize>, limits: &Limits) -> Result<(), RequestRefusal> {
+    fn take_field(&mut self, held: &[u8], line: Range<usize>, config: &Config) -> Result<(), RequestRefusal> {
         let field = &held[line.clone()];
-        if self.fields.len() == limits.max_header_count {
+        if self.fields.len() == config.max_header_count {
             return Err(RequestRefusal::TooManyFields);
         }
         if matches!(field.first(), Some(b' ' | b'\t')) {
@@ -235,7 +235,7 @@ impl HeadDecoder {
 
 impl RequestLine {
     /// Reads `method SP target SP version` (RFC 9112 section 3).
-    fn parse(held: &[u8], range: Range<usize>, limits: &Limits) -> Result<Self, RequestRefusal> {
+    fn parse(held: &[u8], range: Range<usize>, config: &Config) -> Result<Self, RequestRefusal> {
         let line = &held[range.clone()];
         let mut parts = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
@@ -247,8 +247,8 @@ impl RequestLine {
             b"HTTP/1.1" => false,
             b"HTTP/1.0" => true,
             //= RFC 9110 section 2.5
-            //# the recipient SHOULD process the message as if it was in the highest minor version within that major version
-            //# to which the recipient is conformant
+            //# the recipient SHOULD process the message as if it was in the highest minor version within that major
+            //# version to which the recipient is conformant
             [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => false,
             [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
                 return Err(RequestRefusal::Version);
@@ -261,7 +261,7 @@ impl RequestLine {
         if method == b"CONNECT" {
             return Err(RequestRefusal::Connect);
         }
-        if target.len() > limits.max_target_bytes {
+        if target.len() > config.max_target_bytes {
             return Err(RequestRefusal::TargetLong);
         }
         let target_start = range.start + method.len() + 1;

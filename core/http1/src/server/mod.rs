@@ -1,20 +1,21 @@
 //! HTTP/1.1 with a client, as a server: one connection.
 //!
-//! Servers of HTTP are lenient where a front door must not be: they take a bare line feed for a line end, and choose
-//! between lengths that contradict each other. A client that finds two servers with different readings smuggles requests
-//! past the first one. [`Server`] therefore reads by the letter of RFC 9112, and refuses what has two meanings.
+//! Many HTTP servers are lenient: they take a bare line feed for a line end, and choose between contradictory lengths.
+//! A client that finds two servers with different readings smuggles requests past the first one. [`Server`] therefore
+//! follows RFC 9112 strictly, and refuses bytes that have two meanings.
 //!
 //! ```text
-//!  bytes of the client ──> handle_input ──> poll_request ──> send_head ──> send_data ... finish ──> output
-//!                                           poll_body ...
+//!  client's bytes ──> handle_input ──> poll_request ──> send_head ──> send_data ... finish ──> output
+//!                                      poll_body ...
 //! ```
 //!
-//! A head is read once, line by line as it comes, and a byte is never looked at twice. A refused head comes out of
-//! [`Server::poll_request`] as an error in the place of a request, and is answered like one. Nothing behind it is read.
-//! The bytes behind a request wait until its response is finished: after `101 Switching Protocols` they belong to the
-//! other protocol ([`Server::into_unread`]).
+//! A head is read once, line by line as it arrives. For a refused head, [`Server::poll_request`] returns an error in
+//! the place of a request. The caller responds to both alike. Nothing behind a refused head is read. The bytes behind a
+//! request wait until its response is finished: after `101 Switching Protocols` they belong to the other protocol
+//! ([`Server::into_unread`]).
 //!
-//! The driver reads no more than [`Server::wants_input`] allows. That bounds what the server holds: one head, and one read.
+//! The driver reads no more than [`Server::wants_input`] allows. That bounds the server's memory: one head, and one
+//! read.
 
 mod head;
 mod output;
@@ -51,7 +52,7 @@ const MAX_AWAITED_REST_BYTES: u64 = 1024 * 1024;
 
 /// Bounds on a request's head that a program may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct Config {
     /// The longest head, in bytes. A longer one gets status 431.
     pub max_head_bytes: usize,
     /// The longest target, in bytes. A longer one gets status 414.
@@ -60,7 +61,7 @@ pub struct Limits {
     pub max_header_count: usize,
 }
 
-impl Default for Limits {
+impl Default for Config {
     fn default() -> Self {
         Self { max_head_bytes: MAX_HEAD_BYTES, max_target_bytes: MAX_TARGET_BYTES, max_header_count: MAX_HEADER_COUNT }
     }
@@ -102,7 +103,7 @@ pub struct ShortBody;
 /// One connection of a client.
 #[derive(Default)]
 pub struct Server {
-    limits: Limits,
+    config: Config,
     /// Bytes of the client that were not taken yet.
     input: BytesMut,
     receive: Receive,
@@ -155,8 +156,8 @@ enum Respond {
 impl Server {
     /// A new connection.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
-        Self { limits, ..Self::default() }
+    pub fn new(config: Config) -> Self {
+        Self { config, ..Self::default() }
     }
 
     // ---- what comes from the client
@@ -193,8 +194,8 @@ impl Server {
         }
     }
 
-    /// Whether more bytes of the client are of use: not behind a refusal, and not behind a whole head whose turn has not
-    /// come.
+    /// Whether to read more bytes of the client: not behind a refusal, and not behind a complete head that waits for
+    /// the response before it.
     pub fn wants_input(&mut self) -> bool {
         match (&self.receive, &self.respond) {
             (Receive::RefusedHead(_) | Receive::RefusedBody(_), _) | (_, Respond::Switched | Respond::Over) => false,
@@ -206,7 +207,7 @@ impl Server {
     /// Reads on in the head that came. Returns whether it is whole.
     fn read_head(&mut self) -> Result<bool, RequestRefusal> {
         // An idle connection allocates nothing.
-        if self.input.is_empty() { Ok(false) } else { busy(&mut self.busy).head.advance(&self.input, &self.limits) }
+        if self.input.is_empty() { Ok(false) } else { busy(&mut self.busy).head.advance(&self.input, &self.config) }
     }
 
     /// Reads on in the bytes that came. Returns whether [`Server::poll_request`] has a request or a refusal.
@@ -239,7 +240,7 @@ impl Server {
 
     fn take_head(&mut self) -> Result<NewRequest, RequestRefusal> {
         let Busy { head: decoder, room, .. } = busy(&mut self.busy);
-        decoder.advance(&self.input, &self.limits)?;
+        decoder.advance(&self.input, &self.config)?;
         let (Some(line), spans) = decoder.parts() else { return Err(RequestRefusal::RequestLine) };
         let bytes = self.input.split_to(decoder.bytes()).freeze();
         let head = request::build(&bytes, line, spans, std::mem::take(room))?;
@@ -292,8 +293,8 @@ impl Server {
         }
     }
 
-    /// Refuses the client's bytes from here on: no request follows. Between requests the refusal takes the place of the next
-    /// one.
+    /// Refuses the client's bytes from here on: no request follows. Between requests the refusal takes the place of the
+    /// next request.
     pub fn refuse(&mut self, refusal: RequestRefusal) {
         self.is_last = true;
         match (&self.receive, &self.respond) {
@@ -333,8 +334,8 @@ impl Server {
         }
     }
 
-    /// Lets no request follow the one under way: where the next one begins is not certain, or it is not wanted.
-    pub fn set_last(&mut self) {
+    /// Makes the current request the last one: where the next request begins is uncertain, or no other is wanted.
+    pub fn disable_keep_alive(&mut self) {
         self.is_last = true;
     }
 

@@ -60,8 +60,8 @@ pub(super) fn build(
 //# If the target URI's path component is empty, the client MUST send "/" as the path within the origin-form of
 //# request-target.
 //= RFC 9112 section 3.2.4
-//# If a proxy receives an OPTIONS request with an absolute-form of request-target in which the URI has an empty path and
-//# no query component, then the last proxy on the request chain MUST send a request-target of "*"
+//# If a proxy receives an OPTIONS request with an absolute-form of request-target in which the URI has an empty path
+//# and no query component, then the last proxy on the request chain MUST send a request-target of "*"
 fn with_path(method: &Method, rest: &[u8], target: Uri) -> Uri {
     let path = match rest.first() {
         None if *method == Method::OPTIONS => PathAndQuery::from_static("*"),

@@ -8,7 +8,7 @@ use sallyport_http1::{
         MAX_CHUNK_EXTENSION_BYTES, MAX_CHUNK_LINE_BYTES, MAX_HEAD_BYTES, MAX_HEADER_COUNT, MAX_TARGET_BYTES,
         MAX_TRAILER_BYTES, MAX_TRAILER_COUNT,
     },
-    server::{Limits, Phase, Server},
+    server::{Config, Phase, Server},
 };
 
 use crate::drive::{Driven, respond, written};
@@ -67,7 +67,7 @@ fn several_requests_pass_one_after_another() {
 fn a_head_is_held_until_it_is_complete() {
     let first = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
     let second = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let mut driven = Driven::new(Limits::default());
+    let mut driven = Driven::new(Config::default());
     assert_eq!(driven.server.phase(), Phase::Idle);
     driven.feed(&first[..first.len() - 1]);
     assert_eq!((driven.accepted_bytes(), driven.server.phase()), (first.len() - 1, Phase::Body));
@@ -304,7 +304,7 @@ fn heads_are_bounded() {
         "never more than this is held"
     );
 
-    let small = Limits { max_head_bytes: 60, max_target_bytes: 10, max_header_count: 2 };
+    let small = Config { max_head_bytes: 60, max_target_bytes: 10, max_header_count: 2 };
     let verdict = |text: &str| {
         let mut driven = Driven::new(small);
         driven.feed(text.as_bytes());
@@ -409,7 +409,7 @@ const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, 
 
 #[test]
 fn bytes_behind_a_request_are_not_read_before_its_response() {
-    let mut server = Server::new(Limits::default());
+    let mut server = Server::new(Config::default());
     server.handle_input(format!("{UPGRADE}\u{81}anything\0").as_bytes());
     assert!(server.poll_request().unwrap().is_ok());
     assert_eq!((server.phase(), server.unread_bytes()), (Phase::Response, 11));
@@ -423,7 +423,7 @@ fn bytes_behind_a_request_are_not_read_before_its_response() {
 
 #[test]
 fn a_declined_upgrade_leaves_an_ordinary_connection() {
-    let mut server = Server::new(Limits::default());
+    let mut server = Server::new(Config::default());
     let next = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     server.handle_input(format!("{UPGRADE}{next}\0").as_bytes());
     assert!(server.poll_request().unwrap().is_ok());
@@ -456,7 +456,7 @@ fn requests_that_are_almost_an_upgrade_are_ordinary() {
 
 #[test]
 fn a_refused_connection_has_one_response() {
-    let mut server = Server::new(Limits::default());
+    let mut server = Server::new(Config::default());
     server.handle_input(b"\0");
     assert!(server.poll_request().unwrap().is_err());
     assert!(server.poll_request().is_none(), "the refusal comes once");

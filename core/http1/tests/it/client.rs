@@ -8,7 +8,7 @@ use sallyport_http::{
 };
 use sallyport_http1::{
     BodyDecoder, Framing, Piece, announced_trailers, chunk_start,
-    client::{RequestBody, Response, ResponseError, ResponseHead, decode_response, encode_request},
+    client::{ReceivedHead, RequestBody, Response, ResponseError, decode_response, encode_request},
     write_last_chunk,
 };
 
@@ -75,8 +75,8 @@ fn advance(
     while body.is_none() {
         match decode_response(buf, searched, method, fields)? {
             None => return Ok(()),
-            Some(ResponseHead::Informational(status)) => read.informational.push(status.as_u16()),
-            Some(ResponseHead::Final(response)) => {
+            Some(ReceivedHead::Informational(status)) => read.informational.push(status.as_u16()),
+            Some(ReceivedHead::Final(response)) => {
                 read.head = Some((response, listed(fields)));
                 *body = Some(BodyDecoder::of_response(response.framing));
             }
@@ -275,12 +275,12 @@ fn informational_heads_leave_the_fields_unchanged() {
     let mut fields = HeaderMap::from_iter([(HeaderName::from_static("host"), HeaderValue::from_static("a"))]);
     for status in [StatusCode::CONTINUE, StatusCode::EARLY_HINTS] {
         let head = decode_response(&mut buf, &mut 0, &Method::GET, &mut fields);
-        assert_eq!(head, Ok(Some(ResponseHead::Informational(status))));
+        assert_eq!(head, Ok(Some(ReceivedHead::Informational(status))));
     }
     assert_eq!(decode_response(&mut buf, &mut 0, &Method::GET, &mut fields), Ok(None));
     assert_eq!(fields["host"], "a");
     buf.extend_from_slice(b"HTTP/1.1 204 No Content\r\nx: y\r\n\r\n");
-    assert!(matches!(decode_response(&mut buf, &mut 0, &Method::GET, &mut fields), Ok(Some(ResponseHead::Final(_)))));
+    assert!(matches!(decode_response(&mut buf, &mut 0, &Method::GET, &mut fields), Ok(Some(ReceivedHead::Final(_)))));
     assert_eq!(listed(&fields), [("x".to_owned(), b"y".to_vec())]);
 }
 
@@ -288,7 +288,7 @@ fn informational_heads_leave_the_fields_unchanged() {
 fn small_bodies_are_returned_in_one_piece_without_a_copy() {
     let mut buf = BytesMut::from(&b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"[..]);
     let address = buf[buf.len() - 5..].as_ptr();
-    let Ok(Some(ResponseHead::Final(response))) =
+    let Ok(Some(ReceivedHead::Final(response))) =
         decode_response(&mut buf, &mut 0, &Method::GET, &mut HeaderMap::new())
     else {
         panic!("no response");

@@ -4,7 +4,7 @@ use http::{HeaderMap, StatusCode};
 use sallyport_http::RequestRefusal;
 use sallyport_http1::{
     Piece,
-    server::{Limits, Phase, ResponseHead, Server},
+    server::{Config, Phase, ResponseHead, Server},
 };
 
 /// A server with the results for the bytes so far.
@@ -20,9 +20,9 @@ pub(crate) struct Driven {
 }
 
 impl Driven {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         Self {
-            server: Server::new(limits),
+            server: Server::new(config),
             fed: 0,
             log: Vec::new(),
             refusal: None,
@@ -33,7 +33,7 @@ impl Driven {
 
     /// Feeds these bytes at once to a server with default limits.
     pub(crate) fn of(bytes: impl AsRef<[u8]>) -> Self {
-        let mut driven = Self::new(Limits::default());
+        let mut driven = Self::new(Config::default());
         driven.feed(bytes.as_ref());
         driven
     }

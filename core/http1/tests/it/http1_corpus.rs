@@ -32,7 +32,8 @@ const CONNECTIONS: [(&str, u8, &str); 14] = [
     (
         "upgrade",
         7,
-        "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\
+         GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     ),
     ("old", 255, "GET http://a/ HTTP/1.0\r\n\r\n"),
     ("empty-lines", 0, "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n\r\n"),

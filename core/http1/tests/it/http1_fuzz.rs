@@ -1,6 +1,6 @@
 //! The property of all input: the server reads the same in pieces of any size.
 
-use sallyport_http1::server::Limits;
+use sallyport_http1::server::Config;
 
 use crate::drive::Driven;
 
@@ -11,7 +11,7 @@ const MAX_INPUT: usize = 16_384;
 pub(crate) fn http1_input(data: &[u8]) {
     let Some((size, bytes)) = data[..data.len().min(MAX_INPUT)].split_first() else { return };
     let whole = Driven::of(bytes);
-    let mut cut = Driven::new(Limits::default());
+    let mut cut = Driven::new(Config::default());
     for piece in bytes.chunks(1 + usize::from(*size)) {
         if cut.refusal.is_some() {
             break;

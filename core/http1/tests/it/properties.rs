@@ -2,12 +2,12 @@
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use sallyport_http::RequestRefusal;
-use sallyport_http1::server::{Limits, Server};
+use sallyport_http1::server::{Config, Server};
 
 use crate::{drive::Driven, reference};
 
 /// Limits that random input reaches.
-const LIMITS: Limits = Limits { max_head_bytes: 400, max_target_bytes: 16_384, max_header_count: 100 };
+const LIMITS: Config = Config { max_head_bytes: 400, max_target_bytes: 16_384, max_header_count: 100 };
 
 /// Feeds pieces to a server. Returns how many bytes are accepted, why the rest is refused, and the log. Checks the
 /// bound on unread bytes.
@@ -79,7 +79,8 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;x\r\na\r\nB\r\n01234567890\r\n0\r\nX: y\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;x\r\na\r\n\
+         B\r\n01234567890\r\n0\r\nX: y\r\n\r\n",
     ];
     prop_oneof![
         6 => select(words).prop_map(|text| text.as_bytes().to_vec()),
@@ -165,7 +166,7 @@ proptest! {
 #[test]
 fn a_head_in_pieces_is_parsed_once() {
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(60_000));
-    let mut server = Server::new(Limits::default());
+    let mut server = Server::new(Config::default());
     let (host, last) = (head.find("a\r\n").unwrap(), head.len() - 1);
     server.handle_input(&head.as_bytes()[..last]);
     assert!(!server.advance());

@@ -6,7 +6,7 @@ use sallyport_http::RequestRefusal;
 use sallyport_http1::{
     Framing, Piece,
     limits::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES},
-    server::{Limits, NewRequest, Phase, ResponseHead, Server},
+    server::{Config, NewRequest, Phase, ResponseHead, Server},
 };
 
 use crate::drive::{Driven, written};
@@ -24,7 +24,7 @@ fn fields(all: &[(&str, &str)]) -> HeaderMap {
 
 /// A server that has read its first request.
 fn read(bytes: &str) -> (NewRequest, Server) {
-    let mut server = Server::new(Limits::default());
+    let mut server = Server::new(Config::default());
     // Recycled fields must not appear in the request.
     server.recycle(fields(&[("old", "1")]));
     server.handle_input(bytes.as_bytes());
@@ -52,7 +52,7 @@ fn a_leading_empty_line_is_skipped() {
     assert_eq!((request.head.method.as_str(), request.framing), ("GET", Framing::Length(0)));
     assert_eq!(server.into_unread(), "\r\n");
     for part in ["", "\r\n", "\r\nGET / HTTP/1.1\r\nHost: a\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r"] {
-        let mut server = Server::new(Limits::default());
+        let mut server = Server::new(Config::default());
         server.handle_input(part.as_bytes());
         assert!(server.poll_request().is_none());
         assert_eq!(server.into_unread(), part, "nothing of it is consumed");

@@ -54,7 +54,7 @@ impl Decoder {
     }
 
     /// Decodes a complete header block (RFC 7541 section 3.2), and passes each field to `field` with its size as in RFC
-    /// 9113 section 6.5.2: name, value and 32 bytes. Fields come in order and unchecked; the caller assembles the
+    /// 9113 section 6.5.2: name, value and 32 bytes. Fields are in order and unchecked; the caller assembles the
     /// request.
     ///
     /// After `field` breaks, the rest of the block is decoded only for the dynamic table.

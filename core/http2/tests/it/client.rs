@@ -144,7 +144,7 @@ impl Tested {
             let bytes: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
             let part = bytes.len().div_ceil(2);
             self.came.extend_from_slice(&bytes[..part]);
-            self.server.written(part);
+            self.server.mark_written(part);
         }
         let mut frames = Vec::new();
         let mut rest = std::mem::take(&mut self.came);
@@ -162,7 +162,7 @@ impl Tested {
     pub(crate) fn fails(&mut self, code: ErrorCode) {
         assert_eq!(self.server.failure(), Some(code));
         assert!(self.server.is_over());
-        assert_eq!(self.server.faults().pop(), Some((Fault::Connection(code), 1)), "the last thing that is told");
+        assert_eq!(self.server.faults().pop(), Some((Fault::Connection(code), 1)), "the last reported error");
         let last = self.frames().pop().expect("a last frame");
         assert_eq!((last.kind, &last.payload[4..]), (GOAWAY, &code.0.to_be_bytes()[..]));
     }
@@ -172,7 +172,7 @@ impl Tested {
         let expected = Frame { kind: RST_STREAM, flags: 0, stream, payload: code.0.to_be_bytes().to_vec() };
         assert_eq!(self.frames(), [expected]);
         assert_eq!(self.server.failure(), None);
-        assert!(self.server.is_gone(stream));
+        assert!(self.server.is_reset(stream));
         let is_fault = ![ErrorCode::NO_ERROR, ErrorCode::CANCEL, ErrorCode::INTERNAL_ERROR].contains(&code);
         assert_eq!(self.server.faults(), if is_fault { vec![(Fault::Stream(code), 1)] } else { Vec::new() });
     }

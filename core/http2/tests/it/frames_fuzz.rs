@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use sallyport_http2::{Config, NewRequest, Read, Room, Server, Signal, StreamId};
+use sallyport_http2::{Config, NewRequest, Piece, Room, Server, Signal, StreamId};
 
 const CONFIG: Config = Config {
     max_concurrent_streams: 10,
@@ -20,16 +20,16 @@ const ACTIONS: u8 = 0xf0;
 
 /// Ignores notifications: everything is checked after each step.
 #[derive(Debug, Default)]
-struct Nobody;
+struct NoSignal;
 
-impl Signal for Nobody {
+impl Signal for NoSignal {
     fn signal(&mut self) {}
 }
 
 /// Checks one connection: pieces of input, and actions in between.
 pub(crate) fn frames_input(data: &[u8]) {
     let mut data = &data[..data.len().min(MAX_INPUT)];
-    let mut server: Server<Nobody> = Server::new(CONFIG);
+    let mut server: Server<NoSignal> = Server::new(CONFIG);
     server.handle_input(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     let (mut serving, mut came, mut taken) = (Vec::new(), 0_usize, 0_usize);
     while let Some((first, rest)) = data.split_first() {
@@ -53,35 +53,35 @@ pub(crate) fn frames_input(data: &[u8]) {
     }
     server.abandon();
     for stream in serving {
-        server.leave_upload(stream);
-        server.leave_answer(stream);
+        server.release_body(stream);
+        server.release_response(stream);
     }
-    assert!(server.is_idle() || server.is_over(), "what nobody serves is gone");
+    assert!(server.is_idle() || server.is_over(), "streams without a reader and a writer are gone");
 }
 
 /// One action of a reader or responder, or of the connection.
-fn act(action: u8, server: &mut Server<Nobody>, serving: &mut Vec<StreamId>, taken: &mut usize) {
+fn act(action: u8, server: &mut Server<NoSignal>, serving: &mut Vec<StreamId>, taken: &mut usize) {
     match action {
         0xf0 => {
             let waiting = server.output().len();
-            server.written(waiting);
+            server.mark_written(waiting);
         }
-        0xf1 => server.written(server.output().len().min(1)),
+        0xf1 => server.mark_written(server.output().len().min(1)),
         0xf2 => server.rest(),
         0xf3 => server.ping(),
-        0xf4 => server.shut_down(),
+        0xf4 => server.graceful_shutdown(),
         0xf5 => server.forget_ended(),
         0xf6..=0xf9 => {
             for stream in serving.iter() {
-                while let Read::Data(data) = server.read(*stream) {
+                while let Piece::Data(data) = server.poll_body(*stream) {
                     *taken += data.len();
                 }
             }
         }
         0xfa | 0xfb => {
             if let Some(stream) = serving.pop() {
-                server.leave_upload(stream);
-                server.leave_answer(stream);
+                server.release_body(stream);
+                server.release_response(stream);
             }
         }
         _ => {
@@ -94,8 +94,8 @@ fn act(action: u8, server: &mut Server<Nobody>, serving: &mut Vec<StreamId>, tak
                 if room > 0 {
                     server.send_data(stream, Bytes::from(vec![9; room]), true);
                 }
-                server.leave_upload(stream);
-                server.leave_answer(stream);
+                server.release_body(stream);
+                server.release_response(stream);
             }
         }
     }

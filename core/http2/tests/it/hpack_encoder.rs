@@ -139,7 +139,7 @@ fn the_table_is_no_larger_than_the_peer_and_we_like() {
     encoder.set_max_table_bytes(30);
     encoder.set_max_table_bytes(40);
     assert_eq!(begun(&mut encoder), integer(0x20, 5, 40));
-    // Down and back is told too, since the table was emptied.
+    // A smaller size and back is announced too, because the table was emptied.
     encoder.set_max_table_bytes(0);
     encoder.set_max_table_bytes(40);
     assert_eq!(begun(&mut encoder), [integer(0x20, 5, 0), integer(0x20, 5, 40)].concat());

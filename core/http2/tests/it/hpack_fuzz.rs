@@ -29,7 +29,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// A connection's header blocks. Two bytes are the size of the table that the client was told; then each byte is an
+/// A connection's header blocks. Two bytes are the table size that was announced to the client; then each byte is an
 /// operation, with arguments. What is decoded is encoded again, and decoded as an answer.
 pub(crate) fn hpack_input(data: &[u8]) {
     let mut bytes = Bytes(data);

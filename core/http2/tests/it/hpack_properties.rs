@@ -107,7 +107,9 @@ proptest! {
     }
 
     #[test]
-    fn strings_in_the_huffman_code_are_those_found_bit_by_bit(bytes in vec(any::<u8>(), 0..80), text in "[ -~]{0,300}") {
+    fn strings_in_the_huffman_code_are_those_found_bit_by_bit(
+        bytes in vec(any::<u8>(), 0..80), text in "[ -~]{0,300}"
+    ) {
         let (random, good) = (reference(&bytes), Some(text.clone().into_bytes()));
         for (string, expected) in [(encoded(&bytes), random), (huffman(text.as_bytes()), good)] {
             let block = [integer(0, 4, 28), string].concat();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use sallyport_http2::{Config, ErrorCode, HeadRefusal, NewRequest, Read, Room, Server};
+use sallyport_http2::{Config, ErrorCode, HeadRefusal, NewRequest, Piece, Room, Server};
 
 use crate::client::*;
 
@@ -12,7 +12,7 @@ pub(crate) fn respond(tested: &mut Tested, stream: u32, body: &'static [u8]) {
         assert_eq!(tested.server.room(stream), Room::Bytes(16_384));
         tested.server.send_data(stream, Bytes::from_static(body), true);
     }
-    tested.server.leave_answer(stream);
+    tested.server.release_response(stream);
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_request_comes_and_is_answered() {
     let mut tested = Tested::new();
     tested.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &get_with(&[("x-a", "1"), ("x-a", "2")])));
     let request = tested.request();
-    assert_eq!((request.stream, request.has_body, tested.server.unread_bytes(1)), (1, false, None));
+    assert_eq!((request.stream, request.has_body, tested.server.body_bytes_left(1)), (1, false, None));
     assert_eq!((&request.head.method, request.head.uri.to_string()), (&Method::GET, "https://a.example/".to_owned()));
     assert_eq!(request.head.headers.get_all("x-a").iter().count(), 2);
     let mut fields = HeaderMap::new();
@@ -29,7 +29,7 @@ fn a_request_comes_and_is_answered() {
     assert_eq!(tested.server.room(1), Room::Bytes(16_384));
     tested.server.send_data(1, Bytes::from_static(b"ok"), true);
     assert!(!tested.server.is_idle());
-    tested.server.leave_answer(1);
+    tested.server.release_response(1);
     assert!(tested.server.is_idle() && !tested.server.is_over());
     let frames = tested.frames();
     let shapes: Vec<_> = frames.iter().map(|frame| (frame.kind, frame.flags, frame.stream)).collect();
@@ -51,8 +51,8 @@ fn a_connection_that_rests_goes_on_as_it_was() {
     tested.post(5, &[]);
     tested.request();
     // Its body is not read, and it is not answered: later frames were sent before the client could know.
-    tested.server.leave_upload(5);
-    tested.server.leave_answer(5);
+    tested.server.release_body(5);
+    tested.server.release_response(5);
     tested.resets(5, ErrorCode::CANCEL);
     tested.server.rest();
     tested.send(&frame(DATA, END_STREAM, 5, b"on its way"));
@@ -69,27 +69,29 @@ fn a_body_is_read_and_its_window_is_granted_again() {
     let mut tested = Tested::new();
     tested.post(1, &[("content-length", "30000")]);
     let request = tested.request();
-    assert_eq!((request.has_body, tested.server.unread_bytes(1)), (true, Some(30_000)));
-    assert!(matches!(tested.server.read(1), Read::Later));
+    assert_eq!((request.has_body, tested.server.body_bytes_left(1)), (true, Some(30_000)));
+    assert!(matches!(tested.server.poll_body(1), Piece::Missing));
     let calls = tested.server.reader(1).unwrap().clone();
     tested.send(&frame(DATA, 0, 1, &[7; 15_000]));
     assert_eq!(calls.take(), 1);
     tested.send(&frame(DATA, END_STREAM, 1, &[8; 15_000]));
     assert_eq!(tested.server.received(), 30_000);
-    assert_eq!(tested.server.unread_bytes(1), Some(30_000));
+    assert_eq!(tested.server.body_bytes_left(1), Some(30_000));
     let mut taken = Vec::new();
-    while let Read::Data(piece) = tested.server.read(1) {
+    while let Piece::Data(piece) = tested.server.poll_body(1) {
         taken.extend_from_slice(&piece);
     }
     assert_eq!(taken, [[7; 15_000], [8; 15_000]].concat());
-    assert!(tested.server.is_read(1) && matches!(tested.server.read(1), Read::End));
+    assert!(tested.server.is_body_over(1) && matches!(tested.server.poll_body(1), Piece::End));
     // The stream is over, so its window does not matter; that of the connection is not half used.
     assert_eq!(tested.frames(), []);
     tested.post(3, &[]);
     tested.request();
     tested.send(&frame(DATA, 0, 3, &[7; 15_000]));
     tested.send(&frame(DATA, 0, 3, &[7; 15_000]));
-    assert!(matches!(tested.server.read(3), Read::Data(_)) && matches!(tested.server.read(3), Read::Data(_)));
+    assert!(
+        matches!(tested.server.poll_body(3), Piece::Data(_)) && matches!(tested.server.poll_body(3), Piece::Data(_))
+    );
     let update =
         |stream, more: u32| Frame { kind: WINDOW_UPDATE, flags: 0, stream, payload: more.to_be_bytes().to_vec() };
     assert_eq!(tested.frames(), [update(3, 15_000), update(0, 45_000), update(3, 15_000)]);
@@ -111,7 +113,7 @@ fn what_one_stream_holds_does_not_keep_others_from_sending() {
         assert!(may >= 1_000, "after {sent} bytes");
         tested.send(&frame(DATA, 0, 5, &[0; 1_000]));
         (may, sent) = (may - 1_000, sent + 1_000);
-        assert!(matches!(tested.server.read(5), Read::Data(_)));
+        assert!(matches!(tested.server.poll_body(5), Piece::Data(_)));
         for frame in tested.frames() {
             assert_eq!(frame.kind, WINDOW_UPDATE);
             if frame.stream == 0 {
@@ -130,7 +132,7 @@ fn small_pieces_of_a_body_are_gathered() {
         tested.send(&frame(DATA, 0, 1, &[u8::try_from(number % 251).unwrap()]));
     }
     let (mut pieces, mut taken) = (0, Vec::new());
-    while let Read::Data(piece) = tested.server.read(1) {
+    while let Piece::Data(piece) = tested.server.poll_body(1) {
         pieces += 1;
         taken.extend_from_slice(&piece);
     }
@@ -139,7 +141,7 @@ fn small_pieces_of_a_body_are_gathered() {
 }
 
 #[test]
-fn who_sends_more_than_its_window_is_stopped() {
+fn a_client_that_sends_more_than_its_window_is_stopped() {
     let mut tested = Tested::new();
     for stream in [1, 3, 5] {
         tested.post(stream, &[]);
@@ -150,7 +152,7 @@ fn who_sends_more_than_its_window_is_stopped() {
     }
     tested.send(&frame(DATA, 0, 1, &[0; 8_001]));
     tested.resets(1, ErrorCode::FLOW_CONTROL_ERROR);
-    assert!(matches!(tested.server.read(1), Read::Failed(ErrorCode::FLOW_CONTROL_ERROR)));
+    assert!(matches!(tested.server.poll_body(1), Piece::Failed(ErrorCode::FLOW_CONTROL_ERROR)));
     for (stream, size) in [(3, 16_000), (5, 16_000), (3, 16_000), (5, 11_999)] {
         tested.send(&frame(DATA, 0, stream, &vec![0; size]));
     }
@@ -196,7 +198,7 @@ fn answers_go_as_far_as_the_windows_and_take_turns() {
     assert_eq!(tested.server.room(waits), Room::Later, "behind the other");
     assert_eq!(first.take(), 0);
     // A stream that ends passes its turn on.
-    tested.server.leave_answer(4 - waits);
+    tested.server.release_response(4 - waits);
     assert!(first.take() > 0);
     assert_eq!(tested.server.room(waits), Room::Bytes(10));
 }
@@ -281,8 +283,8 @@ fn a_list_that_is_too_long_is_to_be_refused() {
     assert_eq!((stream, has_body, refusal), (1, true, Some(HeadRefusal::TooLong)));
     assert_eq!((head.method, head.uri.path(), head.headers.len()), (Method::POST, "/", 0));
     tested.server.send_head(1, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &HeaderMap::new(), true);
-    tested.server.leave_answer(1);
-    tested.server.leave_upload(1);
+    tested.server.release_response(1);
+    tested.server.release_body(1);
     let shapes: Vec<_> = tested.frames().iter().map(|frame| (frame.kind, frame.flags, frame.stream)).collect();
     assert_eq!(shapes, [(HEADERS, END_HEADERS | END_STREAM, 1), (RST_STREAM, 0, 1)]);
     tested.send(&frame(DATA, END_STREAM, 1, b"what was on its way"));
@@ -307,7 +309,7 @@ fn a_path_that_is_no_target_is_to_be_refused() {
         let NewRequest { head, refusal, .. } = tested.request();
         assert_eq!((head.uri.path(), head.uri.query(), refusal), ("/", None, Some(HeadRefusal::Target)), "{path:?}");
         assert_eq!(head.uri.host(), Some("a.example"));
-        tested.server.leave_answer(stream);
+        tested.server.release_response(stream);
     }
     tested.get(101);
     assert_eq!(tested.request().refusal, None);
@@ -391,10 +393,10 @@ fn trailers_follow_a_body() {
     tested.request();
     tested.send(&frame(DATA, 0, 1, b"body"));
     tested.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block(&[("x-sum", "1")])));
-    assert!(matches!(tested.server.read(1), Read::Data(data) if data == "body"));
-    assert!(!tested.server.is_read(1));
-    assert!(matches!(tested.server.read(1), Read::Trailers(fields) if fields["x-sum"] == "1"));
-    assert!(matches!(tested.server.read(1), Read::End));
+    assert!(matches!(tested.server.poll_body(1), Piece::Data(data) if data == "body"));
+    assert!(!tested.server.is_body_over(1));
+    assert!(matches!(tested.server.poll_body(1), Piece::Trailers(fields) if fields["x-sum"] == "1"));
+    assert!(matches!(tested.server.poll_body(1), Piece::End));
     for (stream, flags, fields) in [
         (3, END_HEADERS, ("x-sum", "1")),
         (5, END_HEADERS | END_STREAM, (":path", "/")),
@@ -419,7 +421,7 @@ fn a_client_that_expects_continue_gets_it() {
     tested.request();
     assert_eq!(tested.frames(), []);
     for _ in 0..2 {
-        assert!(matches!(tested.server.read(1), Read::Later));
+        assert!(matches!(tested.server.poll_body(1), Piece::Missing));
     }
     let frames = tested.frames();
     assert_eq!(frames.len(), 1, "once");
@@ -432,12 +434,14 @@ fn a_client_with_its_answer_gets_no_continue() {
     tested.post(1, &[("expect", "100-continue")]);
     tested.request();
     tested.server.send_head(1, StatusCode::FORBIDDEN, &HeaderMap::new(), false);
-    assert!(matches!(tested.server.read(1), Read::Later));
+    assert!(matches!(tested.server.poll_body(1), Piece::Missing));
     assert_eq!(tested.frames().len(), 1);
     tested.post(3, &[("expect", "100-continue")]);
     tested.request();
     tested.send(&frame(DATA, 0, 3, b"it does not wait"));
-    assert!(matches!(tested.server.read(3), Read::Data(_)) && matches!(tested.server.read(3), Read::Later));
+    assert!(
+        matches!(tested.server.poll_body(3), Piece::Data(_)) && matches!(tested.server.poll_body(3), Piece::Missing)
+    );
     assert_eq!(tested.frames(), []);
 }
 
@@ -454,7 +458,7 @@ fn trailers_are_short() {
         tested.post(stream, &[]);
         tested.request();
         tested.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &many(times)));
-        assert_eq!(matches!(tested.server.read(stream), Read::Trailers(_)), is_taken);
+        assert_eq!(matches!(tested.server.poll_body(stream), Piece::Trailers(_)), is_taken);
     }
     tested.resets(3, ErrorCode::PROTOCOL_ERROR);
 }
@@ -466,8 +470,8 @@ fn padding_counts_and_is_dropped() {
     tested.request();
     tested.send(&frame(DATA, PADDED, 1, b"\x03data\0\0\0"));
     tested.send(&frame(DATA, PADDED | END_STREAM, 1, b"\x02\0\0"));
-    assert!(matches!(tested.server.read(1), Read::Data(data) if data == "data"));
-    assert!(matches!(tested.server.read(1), Read::End));
+    assert!(matches!(tested.server.poll_body(1), Piece::Data(data) if data == "data"));
+    assert!(matches!(tested.server.poll_body(1), Piece::End));
     let mut head = vec![5];
     head.extend(get_with(&[]));
     head.extend([0; 5]);
@@ -548,8 +552,8 @@ fn what_breaks_the_rules_on_a_stream_ends_that() {
         // Frames in flight are dropped silently.
         tested.send(&frame(DATA, END_STREAM, 1, b"late"));
         tested.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]));
-        tested.server.leave_upload(1);
-        tested.server.leave_answer(1);
+        tested.server.release_body(1);
+        tested.server.release_response(1);
         tested.send(&frame(DATA, END_STREAM, 1, b"late"));
         assert_eq!(tested.frames(), []);
         tested.get(3);
@@ -595,8 +599,8 @@ fn an_answer_may_end_before_its_request() {
     tested.send(&frame(DATA, 0, 1, &[0; 10_000]));
     respond(&mut tested, 1, b"no");
     let kinds: Vec<_> = tested.frames().iter().map(|frame| frame.kind).collect();
-    assert_eq!(kinds, [HEADERS, DATA], "while somebody still takes the body");
-    tested.server.leave_upload(1);
+    assert_eq!(kinds, [HEADERS, DATA], "while the body is still read");
+    tested.server.release_body(1);
     tested.resets(1, ErrorCode::NO_ERROR);
     assert!(tested.server.is_idle());
 }
@@ -606,12 +610,12 @@ fn an_unfinished_answer_resets_the_stream() {
     let mut tested = Tested::new();
     tested.get(1);
     tested.request();
-    tested.server.leave_answer(1);
+    tested.server.release_response(1);
     tested.resets(1, ErrorCode::CANCEL);
     tested.get(3);
     tested.request();
     tested.server.break_off(3, ErrorCode::INTERNAL_ERROR);
-    tested.server.leave_answer(3);
+    tested.server.release_response(3);
     tested.resets(3, ErrorCode::INTERNAL_ERROR);
 }
 
@@ -620,7 +624,7 @@ fn a_connection_ends_after_what_the_client_had_sent() {
     let mut tested = Tested::new();
     tested.get(1);
     tested.request();
-    tested.server.shut_down();
+    tested.server.graceful_shutdown();
     let frames = tested.frames();
     assert_eq!(
         (frames[0].kind, &frames[0].payload[..4], frames[1].kind),
@@ -640,13 +644,13 @@ fn a_connection_ends_after_what_the_client_had_sent() {
 }
 
 #[test]
-fn a_client_that_does_not_say_that_it_knows_is_not_waited_for() {
+fn a_client_that_does_not_acknowledge_the_shutdown_is_not_waited_for() {
     let mut tested = Tested::new();
-    tested.server.shut_down();
+    tested.server.graceful_shutdown();
     assert!(!tested.server.is_over());
     tested.get(1);
     tested.request();
-    tested.server.shut_down();
+    tested.server.graceful_shutdown();
     let frames = tested.frames();
     assert_eq!((frames.len(), frames[2].kind, &frames[2].payload[..4]), (3, GOAWAY, &[0, 0, 0, 1][..]));
     tested.get(3);
@@ -671,7 +675,7 @@ fn pings_and_settings_are_answered() {
     let mut tested = Tested::new();
     tested.send(&frame(PING, 0, 0, b"12345678"));
     tested.send(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0, 0, 99, 0, 0, 0, 0]));
-    tested.send(&frame(0xbe, 0xff, 7, b"of a kind that nobody knows"));
+    tested.send(&frame(0xbe, 0xff, 7, b"of an unknown kind"));
     let ack = |kind, payload: &[u8]| Frame { kind, flags: ACK, stream: 0, payload: payload.to_vec() };
     assert_eq!(tested.frames(), [ack(PING, b"12345678"), ack(SETTINGS, &[])]);
 }
@@ -684,8 +688,8 @@ fn a_client_that_leaves_takes_its_streams_with_it() {
     let (reader, writer) = (tested.server.reader(1).unwrap().clone(), tested.server.writer(1).unwrap().clone());
     tested.server.abandon();
     assert_eq!((reader.take(), writer.take()), (1, 1));
-    assert!(tested.server.is_gone(1) && matches!(tested.server.read(1), Read::Failed(_)));
-    tested.server.leave_upload(1);
-    tested.server.leave_answer(1);
+    assert!(tested.server.is_reset(1) && matches!(tested.server.poll_body(1), Piece::Failed(_)));
+    tested.server.release_body(1);
+    tested.server.release_response(1);
     assert!(tested.server.is_idle() && tested.frames().is_empty());
 }

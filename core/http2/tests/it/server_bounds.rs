@@ -21,13 +21,13 @@ fn there_are_so_many_requests_at_once_and_no_more() {
 }
 
 #[test]
-fn who_gives_up_all_that_it_begins_is_sent_away() {
+fn a_client_that_resets_all_its_streams_is_disconnected() {
     let mut tested = Tested::new();
     let mut stream = 1;
     while tested.server.failure().is_none() {
         tested.get(stream);
         tested.send(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
-        assert!(tested.server.poll_request().is_none(), "it was given up before anybody looked");
+        assert!(tested.server.poll_request().is_none(), "it was reset before it was polled");
         assert!(stream < 2_000, "it is let go on");
         stream += 2;
     }
@@ -42,7 +42,7 @@ fn who_gives_up_all_that_it_begins_is_sent_away() {
             respond(&mut tested, 2 * number + 1, b"");
         } else {
             tested.send(&frame(RST_STREAM, 0, 2 * number + 1, &8_u32.to_be_bytes()));
-            tested.server.leave_answer(2 * number + 1);
+            tested.server.release_response(2 * number + 1);
         }
         tested.frames();
     }
@@ -50,7 +50,7 @@ fn who_gives_up_all_that_it_begins_is_sent_away() {
 }
 
 #[test]
-fn who_gives_up_what_is_answered_already_may() {
+fn a_client_may_reset_streams_after_their_response_began() {
     let mut tested = Tested::new();
     for number in 0..2_000 {
         let stream = 2 * number + 1;
@@ -60,7 +60,7 @@ fn who_gives_up_what_is_answered_already_may() {
         tested.server.send_data(stream, Bytes::from_static(b"an event"), false);
         tested.frames();
         tested.send(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
-        tested.server.leave_answer(stream);
+        tested.server.release_response(stream);
         assert_eq!(tested.server.failure(), None);
     }
 }
@@ -74,7 +74,7 @@ fn what_is_refused_counts_only_when_the_client_could_have_known() {
         }
         tested.server.failure()
     };
-    assert_eq!(flood(&mut Tested::new(), 1_000), None, "all that it had sent before it heard of us");
+    assert_eq!(flood(&mut Tested::new(), 1_000), None, "all that it had sent before it received a frame");
     assert_eq!(flood(&mut Tested::new(), 10_000), Some(ErrorCode::ENHANCE_YOUR_CALM), "there is an end to that");
     let mut tested = Tested::new();
     tested.send(&frame(SETTINGS, ACK, 0, &[]));
@@ -109,15 +109,15 @@ fn heads_wait_while_the_client_takes_nothing() {
         tested.get(stream);
         tested.request();
     }
-    assert!(tested.server.may_begin(1));
+    assert!(tested.server.may_send_head(1));
     tested.server.send_head(1, StatusCode::OK, &HeaderMap::new(), false);
     while let Room::Bytes(bytes) = tested.server.room(1) {
         tested.server.send_data(1, Bytes::from(vec![1; bytes]), false);
     }
     let calls = tested.server.writer(3).unwrap().clone();
-    assert!(!tested.server.may_begin(3) && !tested.server.may_begin(3));
+    assert!(!tested.server.may_send_head(3) && !tested.server.may_send_head(3));
     tested.frames();
-    assert_eq!((calls.take(), tested.server.may_begin(3)), (1, true));
+    assert_eq!((calls.take(), tested.server.may_send_head(3)), (1, true));
 }
 
 #[test]
@@ -129,5 +129,5 @@ fn those_that_are_given_up_have_bounded_places_while_they_are_served() {
         tested.send(&frame(RST_STREAM, 0, 2 * number + 1, &8_u32.to_be_bytes()));
     }
     let refused = tested.frames().iter().filter(|frame| frame.kind == RST_STREAM).count();
-    assert_eq!(refused, 200 - 10 - 64, "nobody has left those that were given up");
+    assert_eq!(refused, 200 - 10 - 64, "the reset streams are still in use");
 }

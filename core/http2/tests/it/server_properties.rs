@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
-use sallyport_http2::{Read, Room};
+use sallyport_http2::{Piece, Room};
 
 use crate::client::*;
 
@@ -29,7 +29,7 @@ fn serve(tested: &mut Tested, serving: &mut Vec<(u32, usize)>, unread: &mut i64)
     }
     *unread += i64::try_from(tested.server.received()).unwrap();
     serving.retain_mut(|(stream, left)| {
-        while let Read::Data(data) = tested.server.read(*stream) {
+        while let Piece::Data(data) = tested.server.poll_body(*stream) {
             *unread -= i64::try_from(data.len()).unwrap();
         }
         while *left > 0
@@ -39,10 +39,10 @@ fn serve(tested: &mut Tested, serving: &mut Vec<(u32, usize)>, unread: &mut i64)
             *left -= size;
             tested.server.send_data(*stream, Bytes::from(vec![9; size]), *left == 0);
         }
-        let is_over = *left == 0 || tested.server.is_gone(*stream);
+        let is_over = *left == 0 || tested.server.is_reset(*stream);
         if is_over {
-            *unread -= i64::try_from(tested.server.leave_upload(*stream)).unwrap();
-            tested.server.leave_answer(*stream);
+            *unread -= i64::try_from(tested.server.release_body(*stream)).unwrap();
+            tested.server.release_response(*stream);
         }
         !is_over
     });
@@ -73,10 +73,10 @@ proptest! {
             let mut found = Vec::new();
             while let Some(request) = tested.server.poll_request() {
                 let mut body = 0;
-                while let Read::Data(data) = tested.server.read(request.stream) {
+                while let Piece::Data(data) = tested.server.poll_body(request.stream) {
                     body += data.len();
                 }
-                found.push((request.stream, body, tested.server.is_read(request.stream)));
+                found.push((request.stream, body, tested.server.is_body_over(request.stream)));
             }
             found
         };
@@ -94,11 +94,11 @@ proptest! {
             tested.frames();
         }
         for (stream, _) in serving {
-            tested.server.leave_answer(stream);
-            unread -= i64::try_from(tested.server.leave_upload(stream)).unwrap();
+            tested.server.release_response(stream);
+            unread -= i64::try_from(tested.server.release_body(stream)).unwrap();
         }
         tested.frames();
         prop_assert!(tested.server.is_idle());
-        prop_assert_eq!(unread, 0, "what came was given out, or told of");
+        prop_assert_eq!(unread, 0, "received bytes were returned, or counted");
     }
 }

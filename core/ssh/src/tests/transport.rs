@@ -197,7 +197,7 @@ fn a_forged_packet_ends_the_connection_and_what_follows_is_not_looked_at() {
 }
 
 #[test]
-fn who_is_no_client_is_found_early() {
+fn bytes_of_another_protocol_are_refused_early() {
     for line in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-1.5-x\r\n", &[0x16, 3, 1], &[b'S'; 300], b"SSH-2.0-\0\n"] {
         let (mut server, now) = start();
         assert_eq!(give(&mut server, line, now), Err(Error::NoClient), "{line:?}");

@@ -131,7 +131,7 @@ pub(crate) fn ssh_auth(data: &[u8]) {
                 };
             server.answer_login(answer);
         }
-        assert!(!server.is_logged_in() || may_be_in, "a login that nobody allowed");
+        assert!(!server.is_logged_in() || may_be_in, "a login that was not allowed");
         client.receive(&mut server).unwrap();
     }
 }

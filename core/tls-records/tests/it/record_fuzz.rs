@@ -256,14 +256,14 @@ impl Run {
                     let says_nothing = error.is_from_peer() || self.is_closed;
                     assert!(!says_nothing || alert.is_empty(), "nothing follows the end");
                     if !says_nothing {
-                        let heard = loop {
+                        let received = loop {
                             match self.peer.open(&mut alert) {
                                 Ok(Some(opened)) => drop(alert.drain(..opened.taken)),
                                 Ok(None) => panic!("the alert is missing"),
-                                Err(heard) => break heard,
+                                Err(received) => break received,
                             }
                         };
-                        assert!(heard.is_from_peer() && heard.alert() == error.alert(), "{heard}");
+                        assert!(received.is_from_peer() && received.alert() == error.alert(), "{received}");
                     }
                     return None;
                 }

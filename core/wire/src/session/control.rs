@@ -93,7 +93,7 @@ impl Session {
 
     /// Announces the edge's name and the other edges (edge): in WELCOME before it is sent, and by EDGES afterwards.
     /// Connectors without the feature get only the name.
-    pub fn tell_edges(&mut self, neighbours: &Neighbours) {
+    pub fn announce_edges(&mut self, neighbours: &Neighbours) {
         if self.side != Side::Edge || self.phase == Phase::Over {
             return;
         }

@@ -9,9 +9,9 @@ const MIN_RTT_PERIOD: Duration = Duration::from_secs(30);
 /// The longest plausible round trip; a longer one means that a machine was suspended.
 const MAX_RTT: Duration = Duration::from_secs(60);
 /// Interval of probes while a user waits for the peer.
-const DOUBT_PERIOD: Duration = Duration::from_secs(1);
-/// A peer that was heard within this time is not probed.
-const HEARD_LATELY: Duration = Duration::from_millis(500);
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// A peer that sent bytes within this time is not probed.
+const RECENT_INPUT: Duration = Duration::from_millis(500);
 
 /// The PINGs of one end: they detect a dead peer and measure the round trip.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Keepalive {
     quiet_since: Instant,
     unanswered: u32,
     /// Whether a user waits for the peer and nothing has arrived since.
-    is_doubted: bool,
+    is_checking: bool,
     next_value: u64,
     /// A PING to send.
     due: Option<u64>,
@@ -42,7 +42,7 @@ impl Keepalive {
             missed_limit,
             quiet_since: now,
             unanswered: 0,
-            is_doubted: false,
+            is_checking: false,
             next_value: 1,
             due: None,
             in_flight: None,
@@ -58,16 +58,16 @@ impl Keepalive {
     pub(crate) fn on_input(&mut self, now: Instant) {
         self.quiet_since = self.quiet_since.max(now);
         self.unanswered = 0;
-        self.is_doubted = false;
+        self.is_checking = false;
     }
 
     /// Probes the peer because a user waits for it: at once, and then every second until input arrives or the peer
-    /// counts as dead. Without effect if the peer was heard just now, or is being probed.
-    pub(crate) fn doubt(&mut self, now: Instant) {
-        if self.is_doubted || (self.unanswered == 0 && now < self.quiet_since + HEARD_LATELY) {
+    /// counts as dead. Without effect if the peer sent bytes just now, or is being probed.
+    pub(crate) fn check_liveness(&mut self, now: Instant) {
+        if self.is_checking || (self.unanswered == 0 && now < self.quiet_since + RECENT_INPUT) {
             return;
         }
-        self.is_doubted = true;
+        self.is_checking = true;
         if self.unanswered == 0 {
             self.unanswered = 1;
             self.quiet_since = now;
@@ -76,8 +76,8 @@ impl Keepalive {
     }
 
     /// Whether a probe has been unanswered for longer than answers take.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.is_doubted && self.unanswered > 1
+    pub(crate) fn is_unresponsive(&self) -> bool {
+        self.is_checking && self.unanswered > 1
     }
 
     /// Time of silence before the peer is probed.
@@ -87,7 +87,7 @@ impl Keepalive {
 
     /// When to call [`Self::on_timeout`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let every = if self.is_doubted { self.every.min(DOUBT_PERIOD) } else { self.every };
+        let every = if self.is_checking { self.every.min(CHECK_PERIOD) } else { self.every };
         self.quiet_since.checked_add(every)
     }
 

@@ -293,18 +293,18 @@ impl Session {
     }
 
     /// Probes the peer because a stream's user waits for it. An unresponsive peer is dead after as many seconds as
-    /// PINGs may go unanswered, or sooner with a shorter keepalive. A peer that was heard within the last half second
+    /// PINGs may go unanswered, or sooner with a shorter keepalive. A peer that sent bytes within the last half second
     /// is not probed.
-    pub fn doubt(&mut self, now: Instant) {
+    pub fn check_liveness(&mut self, now: Instant) {
         if self.phase == Phase::Up {
-            self.keepalive.doubt(now);
+            self.keepalive.check_liveness(now);
         }
     }
 
-    /// Whether the peer was [probed](Self::doubt) and has not answered for a second.
+    /// Whether the peer was [probed](Self::check_liveness) and has not answered for a second.
     #[must_use]
-    pub fn is_doubtful(&self) -> bool {
-        self.keepalive.is_doubtful()
+    pub fn is_unresponsive(&self) -> bool {
+        self.keepalive.is_unresponsive()
     }
 
     /// Reports the loss of the connection. Streams whose end was received can still be read to their end.

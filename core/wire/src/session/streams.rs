@@ -363,7 +363,7 @@ impl Session {
         let failure = if !self.has_tunnel(open.tunnel) {
             Some(OpenFailure::new(FailureReason::Draining, "the tunnel accepts no new streams"))
         } else if self.streams.len() >= 2 * self.max_streams as usize {
-            // Ended streams whose users have not released them yet; no fault of the edge.
+            // Ended streams that their users have not released yet; no fault of the edge.
             Some(OpenFailure::new(FailureReason::Other, "the connector is busy"))
         } else {
             None

@@ -182,7 +182,7 @@ fn flows_are_bounded_at_either_end() {
     let ids: Vec<FlowId> = (0..3).map(|_| edge.open(&open()).unwrap()).collect();
     assert_eq!(edge.open(&open()), Err(FlowOpenError::TooMany));
     assert_eq!(connector.open(&open()), Err(FlowOpenError::NotEdge));
-    assert!(edge.send(ids[2], b"to nobody", now));
+    assert!(edge.send(ids[2], b"to a closed flow", now));
     let came = feed(&mut connector, &transmit(&mut edge, now)).unwrap();
     assert_eq!(came[2..], [Came::Ignored, Came::Ignored], "the third one and its datagram");
     assert_eq!(feed(&mut edge, &transmit(&mut connector, now)).unwrap(), [Came::Closed(3, FlowEnd::Busy)]);

@@ -121,7 +121,7 @@ fn an_edge_that_is_lost_is_replaced_at_once_by_one_that_is_known() {
     let (mut run, first, _) = Run::two("eu-1", &["eu-2", "us-1"]);
     run.places.handle_lost(first, run.now, 0);
     let (number, edge) = run.dial_edge();
-    assert_eq!(edge, "eu-2", "the origin's region, which nobody covers now");
+    assert_eq!(edge, "eu-2", "the origin's region, which no edge covers now");
     // The second edge is dead too. The lost edge is tried when its time has come, and no edge before.
     run.places.handle_lost(number, run.now, 0);
     assert_eq!(run.dial(), None);

@@ -39,7 +39,7 @@ fn payload(frame: Sent) -> Vec<u8> {
     let mut out = Vec::new();
     match frame.kind {
         FrameType::Open => open("x").encode(&mut out),
-        FrameType::Failed => OpenFailure::new(FailureReason::Refused, "nobody listens").encode(&mut out),
+        FrameType::Failed => OpenFailure::new(FailureReason::Refused, "nothing listens").encode(&mut out),
         FrameType::Reset => out.extend_from_slice(&reset_frame(frame.serial, ResetCode::Timeout)),
         _ => return Vec::new(),
     }

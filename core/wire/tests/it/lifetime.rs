@@ -99,54 +99,54 @@ fn a_peer_that_is_gone_is_noticed_by_both_ends() {
 }
 
 #[test]
-fn a_doubtful_peer_is_probed_at_once_and_dead_within_seconds() {
+fn a_peer_that_does_not_answer_is_probed_at_once_and_dead_within_seconds() {
     let mut pair = Pair::attached(LinkConfig { delay: Duration::from_millis(200), ..LinkConfig::default() });
     let down = Event::Down(DownReason::DeadPeer { missed: 3 });
     pair.run_for(secs(5));
     // A session that answers loses nothing, however often the keepalive probes it.
     for _ in 0..100 {
-        pair.edge.session.doubt(pair.now);
+        pair.edge.session.check_liveness(pair.now);
         pair.run_for(Duration::from_millis(100));
-        assert!(!pair.edge.session.is_doubtful());
+        assert!(!pair.edge.session.is_unresponsive());
     }
     let (due, _) = pair.edge.session.poll_timeout().unwrap();
-    assert!(due > pair.now + secs(5), "whoever has answered is not asked again at once");
+    assert!(due > pair.now + secs(5), "a peer that answered is not probed again at once");
     pair.run_for(secs(2));
     pair.cut(true, true);
-    pair.edge.session.doubt(pair.now);
+    pair.edge.session.check_liveness(pair.now);
     pair.run_for(Duration::from_millis(900));
-    pair.edge.session.doubt(pair.now);
-    assert!(!pair.edge.session.is_doubtful());
+    pair.edge.session.check_liveness(pair.now);
+    assert!(!pair.edge.session.is_unresponsive());
     pair.run_for(Duration::from_millis(200));
-    assert!(pair.edge.session.is_doubtful(), "it was asked a second ago");
+    assert!(pair.edge.session.is_unresponsive(), "it was probed a second ago");
     pair.run_for(Duration::from_millis(1_800));
     assert!(!pair.edge.events.contains(&down));
     pair.run_for(Duration::from_millis(200));
-    assert!(pair.edge.events.contains(&down), "three seconds after the first question");
-    assert!(!pair.connector.session.is_closing(), "nobody waited for the edge");
+    assert!(pair.edge.events.contains(&down), "three seconds after the first probe");
+    assert!(!pair.connector.session.is_closing(), "no stream waited for the edge");
 }
 
 #[test]
-fn received_bytes_end_the_doubt_and_recent_bytes_save_the_probe() {
+fn received_bytes_end_the_check_and_recent_bytes_save_the_probe() {
     let now = Instant::now();
     let mut edge = Session::edge(SessionConfig::default(), [1; 16], [2; 32], now);
     let mut connector = Session::connector(hello(), SessionConfig::default(), now);
-    edge.doubt(now + secs(1));
-    assert!(!edge.wants_transmit(), "before the greeting nobody is asked");
+    edge.check_liveness(now + secs(1));
+    assert!(!edge.wants_transmit(), "before the greeting there is no probe");
     exchange(&mut edge, &mut connector, now);
     connector.attach(attach());
     exchange(&mut edge, &mut connector, now);
     edge.accept_attach(tunnel(), "https://wandering-shape-7752.localhost".to_owned());
     exchange(&mut edge, &mut connector, now);
-    edge.doubt(now + Duration::from_millis(400));
-    assert!(!edge.wants_transmit(), "heard just now");
-    edge.doubt(now + secs(1));
+    edge.check_liveness(now + Duration::from_millis(400));
+    assert!(!edge.wants_transmit(), "input arrived just now");
+    edge.check_liveness(now + secs(1));
     assert!(edge.wants_transmit());
     assert_eq!(edge.poll_timeout(), Some((now + secs(2), TimeoutReason::Keepalive)));
     edge.handle_timeout(now + secs(2));
-    assert!(edge.is_doubtful());
+    assert!(edge.is_unresponsive());
     exchange(&mut edge, &mut connector, now + secs(2));
-    assert!(!edge.is_doubtful());
+    assert!(!edge.is_unresponsive());
     assert_eq!(edge.poll_timeout(), Some((now + secs(12), TimeoutReason::Keepalive)));
 }
 
@@ -345,7 +345,7 @@ fn legs_are_asked_for_and_requests_logged_where_there_is_room() {
     let long = RequestRecord { target: "x".repeat(20_000), ..record.clone() };
     assert!(!pair.edge.session.send_request_log(&long));
     pair.edge.session.detach(tunnel(), "deleted", "the tunnel was deleted");
-    assert!(!pair.edge.session.send_request_log(&record), "nobody asked for it any more");
+    assert!(!pair.edge.session.send_request_log(&record), "it is no longer requested");
 }
 
 #[test]

@@ -73,7 +73,14 @@ proptest! {
     ) {
         let tunnel = TunnelId::from_bytes(id);
         let small = number as u32;
-        let hello = Hello { versions, agent: code.clone(), connector: id, max_legs: number as u16, features: vec![code.clone()], host: flag.then(|| format!("h{code}").chars().take(message::MAX_HOST_BYTES).collect()) };
+        let hello = Hello {
+            versions,
+            agent: code.clone(),
+            connector: id,
+            max_legs: number as u16,
+            features: vec![code.clone()],
+            host: flag.then(|| format!("h{code}").chars().take(message::MAX_HOST_BYTES).collect()),
+        };
         round_trip!(hello, Hello, Hello, Control);
         let welcome = Welcome {
             version: 1,
@@ -94,7 +101,13 @@ proptest! {
         let refusal = Refusal { code: code.clone(), message: text.clone(), retry: flag };
         round_trip!(refusal, Refusal, Refused, Leg);
         round_trip!(NotAttached { tunnel, refusal: refusal.clone() }, NotAttached, NotAttached, Control);
-        let attach = Attach { tunnel, credential: text.clone(), request_log: flag, home: flag.then(|| "eu".parse().unwrap()), origin: flag.then(|| "localhost:3000".parse().unwrap()) };
+        let attach = Attach {
+            tunnel,
+            credential: text.clone(),
+            request_log: flag,
+            home: flag.then(|| "eu".parse().unwrap()),
+            origin: flag.then(|| "localhost:3000".parse().unwrap()),
+        };
         prop_assume!(text.len() <= message::MAX_CREDENTIAL_BYTES);
         let shown = format!("{attach:?}");
         prop_assert!(text.len() < 8 || !shown.contains(&text));
@@ -126,7 +139,9 @@ proptest! {
     }
 
     #[test]
-    fn texts_of_any_length_fit_into_their_frames_and_cannot_play_tricks(text in "\\PC{0,40}|[\\x00-\\x20]{0,9}", times in 0..900usize) {
+    fn texts_of_any_length_fit_into_their_frames_and_have_no_control_characters(
+        text in "\\PC{0,40}|[\\x00-\\x20]{0,9}", times in 0..900usize
+    ) {
         let long = text.repeat(times);
         let mut frame = Vec::new();
         Refusal::new(&long, &long, true).encode(&mut frame);
@@ -154,8 +169,11 @@ proptest! {
 
 #[test]
 fn members_that_a_later_version_adds_are_ignored() {
-    let text = br#"{"versions":[1,2],"agent":"a\u001b[31m","connector":"00112233445566778899aabbccddeeff","max_legs":9,"x":{"y":[]}}"#;
-    let hello = Hello::decode(text).unwrap();
+    let text = concat!(
+        r#"{"versions":[1,2],"agent":"a\u001b[31m","connector":"00112233445566778899aabbccddeeff","#,
+        r#""max_legs":9,"x":{"y":[]}}"#
+    );
+    let hello = Hello::decode(text.as_bytes()).unwrap();
     assert_eq!((hello.versions, hello.agent.as_str()), (vec![1, 2], "a [31m"));
     assert_eq!(hello.connector[..3], [0, 0x11, 0x22]);
 }

@@ -269,7 +269,7 @@ fn floods_end_the_session_rather_than_fill_the_memory() {
 }
 
 #[test]
-fn who_knows_no_credential_gets_few_guesses() {
+fn a_connector_without_a_credential_gets_few_guesses() {
     let now = Instant::now();
     let mut edge = Session::edge(small(), [1; 16], [2; 32], now);
     edge.handle_input(&encoded(|out| hello().encode(out)), now).unwrap();
@@ -297,14 +297,14 @@ fn who_knows_no_credential_gets_few_guesses() {
     assert_eq!(down, DownReason::TooManyRefused);
     let sent = drain(&mut edge, now);
     let refused = sent.windows(16).any(|bytes| bytes == b"nothing-attached");
-    assert!(refused, "the connector is told why");
+    assert!(refused, "the connector receives the reason");
 
     let (mut edge, now) = self::edge();
     for _ in 0..100 {
         edge.handle_input(&encoded(|out| attach().encode(out)), now).unwrap();
         edge.refuse_attach(tunnel(), Refusal::new("bad-credential", "no", false));
     }
-    assert!(!edge.is_closing(), "a session that has a tunnel is known to somebody");
+    assert!(!edge.is_closing(), "a session with a tunnel has proven a credential");
 }
 
 /// A peer that repeats its messages does no harm to a driver that keeps up.

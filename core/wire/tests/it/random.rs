@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sallyport_wire::{Event, FrameType, ResetCode, Session, SessionConfig, StreamError, StreamId};
+use sallyport_wire::{Event, FrameType, OpenFailure, ResetCode, Session, SessionConfig, StreamError, StreamId};
 
 use crate::{
     fuzz_bodies,
@@ -14,7 +14,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_bytes_and_decisions_keep_a_session_within_its_bounds(data in prop::collection::vec(any::<u8>(), 0..2_000)) {
+    fn arbitrary_bytes_and_decisions_keep_a_session_within_its_bounds(
+        data in prop::collection::vec(any::<u8>(), 0..2_000)
+    ) {
         fuzz_bodies::session_input(&data);
     }
 
@@ -24,7 +26,9 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_input_and_use_keep_a_datagram_leg_within_its_bounds(data in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn arbitrary_input_and_use_keep_a_datagram_leg_within_its_bounds(
+        data in prop::collection::vec(any::<u8>(), 0..600)
+    ) {
         fuzz_bodies::datagram_input(&data);
     }
 
@@ -111,8 +115,9 @@ proptest! {
             pair.run_for(Duration::from_secs(1));
         }
         for id in ids {
-            if matches!(&pair.user(id).end, Some(Err(StreamError::Failed(failure))) if failure.message.contains("busy")) {
-                // Too many streams whose origins had not read to their end.
+            let is_busy = |failure: &OpenFailure| failure.message.contains("busy");
+            if matches!(&pair.user(id).end, Some(Err(StreamError::Failed(failure))) if is_busy(failure)) {
+                // Too many streams that their origins had not read to the end.
                 continue;
             }
             let (user, origin) = (pair.user(id), pair.origin(id));

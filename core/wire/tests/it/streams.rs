@@ -204,7 +204,7 @@ fn opened_and_reset_cross() {
     pair.edge.session.reset(id, ResetCode::Cancelled);
     pair.run_for(ms(100));
     assert!(pair.edge.session.is_drained());
-    assert!(!pair.edge.has(|event| matches!(event, Event::StreamOpened(_))), "nobody is there to be told");
+    assert!(!pair.edge.has(|event| matches!(event, Event::StreamOpened(_))), "there is no user to notify");
 }
 
 #[test]

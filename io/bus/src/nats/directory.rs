@@ -32,8 +32,8 @@ const LIST_TIME: Duration = Duration::from_secs(2);
 const MAX_SILENT: Duration = Duration::from_millis(2_500);
 /// Interval at which such an edge checks the tunnels it holds.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Timeout of the last message.
-const LAST_WORD_TIME: Duration = Duration::from_secs(1);
+/// Timeout of the message that announces the end of this edge.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The role of this machine in the directory.
 #[derive(Debug, Clone)]
@@ -194,11 +194,11 @@ impl Part {
         let mut next_echo = Instant::now();
         loop {
             self.write(nats, &mut writes, followed.is_complete).await?;
-            self.tell_fleet(&store).await;
+            self.update_fleet(&store).await;
             let now = Instant::now();
             if now >= next_echo {
                 next_echo = now + BEAT;
-                self.say_echo(nats, &mut writes).await?;
+                self.write_echo(nats, &mut writes).await?;
             }
             let wake = self.wake(now, next_echo);
             tokio::select! {
@@ -229,7 +229,7 @@ impl Part {
                     self.note_stale();
                 }
                 () = self.ending() => {
-                    self.say_last_word(nats).await;
+                    self.announce_end(nats).await;
                     return Ok(());
                 }
             }
@@ -266,24 +266,24 @@ impl Part {
     }
 
     /// Writes the message that a control waits to receive itself.
-    async fn say_echo(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
+    async fn write_echo(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
         match &self.echo {
             Some(key) => send(nats, key, Vec::new(), None, writes).await,
             None => Ok(()),
         }
     }
 
-    async fn say_last_word(&mut self, nats: &Nats) {
+    async fn announce_end(&mut self, nats: &Nats) {
         let Some(own) = &mut self.edge else { return };
         own.silent_until = None;
         own.holder.handle_end(Instant::now());
         let mut writes = JoinSet::new();
-        let farewell = async {
+        let announced = async {
             self.write(nats, &mut writes, true).await?;
             while writes.join_next().await.is_some() {}
             Ok::<_, String>(())
         };
-        if !matches!(tokio::time::timeout(LAST_WORD_TIME, farewell).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(END_TIMEOUT, announced).await, Ok(Ok(()))) {
             debug!("the end of this edge could not be announced: its lease expires");
         }
     }
@@ -334,7 +334,7 @@ impl Part {
         let read = if entry.key.starts_with("edge.") {
             Lease::from_bytes(&entry.value).map(|lease| {
                 if is_live {
-                    self.fleet.record_heard(lease.card.edge, now);
+                    self.fleet.record_seen(lease.card.edge, now);
                 }
                 self.reader.handle_lease(lease, is_live, now)
             })
@@ -359,7 +359,7 @@ impl Part {
     }
 
     /// Applies the changes to the fleet, and requests missing listings.
-    async fn tell_fleet(&mut self, store: &Store) {
+    async fn update_fleet(&mut self, store: &Store) {
         while let Some(change) = self.reader.poll_change() {
             match &change {
                 sallyport_directory::Change::EdgeCame(card) => {

@@ -190,7 +190,7 @@ impl Nats {
                     if !is_patient {
                         return Err(BusError::Credentials { servers });
                     }
-                    tell_refusal(&link);
+                    log_refusal(&link);
                     retried(config, &credentials, &link, servers).await?
                 }
                 ConnectErrorKind::ServerParse => return Err(BusError::Address { servers }),
@@ -337,10 +337,11 @@ fn auth(credentials: &BusCredentials) -> Auth {
 }
 
 /// Logs once that the bus refuses the credentials.
-fn tell_refusal(link: &watch::Sender<Link>) {
+fn log_refusal(link: &watch::Sender<Link>) {
     if link.send_if_modified(|link| !link.is_up && !std::mem::replace(&mut link.is_refused, true)) {
         warn!(
-            "the bus refuses the credentials: serving the known configuration; correct the credentials of the bus or of this machine"
+            "the bus refuses the credentials: serving the known configuration; correct the credentials of the bus or \
+             of this machine"
         );
     }
 }
@@ -368,7 +369,7 @@ fn record_event(link: &watch::Sender<Link>, event: &Event) {
                 was_up
             });
         }
-        Event::ClientError(error) if error.to_string().contains("authorization violation") => tell_refusal(link),
+        Event::ClientError(error) if error.to_string().contains("authorization violation") => log_refusal(link),
         Event::ServerError(error) => warn!(%error, "the bus reports an error"),
         other => debug!(%other, "event of the bus connection"),
     }

@@ -108,7 +108,7 @@ async fn all_edges_are_asked_and_those_that_are_silent_named() {
         ids.is_empty() && silent.len() == 3 && silent.iter().all(|(_, why)| *why == NoAnswerReason::BusAway),
         "{silent:?}"
     );
-    assert!(began.elapsed() < ASK_TIME, "nobody was waited for");
+    assert!(began.elapsed() < ASK_TIME, "there was no wait");
     server.resume();
     let end = Instant::now() + crate::nats::PATIENCE;
     while listed(&asker).await.0 != ["edge-1 a", "edge-1 c", "edge-2 b"] {
@@ -122,7 +122,7 @@ async fn on_one_machine_the_same_is_a_call() {
     let (here, _stays) = flows(&["a"]);
     let asker = Asker::default();
     let ask = Ask::Flows { organisation: ours(), after: String::new(), limit: 10 };
-    assert!(asker.ask_all(&ask).await.answered.is_empty(), "nobody yet");
+    assert!(asker.ask_all(&ask).await.answered.is_empty(), "no edge yet");
     asker.set_responder(Arc::new(here));
     let gathered = asker.ask_all(&ask).await;
     assert!(gathered.silent.is_empty() && gathered.answered[0].edge.is_none());

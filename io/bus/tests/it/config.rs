@@ -143,7 +143,7 @@ async fn an_entry_that_is_too_large_hinders_no_other_and_is_forgotten_by_edges()
     shelf.put(2, &large);
     until("what is too large is forgotten", || key_of(&edge.bus, 2).is_none()).await;
     shelf.put(3, "comes");
-    until("what comes after it is told", || key_of(&edge.bus, 3).as_deref() == Some("comes")).await;
+    until("the entry after it arrives", || key_of(&edge.bus, 3).as_deref() == Some("comes")).await;
     control.abort();
     for number in 10..30 {
         shelf.put_quietly(number, &large);

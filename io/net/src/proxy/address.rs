@@ -43,7 +43,8 @@ pub enum ProxyError {
     Scheme,
     /// The user name or the password cannot be used.
     #[error(
-        "the proxy's user name and password may have {MAX_CREDENTIAL_BYTES} bytes each, and no colon in the name; other signs than letters and digits are written as %XX"
+        "the proxy's user name and password may have {MAX_CREDENTIAL_BYTES} bytes each, and no colon in the name; \
+         other signs than letters and digits are written as %XX"
     )]
     Credentials,
 }

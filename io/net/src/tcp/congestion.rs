@@ -23,7 +23,8 @@ pub enum CongestionError {
     NoName(String),
     /// The kernel does not have it.
     #[error(
-        "this kernel offers no congestion control {name}, but {offered}: load its module (modprobe tcp_{name}) or choose another"
+        "this kernel offers no congestion control {name}, but {offered}: load its module (modprobe tcp_{name}) or \
+         choose another"
     )]
     NotOffered {
         /// The requested name.
@@ -33,7 +34,8 @@ pub enum CongestionError {
     },
     /// The user may not use it.
     #[error(
-        "this user may use only {allowed} for congestion control, not {name}: add it to net.ipv4.tcp_allowed_congestion_control"
+        "this user may use only {allowed} for congestion control, not {name}: add it to \
+         net.ipv4.tcp_allowed_congestion_control"
     )]
     NotAllowed {
         /// The requested name.

@@ -17,7 +17,11 @@ pub const BACKLOG: i32 = 4_096;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process has the port.
-    #[error("port {} on {} is taken by another process: stop it or choose another with {option}", address.port(), address.ip())]
+    #[error(
+        "port {} on {} is taken by another process: stop it or choose another with {option}",
+        address.port(),
+        address.ip()
+    )]
     Taken {
         /// The address that was requested.
         address: SocketAddr,
@@ -36,7 +40,10 @@ pub enum ListenError {
         option: &'static str,
     },
     /// The machine does not have the address.
-    #[error("{} is not an address of this machine: choose another with {option} (0.0.0.0 is all of them)", address.ip())]
+    #[error(
+        "{} is not an address of this machine: choose another with {option} (0.0.0.0 is all of them)",
+        address.ip()
+    )]
     NotHere {
         /// The address that was requested.
         address: SocketAddr,

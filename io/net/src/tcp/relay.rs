@@ -208,8 +208,8 @@ pub async fn relay(
         if forth.is_running() {
             forth.poll(cx, first, second, pace, &mut carried.forth);
             // Bytes that arrived while the connection was set up were relayed before.
-            if back.last_words.is_none() && forth.has_ended() && (carried.back > 0 || back.read > 0) {
-                back.last_words = Some(Vec::new());
+            if back.alert_bytes.is_none() && forth.has_ended() && (carried.back > 0 || back.read > 0) {
+                back.alert_bytes = Some(Vec::new());
             }
             if let Some(error) = forth.reader_broke.take() {
                 return broke(Side::First, error);
@@ -218,7 +218,7 @@ pub async fn relay(
         if back.is_running() {
             back.poll(cx, second, first, pace, &mut carried.back);
             if let Some(error) = back.reader_broke.take() {
-                let is_done = back.last_words.as_ref().is_some_and(|words| words.is_empty() || is_alert(words));
+                let is_done = back.alert_bytes.as_ref().is_some_and(|bytes| bytes.is_empty() || is_alert(bytes));
                 return Poll::Ready(Err(RelayError { side: Side::Second, is_done, error }));
             }
             if let Some(error) = back.writer_broke.take() {
@@ -269,7 +269,7 @@ struct Direction {
     /// Bytes read so far.
     read: u64,
     /// Bytes read since the other direction ended, as far as they may be a TLS alert.
-    last_words: Option<Vec<u8>>,
+    alert_bytes: Option<Vec<u8>>,
     reader_broke: Option<io::Error>,
     writer_broke: Option<io::Error>,
 }
@@ -295,7 +295,7 @@ impl Direction {
     fn new() -> Self {
         let (reader_broke, writer_broke) = (None, None);
         let (state, read_result) = (State::Moving, ReadResult::More);
-        let (buffer, last_words) = (None, None);
+        let (buffer, alert_bytes) = (None, None);
         Self {
             buffer,
             start: 0,
@@ -304,7 +304,7 @@ impl Direction {
             state,
             read_result,
             read: 0,
-            last_words,
+            alert_bytes,
             reader_broke,
             writer_broke,
         }
@@ -317,7 +317,7 @@ impl Direction {
 
     /// Whether only a TLS alert arrived since the other direction ended.
     fn has_only_an_alert(&self) -> bool {
-        self.last_words.as_ref().is_some_and(|words| is_alert(words))
+        self.alert_bytes.as_ref().is_some_and(|bytes| is_alert(bytes))
     }
 
     fn is_running(&self) -> bool {
@@ -395,9 +395,9 @@ impl Direction {
                 pace.moved(filled);
                 sallyport_shards::weigh(filled);
                 self.read += filled as u64;
-                if let (Some(words), Some(buffer)) = (&mut self.last_words, &buffer) {
-                    let room = (MAX_ALERT_BYTES + 1).saturating_sub(words.len());
-                    words.extend_from_slice(&buffer[..filled.min(room)]);
+                if let (Some(bytes), Some(buffer)) = (&mut self.alert_bytes, &buffer) {
+                    let room = (MAX_ALERT_BYTES + 1).saturating_sub(bytes.len());
+                    bytes.extend_from_slice(&buffer[..filled.min(room)]);
                 }
                 (self.buffer, self.start, self.end) = (buffer.take(), 0, filled);
             }

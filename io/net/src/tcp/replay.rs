@@ -13,7 +13,8 @@ use crate::pass_writes;
 /// The most bytes that are kept: more than the longest ClientHello.
 pub const MAX_REPLAY_BYTES: usize = 66_000;
 
-/// A connection that copies its first bytes while they are read, until [`ReplayStream::stop`] or [`ReplayStream::replay`].
+/// A connection that copies its first bytes while they are read, until [`ReplayStream::stop`] or
+/// [`ReplayStream::replay`].
 ///
 /// A first byte that is a capital letter cannot start a ClientHello. The first read then fails before anything is
 /// answered, and [`ReplayStream::recorded`] has the bytes.

@@ -377,7 +377,7 @@ mod tests {
 
     #[tokio::test]
     #[cfg(target_os = "linux")]
-    async fn who_looks_once_sees_what_has_come_and_is_written_for_wherever_that_is() {
+    async fn one_look_sees_received_bytes_and_writes_work_on_any_shard() {
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let (mut near, mut far) = pair().await;
         for sent in [&b"x"[..], b""] {

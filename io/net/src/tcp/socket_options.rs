@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn there_is_no_room_where_what_waits_unsent_cannot_be_bounded() {
-        // Stands for a kernel whose Multipath TCP does not know the option.
+        // Stands for a kernel without the option in Multipath TCP.
         let other = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
         let before = other.send_buffer_size().unwrap();
         make_send_room(&SockRef::from(&other));

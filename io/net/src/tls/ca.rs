@@ -60,7 +60,10 @@ pub enum CaError {
         certificate: PathBuf,
     },
     /// Other users may read or change the key.
-    #[error("{} is open to other users (mode {mode:04o}): run chmod 600 on it, or replace it if someone read it", path.display())]
+    #[error(
+        "{} is open to other users (mode {mode:04o}): run chmod 600 on it, or replace it if someone read it",
+        path.display()
+    )]
     KeyOpen {
         /// The key's file.
         path: PathBuf,
@@ -68,7 +71,10 @@ pub enum CaError {
         mode: u32,
     },
     /// The certificate cannot be used.
-    #[error("{} is not usable: {reason}; restore it from a backup, or remove it and {CA_KEY_FILE} to make a new authority", path.display())]
+    #[error(
+        "{} is not usable: {reason}; restore it from a backup, or remove it and {CA_KEY_FILE} to make a new authority",
+        path.display()
+    )]
     Certificate {
         /// The certificate's file.
         path: PathBuf,
@@ -76,7 +82,11 @@ pub enum CaError {
         reason: RootError,
     },
     /// The key cannot be used.
-    #[error("{} is not usable: {reason}; restore it from a backup, or remove it and {CA_CERTIFICATE_FILE} to make a new authority", path.display())]
+    #[error(
+        "{} is not usable: {reason}; restore it from a backup, or remove it and {CA_CERTIFICATE_FILE} to make a new \
+         authority",
+        path.display()
+    )]
     Key {
         /// The key's file.
         path: PathBuf,
@@ -84,7 +94,11 @@ pub enum CaError {
         reason: &'static str,
     },
     /// The root has ended.
-    #[error("the root certificate {} ended on {date}: remove it and {CA_KEY_FILE} to make a new authority, if the clock is right", path.display())]
+    #[error(
+        "the root certificate {} ended on {date}: remove it and {CA_KEY_FILE} to make a new authority, if the clock is \
+         right",
+        path.display()
+    )]
     Ended {
         /// The certificate's file.
         path: PathBuf,
@@ -98,7 +112,11 @@ pub enum CaError {
         dir: PathBuf,
     },
     /// The root is for another domain.
-    #[error("the root certificate {} is for {root_domain} and cannot speak for {domain}: use another data directory for {domain}", path.display())]
+    #[error(
+        "the root certificate {} is for {root_domain} and cannot speak for {domain}: use another data directory for \
+         {domain}",
+        path.display()
+    )]
     OtherDomain {
         /// The certificate's file.
         path: PathBuf,
@@ -187,7 +205,10 @@ impl LocalCa {
             });
         }
         if !root.has_begun(now) {
-            tracing::warn!(begins = %root.not_before, "the clock is before the start of the root certificate: is the clock set?");
+            tracing::warn!(
+                begins = %root.not_before,
+                "the clock is before the start of the root certificate: is the clock set?"
+            );
         }
         let days_left = (root.not_after - now).whole_days();
         if days_left < ENDS_SOON_DAYS {

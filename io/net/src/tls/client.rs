@@ -37,7 +37,10 @@ pub enum TrustError {
         source: io::Error,
     },
     /// The file holds no certificate that can be used.
-    #[error("{} holds no usable certificate: expected a root certificate in PEM, such as the ca.pem of `sallyport up`", .0.display())]
+    #[error(
+        "{} holds no usable certificate: expected a root certificate in PEM, such as the ca.pem of `sallyport up`",
+        .0.display()
+    )]
     NoCertificate(PathBuf),
     /// A pin stands for one root, which only the server can show.
     #[error("a pinned root is not a set of root certificates")]

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_again_offers_a_session_and_who_is_new_none() {
+    fn a_returning_client_offers_a_session_and_a_new_client_none() {
         let [new, again] = first_and_second();
         assert_eq!((offers_session(&new), offers_session(&again)), (false, true));
         let with_more = [&again[..], &[23, 3, 3, 0, 1, 0]].concat();

@@ -103,7 +103,7 @@ async fn socket_options_arrive_in_the_kernel() {
 }
 
 #[tokio::test]
-async fn a_shutdown_reaches_those_who_wait_and_those_who_come_later() {
+async fn a_shutdown_reaches_earlier_and_later_waiters() {
     let shutdown = Shutdown::new();
     assert!(!shutdown.is_triggered());
     let waiting: Vec<_> = (0..10)

@@ -45,7 +45,7 @@ async fn head_of(stream: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn a_proxy_is_asked_with_its_credentials_and_what_follows_is_the_other_side() {
-    let (port, asked) = answering("HTTP/1.1 200 Connection established\r\nVia: somebody\r\n\r\n").await;
+    let (port, asked) = answering("HTTP/1.1 200 Connection established\r\nVia: proxy\r\n\r\n").await;
     let outbound = through(&format!("http://user:pa%3Ass@127.0.0.1:{port}"));
     let mut stream = connect_tcp_by(&outbound, "edge.example", 443, PATIENCE).await.unwrap();
     stream.write_all(b"hello").await.unwrap();

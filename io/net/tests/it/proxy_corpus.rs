@@ -67,7 +67,8 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         ("text-unknown-more", b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\nrest".to_vec()),
         (
             "text-longest",
-            b"PROXY UNKNOWN ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n"
+            b"PROXY UNKNOWN ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 \
+              65535\r\n"
                 .to_vec(),
         ),
         ("text-too-long", [b"PROXY TCP4 ".to_vec(), vec![b'1'; 200]].concat()),

@@ -130,7 +130,8 @@ impl Store {
             _ => None,
         };
         let inserted = sql::query(
-            "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(new.account.id.as_bytes().as_slice())
         .bind(&new.account.name)

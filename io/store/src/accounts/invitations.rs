@@ -1,7 +1,7 @@
 //! Invitations into organisations.
 //!
-//! An invitation is for an e-mail address. Nobody is added to an organisation without consent, and an invitation does
-//! not reveal whether the address has an account.
+//! An invitation is for an e-mail address. No person is added to an organisation without consent, and an invitation
+//! does not reveal whether the address has an account.
 
 use sallyport_model::{Account, AccountId, Email, InvitationId, Role};
 

@@ -90,7 +90,8 @@ impl Store {
         let NewSession { id, account, refresh, now, expires_at, .. } = *new;
         let mut write = self.write().await?;
         let inserted = sql::query(
-            "INSERT INTO login_sessions (id, account, created_at, expires_at, last_used_at, client_address, client_program)
+            "INSERT INTO login_sessions \
+             (id, account, created_at, expires_at, last_used_at, client_address, client_program)
              SELECT $1, id, $3, $4, $3, $5, $6 FROM accounts WHERE id = $2 AND access_revision = $7",
         )
         .bind(id.as_slice())
@@ -107,7 +108,8 @@ impl Store {
         }
         sql::query(
             "DELETE FROM login_sessions WHERE id IN (
-                 SELECT id FROM login_sessions WHERE account = $1 ORDER BY created_at DESC, rowid DESC LIMIT 1000000 OFFSET $2)",
+                 SELECT id FROM login_sessions WHERE account = $1 \
+                 ORDER BY created_at DESC, rowid DESC LIMIT 1000000 OFFSET $2)",
         )
         .bind(account.as_bytes().as_slice())
         .bind(MAX_SESSIONS_PER_ACCOUNT as i64)
@@ -157,7 +159,8 @@ impl Store {
             .await?;
         insert_refresh(&mut write, session, new, expires_at).await?;
         sql::query(
-            "UPDATE login_sessions SET expires_at = $2, last_used_at = $3, client_address = coalesce($4, client_address),
+            "UPDATE login_sessions SET expires_at = $2, last_used_at = $3, \
+             client_address = coalesce($4, client_address),
              client_program = coalesce($5, client_program) WHERE id = $1",
         )
         .bind(session.as_slice())

@@ -66,7 +66,8 @@ impl Store {
         let scopes: Vec<&str> = new.token.scopes.iter().map(|scope| scope.as_str()).collect();
         let inserted = sql::query(
             "INSERT INTO tokens (id, account, position, name, scopes, hash, created_at, expires_at, organisation)
-             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tokens WHERE account = $2), $3, $4, $5, $6, $7, $8
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tokens WHERE account = $2), \
+             $3, $4, $5, $6, $7, $8
              FROM accounts WHERE id = $2",
         )
         .bind(new.token.id.as_bytes().as_slice())

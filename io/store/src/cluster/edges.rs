@@ -132,7 +132,8 @@ pub enum JoinRefusal {
     NoRegion,
     /// Another edge has the name.
     #[error(
-        "there is already an edge named {name}: choose another name with --name, or remove that one with `sallyport edge rm {name}`"
+        "there is already an edge named {name}: choose another name with --name, or remove that one with \
+         `sallyport edge rm {name}`"
     )]
     NameTaken {
         /// The name.

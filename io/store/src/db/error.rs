@@ -11,8 +11,8 @@ use super::open::DATABASE_FILE;
 pub enum StoreError {
     /// The file is not a database, or is damaged.
     #[error(
-        "the database {} is damaged ({detail}); it was left as it is: restore it from a backup, or move it away to start \
-         with an empty one", path.display()
+        "the database {} is damaged ({detail}); it was left as it is: restore it from a backup, or move it away to \
+         start with an empty one", path.display()
     )]
     Corrupt {
         /// The file.
@@ -63,8 +63,8 @@ pub enum StoreError {
     },
     /// The connection was lost during a commit.
     #[error(
-        "the connection to the database was lost at the end of a change, which was made or not: look what is there before \
-         you try again"
+        "the connection to the database was lost at the end of a change, which was made or not: look what is there \
+         before you try again"
     )]
     OutcomeUnknown,
     /// The database server refuses the connection, or lacks something.

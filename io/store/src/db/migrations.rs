@@ -503,12 +503,12 @@ pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
             sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(sqlite).await?;
         }
     }
-    tell(found);
+    log_migration(found);
     Ok(())
 }
 
 /// Logs the migration of a database from this version; 0 for a new one.
-pub(crate) fn tell(found: i64) {
+pub(crate) fn log_migration(found: i64) {
     let version = newest();
     match found {
         0 => tracing::info!(version, "database created"),

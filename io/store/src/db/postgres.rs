@@ -185,7 +185,8 @@ pub(crate) async fn examine(address: &PostgresAddress) -> Result<(), StoreError>
             .map_err(name)?;
     let found = version_of(&mut connection).await.map_err(name)?;
     let tables: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')",
+        "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
+         AND relkind IN ('r', 'p', 'v', 'm', 'f')",
     )
     .fetch_one(&mut connection)
     .await
@@ -218,7 +219,7 @@ async fn migrate(writer: &DbPool, address: &PostgresAddress) -> Result<(), Store
     if found < migrations::newest() {
         write.commit().await?;
     }
-    migrations::tell(found);
+    migrations::log_migration(found);
     Ok(())
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct PgConnection {
     /// Whether a statement failed, after which PostgreSQL turns a commit into a rollback.
     failed: bool,
     /// Whether the state is unknown: the connection is closed instead of reused.
-    doubtful: bool,
+    is_uncertain: bool,
 }
 
 impl PgConnection {
@@ -78,7 +78,7 @@ impl PgConnection {
         let answer = tokio::time::timeout(MAX_ANSWER, work(self.inner()?)).await.unwrap_or_else(|_| Err(no_answer()));
         if let Err(error) = &answer {
             self.failed = true;
-            self.doubtful |= is_lost(error);
+            self.is_uncertain |= is_lost(error);
         }
         answer
     }
@@ -91,10 +91,10 @@ impl PgConnection {
 
     /// Executes a statement that begins or ends a transaction. If cancelled, the connection is closed.
     async fn turn(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
-        let doubtful = std::mem::replace(&mut self.doubtful, true);
+        let is_uncertain = std::mem::replace(&mut self.is_uncertain, true);
         let answer = self.answered(async |connection| sqlx::raw_sql(sql).execute(connection).await).await;
         answer?;
-        self.doubtful = doubtful;
+        self.is_uncertain = is_uncertain;
         Ok(())
     }
 }
@@ -102,7 +102,7 @@ impl PgConnection {
 impl Drop for PgConnection {
     fn drop(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
-        if self.doubtful {
+        if self.is_uncertain {
             connection.close_on_drop();
         } else if self.open {
             tokio::spawn(async move {
@@ -168,7 +168,7 @@ impl DbPool {
                     Err(sqlx::Error::PoolTimedOut) => return Err(why_none(pool).await),
                     connection => Some(connection?),
                 };
-                DbConnection::Postgres(PgConnection { connection, open: false, failed: false, doubtful: false })
+                DbConnection::Postgres(PgConnection { connection, open: false, failed: false, is_uncertain: false })
             }
         })
     }
@@ -532,7 +532,8 @@ macro_rules! integers {
             where
                 I: ColumnIndex<SqliteRow> + ColumnIndex<PgRow>,
             {
-                <Option<i64>>::get(row, column)?.map($how).transpose().map_err(|error| sqlx::Error::Decode(Box::new(error)))
+                let value = <Option<i64>>::get(row, column)?;
+                value.map($how).transpose().map_err(|error| sqlx::Error::Decode(Box::new(error)))
             }
         }
         impl<'r> Column<'r> for $of {

@@ -171,7 +171,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sql::query(
-            "UPDATE provider_sessions SET check_at = $2, failures = $3, tokens = coalesce($4, tokens) WHERE session = $1",
+            "UPDATE provider_sessions SET check_at = $2, failures = $3, tokens = coalesce($4, tokens) \
+             WHERE session = $1",
         )
         .bind(session.as_bytes().as_slice())
         .bind(check_at)

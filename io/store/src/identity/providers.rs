@@ -62,7 +62,8 @@ impl Store {
         }
         let inserted = sql::query(
             "INSERT INTO providers (id, organisation, position, name, config, secret, created_at)
-             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM providers WHERE organisation = $2), $3, $4, $5, $6
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM providers WHERE organisation = $2), \
+             $3, $4, $5, $6
              FROM accounts WHERE id = $2",
         )
         .bind(provider.id.as_bytes().as_slice())

@@ -98,7 +98,8 @@ impl Store {
         write.require_room(count, new.organisation.as_bytes(), MAX_POLICIES_PER_ORGANISATION, what).await?;
         let inserted = sql::query(
             "INSERT INTO policies (id, organisation, position, name, document, created_at, updated_at)
-             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM policies WHERE organisation = $2), $3, $4, $5, $5
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM policies WHERE organisation = $2), \
+             $3, $4, $5, $5
              FROM accounts WHERE id = $2",
         )
         .bind(new.id.as_bytes().as_slice())
@@ -333,7 +334,8 @@ pub(crate) async fn attached(
     macro_rules! query {
         ($one:literal, $all:literal) => {
             concat!(
-                "SELECT attached.socket AS socket, policies.id AS id, policies.name AS name, policies.document AS document
+                "SELECT attached.socket AS socket, policies.id AS id, policies.name AS name, \
+                 policies.document AS document
                  FROM policy_attachments AS attached JOIN policies ON policies.id = attached.policy
                  WHERE attached.socket IS NOT NULL AND ",
                 $one,

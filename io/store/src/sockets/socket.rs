@@ -93,8 +93,8 @@ async fn bound_ports(write: &mut Write, account: AccountId, max: usize) -> Resul
     let what = if account == guest_account() {
         "ports for guests at a time: try again later, or with an account"
     } else {
-        "sockets with a port of their own for one account: delete a tcp, tls or udp socket, or ask the operator for more \
-         --ports-per-account"
+        "sockets with a port of their own for one account: delete a tcp, tls or udp socket, or ask the operator for \
+         more --ports-per-account"
     };
     Err(StoreError::Limit { what, max })
 }
@@ -311,7 +311,8 @@ impl Store {
     ) -> Result<Vec<(AccountId, SocketId, Vec<TunnelId>)>, StoreError> {
         let mut read = self.read().await?;
         let rows = sql::query(
-            "SELECT s.account, s.id FROM sockets s JOIN names n ON n.name = s.name WHERE n.maker = $1 AND s.temporary = 1",
+            "SELECT s.account, s.id FROM sockets s JOIN names n ON n.name = s.name \
+             WHERE n.maker = $1 AND s.temporary = 1",
         );
         let mut found = Vec::new();
         for row in rows.bind(maker.as_slice()).fetch_all(&mut *read).await? {

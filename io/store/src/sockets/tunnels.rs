@@ -43,7 +43,8 @@ impl Store {
     /// Creates a tunnel at a socket of the account, with the first of the forward ports that no other tunnel of the
     /// account has. The answer is not stored for repetitions, because it holds the credential.
     ///
-    /// [`StoreError::Gone`] if the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
+    /// [`StoreError::Gone`] if the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`],
+    /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
     /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`],
     /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
     pub async fn create_tunnel(
@@ -76,7 +77,8 @@ impl Store {
         let inserted = sql::query(
             "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder,
                  path, rewrite_path, display_name, name_key)
-             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8, $9,
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), \
+             $4, $5, $6, $7, $8, $9,
                     $10, $11, $12, $13
              FROM sockets WHERE id = $2 AND account = $3",
         )

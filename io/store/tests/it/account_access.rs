@@ -110,7 +110,7 @@ async fn sessions_say_from_where_and_end_one_by_one() {
     let first = &all[0];
     assert_eq!((first.created_at, first.last_used_at, first.expires_at), (NOW, Some(NOW + 60), NOW + 160));
     assert_eq!(first.client.address.as_deref(), Some("198.51.100.7"));
-    assert_eq!(first.client.program.as_deref(), Some("curl/8"), "what is not told stays");
+    assert_eq!(first.client.program.as_deref(), Some("curl/8"), "a missing value changes nothing");
     assert_eq!(store.account_sessions(owner, NOW + 100).await.unwrap().len(), 1, "what is over is not shown");
     store.create_account(account(2)).await.unwrap();
     assert!(!store.end_account_session(account(2).account.id, [1; 16]).await.unwrap(), "it is not theirs");

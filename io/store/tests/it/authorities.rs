@@ -35,7 +35,7 @@ async fn an_organisation_has_one_authority_of_a_kind_and_its_own_sockets_know_it
     assert_eq!(store.authority(first.organisation, first.kind).await.unwrap(), None);
     assert_eq!(store.keep_authority(&first).await.unwrap(), first);
     let second = store.keep_authority(&authority(1, AuthorityKind::ClientTls, b"second")).await.unwrap();
-    assert_eq!(second, first, "two who make one at once get the same");
+    assert_eq!(second, first, "two controls that create one at the same time get the same");
     store.keep_authority(&authority(1, AuthorityKind::Ssh, b"ssh")).await.unwrap();
     store.keep_authority(&authority(2, AuthorityKind::ClientTls, b"other")).await.unwrap();
     assert!(matches!(store.keep_authority(&authority(3, AuthorityKind::Ssh, b"x")).await, Err(StoreError::Gone)));

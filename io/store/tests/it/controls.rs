@@ -14,7 +14,7 @@ async fn a_control_counts_on_until_it_is_forgotten() {
     assert_eq!(controls, [([1; 16], 1, "10.0.0.1:8444", "1.0"), ([2; 16], 1, "", "1.1")]);
     let seen = store.beat([1; 16], "10.0.0.9:8444", "1.1").await.unwrap();
     assert_eq!((seen[0].beat, seen[0].addresses.as_str()), (2, "10.0.0.9:8444"));
-    // A control whose counter has grown since is not forgotten.
+    // A control with a grown counter is not forgotten.
     store.forget_control([1; 16], 1).await.unwrap();
     store.forget_control([2; 16], 1).await.unwrap();
     let seen = store.beat([1; 16], "", "1.1").await.unwrap();

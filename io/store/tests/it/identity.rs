@@ -150,8 +150,8 @@ async fn what_a_provider_gave_is_kept_with_the_login_and_asked_once_at_a_time() 
     let ids: Vec<_> = due.iter().map(|check| check.session.id).collect();
     assert!(ids.len() == 2 && ids.contains(&one.id) && ids.contains(&two.id));
     assert!(due.iter().all(|check| check.provider == dex && check.tokens == "sealed" && check.failures == 0));
-    assert!(store.claim_provider_checks(NOW + 31).await.unwrap().is_empty(), "somebody has them");
-    assert_eq!(store.claim_provider_checks(NOW + 200).await.unwrap().len(), 2, "nobody has answered");
+    assert!(store.claim_provider_checks(NOW + 31).await.unwrap().is_empty(), "another control has them");
+    assert_eq!(store.claim_provider_checks(NOW + 200).await.unwrap().len(), 2, "no control has answered");
     store.record_provider_check(one.id, Some(NOW + 300), 2, Some("newer")).await.unwrap();
     store.record_provider_check(two.id, None, 0, None).await.unwrap();
     let due = store.claim_provider_checks(NOW + 9_000).await.unwrap();

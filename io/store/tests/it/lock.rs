@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use sallyport_store::{DataDirLock, LockError};
 
 #[test]
-fn the_second_taker_learns_who_is_first() {
+fn the_second_process_learns_the_holder_of_the_lock() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("data");
     let first = DataDirLock::take(&dir).unwrap();

@@ -77,7 +77,7 @@ async fn a_link_sets_a_password_once() {
     assert!(store.person_of_link([2; 32], NOW + 2).await.unwrap().is_none(), "it is over");
     assert!(!store.use_person_link([2; 32], NOW + 2, "hash").await.unwrap());
     store.update_person(&LocalPerson { disabled: true, ..ann.clone() }).await.unwrap();
-    assert!(!store.use_person_link([3; 32], NOW, "hash").await.unwrap(), "who is disabled sets no password");
+    assert!(!store.use_person_link([3; 32], NOW, "hash").await.unwrap(), "a disabled person sets no password");
     store.create_person_link(link(5, NOW + 5)).await.unwrap();
     store.update_person(&LocalPerson { disabled: true, name: Some("Ann".into()), ..ann.clone() }).await.unwrap();
     store.update_person(&ann).await.unwrap();
@@ -121,7 +121,10 @@ async fn what_is_good_once_is_taken_once_and_forgotten_when_it_is_over() {
     let ann = account(1).account.id;
     assert!(store.use_once(ann, [1; 16], NOW + 10, NOW).await.unwrap());
     assert!(!store.use_once(ann, [1; 16], NOW + 10, NOW).await.unwrap());
-    assert!(!store.use_once(AccountId::from_random([99; 16]), [2; 16], NOW + 10, NOW).await.unwrap(), "nobody");
+    assert!(
+        !store.use_once(AccountId::from_random([99; 16]), [2; 16], NOW + 10, NOW).await.unwrap(),
+        "an unknown account"
+    );
     store.tidy(NOW + 10).await.unwrap();
     assert!(store.use_once(ann, [1; 16], NOW + 20, NOW + 10).await.unwrap());
 }

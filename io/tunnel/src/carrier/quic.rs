@@ -38,7 +38,7 @@ const MAX_INCOMING: usize = 1_024;
 const MAX_INCOMING_BYTES: u64 = 65_536;
 const MAX_ALL_INCOMING_BYTES: u64 = 16 * 1024 * 1024;
 /// Time that the last written bytes have to leave before a connection is closed. A close discards unsent data.
-const LAST_WORDS_TIME: Duration = Duration::from_millis(200);
+const DRAIN_TIME: Duration = Duration::from_millis(200);
 /// Application error code of an orderly close.
 const DONE: VarInt = VarInt::from_u32(0);
 
@@ -130,7 +130,7 @@ impl QuicListener {
     /// Sends what the connections still have to send, closes them, and waits until the peers were notified.
     pub async fn close(&self) {
         if self.endpoint.open_connections() > 0 {
-            tokio::time::sleep(LAST_WORDS_TIME).await;
+            tokio::time::sleep(DRAIN_TIME).await;
         }
         self.endpoint.close(DONE, b"the edge stops");
         self.endpoint.wait_idle().await;

@@ -182,24 +182,24 @@ impl ConnectorSession {
                     self.open_all();
                 }
                 let (rtt, transport) = (self.started.elapsed(), self.transport);
-                self.tell(SessionEvent::Welcomed { rtt, transport, welcome: Box::new(welcome) });
+                self.emit(SessionEvent::Welcomed { rtt, transport, welcome: Box::new(welcome) });
             }
-            Event::Edges(edges) => self.tell(SessionEvent::Edges(edges)),
+            Event::Edges(edges) => self.emit(SessionEvent::Edges(edges)),
             Event::Attached { tunnel, url, datagrams } => {
                 if datagrams {
                     self.open_datagrams();
                 }
                 self.open_first_legs();
-                self.tell(SessionEvent::Attached { tunnel, url });
+                self.emit(SessionEvent::Attached { tunnel, url });
             }
-            Event::NotAttached { tunnel, refusal } => self.tell(SessionEvent::NotAttached { tunnel, refusal }),
-            Event::Detached { tunnel, code, message } => self.tell(SessionEvent::Detached { tunnel, code, message }),
+            Event::NotAttached { tunnel, refusal } => self.emit(SessionEvent::NotAttached { tunnel, refusal }),
+            Event::Detached { tunnel, code, message } => self.emit(SessionEvent::Detached { tunnel, code, message }),
             Event::LegsWanted(count) => self.want_legs(usize::from(count)),
-            Event::GoAway { message, .. } => self.tell(SessionEvent::GoAway { message }),
-            Event::Refused(refusal) => self.tell(SessionEvent::Refused(refusal)),
-            Event::RequestLog(record) => self.shared.tell_logged(super::ConnectorEvent::Request(record)),
-            Event::FlowLog(record) => self.shared.tell_logged(super::ConnectorEvent::Flow(record)),
-            Event::HealthLog(record) => self.shared.tell_logged(super::ConnectorEvent::Health(record)),
+            Event::GoAway { message, .. } => self.emit(SessionEvent::GoAway { message }),
+            Event::Refused(refusal) => self.emit(SessionEvent::Refused(refusal)),
+            Event::RequestLog(record) => self.shared.emit_logged(super::ConnectorEvent::Request(record)),
+            Event::FlowLog(record) => self.shared.emit_logged(super::ConnectorEvent::Flow(record)),
+            Event::HealthLog(record) => self.shared.emit_logged(super::ConnectorEvent::Health(record)),
             Event::StreamOpen(id, open) => {
                 let count = StreamCount::new(&self.streams, None);
                 let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, count)));
@@ -209,7 +209,7 @@ impl ConnectorSession {
         }
     }
 
-    fn tell(&self, news: SessionEvent) {
+    fn emit(&self, news: SessionEvent) {
         if self.news.try_send((self.number, news)).is_err() {
             self.mux.close("the edge sends faster than its messages can be processed");
         }

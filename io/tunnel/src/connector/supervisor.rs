@@ -38,7 +38,7 @@ const REATTACH_AFTER: Duration = Duration::from_secs(5);
 /// The same delay if the edge does not know the tunnel, while other edges do.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Time that one of several edges has to learn of a tunnel before its "unknown tunnel" is believed.
-const HEARSAY_TIME: Duration = Duration::from_secs(3);
+const CONFIRMATION_TIME: Duration = Duration::from_secs(3);
 /// Period in which attachment is retried soon after an edge reported that the tunnel may still be on its way to the
 /// edge.
 const ON_ITS_WAY_TIME: Duration = Duration::from_secs(6);
@@ -61,7 +61,7 @@ pub(super) struct ConnectorContext {
 
 impl ConnectorContext {
     /// Sends an event of a request or a flow, unless the room is needed for more important events.
-    pub(super) fn tell_logged(&self, event: ConnectorEvent) {
+    pub(super) fn emit_logged(&self, event: ConnectorEvent) {
         if self.events.capacity() > self.events.max_capacity() / 4 {
             let _ = self.events.try_send(event);
         }
@@ -96,7 +96,7 @@ struct Live {
 
 /// The answers of edges about a tunnel that none of them attached.
 #[derive(Default)]
-struct Doubt {
+struct RefusalRecord {
     since: Option<Instant>,
     by: HashSet<Option<EdgeName>>,
 }
@@ -137,7 +137,7 @@ pub(super) struct Supervisor {
     posts: BTreeMap<u64, SessionSlot>,
     /// Sessions that are going away or were given up, until their streams are done.
     retiring: Vec<Live>,
-    doubts: HashMap<TunnelId, Doubt>,
+    refusals: HashMap<TunnelId, RefusalRecord>,
     tasks: JoinSet<()>,
     news_in: mpsc::Sender<(u64, SessionEvent)>,
     next_number: u64,
@@ -157,7 +157,7 @@ impl Supervisor {
             dial,
             posts: BTreeMap::new(),
             retiring: Vec::new(),
-            doubts: HashMap::new(),
+            refusals: HashMap::new(),
             tasks: JoinSet::new(),
             news_in: mpsc::channel(MAX_QUEUED_NEWS).0,
             next_number: 0,
@@ -205,7 +205,7 @@ impl Supervisor {
     }
 
     /// Sends an event without waiting: a consumer that does not read must not keep the connector from stopping.
-    fn tell(&self, event: ConnectorEvent) {
+    fn emit(&self, event: ConnectorEvent) {
         if self.shared.events.try_send(event).is_err() {
             debug!("an event was dropped: the consumer does not read");
         }
@@ -223,7 +223,7 @@ impl Supervisor {
                 live.session.mux.detach(*tunnel, "moved", "the connector holds the tunnel at other edges");
             }
             self.retiring.push(live);
-            self.tell(ConnectorEvent::Left { edge });
+            self.emit(ConnectorEvent::Left { edge });
             self.release_retiring();
         }
     }
@@ -231,7 +231,7 @@ impl Supervisor {
     fn start(&mut self, number: u64, target: &Target) {
         self.collect_finished();
         let edge = target.edge().cloned();
-        self.tell(ConnectorEvent::Connecting { edge: edge.clone() });
+        self.emit(ConnectorEvent::Connecting { edge: edge.clone() });
         let dial = match target {
             Target::Given => Some(self.dial.clone()),
             Target::Edge(place) => self.dial.other(place),
@@ -275,7 +275,7 @@ impl Supervisor {
             }
             TunnelChange::LetGo(tunnel) => {
                 self.tunnels.retain(|known| known.tunnel != tunnel);
-                self.doubts.remove(&tunnel);
+                self.refusals.remove(&tunnel);
                 for live in lives {
                     live.attached.remove(&tunnel);
                     live.session.mux.detach(tunnel, "shutting-down", "the connector no longer serves the tunnel");
@@ -319,10 +319,10 @@ impl Supervisor {
                 live.refused.remove(&tunnel);
                 live.was_attached = true;
                 let edge = post.edge.clone();
-                self.doubts.remove(&tunnel);
+                self.refusals.remove(&tunnel);
                 self.look_whether_holding(number);
                 self.release_retiring();
-                self.tell(ConnectorEvent::Attached { tunnel, url, edge });
+                self.emit(ConnectorEvent::Attached { tunnel, url, edge });
             }
             (SessionEvent::NotAttached { tunnel, refusal }, Some(live)) => {
                 live.refused.insert(tunnel);
@@ -332,7 +332,7 @@ impl Supervisor {
             (SessionEvent::Detached { tunnel, code, message }, Some(live)) => {
                 live.attached.remove(&tunnel);
                 let event = ConnectorEvent::Detached { tunnel, code: code.clone(), message: message.clone() };
-                self.tell(event);
+                self.emit(event);
                 self.give_up(tunnel, ConnectorError::Detached { code, message })?;
             }
             (SessionEvent::GoAway { message }, Some(_)) => self.on_go_away(number, message),
@@ -367,7 +367,7 @@ impl Supervisor {
             return;
         }
         self.places.handle_edges(number, edges, leave);
-        self.tell(ConnectorEvent::Connected { edge: edge.clone(), region, rtt, transport });
+        self.emit(ConnectorEvent::Connected { edge: edge.clone(), region, rtt, transport });
         let Some(post) = self.posts.get_mut(&number) else { return };
         post.edge = edge;
         let Some(live) = &mut post.live else { return };
@@ -394,32 +394,33 @@ impl Supervisor {
         // One of several edges may not have learned of the tunnel yet. The answer is believed after a while, or when
         // another edge confirms it.
         let edge = post.edge.clone();
-        let is_hearsay = edge.is_some() && refusal.code != "no-datagrams";
-        let doubt = self.doubts.entry(tunnel).or_default();
-        let since = *doubt.since.get_or_insert_with(Instant::now);
+        let is_unconfirmed = edge.is_some() && refusal.code != "no-datagrams";
+        let record = self.refusals.entry(tunnel).or_default();
+        let since = *record.since.get_or_insert_with(Instant::now);
         if !refusal.retry {
-            doubt.by.insert(edge);
+            record.by.insert(edge);
         }
         let is_on_its_way = refusal.code == NOT_YET_KNOWN && since.elapsed() < ON_ITS_WAY_TIME;
-        let is_new = is_on_its_way || (!refusal.retry && since.elapsed() < HEARSAY_TIME);
+        let is_new = is_on_its_way || (!refusal.retry && since.elapsed() < CONFIRMATION_TIME);
         let at = Instant::now() + if is_new { LOOK_AGAIN_AFTER } else { REATTACH_AFTER };
         post.attach_at = Some(post.attach_at.map_or(at, |known| known.min(at)));
-        let is_believed = !is_hearsay || (since.elapsed() >= HEARSAY_TIME && (doubt.by.len() > 1 || !has_others));
+        let is_believed =
+            !is_unconfirmed || (since.elapsed() >= CONFIRMATION_TIME && (record.by.len() > 1 || !has_others));
         let is_first = since.elapsed() < LOOK_AGAIN_AFTER / 2;
         if refusal.retry || is_held_elsewhere || !is_believed {
             if (is_first || (refusal.retry && !is_on_its_way)) && !is_held_elsewhere {
-                self.tell(ConnectorEvent::NotAttached { tunnel, refusal: Refusal { retry: true, ..refusal } });
+                self.emit(ConnectorEvent::NotAttached { tunnel, refusal: Refusal { retry: true, ..refusal } });
             }
             return Ok(());
         }
-        self.tell(ConnectorEvent::NotAttached { tunnel, refusal: refusal.clone() });
+        self.emit(ConnectorEvent::NotAttached { tunnel, refusal: refusal.clone() });
         self.give_up(tunnel, ConnectorError::Refused(refusal))
     }
 
     /// Gives a tunnel up at all edges. The last one ends the connector.
     fn give_up(&mut self, tunnel: TunnelId, error: ConnectorError) -> Result<(), ConnectorError> {
         self.tunnels.retain(|wanted| wanted.tunnel != tunnel);
-        self.doubts.remove(&tunnel);
+        self.refusals.remove(&tunnel);
         for live in self.posts.values_mut().filter_map(|post| post.live.as_mut()) {
             if live.attached.remove(&tunnel) {
                 live.session.mux.detach(tunnel, "shutting-down", "the connector may no longer hold the tunnel");
@@ -434,12 +435,12 @@ impl Supervisor {
         let edge = self.posts.remove(&number).and_then(|post| post.edge);
         let is_held = |post: &&SessionSlot| post.live.as_ref().is_some_and(|live| !live.attached.is_empty());
         let held_by = self.posts.values().filter(is_held).count();
-        self.tell(ConnectorEvent::Disconnected { edge, reason, held_by });
+        self.emit(ConnectorEvent::Disconnected { edge, reason, held_by });
         self.dial_and_release();
         if self.posts.is_empty()
             && let Some(at) = self.places.poll_timeout(now())
         {
-            self.tell(ConnectorEvent::Retrying { after: at.saturating_duration_since(now()) });
+            self.emit(ConnectorEvent::Retrying { after: at.saturating_duration_since(now()) });
         }
     }
 
@@ -448,7 +449,7 @@ impl Supervisor {
         // The edge may still be listening. Only a session that worked justifies an immediate retry.
         self.places.handle_gone_away(number, live.was_attached, now(), random());
         self.retiring.push(live);
-        self.tell(ConnectorEvent::GoingAway { edge, message });
+        self.emit(ConnectorEvent::GoingAway { edge, message });
         self.release_retiring();
     }
 

@@ -137,8 +137,8 @@ impl TunnelHandle {
     /// Whether the connector was probed because a stream waits for its answer, and has been silent for a second.
     /// Another tunnel should be preferred if there is one.
     #[must_use]
-    pub fn is_doubtful(&self) -> bool {
-        self.inner.session.mux.is_doubtful()
+    pub fn is_unresponsive(&self) -> bool {
+        self.inner.session.mux.is_unresponsive()
     }
 
     /// Number of running streams of this tunnel.
@@ -168,7 +168,7 @@ impl TunnelHandle {
         self.open_as(open, Establishment::default())
     }
 
-    /// Like [`Self::open`], with an [`Establishment`] that somebody already waits for.
+    /// Like [`Self::open`], with an [`Establishment`] that a task already waits for.
     ///
     /// # Errors
     /// As [`Self::open`]; `establishment` stays unset then.
@@ -275,7 +275,7 @@ impl TunnelHandle {
             FlowOpenError::TooMany => OpenFlowError::TooManyFlows,
             FlowOpenError::NotEdge => OpenFlowError::NotUsable,
             FlowOpenError::Exhausted => {
-                // The connector opens another connection, whose flow ids start anew.
+                // The connector opens another connection, on which flow ids start anew.
                 leg.end();
                 OpenFlowError::NotReady
             }

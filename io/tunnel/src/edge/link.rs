@@ -89,10 +89,10 @@ impl EdgeLink {
         self.usable.load(Ordering::Acquire)
     }
 
-    /// Like [`TunnelHandle::is_doubtful`], for the other edge.
+    /// Like [`TunnelHandle::is_unresponsive`], for the other edge.
     #[must_use]
-    pub fn is_doubtful(&self) -> bool {
-        self.session.mux.is_doubtful()
+    pub fn is_unresponsive(&self) -> bool {
+        self.session.mux.is_unresponsive()
     }
 
     /// The round-trip time to the other edge, once measured.

@@ -425,7 +425,7 @@ impl EdgeTunnels {
             if let Some(mut neighbours) = neighbours {
                 while neighbours.changed().await.is_ok() {
                     let known = neighbours.borrow_and_update().clone();
-                    of.mux.tell_edges(&known);
+                    of.mux.announce_edges(&known);
                 }
             }
             std::future::pending::<()>().await;

@@ -151,7 +151,7 @@ impl EdgeContext {
             }
             SessionPeer::Connector(neighbours) => {
                 let mut session = Session::edge(config.session.clone(), id, leg_secret, now());
-                session.tell_edges(neighbours);
+                session.announce_edges(neighbours);
                 (None, session)
             }
         };
@@ -261,7 +261,7 @@ impl EdgeContext {
 
     /// Logs a refused attachment: one info line for each session, and a budget for all sessions, because anybody can
     /// provoke refusals.
-    fn tell_refused(&self, session: &EdgeSession, tunnel: TunnelId, refusal: &Refusal) {
+    fn log_refused(&self, session: &EdgeSession, tunnel: TunnelId, refusal: &Refusal) {
         let is_first = !session.was_refused.swap(true, Ordering::Relaxed);
         let budget = || self.refusals.lock().take(Instant::now());
         let left_out = if is_first { budget() } else { None };
@@ -298,7 +298,7 @@ impl EdgeContext {
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
-                self.tell_refused(session, tunnel, &refusal);
+                self.log_refused(session, tunnel, &refusal);
                 return session.mux.refuse_attach(tunnel, refusal);
             }
         };

@@ -10,7 +10,7 @@ use std::{
 const MIN_REQUESTS: u32 = 8;
 /// Time for which requests keep sharing after the number was reached.
 ///
-/// Responses come in waves, as requests do, so a client with many streams may have none running between two waves.
+/// Responses arrive in waves, as requests do, so a client with many streams may have none running between two waves.
 /// Without this time the first request of each wave would take a leg, and keep the waves apart. A longer time would
 /// affect single requests, which may have long responses and run better on legs.
 const LINGERS: Duration = Duration::from_millis(10);

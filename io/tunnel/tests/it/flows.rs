@@ -209,7 +209,7 @@ async fn the_origin_can_end_a_flow_too() {
     ask(&flow, &client, b"hello").await;
     assert!(flow.send(b"bye"));
     let mut since = Instant::now();
-    until("the client hears of it", || {
+    until("the client is notified", || {
         if is_late(&mut since) {
             let _ = flow.send(b"bye");
         }
@@ -220,7 +220,7 @@ async fn the_origin_can_end_a_flow_too() {
     drop(flow);
     assert_eq!(client.ends(), [FlowEnd::Unreachable]);
     until("the origin has let go of it", || origin.live.load(Ordering::Relaxed) == 0).await;
-    assert!(origin.ends.lock().unwrap().is_empty(), "who ended it is not told");
+    assert!(origin.ends.lock().unwrap().is_empty(), "the side that ended the flow is not notified");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,7 +254,7 @@ async fn flows_end_with_their_tunnel_and_those_of_others_do_not() {
     edge.tunnels.detach(tunnel(UDP), "deleted", "the tunnel was deleted");
     assert_eq!(clients[0].ends(), [FlowEnd::Detached]);
     assert!(!gone.send(b"more"));
-    until("the origin hears of it", || *origin.ends.lock().unwrap() == [FlowEnd::Detached]).await;
+    until("the origin is notified", || *origin.ends.lock().unwrap() == [FlowEnd::Detached]).await;
     let again = one.open_flow(flow_open(tunnel(UDP), 3), clients[0].clone());
     assert_eq!(again.unwrap_err(), OpenFlowError::NotUsable);
     ask(&stays, &clients[1], b"three").await;
@@ -273,7 +273,7 @@ async fn a_takeover_moves_flows_to_the_new_session() {
     let flow = former.open_flow(flow_open(tunnel(UDP), 1), client.clone()).unwrap();
     ask(&flow, &client, b"one").await;
     let (_second, origin) = start();
-    until("the client hears of it", || client.ends() == [FlowEnd::Detached]).await;
+    until("the client is notified", || client.ends() == [FlowEnd::Detached]).await;
     let handle = ready(&edge, UDP).await;
     assert_ne!(handle.session(), former.session());
     let flow = handle.open_flow(flow_open(tunnel(UDP), 1), client.clone()).unwrap();
@@ -291,7 +291,7 @@ async fn flows_are_lost_with_the_session_and_come_back_with_the_next() {
     let flow = handle.open_flow(flow_open(tunnel(UDP), 1), client.clone()).unwrap();
     ask(&flow, &client, b"one").await;
     connector.ask_to_stop();
-    until("the client hears of it", || !client.ends().is_empty()).await;
+    until("the client is notified", || !client.ends().is_empty()).await;
     assert!(!flow.is_open() && !handle.can_open_flow());
     until("so does the origin", || origin.live.load(Ordering::Relaxed) == 0).await;
     let _connector = Connector::start(Arc::new(dial), Arc::new(Both(origin.clone())), &[tunnel(UDP)]);
@@ -355,7 +355,7 @@ async fn a_datagram_connection_needs_the_secret_and_a_tunnel_for_datagrams() {
     let handle = edge.attached(tunnel(UDP)).await;
     let opened = handle.open_flow(flow_open(tunnel(UDP), 1), Arc::new(Client::default()));
     assert_eq!(opened.unwrap_err(), OpenFlowError::NotReady);
-    // A second connection replaces the first, whose flows are lost.
+    // A second connection replaces the first, and the flows of the first are lost.
     let mut first = join(&edge, &good).await;
     until("it is up", || handle.can_open_flow()).await;
     let client = Arc::new(Client::default());

@@ -112,7 +112,7 @@ async fn the_opening_travels_with_the_first_bytes_in_one_write() {
     assert_eq!(writes.len(), 2);
     assert!(writes[0] > 1_000 && writes[0] < 1_100, "opening, header and data: {writes:?}");
     assert_eq!(writes[1], 104, "header and data");
-    assert_eq!(stream.establishment().peek(), None, "nobody waited for the answer");
+    assert_eq!(stream.establishment().peek(), None, "no task waited for the answer");
     drop(stream);
 
     // Without bytes to write, the OPEN is sent when the client reads.

@@ -104,8 +104,8 @@ async fn a_second_connector_takes_the_tunnel_over_while_the_firsts_streams_finis
     let old = edge.ready(tunnel(1)).await;
     let mut running = old.open(open_for(tunnel(1))).unwrap();
     running.write_all(b"before").await.unwrap();
-    let mut heard = [0; 6];
-    soon(running.read_exact(&mut heard)).await.unwrap();
+    let mut received = [0; 6];
+    soon(running.read_exact(&mut received)).await.unwrap();
 
     let second = Connector::start(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(1)]);
     until("the second takes over", || edge.handle(tunnel(1)).is_some_and(|new| new.session() != old.session())).await;
@@ -116,8 +116,8 @@ async fn a_second_connector_takes_the_tunnel_over_while_the_firsts_streams_finis
     assert_eq!(words, ["attached", "attached", "replaced"], "never without a tunnel in between");
 
     running.write_all(b"after!").await.unwrap();
-    soon(running.read_exact(&mut heard)).await.unwrap();
-    assert_eq!(&heard, b"after!");
+    soon(running.read_exact(&mut received)).await.unwrap();
+    assert_eq!(&received, b"after!");
     drop(running);
     let error = soon(&mut first.task).await.unwrap().unwrap_err();
     assert!(matches!(&error, ConnectorError::Detached { code, .. } if code == "replaced"), "{error}");

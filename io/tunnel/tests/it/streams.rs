@@ -119,24 +119,24 @@ async fn megabytes_arrive_unchanged_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn either_end_may_end_first_and_still_hear_the_other() {
+async fn either_side_may_end_first_and_still_receive_from_the_other() {
     // The origin writes its whole answer first, and continues to read.
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         let mut stream = stream.opened().await.unwrap();
-        stream.write_all(b"said first").await.unwrap();
+        stream.write_all(b"sent first").await.unwrap();
         stream.shutdown().await.unwrap();
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).await.unwrap();
-        assert_eq!(heard, b"said last");
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received, b"sent last");
     }));
     for legs in [true, false] {
         let (edge, _connector) = pair(legs, origin.clone()).await;
         for _ in 0..20 {
             let mut stream = open(&edge);
-            let mut heard = Vec::new();
-            soon(stream.read_to_end(&mut heard)).await.unwrap();
-            assert_eq!(heard, b"said first");
-            stream.write_all(b"said last").await.unwrap();
+            let mut received = Vec::new();
+            soon(stream.read_to_end(&mut received)).await.unwrap();
+            assert_eq!(received, b"sent first");
+            stream.write_all(b"sent last").await.unwrap();
             stream.shutdown().await.unwrap();
         }
         until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
@@ -203,7 +203,7 @@ async fn a_stream_that_the_edge_gives_up_ends_at_the_origin_and_its_leg_is_used_
             soon(stream.read_exact(&mut some)).await.unwrap();
             if round % 2 == 0 { drop(stream) } else { stream.reset(ResetCode::Timeout) }
         }
-        until("the origin hears of all ends", || ended.load(Ordering::Relaxed) == 30).await;
+        until("the origin is notified of all ends", || ended.load(Ordering::Relaxed) == 30).await;
         if legs {
             until("the legs are idle again", || edge.tunnels.stats().legs_busy == 0).await;
             // Legs with too many bytes in flight are replaced, a moment later.
@@ -366,7 +366,7 @@ async fn a_reset_is_an_error_at_the_other_end_never_an_end_of_data() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_origin_that_ended_and_then_breaks_is_an_error_to_who_still_writes() {
+async fn an_origin_that_ended_and_then_breaks_is_an_error_for_the_writer() {
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         let mut stream = stream.opened().await.unwrap();
         stream.write_all(b"all there is").await.unwrap();
@@ -377,9 +377,9 @@ async fn an_origin_that_ended_and_then_breaks_is_an_error_to_who_still_writes() 
     for legs in [true, false] {
         let (edge, _connector) = pair(legs, origin.clone()).await;
         let mut stream = open(&edge);
-        let mut heard = Vec::new();
-        soon(stream.read_to_end(&mut heard)).await.unwrap();
-        assert_eq!(heard, b"all there is");
+        let mut received = Vec::new();
+        soon(stream.read_to_end(&mut received)).await.unwrap();
+        assert_eq!(received, b"all there is");
         let error = soon(async {
             loop {
                 if let Err(error) = stream.write_all(&[9; 10_000]).await {
@@ -438,7 +438,7 @@ async fn the_origin_learns_where_the_client_connected_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_silent_learns_too_that_the_other_side_gave_up_after_its_end() {
+async fn a_silent_side_also_learns_that_the_other_side_gave_up_after_its_end() {
     let (ends_in, mut ends) = tokio::sync::mpsc::unbounded_channel();
     let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
         let ends_in = ends_in.clone();
@@ -474,16 +474,16 @@ async fn who_is_silent_learns_too_that_the_other_side_gave_up_after_its_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_stream_arrives_with_the_next_stream_on_its_leg_or_alone() {
     const ROUNDS: usize = 40;
-    let (heard_in, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (rests_in, mut rests) = tokio::sync::mpsc::unbounded_channel();
     let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
-        let heard_in = heard_in.clone();
+        let rests_in = rests_in.clone();
         async move {
             let mut stream = stream.opened_later().unwrap();
-            stream.write_all(b"said").await.unwrap();
+            stream.write_all(b"sent").await.unwrap();
             stream.shutdown().await.unwrap();
             let mut rest = Vec::new();
             let end = stream.read_to_end(&mut rest).await;
-            heard_in.send(end.map(|_| rest)).unwrap();
+            rests_in.send(end.map(|_| rest)).unwrap();
         }
     }));
     for legs in [true, false] {
@@ -494,15 +494,15 @@ async fn the_end_of_a_stream_arrives_with_the_next_stream_on_its_leg_or_alone() 
             stream.flush().await.unwrap();
             let mut received = Vec::new();
             soon(stream.read_to_end(&mut received)).await.unwrap();
-            assert_eq!(received, b"said");
+            assert_eq!(received, b"sent");
             stream.shutdown().await.unwrap();
             drop(stream);
             if round % 4 == 0 {
-                assert_eq!(soon(heard.recv()).await.unwrap().unwrap(), b"asked", "legs {legs}");
+                assert_eq!(soon(rests.recv()).await.unwrap().unwrap(), b"asked", "legs {legs}");
             }
         }
         for _ in 0..ROUNDS - ROUNDS / 4 {
-            assert_eq!(soon(heard.recv()).await.unwrap().unwrap(), b"asked", "legs {legs}");
+            assert_eq!(soon(rests.recv()).await.unwrap().unwrap(), b"asked", "legs {legs}");
         }
         assert_eq!(edge.handle(tunnel(1)).unwrap().active_streams(), 0);
     }

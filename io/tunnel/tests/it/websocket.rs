@@ -133,7 +133,7 @@ async fn messages_are_bytes_however_they_are_cut() {
         frame(0x02, b"two, "),
         frame(0x89, b"ping"),
         frame(0x80, b"three"),
-        frame(0x8a, b"a pong that nobody asked for"),
+        frame(0x8a, b"a pong without a ping"),
         frame(0x88, &1_000_u16.to_be_bytes()),
     ];
     let (read, answer) = fed(frames.concat()).await;
@@ -217,7 +217,8 @@ async fn a_failed_handshake_is_a_clear_error() {
         ("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", "status 403"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "status 200"),
         (
-            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: x\r\n\r\n",
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+             sec-websocket-accept: x\r\n\r\n",
             "WebSocket handshake with",
         ),
         ("SSH-2.0-OpenSSH_10\r\n\r\n", "WebSocket handshake with"),

@@ -73,8 +73,8 @@ impl<S> Connection<S> {
     }
 
     /// Makes the current request the last one. A client that has ended its side then does not count as gone.
-    pub(super) fn set_last(&mut self) {
-        self.server().set_last();
+    pub(super) fn disable_keep_alive(&mut self) {
+        self.server().disable_keep_alive();
     }
 
     /// The connection without the memory that only requests need. To be called between requests.
@@ -225,7 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Leaves the rest of the request body unread, so no request can follow.
     fn give_up_upload(&mut self) {
         self.upload = None;
-        self.server().set_last();
+        self.server().disable_keep_alive();
     }
 
     /// Writes a response. Returns whether the connection persists, and the protocol that follows, if any.

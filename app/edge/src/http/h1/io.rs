@@ -11,7 +11,7 @@ use std::{
 };
 
 use sallyport_http::RequestRefusal;
-use sallyport_http1::server::{Limits, MAX_SLICES, NewRequest, Phase, Server};
+use sallyport_http1::server::{Config, MAX_SLICES, NewRequest, Phase, Server};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -50,7 +50,7 @@ impl<S> ServerIo<S> {
     /// A new connection over this stream.
     pub(crate) fn new(stream: S, state: Arc<WireState>, timeouts: ClientTimeouts) -> Self {
         let timer = Box::pin(tokio::time::sleep(timeouts.head));
-        let server = Server::new(Limits::default());
+        let server = Server::new(Config::default());
         Self { stream, socket: None, server, state, timeouts, is_writing: false, head_due: None, timer }
     }
 

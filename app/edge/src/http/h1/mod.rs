@@ -148,7 +148,7 @@ pub(crate) async fn respond_once<S: AsyncRead + AsyncWrite + Unpin>(
     let outcome = match connection.next_request(|| false).await {
         Ok(Some(next)) => {
             let request = connection.begin_request(next);
-            connection.set_last();
+            connection.disable_keep_alive();
             connection.respond(respond(&request), false).await.map(|_| true)
         }
         Ok(None) => Ok(false),

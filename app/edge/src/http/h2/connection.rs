@@ -89,8 +89,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Lets running requests end, and accepts no more.
-    pub(super) fn shut_down(self: Pin<&mut Self>) {
-        self.shared.with(|server| server.shut_down());
+    pub(super) fn graceful_shutdown(self: Pin<&mut Self>) {
+        self.shared.with(|server| server.graceful_shutdown());
     }
 
     /// The stream, if the connection ended because of a protocol error. The client may still be sending.
@@ -111,7 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             self.is_unflushed = true;
             sallyport_shards::weigh(written);
-            state.server.written(written);
+            state.server.mark_written(written);
         }
         drop(state);
         if self.is_unflushed {

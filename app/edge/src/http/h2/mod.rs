@@ -106,7 +106,7 @@ where
         next = if check_at.is_some() {
             next_event(&phase, Phase::Lingering, check_at)
         } else {
-            Pin::new(&mut *connection).shut_down();
+            Pin::new(&mut *connection).graceful_shutdown();
             // A client that does not confirm the shutdown is not waited for.
             let again = (!std::mem::replace(&mut is_shutting_down, true))
                 .then(|| Instant::now() + server.state.config.ping_interval);

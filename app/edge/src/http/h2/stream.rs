@@ -45,7 +45,7 @@ pub(super) struct StreamResponse {
 
 impl Drop for StreamResponse {
     fn drop(&mut self) {
-        self.shared.with(|server| server.leave_answer(self.stream));
+        self.shared.with(|server| server.release_response(self.stream));
     }
 }
 
@@ -86,7 +86,7 @@ impl StreamResponse {
     /// Ready when the stream is closed.
     fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let server = &mut self.shared.lock().server;
-        if server.is_gone(self.stream) {
+        if server.is_reset(self.stream) {
             return Poll::Ready(());
         }
         if let Some(writer) = server.writer(self.stream) {
@@ -98,10 +98,10 @@ impl StreamResponse {
     /// Sends the head when that is allowed; `ends` if no body follows. `None` if the stream is closed.
     fn poll_send_head(&self, head: &Parts, ends: bool, cx: &mut Context<'_>) -> Poll<Option<()>> {
         self.shared.with(|server| {
-            if server.is_gone(self.stream) {
+            if server.is_reset(self.stream) {
                 return Poll::Ready(None);
             }
-            if !server.may_begin(self.stream) {
+            if !server.may_send_head(self.stream) {
                 if let Some(writer) = server.writer(self.stream) {
                     writer.wait(cx);
                 }
@@ -123,7 +123,7 @@ impl StreamResponse {
                 server.send_data(self.stream, piece, ends && data.is_empty());
                 Poll::Ready(Some(()))
             }
-            Room::Gone => Poll::Ready(None),
+            Room::Reset => Poll::Ready(None),
             Room::Later => {
                 if let Some(writer) = server.writer(self.stream) {
                     writer.wait(cx);

@@ -18,7 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use sallyport_http::forward::OurFields;
 use sallyport_http1::{
     BodyDecoder, CHUNK_END, Framing, LAST_CHUNK_END, Piece, announced_trailers, chunk_start,
-    client::{RequestBody, ResponseError, ResponseHead, decode_response, encode_request},
+    client::{ReceivedHead, RequestBody, ResponseError, decode_response, encode_request},
     write_last_chunk,
 };
 use sallyport_shards::ShardId;
@@ -295,7 +295,7 @@ impl H1Connection {
     fn poll_head(&mut self, fields: &mut HeaderMap, cx: &mut Context<'_>) -> Poll<Result<StatusCode, H1Error>> {
         loop {
             match decode_response(&mut self.read, &mut self.searched, &self.method, fields)? {
-                Some(ResponseHead::Informational(status)) => {
+                Some(ReceivedHead::Informational(status)) => {
                     self.informational_heads += 1;
                     if self.informational_heads > MAX_INFORMATIONAL_HEADS {
                         return Poll::Ready(Err(H1Error::TooManyInformational));
@@ -304,7 +304,7 @@ impl H1Connection {
                         outgoing.body.mark_continued();
                     }
                 }
-                Some(ResponseHead::Final(response)) => {
+                Some(ReceivedHead::Final(response)) => {
                     self.body = BodyDecoder::of_response(response.framing);
                     self.is_reusable = response.keeps_connection;
                     return Poll::Ready(Ok(response.status));

@@ -173,10 +173,10 @@ impl OriginTransport {
     }
 
     /// Whether another transport is preferable, if there is one.
-    pub(crate) fn is_doubtful(&self) -> bool {
+    pub(crate) fn is_unresponsive(&self) -> bool {
         match self {
-            Self::Tunnel(handle) => handle.is_doubtful(),
-            Self::Remote(transport) => transport.is_doubtful(),
+            Self::Tunnel(handle) => handle.is_unresponsive(),
+            Self::Remote(transport) => transport.is_unresponsive(),
             Self::Ssh(_) | Self::Direct(_) => false,
         }
     }

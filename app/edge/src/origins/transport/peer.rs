@@ -131,8 +131,8 @@ impl Peer {
     }
 
     /// Whether another edge is preferable: this one was unreachable lately, does not report, or drains.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        let is_silent = || self.state().link.as_ref().is_some_and(EdgeLink::is_doubtful);
+    pub(crate) fn is_unresponsive(&self) -> bool {
+        let is_silent = || self.state().link.as_ref().is_some_and(EdgeLink::is_unresponsive);
         self.card().state != EdgeState::Serving || self.unreached_for().is_some() || is_silent()
     }
 

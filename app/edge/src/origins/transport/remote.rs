@@ -84,8 +84,8 @@ impl RemoteTransport {
     }
 
     /// Whether another transport is preferable, if there is one.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.peer.is_doubtful()
+    pub(crate) fn is_unresponsive(&self) -> bool {
+        self.peer.is_unresponsive()
     }
 
     /// Whether the reports about the tunnel may be outdated, because no edge has reported lately.

@@ -421,12 +421,12 @@ async fn new_keys_that_come_together_with_the_end_of_the_handshake_are_used() {
     assert_eq!(&bytes, b"hello");
     ours.write_all(b"world").await.unwrap();
     ours.flush().await.unwrap();
-    let mut heard = Vec::new();
-    while heard.len() < 5 {
+    let mut received = Vec::new();
+    while received.len() < 5 {
         receive(&mut theirs, &mut near).await;
-        drop(io::Read::read_to_end(&mut theirs.reader(), &mut heard));
+        drop(io::Read::read_to_end(&mut theirs.reader(), &mut received));
     }
-    assert_eq!(heard, b"world");
+    assert_eq!(received, b"world");
 }
 
 #[tokio::test]

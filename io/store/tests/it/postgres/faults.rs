@@ -27,14 +27,14 @@ async fn an_unreachable_server_is_an_error_at_once() {
     // A bound port without a listener refuses connections, and no other process can take the port.
     let reserved = tokio::net::TcpSocket::new_v4().unwrap();
     reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let nobody = reserved.local_addr().unwrap();
-    let error = refused(&format!("postgres://ann:geheim@{nobody}/sally")).await;
+    let unused = reserved.local_addr().unwrap();
+    let error = refused(&format!("postgres://ann:geheim@{unused}/sally")).await;
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
-    assert!(error.to_string().contains(&format!("postgres://ann@{nobody}/sally")), "{error}");
+    assert!(error.to_string().contains(&format!("postgres://ann@{unused}/sally")), "{error}");
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_learns_why() {
+async fn errors_name_the_reason_of_a_refused_connection() {
     let Some(server) = server() else { return };
     let address = server.database().await;
     let (base, name) = address.rsplit_once('/').unwrap();

@@ -80,9 +80,11 @@ const COLUMNS: &str = "
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE a.attrelid = $1::text::regclass AND a.attnum > 0 AND NOT a.attisdropped";
 const INDEXES: &str = "
-    SELECT c.relname::text AS name, i.indisunique AS is_unique, i.indisprimary AS is_primary, i.indpred IS NOT NULL AS partial,
-           ARRAY(SELECT coalesce((SELECT attname FROM pg_attribute WHERE attrelid = i.indrelid AND attnum = k.n AND k.n > 0),
-                                 '?')::text FROM unnest(i.indkey) WITH ORDINALITY AS k (n, place) ORDER BY place) AS columns
+    SELECT c.relname::text AS name, i.indisunique AS is_unique, i.indisprimary AS is_primary,
+           i.indpred IS NOT NULL AS partial,
+           ARRAY(SELECT coalesce((SELECT attname FROM pg_attribute
+                                  WHERE attrelid = i.indrelid AND attnum = k.n AND k.n > 0), '?')::text
+                 FROM unnest(i.indkey) WITH ORDINALITY AS k (n, place) ORDER BY place) AS columns
     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1::text::regclass";
 const CONSTRAINTS: &str = "
     SELECT contype::text AS kind, confrelid::regclass::text AS target, confdeltype::text AS on_delete,

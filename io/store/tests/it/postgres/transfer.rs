@@ -57,7 +57,8 @@ async fn filled() -> tempfile::TempDir {
             let value = |(name, kind): (String, String)| match (keys.get(&name), allowed(&text, &name), kind.as_str()) {
                 (Some((other, column)), _, _) => {
                     format!(
-                        "(SELECT {column} FROM {other} ORDER BY rowid DESC LIMIT 1 OFFSET {row} % (SELECT count(*) FROM {other}))"
+                        "(SELECT {column} FROM {other} ORDER BY rowid DESC LIMIT 1 \
+                         OFFSET {row} % (SELECT count(*) FROM {other}))"
                     )
                 }
                 (_, Some(allowed), _) => allowed,

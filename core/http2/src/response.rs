@@ -18,7 +18,7 @@ pub enum Room {
     /// None before [`Server::writer`] is signalled.
     Later,
     /// The stream was reset.
-    Gone,
+    Reset,
 }
 
 impl<S: Signal> Server<S> {
@@ -28,7 +28,7 @@ impl<S: Signal> Server<S> {
     }
 
     /// Whether this stream was reset, so that its response is not needed.
-    pub fn is_gone(&self, id: StreamId) -> bool {
+    pub fn is_reset(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_none_or(|stream| stream.reset.is_some())
     }
 
@@ -37,7 +37,9 @@ impl<S: Signal> Server<S> {
     pub fn room(&mut self, id: StreamId) -> Room {
         let free = self.free_room();
         let is_turn = self.turns.front().is_none_or(|first| *first == id);
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.reset.is_none()) else { return Room::Gone };
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.reset.is_none()) else {
+            return Room::Reset;
+        };
         let may_send = usize::try_from(stream.send_window).unwrap_or(0);
         let waits_for_connection = may_send > 0 && (free == 0 || !is_turn);
         let was_queued = std::mem::replace(&mut stream.is_queued, waits_for_connection);
@@ -58,7 +60,7 @@ impl<S: Signal> Server<S> {
 
     /// Whether the head of the response may be sent, because the output is not too long. If not, [`Server::writer`] is
     /// signalled later.
-    pub fn may_begin(&mut self, id: StreamId) -> bool {
+    pub fn may_send_head(&mut self, id: StreamId) -> bool {
         let may = self.output.len() < self.config.max_output_bytes;
         if !may && !self.heads.contains(&id) {
             self.heads.push(id);
@@ -77,7 +79,7 @@ impl<S: Signal> Server<S> {
             }
         });
         if ends {
-            self.answered(id);
+            self.mark_response_ended(id);
         }
     }
 
@@ -91,14 +93,14 @@ impl<S: Signal> Server<S> {
         let flags = if ends { flag::END_STREAM } else { 0 };
         self.output.data(FrameHead { length, kind: kind::DATA, flags, stream: id }, data);
         if ends {
-            self.answered(id);
+            self.mark_response_ended(id);
         }
         self.pass_turn();
     }
 
     /// Sends trailers, and ends the response.
     pub fn send_trailers(&mut self, id: StreamId, fields: &HeaderMap) {
-        if self.is_gone(id) {
+        if self.is_reset(id) {
             return;
         }
         self.send_block(id, true, |encoder, block| {
@@ -106,21 +108,21 @@ impl<S: Signal> Server<S> {
                 encoder.field(name, value, block);
             }
         });
-        self.answered(id);
+        self.mark_response_ended(id);
     }
 
     /// Resets the response with this code.
     pub fn break_off(&mut self, id: StreamId, code: ErrorCode) {
-        if !self.is_gone(id) {
+        if !self.is_reset(id) {
             self.reset_stream(id, code);
         }
     }
 
     /// Releases the response. If it has not ended, the stream is reset.
-    pub fn leave_answer(&mut self, id: StreamId) {
+    pub fn release_response(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_writer = false;
-        if !stream.is_answered && stream.reset.is_none() {
+        if !stream.has_response_ended && stream.reset.is_none() {
             self.reset_stream(id, ErrorCode::CANCEL);
         }
         self.forget_unheld(id);
@@ -189,10 +191,10 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    fn answered(&mut self, id: StreamId) {
+    fn mark_response_ended(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             let was_open = stream.is_open();
-            stream.is_answered = true;
+            stream.has_response_ended = true;
             if was_open && !stream.is_open() {
                 self.open = self.open.saturating_sub(1);
             }
