@@ -19,22 +19,22 @@ use super::{Context, Which, failure};
 /// Options of `lab chaos`.
 #[derive(Debug, Args)]
 pub(crate) struct ChaosArgs {
-    /// For how long things are broken, one after the other, 12h at the most; what mending takes comes on top
+    /// The total length of the faults, at most 12h; the time of the repairs is added
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = some_time)]
     time: Duration,
-    /// Which faults come: a number, for the same ones again in a laboratory of the same kind [default: others each time]
+    /// The seed of the faults: a number, which repeats them in a laboratory of the same kind [default: a random one]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Only do these: kill, pause, partition, slow
+    /// Only these faults: kill, pause, partition, slow
     #[arg(long, value_name = "ACT", value_delimiter = ',')]
     only: Vec<Act>,
-    /// Only to these: edge, control, bus, database, connector, origin, region, link (between two regions)
+    /// Only these targets: edge, control, bus, database, connector, origin, region, link (between two regions)
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     among: Vec<Target>,
-    /// By how many connections the client of each region asks
+    /// The number of connections of the client of each region
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
     connections: u16,
-    /// Requests in a second of each client, all connections together
+    /// Requests per second of each client, all connections together
     #[arg(id = "request_rate", long = "rate", value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
     /// How long a request may take, its connection included
@@ -43,7 +43,8 @@ pub(crate) struct ChaosArgs {
     /// Long transfers of each client, each of a mebibyte a second
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1_000))]
     transfers: u16,
-    /// Besides, wrk at each client with so many connections during each fault, as fast as it goes; it has to be installed
+    /// Run wrk too at each client during each fault, with so many connections, as fast as possible; wrk must be
+    /// installed
     #[arg(long, value_name = "CONNECTIONS", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     wrk: Option<u16>,
 }
@@ -53,7 +54,7 @@ fn some_time(text: &str) -> Result<Duration, String> {
     (time <= MAX_CHAOS_TIME).then_some(time).ok_or_else(|| "expected 12h at the most".to_owned())
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> anyhow::Result<()> {
     let mut random = [0_u8; 4];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("there is no randomness: {error}"))?;

@@ -32,7 +32,7 @@ pub(crate) struct HelpArgs {
     words: Vec<String>,
 }
 
-/// Prints it.
+/// Prints the help.
 pub(crate) fn run(output: &Output, args: &HelpArgs) -> anyhow::Result<()> {
     if let [word] = &args.words[..]
         && let Some((_, text)) = TOPICS.iter().find(|(name, _)| name == word)

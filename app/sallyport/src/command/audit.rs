@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// How many events are shown when nothing else is said.
+/// How many events are shown without an option.
 const DEFAULT_EVENTS: usize = 50;
 
 /// Options of `audit`.
@@ -61,7 +61,7 @@ pub(crate) struct AuditArgs {
 /// What else can be done with the audit log.
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
-    /// Look whether an event was removed, changed or put in
+    /// Check whether an event was removed, changed or inserted
     Verify(VerifyArgs),
 }
 
@@ -104,7 +104,7 @@ fn moment(text: &str) -> Result<OffsetDateTime, String> {
     Ok(OffsetDateTime::now_utc() - ago)
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, args: AuditArgs) -> anyhow::Result<()> {
     if let Some(AuditCommand::Verify(args)) = args.command {
         return verify(context, args).await;

@@ -35,7 +35,7 @@ pub(crate) struct RotateArgs {
     key: KeyArgs,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: AuthorityCommand) -> anyhow::Result<()> {
     let AuthorityCommand::Rotate(args) = command;
     let data = data_dir(args.data)?;

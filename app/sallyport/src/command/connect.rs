@@ -24,8 +24,8 @@ use crate::{
 /// Options of `connect`.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The name of the socket, which keeps the socket: the next `connect` with this name gets the same public name, and
-    /// one at the same time shares its requests. Without a name, the command removes the socket at the end
+    /// The name of the socket. A socket with a name stays: the next `connect` with this name has the same public name,
+    /// and a concurrent one shares the requests. Without a name, the command removes the socket at the end
     #[arg(long, add = ArgValueCompleter::new(candidates::sockets))]
     name: Option<String>,
     /// The type of the service: http, https, tcp, tls or udp [default: that of its address, or of the socket with this

@@ -26,9 +26,9 @@ pub(crate) enum FlowCommand {
     /// List the open connections, flows of datagrams and WebSockets, with their clients
     #[command(alias = "list")]
     Ls,
-    /// Cut one
+    /// Cut an open connection or flow
     Kill(KillArgs),
-    /// List the flows and requests that ended lately
+    /// List the flows and requests that ended recently
     Log(LogArgs),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct LogArgs {
     follow: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: FlowCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {

@@ -58,7 +58,7 @@ pub(crate) struct OriginArgs {
 
 /// The connection to the edge.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "The way to the edge")]
+#[command(next_help_heading = "The connection to the edge")]
 pub(crate) struct TransportArgs {
     /// The keepalive interval: an edge that is silent for so long gets a ping. Three unanswered pings end the
     /// connection
@@ -77,7 +77,7 @@ pub(crate) struct TransportArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
     max_legs: u16,
     /// The transport of the tunnel: auto, tcp, websocket or quic (`up --listen-quic`). auto tries tcp, then websocket,
-    /// then quic, until one gets through
+    /// then quic, until one connects
     #[arg(long, value_name = "TRANSPORT", env = "SALLYPORT_TRANSPORT", default_value = "auto")]
     pub(super) transport: TransportChoice,
     /// The congestion control of the tunnel's connections, by its name in the kernel: bbr, cubic, reno ... (bbr for

@@ -69,7 +69,7 @@ pub(crate) struct RmArgs {
     yes: YesArg,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {

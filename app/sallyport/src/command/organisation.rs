@@ -55,7 +55,7 @@ pub(crate) struct RenameArgs {
     name: String,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyhow::Result<()> {
     let target = context.target()?;
     let client = context.client(&target)?;

@@ -40,11 +40,11 @@ pub(crate) enum ProviderCommand {
     /// Remove an identity provider, and end all logins through it
     #[command(alias = "delete")]
     Rm(RmArgs),
-    /// Ask an identity provider what it is, and say what was found
+    /// Test the connection to an identity provider, and show the result
     Test(NameArgs),
 }
 
-/// Which provider.
+/// A provider on the command line.
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
     /// The name of the provider
@@ -188,7 +188,7 @@ fn read(file: &Path, max_bytes: u64, what: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {

@@ -31,7 +31,7 @@ use crate::{
 /// What can be done with service tokens.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServiceTokenCommand {
-    /// Make a service token; its secret is shown this once
+    /// Make a service token; its secret is shown only once
     Create(CreateArgs),
     /// List the service tokens
     #[command(alias = "list")]
@@ -51,7 +51,7 @@ pub(crate) struct CreateArgs {
     /// The name, also in policies
     #[arg(value_name = "NAME")]
     name: String,
-    /// A socket that the token is for, by name or id; may be given several times [default: all sockets]
+    /// A socket for which the token is valid, by name or id; may be given several times [default: all sockets]
     #[arg(long = "socket", value_name = "SOCKET")]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     sockets: Vec<SocketRef>,
@@ -131,7 +131,7 @@ pub(crate) struct RmArgs {
 
 /// The scope of a token.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What it reaches at most")]
+#[command(next_help_heading = "Limits of the token")]
 pub(crate) struct ScopeArgs {
     /// Only requests that change nothing: GET, HEAD and OPTIONS, and no WebSocket
     #[arg(long)]
@@ -176,7 +176,7 @@ pub(crate) struct CertificateArgs {
     key: KeyArgs,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {

@@ -86,7 +86,7 @@ struct Status {
     next: Vec<String>,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context) -> anyhow::Result<()> {
     let programs = programs();
     let reached = match api_status::probe(context).await {

@@ -17,7 +17,7 @@ use crate::{
 /// The largest certificate file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 64 * 1_024;
 
-/// What can be done with trust.
+/// What can be done with the root certificate.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {
     /// Put the root certificate of the local `sallyport up`, or of --ca, into the system's store and those of your
@@ -49,7 +49,7 @@ pub(crate) struct RemoveArgs {
     browsers: BrowserArgs,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(context: &Context, command: &TrustCommand) -> anyhow::Result<()> {
     match command {
         TrustCommand::Install(args) => install(context, args),

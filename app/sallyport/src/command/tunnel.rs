@@ -40,7 +40,7 @@ use crate::{
 /// What can be done with tunnels.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TunnelCommand {
-    /// Make a tunnel; its credential is shown this once
+    /// Make a tunnel; its credential is shown only once
     Create(CreateArgs),
     /// List the tunnels of a socket, or of all
     #[command(alias = "list")]
@@ -50,7 +50,7 @@ pub(crate) enum TunnelCommand {
     /// Delete a tunnel and stop its connector
     #[command(alias = "rm")]
     Delete(DeleteArgs),
-    /// Sign an ssh key: for five minutes it logs in to serve this one tunnel, without being a key of the account
+    /// Sign an ssh key, which may serve this one tunnel for five minutes without being a key of the account
     SignKey(SignKeyArgs),
     /// Carry a socket's requests to a service near you until this command is stopped
     Connect(Box<ConnectArgs>),
@@ -225,7 +225,7 @@ impl ConnectArgs {
     }
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Result<()> {
     match command {
         TunnelCommand::Create(args) => {
@@ -365,7 +365,7 @@ pub(super) async fn edge_of(client: &ApiClient) -> Result<ConnectTo, ClientError
     Ok(ConnectTo { host: info.tunnel_host, port: info.tunnel_port, quic_port: info.tunnel_quic_port, edges })
 }
 
-/// The id of a tunnel, without a question to the API.
+/// The id of a tunnel, without a request to the API.
 ///
 /// # Errors
 /// It is no complete id.

@@ -68,11 +68,11 @@ pub(crate) struct ResetArgs {
 /// What can be done with codes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TotpCommand {
-    /// Have a code of an authenticator asked for beside the password; shows what to scan, and recovery codes
+    /// Require a code of an authenticator besides the password; shows a QR code to scan, and recovery codes
     Enable(CurrentPassword),
-    /// Have no codes asked for any more
+    /// Require no codes any more
     Disable(ProofArgs),
-    /// Get other recovery codes; the former are good for nothing
+    /// Get new recovery codes, which replace the former ones
     Codes(ProofArgs),
 }
 

@@ -33,17 +33,17 @@ const MAX_TOKEN_BYTES: u64 = 256;
 /// What can be done with accounts.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccountCommand {
-    /// Make an account; the password is asked for, or comes with SALLYPORT_PASSWORD
+    /// Make an account, with a password from the terminal or from SALLYPORT_PASSWORD
     Create(CreateArgs),
     /// Show the account that is logged in
     Show,
     /// Set another password; the other sessions end. With --code, after a reset
     #[command(alias = "passwd")]
     Password(PasswordChangeArgs),
-    /// Have a message with a code for another password sent, where the server sends messages
+    /// Request a message with a reset code, where the server sends messages
     Forgot(ForgotArgs),
-    /// Take an account's password away and make a code for another one: for the owner of the installation, or with
-    /// --data for who has the data directory
+    /// Remove an account's password, and make a reset code; needs the owner of the installation, or the data directory
+    /// (--data)
     Reset(ResetArgs),
     /// Codes of an authenticator beside the password
     #[command(subcommand)]
@@ -51,7 +51,7 @@ pub(crate) enum AccountCommand {
     /// The sessions of your account
     #[command(subcommand)]
     Session(SessionCommand),
-    /// Make another account the owner of the installation, who lets edges join: for the one that is its owner now
+    /// Make another account the owner of the installation; only the present owner can do this
     HandOver(HandOverArgs),
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct CreateArgs {
     password: PasswordArgs,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: AccountCommand) -> anyhow::Result<()> {
     match command {
         AccountCommand::Create(args) => create(context, args).await,

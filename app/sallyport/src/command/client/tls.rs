@@ -44,7 +44,7 @@ pub(crate) struct TlsArgs {
     listener: Option<SocketAddr>,
 }
 
-/// A local address. It must be of this machine, because its clients enter as the person who has logged in.
+/// A local address. It must be of this machine, because its clients have the access of the person who has logged in.
 fn local_address(text: &str) -> Result<SocketAddr, String> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("127.0.0.1:{text}") } else { text.to_owned() };
@@ -135,7 +135,7 @@ fn unreachable(host: &str, port: u16, error: &io::Error) -> anyhow::Error {
     failure.next(step).into()
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) async fn run(context: &Context, args: TlsArgs) -> anyhow::Result<()> {
     let entry = Arc::new(TlsEntry::new(context, args.host)?);
     match args.listener {

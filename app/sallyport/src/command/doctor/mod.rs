@@ -85,7 +85,7 @@ impl Check {
     }
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<()> {
     let programs = super::status::programs();
     let mut checks = machine::checks(&programs, args.data);

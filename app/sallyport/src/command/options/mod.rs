@@ -32,7 +32,7 @@ pub(crate) fn origin_protocol() -> impl TypedValueParser<Value = OriginProtocol>
     PossibleValuesParser::new(["auto", "http1", "http2"]).try_map(|text| text.parse::<OriginProtocol>())
 }
 
-/// The socket that is meant.
+/// A socket on the command line.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct SocketArg {
@@ -46,7 +46,7 @@ pub(crate) struct SocketArg {
     socket_id: Option<SocketRef>,
 }
 
-/// The socket that is meant, where `--name` is free to say it too.
+/// A socket on the command line, for commands whose `--name` selects it too.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct NamedSocketArg {
@@ -72,14 +72,14 @@ impl NamedSocketArg {
     }
 }
 
-/// A tunnel that is meant: by its own name or id alone, or at a socket.
+/// A tunnel on the command line: by its own name or id, or with its socket.
 #[derive(Debug, Args)]
 pub(crate) struct TunnelArg {
     /// The tunnel: its name or its id. With --tunnel-id: the socket
     #[arg(value_name = "TUNNEL")]
     #[arg(add = ArgValueCompleter::new(candidates::tunnels))]
     first: Option<String>,
-    /// The socket that it belongs to
+    /// The socket of the tunnel
     #[arg(long, alias = "socket", value_name = "SOCKET")]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket_id: Option<SocketRef>,
@@ -90,7 +90,7 @@ pub(crate) struct TunnelArg {
 }
 
 impl TunnelArg {
-    /// The socket, where it is said, and the tunnel; `named`: the tunnel, where another option says it.
+    /// The socket, if the command line has one, and the tunnel; `named`: the tunnel, if another option has it.
     ///
     /// # Errors
     /// No tunnel is named, or two are.
@@ -131,7 +131,7 @@ pub(crate) struct PortArgs {
     pub(crate) public_port: Option<u16>,
 }
 
-/// Who may come in.
+/// The password of a socket.
 #[derive(Debug, Args)]
 pub(crate) struct ProtectArgs {
     /// Require a user name and a password of every client

@@ -30,7 +30,7 @@ pub(crate) struct RuleArgs {
     /// The name of the rule in explanations of a decision
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
-    /// Everybody
+    /// Every client
     #[arg(long)]
     anyone: bool,
     /// People with these e-mail addresses
@@ -48,7 +48,7 @@ pub(crate) struct RuleArgs {
     /// Machines with the service token of this name; may be given several times
     #[arg(long, value_name = "NAME")]
     service_token: Option<Vec<String>>,
-    /// Clients from here: networks, country:CH, asn:64500
+    /// Clients from these places: networks, country:CH, asn:64500
     #[arg(long, value_name = "PLACE", value_delimiter = ',')]
     from: Option<Vec<Rule>>,
     /// At these times of the week, such as "mon-fri 08:00-18:00"; may be given several times

@@ -88,7 +88,7 @@ pub(super) struct ServiceFile {
 /// One service of the file.
 #[derive(Debug)]
 pub(super) struct ServiceSpec {
-    /// What it is called.
+    /// The name of the service.
     pub(super) name: String,
     /// Its place, for failures.
     pub(super) place: FilePlace,

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// The identity setting of a socket.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Who may come in")]
+#[command(next_help_heading = "Access control")]
 pub(crate) struct IdentityArgs {
     /// Require a login of clients that the socket or one of its policies allows
     #[arg(long, conflicts_with = "no_cloudauth")]
@@ -18,10 +18,10 @@ pub(crate) struct IdentityArgs {
     /// Require no login
     #[arg(long)]
     no_cloudauth: bool,
-    /// The e-mail addresses that --cloudauth lets in; off: none
+    /// The e-mail addresses that --cloudauth admits; off: none
     #[arg(long, value_name = "EMAIL", value_delimiter = ',')]
     allowed_email_addresses: Option<Vec<String>>,
-    /// The domains of e-mail addresses that --cloudauth lets in; off: none
+    /// The domains of e-mail addresses that --cloudauth admits; off: none
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     allowed_email_domains: Option<Vec<String>>,
     /// The identity providers of the organisation to accept; off: all
@@ -36,7 +36,7 @@ pub(crate) struct IdentityArgs {
 #[derive(Debug, Default, Args)]
 pub(crate) struct PoliciesArg {
     /// Policies of the socket, by name: see `sallyport policy`
-    #[arg(long = "policy", value_name = "POLICY", value_delimiter = ',', help_heading = "Who may come in")]
+    #[arg(long = "policy", value_name = "POLICY", value_delimiter = ',', help_heading = "Access control")]
     policies: Vec<PolicyRef>,
 }
 

@@ -40,11 +40,11 @@ pub(crate) enum SocketCommand {
     Ls,
     /// Show a socket
     Show(ShowArgs),
-    /// Show what a socket did: requests, flows, bytes, times, by edge and tunnel
+    /// Show the statistics of a socket: requests, flows, bytes and times, by edge and tunnel
     Stats(StatsArgs),
     /// Change a socket
     Edit(EditArgs),
-    /// Delete a socket and its tunnels; its name is never given out again
+    /// Delete a socket and its tunnels; its public name is never used again
     #[command(alias = "rm")]
     Delete(DeleteArgs),
     /// Direct origins: addresses that edges dial themselves
@@ -113,7 +113,7 @@ pub(crate) struct EditArgs {
     force: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Result<()> {
     match command {
         SocketCommand::Create(args) => create(context, args).await,

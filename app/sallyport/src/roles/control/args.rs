@@ -42,7 +42,7 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "COUNT", env = "SALLYPORT_BUS_REPLICAS", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(super) bus_replicas: u8,
-    /// Where to serve the API and the login to clients that come without an edge: ADDR:PORT or :PORT
+    /// Where to serve the API and the login to clients that connect without an edge: ADDR:PORT or :PORT
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", default_value = "127.0.0.1:8443")]
     #[arg(value_parser = listen_address)]
     pub(super) listen: ListenAddress,
@@ -84,8 +84,7 @@ pub(crate) struct ControlArgs {
     /// origin add`). Loopback and link-local networks must be listed themselves [default: none]
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
     pub(super) direct_origins: Vec<Network>,
-    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default:
-    /// closed]
+    /// Who may make an account: open (everybody with access to the API) or closed (only the first) [default: closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
     #[command(flatten)]

@@ -74,8 +74,8 @@ pub(crate) struct UpArgs {
     /// The ports for tcp, tls and udp sockets
     #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
     pub(super) port_range: PortRange,
-    /// The number of these ports that one account may have, and all ssh guests together [default: half of them, from 10
-    /// to 100]
+    /// The number of these ports that one account may have, and all ssh clients without an account together [default:
+    /// half of them, from 10 to 100]
     #[arg(long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ports_per_account: Option<u16>,
     /// Require the amplification guard of every udp socket
@@ -92,8 +92,8 @@ pub(crate) struct UpArgs {
     pub(super) geo: GeoArgs,
     #[command(flatten)]
     pub(super) ssh: SshArgs,
-    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first and
-    /// those who are invited [default: open for localhost on a loopback address, else closed]
+    /// Who may make an account: open (everybody with access to the API) or closed (only the first, and invited people)
+    /// [default: open for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
     #[command(flatten)]
