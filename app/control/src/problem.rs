@@ -82,7 +82,7 @@ impl ApiError {
         self
     }
 
-    /// The status of the answer.
+    /// The status of the response.
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }

@@ -120,10 +120,10 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
 }
 
-/// List flows and requests that ended lately
+/// List flows and requests that ended recently
 ///
-/// The answer has flows and requests of the organisation's sockets, in the order of their ends. Each edge keeps the
-/// last ones of each socket in memory: up to 256, and up to 50 a second. Without `after`, the answer has the newest
+/// The response has flows and requests of the organisation's sockets, in the order of their ends. Each edge keeps the
+/// last ones of each socket in memory: up to 256, and up to 50 a second. Without `after`, the response has the newest
 /// ones; with `after`, those that ended since. Addresses, identities and rules are for tokens that may read the audit
 /// log.
 #[utoipa::path(

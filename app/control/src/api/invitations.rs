@@ -67,9 +67,9 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Invite an e-mail address into the organisation
 ///
-/// The answer does not tell whether the address has an account. The answer has a code, good for 7 days. With the code,
-/// an account of the address accepts the invitation, or the address gets an account, also where sign-up is closed. A
-/// mail hook of the server sends the code too. An invitation replaces a former one for the same address.
+/// The response is the same whether or not the address has an account. The response has a code, valid for 7 days. With
+/// the code, an account of the address accepts the invitation, or the address gets an account, also where sign-up is
+/// closed. A mail hook of the server sends the code too. An invitation replaces a former one for the same address.
 #[utoipa::path(
     post, path = "/v1/invitations", tag = "organisations", operation_id = "create_invitation",
     request_body = CreateInvitation,
@@ -190,7 +190,7 @@ pub(crate) async fn delete(
 
 /// List the invitations of the account, those that end first before the others
 ///
-/// The answer is one page, of 100 at most.
+/// The response is one page, of 100 at most.
 #[utoipa::path(
     get, path = "/v1/account/invitations", tag = "organisations", operation_id = "list_received_invitations",
     responses(

@@ -33,7 +33,7 @@ fn to_api(member: sallyport_store::Member, organisation: AccountId) -> Member {
     }
 }
 
-/// Those who belong to the organisation: its founder, then the others, oldest first
+/// The members of the organisation: its founder, then the others, oldest first
 #[utoipa::path(
     get, path = "/v1/members", tag = "organisations", operation_id = "list_members", params(PageQuery),
     responses(

@@ -44,7 +44,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Make a socket
 ///
-/// A repetition with the same idempotency key gets the first answer again.
+/// A repetition with the same idempotency key gets the first response again.
 #[utoipa::path(
     post, path = "/v1/sockets", tag = "sockets", operation_id = "create_socket",
     params(IdempotencyHeader),

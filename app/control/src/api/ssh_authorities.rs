@@ -75,7 +75,7 @@ pub(crate) async fn update(
 
 /// Sign a host key
 ///
-/// ssh clients that trust the organisation's authority then know the host behind the socket without a question about a
+/// ssh clients that trust the organisation's authority then accept the host behind the socket without a prompt about a
 /// fingerprint.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/ssh-host-certificate", tag = "programs", operation_id = "sign_ssh_host_key",

@@ -122,7 +122,7 @@ fn policies_of(route: &SocketRoute) -> PolicySet {
     })
 }
 
-/// An error that programs answer with a login.
+/// An error after which programs log in.
 pub(super) fn login_required(detail: &str) -> ApiError {
     ApiError::unauthorized("login-required", detail)
 }
